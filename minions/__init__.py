@@ -1,0 +1,1 @@
+"""Minions: reliable, cheap, typed steps for LLM agents."""

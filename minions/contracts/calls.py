@@ -1,0 +1,398 @@
+"""Model calls and tool calls: what is asked, what comes back, who carries them out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+from attrs import field, frozen
+
+from minions.contracts.errors import FailureInfo
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, as_messages
+from minions.contracts.schema import JsonSchema
+from minions.contracts.tools import ToolSpec
+
+if TYPE_CHECKING:
+    from returns.result import Result
+
+    from minions.contracts.context import RunContext
+
+__all__ = [
+    "CallStatus",
+    "ChatModel",
+    "DeltaSink",
+    "Failure",
+    "ModelCall",
+    "ModelCallExecutor",
+    "ModelCallExecutorFactory",
+    "ModelCallResponse",
+    "ModelCapabilities",
+    "ModelDelta",
+    "ModelFailure",
+    "ModelOptions",
+    "OutputFailure",
+    "OutputInstructions",
+    "OutputMode",
+    "OutputParser",
+    "OutputRequest",
+    "Prompt",
+    "StepCompletionInstruction",
+    "ToolCall",
+    "ToolCallExecutor",
+    "ToolCallExecutorFactory",
+    "ToolCallResponse",
+    "ToolFailure",
+]
+
+T = TypeVar("T")
+
+
+# --- what is asked of a model -------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class ModelOptions:
+    """Sampling and time limits of one call; None leaves it to the provider."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    timeout_s: float = 120.0
+    """The whole call, first byte to last."""
+    idle_timeout_s: float = 60.0
+    """Longest silence while the answer comes in."""
+
+
+class OutputMode(StrEnum):
+    """How a schema is put to a server (instructor's names)."""
+
+    JSON_SCHEMA = "json_schema"
+    JSON = "json"
+    MD_JSON = "md_json"
+    TOOLS = "tools"
+
+
+def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(texts)
+
+
+def _as_specs(specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
+    return tuple(specs)
+
+
+@frozen(kw_only=True)
+class OutputInstructions(Generic[T]):
+    """What the output of a step must look like. Subclass to define your own.
+
+    Give `output_class` (attrs class or type hint), or `schema`, or both: the schema
+    is what the model sees, the class is what the caller gets.
+    """
+
+    instructions: tuple[str, ...] = field(default=(), converter=_as_texts)
+    """System messages that go with the schema."""
+    schema: JsonSchema | str | None = None
+    """A JSON Schema, as mapping or JSON text; None: made from `output_class`."""
+    output_class: type[T] | None = None
+    name: str = "output"
+    """How the schema is called in the request."""
+
+    def json_schema(self) -> JsonSchema:
+        """The schema the output is checked against.
+
+        Raises:
+            SchemaError: Neither schema nor class, broken JSON, or an unsafe schema.
+        """
+        from minions.contracts.output import schema_of_instructions
+
+        return schema_of_instructions(self)
+
+    def convert(self, value: JsonValue) -> T:
+        """A value that fits the schema, as the caller's type. Override for your own.
+
+        Raises:
+            ValueError: The class refuses the value; the text goes to the model for repair.
+        """
+        from minions.contracts.output import convert_output
+
+        return convert_output(self, value)
+
+
+@frozen(kw_only=True)
+class OutputRequest:
+    """The part of a request that constrains the answer, from the structured-output library."""
+
+    mode: OutputMode
+    body: Mapping[str, JsonValue] = field(factory=dict)
+    """Merged into the request body: `response_format`, or `tools` and `tool_choice`."""
+    messages: tuple[Message, ...] = ()
+    """Appended to the prompt's messages."""
+
+
+@frozen
+class Prompt:
+    """All that one model call sends."""
+
+    messages: tuple[Message, ...] = field(default=(), converter=as_messages)
+    """Oldest first."""
+    options: ModelOptions = field(factory=ModelOptions)
+    instructions: OutputInstructions[object] | None = None
+    """The declared output: told in words, whether or not the answer is constrained."""
+    tools: tuple[ToolSpec, ...] = field(default=(), kw_only=True, converter=_as_specs)
+    output_request: OutputRequest | None = field(default=None, kw_only=True)
+    """Set when this answer is constrained to the schema."""
+
+
+@frozen(kw_only=True)
+class ModelCapabilities:
+    """What a model's server can be trusted with."""
+
+    output_mode: OutputMode | None = OutputMode.JSON_SCHEMA
+    """How to constrain an answer; None: words only."""
+    tools_with_schema: bool = False
+    """Off by default: several servers drop tool calls when a schema is set too."""
+
+
+# --- what comes back -----------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class StepCompletionInstruction:
+    """The model's own word on whether the step is done."""
+
+    is_complete: bool = False
+    is_more_calls_needed: bool = False
+    next_step_id: str | None = None
+    failure_reason: str | None = None
+    is_non_recoverable: bool = False
+
+
+@frozen(kw_only=True)
+class ModelCallResponse:
+    """One answer of a model."""
+
+    message: Message
+    usage: TokenUsage = field(factory=TokenUsage)
+    finish_reason: str | None = None
+    model_name: str | None = None
+    """As the server named itself."""
+    provider: str | None = None
+    first_token_latency_ms: float | None = None
+    completion_instruction: StepCompletionInstruction | None = None
+
+    @property
+    def text(self) -> str | None:
+        """What the model said; None when it only called tools."""
+        return self.message.content
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallRequest, ...]:
+        """In the order the model asked."""
+        return self.message.tool_calls
+
+
+@frozen(kw_only=True)
+class ToolCallResponse:
+    """What one tool call gave."""
+
+    content: str
+    """What the model reads."""
+    value: JsonValue = None
+    """The result as data, for templates."""
+    is_error: bool = False
+    """The content tells the model what to mend."""
+
+
+@frozen(kw_only=True)
+class ModelFailure:
+    """Why a model call gave no answer."""
+
+    code: str
+    """`model-unreachable`, `model-timeout`, `rate-limited`, `auth-rejected`, `bad-request`,
+    `empty-response`, `malformed-response`, `output-truncated`, `refused`, `content-filtered` …"""
+    message: str
+    is_retryable: bool = False
+    retry_after_s: float | None = None
+    usage: TokenUsage = field(factory=TokenUsage)
+    """Paid for all the same, where the server said so."""
+    suggestions: tuple[str, ...] = ()
+
+    def info(self) -> FailureInfo:
+        """The reportable form."""
+        return FailureInfo(code=self.code, message=self.message, suggestions=self.suggestions)
+
+
+@frozen(kw_only=True)
+class ToolFailure:
+    """Why a tool call gave no result."""
+
+    code: str
+    """`unknown-tool`, `bad-arguments`, `tool-error`, `tool-failed`, `tool-timeout`,
+    `permission-denied`, `tool-result-too-large`, `tool-result-not-json` …"""
+    message: str
+    is_retryable: bool = False
+    is_mendable: bool = False
+    """The model can mend it, so its text goes to the model whatever the policy."""
+    suggestions: tuple[str, ...] = ()
+
+    def info(self) -> FailureInfo:
+        """The reportable form."""
+        return FailureInfo(code=self.code, message=self.message, suggestions=self.suggestions)
+
+
+@frozen(kw_only=True)
+class OutputFailure:
+    """Why an answer is not the declared output."""
+
+    message: str
+    errors: tuple[str, ...] = ()
+    """The validator's, one line per place."""
+
+    def info(self) -> FailureInfo:
+        """The reportable form."""
+        return FailureInfo(code="invalid-output", message=self.message)
+
+
+Failure: TypeAlias = ModelFailure | ToolFailure | OutputFailure
+
+
+# --- calls as they stand in a step's record --------------------------------------------------
+
+
+class CallStatus(StrEnum):
+    """Where a call stands."""
+
+    PENDING = "pending"
+    EXECUTING = "executing"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+@frozen(kw_only=True)
+class ModelCall:
+    """One logical model call: repairs are calls of their own, transport retries are attempts."""
+
+    key: str
+    """Unique in the run: `step/visit/iteration/phase/turn`."""
+    prompt: Prompt
+    phase: str = "model"
+    """`model`, `final` (constrained) or `repair`."""
+    status: CallStatus = CallStatus.PENDING
+    response: ModelCallResponse | None = None
+    failure: ModelFailure | None = None
+    attempts: int = 0
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+
+
+@frozen(kw_only=True)
+class ToolCall:
+    """One tool call."""
+
+    key: str
+    """Unique in the run: `step/visit/iteration/phase/turn/index`."""
+    request: ToolCallRequest
+    status: CallStatus = CallStatus.PENDING
+    response: ToolCallResponse | None = None
+    failure: ToolFailure | None = None
+    attempts: int = 0
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        """The tool's."""
+        return self.request.name
+
+
+# --- who carries them out ----------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class ModelDelta:
+    """A piece of a streamed answer. Best effort: shown, never stored."""
+
+    content: str | None = None
+    tool_call: Mapping[str, JsonValue] | None = None
+    """A fragment as the provider sent it, with its `index`."""
+
+
+DeltaSink: TypeAlias = Callable[[ModelDelta], None]
+
+
+class ChatModel(ABC):
+    """A model that answers prompts. The only thing a provider adapter must be."""
+
+    @property
+    def name(self) -> str:
+        """`provider/model`, as it is shown in every run that uses it."""
+        return type(self).__name__
+
+    @property
+    def capabilities(self) -> ModelCapabilities:
+        """What its server can be trusted with."""
+        return ModelCapabilities()
+
+    @abstractmethod
+    async def complete(
+        self, prompt: Prompt, on_delta: DeltaSink | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """One request, one answer. Never retries: that is the engine's.
+
+        Args:
+            on_delta: Called with each piece while the answer comes in; None asks for no stream.
+        """
+
+    async def aclose(self) -> None:
+        """Give back what is held open. Called once, after the last run."""
+
+
+class ModelCallExecutor(ABC):
+    """Carries out one attempt at a model call."""
+
+    @abstractmethod
+    async def execute(
+        self, call: ModelCall, context: RunContext
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """One attempt. Retries, memory and the journal are the caller's.
+
+        Memory is as it was before the first attempt, so every attempt sees an identical prompt.
+        """
+
+
+class ToolCallExecutor(ABC):
+    """Carries out one attempt at a tool call."""
+
+    @abstractmethod
+    async def execute(
+        self, call: ToolCall, context: RunContext
+    ) -> Result[ToolCallResponse, ToolFailure]:
+        """One attempt. Never raises for what the tool does; cancellation passes through."""
+
+
+ModelCallExecutorFactory: TypeAlias = Callable[[ModelCall, "RunContext"], ModelCallExecutor]
+ToolCallExecutorFactory: TypeAlias = Callable[[ToolCall, "RunContext"], ToolCallExecutor]
+
+
+class OutputParser(ABC):
+    """Builds the constraining part of a request and reads answers against the schema."""
+
+    @abstractmethod
+    def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> OutputRequest:
+        """The part to merge into a request. Built once per step."""
+
+    @abstractmethod
+    def parse(
+        self,
+        instructions: OutputInstructions[T],
+        response: ModelCallResponse,
+        mode: OutputMode | None,
+    ) -> Result[T, OutputFailure]:
+        """The answer as the declared type.
+
+        Args:
+            mode: How the answer was constrained; None: it was not, find the JSON in the text.
+        """

@@ -1,0 +1,182 @@
+"""Is this step done? An open chain of links; the first decisive one wins."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.errors import UsageError, near_names
+
+if TYPE_CHECKING:
+    from minions.contracts.executions import StepExecution
+
+__all__ = [
+    "Completion",
+    "CompletionCriteria",
+    "CompletionLink",
+    "CompletionMode",
+    "StepCompletionChain",
+    "StepCompletionLink",
+    "Verdict",
+]
+
+
+class Verdict(StrEnum):
+    """What a link says."""
+
+    COMPLETE = "complete"
+    FAILED = "failed"
+    UNDECIDED = "undecided"
+
+
+@frozen
+class Completion:
+    """A verdict with its reason, who gave it and what it rests on."""
+
+    COMPLETE: ClassVar[Completion]
+    UNDECIDED: ClassVar[Completion]
+
+    verdict: Verdict
+    reason: str = ""
+    """For FAILED: the code and text of the step's failure, as `code: text` or plain text."""
+    evidence: str | None = None
+    """The words or result that decided."""
+    code: str = "not-complete"
+    """The failure's code; only for FAILED."""
+    next_step_id: str | None = None
+    """A wish for the next step; honoured where the graph allows it."""
+    decided_by: str | None = None
+    """The link's name; set by the chain."""
+
+    @classmethod
+    def complete(cls, reason: str = "", *, evidence: str | None = None) -> Completion:
+        """Done; a declared output is validated next."""
+        return cls(Verdict.COMPLETE, reason, evidence)
+
+    @classmethod
+    def failed(cls, reason: str, *, code: str = "not-complete") -> Completion:
+        """Not done and not going to be."""
+        return cls(Verdict.FAILED, reason, code=code)
+
+
+Completion.COMPLETE = Completion(Verdict.COMPLETE)
+Completion.UNDECIDED = Completion(Verdict.UNDECIDED)
+
+
+class CompletionLink(ABC):
+    """One rule. Synchronous and pure: it looks at the execution and says one thing."""
+
+    @property
+    def name(self) -> str:
+        """How the chain and error messages call it."""
+        return type(self).__name__
+
+    @abstractmethod
+    def check(self, execution: StepExecution[object]) -> Completion:
+        """COMPLETE, FAILED, or UNDECIDED to let the next link judge."""
+
+
+StepCompletionLink: TypeAlias = CompletionLink
+
+
+class CompletionMode(StrEnum):
+    """What completes a step when nothing else decides."""
+
+    TEXT = "text"
+    """An answer without tool calls."""
+    STRUCTURED = "structured"
+    """An answer without tool calls that fits the declared output."""
+    SIGNAL = "signal"
+    """Only a link: an instruction, a pattern, a tool's outcome. The guide's loop."""
+
+
+def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(texts)
+
+
+def _as_links(links: Iterable[CompletionLink]) -> tuple[CompletionLink, ...]:
+    return tuple(links)
+
+
+@frozen(kw_only=True)
+class CompletionCriteria:
+    """When a step is done, as data."""
+
+    mode: CompletionMode = field(default=CompletionMode.SIGNAL, converter=CompletionMode)
+    patterns: tuple[str, ...] = field(default=(), converter=_as_texts)
+    """Regular expressions; one that is found in the model's text completes the step."""
+
+
+@frozen
+class StepCompletionChain:
+    """Links in order. Immutable: each change gives a new chain.
+
+    A link to insert at is named by its class or its `name`.
+    """
+
+    links: tuple[CompletionLink, ...] = field(default=(), converter=_as_links)
+
+    def check(self, execution: StepExecution[object]) -> Completion:
+        """The first decisive verdict; UNDECIDED when every link passes."""
+        for link in self.links:
+            completion = link.check(execution)
+            if completion.verdict is not Verdict.UNDECIDED:
+                return evolve(completion, decided_by=link.name)
+        return Completion.UNDECIDED
+
+    def prepend(self, *links: CompletionLink) -> StepCompletionChain:
+        """At the start."""
+        return StepCompletionChain((*links, *self.links))
+
+    def append(self, *links: CompletionLink) -> StepCompletionChain:
+        """At the end."""
+        return StepCompletionChain((*self.links, *links))
+
+    def insert_before(
+        self, target: type[CompletionLink] | str, *links: CompletionLink
+    ) -> StepCompletionChain:
+        """Just before `target`.
+
+        Raises:
+            UsageError: No such link here.
+        """
+        at = self._index(target)
+        return StepCompletionChain((*self.links[:at], *links, *self.links[at:]))
+
+    def insert_after(
+        self, target: type[CompletionLink] | str, *links: CompletionLink
+    ) -> StepCompletionChain:
+        """Just after `target`.
+
+        Raises:
+            UsageError: No such link here.
+        """
+        at = self._index(target) + 1
+        return StepCompletionChain((*self.links[:at], *links, *self.links[at:]))
+
+    def replace(
+        self, target: type[CompletionLink] | str, *links: CompletionLink
+    ) -> StepCompletionChain:
+        """`links` in the place of `target`; none removes it.
+
+        Raises:
+            UsageError: No such link here.
+        """
+        at = self._index(target)
+        return StepCompletionChain((*self.links[:at], *links, *self.links[at + 1 :]))
+
+    def _index(self, target: type[CompletionLink] | str) -> int:
+        for index, link in enumerate(self.links):
+            if link.name == target or (isinstance(target, type) and isinstance(link, target)):
+                return index
+        name = target if isinstance(target, str) else target.__name__
+        names = [link.name for link in self.links]
+        raise UsageError(
+            f"This chain has no link '{name}'. Links are: {', '.join(names) or 'none'}.",
+            code="unknown-link",
+            suggestions=near_names(name, names),
+        )

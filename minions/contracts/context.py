@@ -1,0 +1,153 @@
+"""What steps, executors and links may see of the run they are in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import attrs
+from attrs import field, frozen
+from attrs.validators import ge, gt, optional
+
+from minions.contracts.errors import MetadataError, near_names
+from minions.contracts.json_values import JsonValue
+
+if TYPE_CHECKING:
+    from minions.contracts.memory import ModelMemory
+    from minions.contracts.tools import Toolbox
+
+__all__ = ["Limits", "RunContext", "snake_case"]
+
+
+@frozen(kw_only=True)
+class Limits:
+    """How much a step and a run may spend. Read once per step from `AgentContext.metadata`."""
+
+    max_model_calls_per_step: int = field(default=10, validator=ge(1))
+    """Logical model calls: repairs count, transport retries do not."""
+    max_tool_call_retries: int = field(default=2, validator=ge(0))
+    """Extra attempts per tool call; 0 means one attempt."""
+    sequential_tool_calls: bool = False
+    """Run the tool calls of one answer one after the other."""
+    allow_repeated_steps: bool = False
+    """A transition graph may come back to a step; needs `max_steps`."""
+    max_steps: int | None = field(default=None, validator=optional(ge(1)))
+    """Steps executed in the run."""
+    max_tokens: int | None = field(default=None, validator=optional(ge(1)))
+    """Tokens of the run, input and output."""
+    timeout_s: float | None = field(default=None, validator=optional(gt(0)))
+    """Wall time: of the run where the run's limits say it, of the step where a step does."""
+    tool_timeout_s: float = field(default=120.0, validator=gt(0))
+    """Wall time of one attempt at a tool call."""
+    max_tool_result_bytes: int = field(default=1_048_576, validator=ge(1))
+    """A tool result longer than this, as UTF-8 JSON, is an error."""
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, object], *, base: Limits | None = None) -> Limits:
+        """The limits among `metadata`, over `base`; camelCase keys work too, other keys are left.
+
+        Raises:
+            MetadataError: A limit of the wrong type or range, a limit given in both spellings,
+                or a key that is nearly a limit's name.
+        """
+        changes: dict[str, object] = {}
+        for key, value in metadata.items():
+            name = snake_case(key)
+            if name not in _LIMIT_KINDS:
+                _refuse_near_miss(key, name)
+                continue
+            if name in changes:
+                raise MetadataError(f"metadata gives '{name}' twice, as '{key}' too. Keep one.")
+            changes[name] = _checked_limit(key, name, value)
+        try:
+            return attrs.evolve(base or cls(), **changes)  # type: ignore[arg-type]  # checked by _checked_limit
+        except ValueError as error:
+            raise MetadataError(f"metadata: {error}.") from error
+
+
+_LIMIT_KINDS: Final[Mapping[str, str]] = {
+    attribute.name: str(attribute.type) for attribute in attrs.fields(Limits)
+}
+
+
+def limit_names() -> tuple[str, ...]:
+    """All limits, in their own spelling."""
+    return tuple(_LIMIT_KINDS)
+
+
+def snake_case(name: str) -> str:
+    """`maxModelCallsPerStep` → `max_model_calls_per_step`."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def _refuse_near_miss(key: str, name: str) -> None:
+    near = near_names(name, _LIMIT_KINDS, limit=1)
+    if near and name.startswith(("max_", "allow_", "sequential_")):
+        raise MetadataError(
+            f"metadata key '{key}' is no limit. Did you mean '{near[0]}'?", suggestions=near
+        )
+
+
+def _checked_limit(key: str, name: str, value: object) -> object:
+    kind = _LIMIT_KINDS[name]
+    if value is None and "None" in kind:
+        return value
+    if kind.startswith("bool"):
+        fits, expected = isinstance(value, bool), "true or false"
+    elif kind.startswith("int"):
+        fits, expected = isinstance(value, int) and not isinstance(value, bool), "a whole number"
+    else:
+        fits, expected = (
+            isinstance(value, int | float) and not isinstance(value, bool),
+            "a number of seconds",
+        )
+    if not fits:
+        raise MetadataError(
+            f"metadata['{key}'] is {value!r} ({type(value).__name__}); {expected} was expected."
+        )
+    return value
+
+
+class RunContext(ABC):
+    """The run as a step, an executor or a tool sees it. The engine's `AgentContext` is one."""
+
+    @property
+    @abstractmethod
+    def run_id(self) -> str:
+        """`run_…`."""
+
+    @property
+    @abstractmethod
+    def session_id(self) -> str:
+        """`ses_…`; runs of one conversation share it."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> Mapping[str, JsonValue]:
+        """The run's inputs, checked and with their defaults."""
+
+    @property
+    @abstractmethod
+    def values(self) -> Mapping[str, JsonValue]:
+        """What templates may name: `inputs`, `steps`, ids and `save_as` names of what is done."""
+
+    @property
+    @abstractmethod
+    def limits(self) -> Limits:
+        """The limits that hold here, most specific first."""
+
+    @property
+    @abstractmethod
+    def metadata(self) -> Mapping[str, object]:
+        """What the application put beside the run."""
+
+    @property
+    @abstractmethod
+    def tools(self) -> Toolbox:
+        """Every tool of the run; a step's own set may be smaller."""
+
+    @property
+    @abstractmethod
+    def memory(self) -> ModelMemory:
+        """The conversations of this run."""

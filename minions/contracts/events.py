@@ -1,0 +1,189 @@
+"""What a run shows while it goes on. One closed union; JSON, SSE and the terminal share it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import ClassVar, TypeAlias
+
+import attrs
+from attrs import field, frozen
+
+from minions.contracts.json_values import JsonValue
+
+__all__ = [
+    "LimitReached",
+    "Retrying",
+    "RunCompleted",
+    "RunEvent",
+    "RunFailed",
+    "RunStarted",
+    "StepCompleted",
+    "StepDelta",
+    "StepFinished",
+    "StepStarted",
+    "ToolFinished",
+    "ToolStarted",
+    "event_to_json",
+]
+
+
+@frozen(kw_only=True)
+class _Event:
+    type: ClassVar[str]
+
+    run_id: str
+    session_id: str
+    timestamp: datetime
+    """UTC."""
+    position: int | None = None
+    """In the journal; None for what is shown but not stored."""
+
+
+@frozen(kw_only=True)
+class RunStarted(_Event):
+    """The first event of a run."""
+
+    type: ClassVar[str] = "run_started"
+    recipe: str
+    model_name: str | None
+    """Which model will answer; None when the recipe asks none."""
+    data: Mapping[str, JsonValue] = field(factory=dict)
+    """`query`: the inputs."""
+
+
+@frozen(kw_only=True)
+class StepStarted(_Event):
+    """A step of the recipe begins."""
+
+    type: ClassVar[str] = "step_started"
+    step_id: str
+
+
+@frozen(kw_only=True)
+class StepDelta(_Event):
+    """A piece of a streamed answer. Best effort: never stored."""
+
+    type: ClassVar[str] = "step_delta"
+    step_id: str
+    delta: Mapping[str, JsonValue]
+    """`content` to append, or one `tool_calls` fragment."""
+
+
+@frozen(kw_only=True)
+class StepCompleted(_Event):
+    """A message of a conversation was recorded."""
+
+    type: ClassVar[str] = "step_completed"
+    step_id: str
+    snapshot: Mapping[str, JsonValue]
+    """The message as the provider sees it, and `metrics`."""
+
+
+@frozen(kw_only=True)
+class ToolStarted(_Event):
+    """A tool call was recorded and begins."""
+
+    type: ClassVar[str] = "tool_started"
+    step_id: str
+    call_id: str
+    tool: str
+    arguments: JsonValue
+
+
+@frozen(kw_only=True)
+class ToolFinished(_Event):
+    """A tool call ended, well or not."""
+
+    type: ClassVar[str] = "tool_finished"
+    step_id: str
+    call_id: str
+    tool: str
+    duration_ms: float
+    error: Mapping[str, JsonValue] | None = None
+
+
+@frozen(kw_only=True)
+class Retrying(_Event):
+    """An attempt failed and another follows. Not stored on its own."""
+
+    type: ClassVar[str] = "retrying"
+    step_id: str
+    what: str
+    """`model` or the tool's name."""
+    attempt: int
+    """The one that failed, from 1."""
+    delay_s: float
+    error: Mapping[str, JsonValue]
+
+
+@frozen(kw_only=True)
+class StepFinished(_Event):
+    """A step of the recipe ended."""
+
+    type: ClassVar[str] = "step_finished"
+    step_id: str
+    status: str
+    reason: str | None = None
+    error: Mapping[str, JsonValue] | None = None
+    usage: Mapping[str, JsonValue] = field(factory=dict)
+    duration_ms: float = 0.0
+    model_calls: int = 0
+    tool_calls: int = 0
+    attempts: int = 1
+
+
+@frozen(kw_only=True)
+class LimitReached(_Event):
+    """The run's ledger is spent; nothing new starts."""
+
+    type: ClassVar[str] = "limit_reached"
+    limit: str
+    message: str
+
+
+@frozen(kw_only=True)
+class RunCompleted(_Event):
+    """The last event of a run that did what it should."""
+
+    type: ClassVar[str] = "run_completed"
+    status: str
+    data: Mapping[str, JsonValue] = field(factory=dict)
+    """`response` and `metrics`."""
+
+
+@frozen(kw_only=True)
+class RunFailed(_Event):
+    """The last event of a run that did not."""
+
+    type: ClassVar[str] = "run_failed"
+    status: str
+    data: Mapping[str, JsonValue] = field(factory=dict)
+    """`error` with `code` and `message`."""
+
+
+RunEvent: TypeAlias = (
+    RunStarted
+    | StepStarted
+    | StepDelta
+    | StepCompleted
+    | ToolStarted
+    | ToolFinished
+    | Retrying
+    | StepFinished
+    | LimitReached
+    | RunCompleted
+    | RunFailed
+)
+
+
+def event_to_json(event: RunEvent) -> dict[str, JsonValue]:
+    """`type` first, then the fields; what is None is absent."""
+    result: dict[str, JsonValue] = {"type": event.type}
+    for attribute in attrs.fields(type(event)):
+        value = getattr(event, attribute.name)
+        if isinstance(value, datetime):
+            value = value.isoformat()
+        if value is not None:
+            result[attribute.name] = value
+    return result

@@ -1,0 +1,182 @@
+"""What came out: of one step, and of a whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Generic, TypeVar, cast
+
+from attrs import field, frozen
+
+from minions.contracts.calls import ModelCall, ModelCallResponse, ToolCall
+from minions.contracts.completion import Completion, CompletionMode
+from minions.contracts.errors import AgentExecutionError, FailureInfo, NotFoundError, near_names
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import TokenUsage
+
+__all__ = ["AgentResult", "Artifact", "RunStatus", "StepExecution", "StepStatus", "Warned"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class StepStatus(StrEnum):
+    """Where a step stands."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class RunStatus(StrEnum):
+    """How a run ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    PARTIAL = "partial"
+    """Only optional steps failed."""
+    LIMIT_REACHED = "limit_reached"
+    NEEDS_DECISION = "needs_decision"
+    CANCELLED = "cancelled"
+
+
+@frozen(kw_only=True)
+class Warned:
+    """Something odd that did not stop the work; recorded and shown."""
+
+    code: str
+    message: str
+
+
+@frozen(kw_only=True)
+class Artifact:
+    """A named result that other steps may read."""
+
+    name: str
+    value: JsonValue
+
+
+@frozen(kw_only=True)
+class StepExecution(Generic[T_co]):
+    """One run of one step: every call, the verdict, the output. Frozen."""
+
+    id: str
+    step_id: str
+    status: StepStatus = StepStatus.IN_PROGRESS
+    reason: str | None = None
+    """Why SKIPPED or FAILED, for a person."""
+    output: T_co | None = None
+    """Only of a COMPLETED step; fits the declared schema."""
+    error: FailureInfo | None = None
+    completion: Completion | None = None
+    """The verdict that ended the step."""
+    model_calls: tuple[ModelCall, ...] = ()
+    """In order of start; the successful and the failed."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """In request order."""
+    calls: tuple[ModelCall | ToolCall, ...] = ()
+    """Both kinds, chronologically."""
+    warnings: tuple[Warned, ...] = ()
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    duration_ms: float = 0.0
+    optional: bool = False
+    model_call_limit: int = 10
+    """The call budget that held."""
+    completion_mode: CompletionMode = CompletionMode.SIGNAL
+    completion_patterns: tuple[str, ...] = ()
+    declares_output: bool = False
+
+    @property
+    def is_finished(self) -> bool:
+        """COMPLETED, FAILED or SKIPPED."""
+        return self.status not in (StepStatus.PENDING, StepStatus.IN_PROGRESS)
+
+    @property
+    def is_complete(self) -> bool:
+        """COMPLETED."""
+        return self.status is StepStatus.COMPLETED
+
+    @property
+    def last_response(self) -> ModelCallResponse | None:
+        """The newest answer of the model."""
+        return self.model_calls[-1].response if self.model_calls else None
+
+    @property
+    def last_text(self) -> str | None:
+        """The newest words of the model; None when it only called tools."""
+        response = self.last_response
+        return response.text if response else None
+
+    @property
+    def last_tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls of the newest answer, carried out, in request order."""
+        response = self.last_response
+        count = len(response.tool_calls) if response else 0
+        return self.tool_calls[-count:] if count else ()
+
+    @property
+    def usage(self) -> TokenUsage:
+        """Of all model calls, failed ones too where the server counted."""
+        total = TokenUsage()
+        for call in self.model_calls:
+            if call.response is not None:
+                total += call.response.usage
+            elif call.failure is not None:
+                total += call.failure.usage
+        return total
+
+    @property
+    def attempts(self) -> int:
+        """The most attempts that any one call of the step needed; 1 for a step without calls."""
+        return max((call.attempts for call in self.calls), default=1)
+
+
+@frozen(kw_only=True)
+class AgentResult(Generic[T_co]):
+    """Everything a run did, however it ended."""
+
+    run_id: str
+    session_id: str
+    recipe_id: str
+    status: RunStatus
+    executions: tuple[StepExecution[object], ...] = ()
+    """In order of start; skipped steps at the point where they were passed over."""
+    output: T_co | None = None
+    usage: TokenUsage = field(factory=TokenUsage)
+    error: FailureInfo | None = None
+    model_name: str | None = None
+    """Which model answered; None when no step asked one."""
+    warnings: tuple[Warned, ...] = ()
+    step_ids: Mapping[str, int] = field(factory=dict, repr=False)
+    """Position of each step's latest execution."""
+
+    def step(self, step_id: str) -> StepExecution[object]:
+        """The latest execution of that step.
+
+        Raises:
+            NotFoundError: No such step ran or was skipped.
+        """
+        index = self.step_ids.get(step_id)
+        if index is None:
+            near = near_names(step_id, self.step_ids)
+            raise NotFoundError(
+                f"This run has no step '{step_id}'. Steps are: {', '.join(self.step_ids)}.",
+                code="unknown-step",
+                suggestions=near,
+            )
+        return self.executions[index]
+
+    def unwrap(self) -> T_co:
+        """The output of a run that COMPLETED (or is PARTIAL).
+
+        Raises:
+            AgentExecutionError: Any other end; `error.result` is this result.
+        """
+        if self.status in (RunStatus.COMPLETED, RunStatus.PARTIAL):
+            return cast("T_co", self.output)
+        text = self.error.message if self.error else f"run {self.run_id}: {self.status.value}"
+        code = self.error.code if self.error else None
+        raise AgentExecutionError(text, result=self, code=code)

@@ -1,0 +1,174 @@
+"""Messages as the model reads them, bundles of them, and what tokens were used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from attrs import field, frozen
+
+from minions.contracts.json_values import JsonValue
+
+__all__ = [
+    "Message",
+    "MessageBundle",
+    "MessageRole",
+    "TokenUsage",
+    "ToolCallRequest",
+    "assistant",
+    "goal",
+    "system",
+    "tool_result",
+    "user",
+]
+
+
+class MessageRole(StrEnum):
+    """Who speaks. GOAL is a user message with a meaning of its own: the step's aim."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    GOAL = "goal"
+
+
+@frozen(kw_only=True)
+class ToolCallRequest:
+    """One tool call as the model asked for it. Ids are data: weak servers reuse them."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+    """JSON text exactly as the model wrote it; may be broken."""
+
+    def to_message_dict(self) -> dict[str, JsonValue]:
+        """OpenAI form."""
+        function: dict[str, JsonValue] = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.id, "type": "function", "function": function}
+
+
+@frozen(kw_only=True)
+class Message:
+    """One native chat message."""
+
+    role: MessageRole = field(converter=MessageRole)
+    content: str | None = None
+    tool_calls: tuple[ToolCallRequest, ...] = ()
+    """Only on assistant messages."""
+    tool_call_id: str | None = None
+    """Only on tool messages: which call this answers."""
+    name: str | None = None
+
+    def to_message_dict(self) -> dict[str, JsonValue]:
+        """The provider's form: `role` and whatever is set; a GOAL speaks as the user."""
+        role = MessageRole.USER if self.role is MessageRole.GOAL else self.role
+        result: dict[str, JsonValue] = {"role": role.value}
+        if self.content is not None:
+            result["content"] = self.content
+        if self.tool_calls:
+            result["tool_calls"] = [call.to_message_dict() for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            result["tool_call_id"] = self.tool_call_id
+        if self.name is not None:
+            result["name"] = self.name
+        return result
+
+
+def system(text: str) -> Message:
+    """A system message."""
+    return Message(role=MessageRole.SYSTEM, content=text)
+
+
+def user(text: str) -> Message:
+    """A user message."""
+    return Message(role=MessageRole.USER, content=text)
+
+
+def goal(text: str) -> Message:
+    """The aim of a step."""
+    return Message(role=MessageRole.GOAL, content=text)
+
+
+def assistant(text: str | None = None, *, tool_calls: Iterable[ToolCallRequest] = ()) -> Message:
+    """What a model said."""
+    return Message(role=MessageRole.ASSISTANT, content=text, tool_calls=tuple(tool_calls))
+
+
+def tool_result(text: str, *, tool_call_id: str, name: str | None = None) -> Message:
+    """The answer to one tool call."""
+    return Message(role=MessageRole.TOOL, content=text, tool_call_id=tool_call_id, name=name)
+
+
+def as_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Any iterable of messages as a tuple; a converter for fields."""
+    return tuple(messages)
+
+
+@frozen
+class MessageBundle:
+    """The messages a step brings along, in the order they were given."""
+
+    messages: tuple[Message, ...] = field(default=(), converter=as_messages)
+
+    @classmethod
+    def of(
+        cls, *, system: str | None = None, goal: str | None = None, user: str | None = None
+    ) -> MessageBundle:
+        """A bundle from up to one text per role."""
+        roles = (
+            (MessageRole.SYSTEM, system),
+            (MessageRole.GOAL, goal),
+            (MessageRole.USER, user),
+        )
+        return cls(tuple(Message(role=role, content=text) for role, text in roles if text))
+
+    def first(self, role: MessageRole) -> Message | None:
+        """The first message of that role; None when there is none."""
+        return next((message for message in self.messages if message.role is role), None)
+
+
+@frozen(kw_only=True)
+class TokenUsage:
+    """Tokens as the provider counted them; adds up with `+`."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    """Part of `input_tokens` that the provider served from its cache."""
+    cost_usd: float | None = None
+    """None means unknown, never free."""
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: TokenUsage) -> TokenUsage:
+        return TokenUsage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            cost_usd=_add_costs(self, other),
+        )
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The `usage` object of `run --json`."""
+        return {
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cached_tokens": self.cached_tokens,
+            "total_tokens": self.total_tokens,
+            "cost_usd": self.cost_usd,
+        }
+
+
+def _add_costs(left: TokenUsage, right: TokenUsage) -> float | None:
+    """An unknown part makes the sum unknown, unless that part used nothing."""
+    if left.total_tokens == 0:
+        return right.cost_usd
+    if right.total_tokens == 0:
+        return left.cost_usd
+    if left.cost_usd is None or right.cost_usd is None:
+        return None
+    return left.cost_usd + right.cost_usd

@@ -1,0 +1,340 @@
+"""JSON Schemas: made from attrs classes and type hints, checked, and kept as validators."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import datetime
+import enum
+import inspect
+import pathlib
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import attrs
+
+from minions.contracts.errors import SchemaError
+from minions.contracts.json_values import JsonValue
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+__all__ = ["JsonSchema", "SchemaValidator", "check_schema", "schema_of"]
+
+JsonSchema: TypeAlias = Mapping[str, JsonValue]
+
+_PLAIN: Final[Mapping[object, Mapping[str, JsonValue]]] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    type(None): {"type": "null"},
+    bytes: {"type": "string", "contentEncoding": "base64"},
+    datetime.datetime: {"type": "string", "format": "date-time"},
+    datetime.date: {"type": "string", "format": "date"},
+    pathlib.Path: {"type": "string"},
+    object: {},
+    typing.Any: {},
+}
+
+
+def schema_of(hint: object) -> dict[str, JsonValue]:
+    """The JSON Schema (2020-12) of a type hint or attrs class.
+
+    attrs and dataclass fields become properties, closed to others; a field without a default is
+    required; `metadata={"description": …}` describes it, `metadata={"schema": {…}}` replaces its
+    schema. Nested classes go to `$defs`, so recursion is fine.
+
+    Raises:
+        SchemaError: A hint that JSON cannot express; the message names it.
+    """
+    definitions: dict[str, JsonValue] = {}
+    schema = _of(hint, definitions)
+    if (name := _sole_reference(schema)) is not None:
+        body = typing.cast("dict[str, JsonValue]", definitions[name])
+        if f"#/$defs/{name}" not in str(definitions):
+            del definitions[name]
+        schema = dict(body)
+    if definitions:
+        schema["$defs"] = definitions
+    return schema
+
+
+def _sole_reference(schema: Mapping[str, JsonValue]) -> str | None:
+    reference = schema.get("$ref")
+    return reference.removeprefix("#/$defs/") if isinstance(reference, str) else None
+
+
+def _of(hint: object, definitions: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if hint in _PLAIN:
+        return dict(_PLAIN[hint])
+    if isinstance(hint, typing.TypeVar | str | typing.ForwardRef):
+        return {}  # recursive aliases such as JsonValue: any JSON
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _annotated(arguments, definitions)
+    if origin is typing.Literal:
+        return {"enum": [item.value if isinstance(item, enum.Enum) else item for item in arguments]}
+    if origin in (typing.Union, types.UnionType):
+        return _union(arguments, definitions)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return {"enum": [item.value for item in hint]}
+    container = _container(origin or hint, arguments, definitions)
+    if container is not None:
+        return container
+    if isinstance(hint, type) and (attrs.has(hint) or dataclasses.is_dataclass(hint)):
+        return _object(hint, definitions)
+    if typing.is_typeddict(hint):
+        return _typed_dict(typing.cast("type[object]", hint), definitions)
+    raise SchemaError(
+        f"No JSON Schema for the type {hint!r}. Use str, int, float, bool, list, dict, Literal, "
+        "Enum, a union of these, or an attrs class."
+    )
+
+
+def _annotated(
+    arguments: tuple[object, ...], definitions: dict[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """`Annotated[int, "text"]` describes; `Annotated[int, {"minimum": 1}]` refines."""
+    schema = _of(arguments[0], definitions)
+    for extra in arguments[1:]:
+        if isinstance(extra, str):
+            schema["description"] = extra
+        elif isinstance(extra, Mapping):
+            schema.update(extra)
+    return schema
+
+
+def _union(
+    arguments: tuple[object, ...], definitions: dict[str, JsonValue]
+) -> dict[str, JsonValue]:
+    options = [_of(argument, definitions) for argument in arguments]
+    if {} in options:
+        return {}
+    kinds = [option["type"] for option in options if set(option) == {"type"}]
+    if len(kinds) == len(options):
+        return {"type": kinds}
+    return {"anyOf": options}
+
+
+_SEQUENCES: Final = (
+    list,
+    tuple,
+    set,
+    frozenset,
+    collections.abc.Sequence,
+    collections.abc.Iterable,
+)
+_MAPPINGS: Final = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+
+
+def _container(
+    origin: object, arguments: tuple[object, ...], definitions: dict[str, JsonValue]
+) -> dict[str, JsonValue] | None:
+    if origin in _MAPPINGS:
+        values = _of(arguments[1], definitions) if len(arguments) == 2 else {}
+        return {"type": "object", "additionalProperties": values} if values else {"type": "object"}
+    if origin not in _SEQUENCES:
+        return None
+    if origin is tuple and arguments and arguments[-1] is not Ellipsis:
+        items: list[JsonValue] = [_of(argument, definitions) for argument in arguments]
+        return {"type": "array", "prefixItems": items, "minItems": len(items), "items": False}
+    item = _of(arguments[0], definitions) if arguments else {}
+    schema: dict[str, JsonValue] = {"type": "array"}
+    if item:
+        schema["items"] = item
+    if origin in (set, frozenset):
+        schema["uniqueItems"] = True
+    return schema
+
+
+def _object(hint: type[object], definitions: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    name = hint.__name__
+    if name not in definitions:
+        definitions[name] = {}  # reserved first: a field may point back here
+        definitions[name] = _object_body(hint, definitions)
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _object_body(hint: type[object], definitions: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    hints = typing.get_type_hints(hint, include_extras=True)
+    properties: dict[str, JsonValue] = {}
+    required: list[JsonValue] = []
+    for name, metadata, has_default in _fields(hint):
+        override = metadata.get("schema")
+        schema = dict(override) if isinstance(override, Mapping) else _of(hints[name], definitions)
+        if isinstance(description := metadata.get("description"), str):
+            schema["description"] = description
+        properties[name] = schema
+        if not has_default:
+            required.append(name)
+    body: dict[str, JsonValue] = {"type": "object", "properties": properties}
+    if required:
+        body["required"] = required
+    body["additionalProperties"] = False
+    if (text := own_docstring(hint)) is not None:
+        body["description"] = text
+    return body
+
+
+def own_docstring(hint: type[object]) -> str | None:
+    """The first paragraph of a class's own docstring; None where it only has a generated one."""
+    text = inspect.cleandoc(hint.__dict__.get("__doc__") or "")
+    if not text or text.startswith((f"{hint.__name__}(", "Method generated by attrs")):
+        return None
+    return text.split("\n\n")[0].replace("\n", " ")
+
+
+def _fields(hint: type[object]) -> Iterator[tuple[str, Mapping[str, object], bool]]:
+    if attrs.has(hint):
+        for attribute in attrs.fields(hint):
+            if attribute.init:
+                yield attribute.name, attribute.metadata, attribute.default is not attrs.NOTHING
+    elif dataclasses.is_dataclass(hint):
+        for item in dataclasses.fields(hint):
+            plain = item.default is dataclasses.MISSING
+            yield (
+                item.name,
+                item.metadata,
+                not (plain and item.default_factory is dataclasses.MISSING),
+            )
+
+
+def _typed_dict(hint: type[object], definitions: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    hints = typing.get_type_hints(hint, include_extras=True)
+    required: frozenset[str] = getattr(hint, "__required_keys__", frozenset())
+    return {
+        "type": "object",
+        "properties": {name: _of(value, definitions) for name, value in hints.items()},
+        "required": sorted(required),
+        "additionalProperties": False,
+    }
+
+
+class SchemaValidator:
+    """A schema compiled once and kept: validating costs microseconds, compiling milliseconds."""
+
+    def __init__(self, schema: JsonSchema) -> None:
+        """Raises:
+        SchemaError: As `check_schema`.
+        """
+        check_schema(schema)
+        self.schema = schema
+        self._validator = _compile(schema)
+
+    def errors(self, value: JsonValue, *, limit: int = 5) -> tuple[str, ...]:
+        """What is wrong, one line per place (`$.a[0].b: …`); empty when the value fits."""
+        found = []
+        for error in self._validator.iter_errors(value):  # stubs say Any for the instance
+            found.append(f"{error.json_path}: {_shortened(error.message)}")
+            if len(found) == limit:
+                break
+        return tuple(found)
+
+
+def _compile(schema: JsonSchema) -> Validator:
+    from jsonschema import Draft202012Validator  # 80 ms to import: only when something validates
+
+    return Draft202012Validator(dict(schema))
+
+
+def _shortened(message: str, most: int = 300) -> str:
+    return message if len(message) <= most else f"{message[: most - 1]}…"
+
+
+def check_schema(schema: JsonSchema) -> None:
+    """Refuse a schema that is invalid, reads from elsewhere, or can hang a validator.
+
+    Raises:
+        SchemaError: The message names the place as a JSON path.
+    """
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError as Invalid
+
+    for path, keyword, value in _walk(schema, "$"):
+        if keyword in ("$ref", "$dynamicRef"):
+            _check_reference(schema, path, value)
+        elif keyword == "pattern" and isinstance(value, str):
+            _check_pattern(path, value)
+        elif keyword == "patternProperties" and isinstance(value, Mapping):
+            for pattern in value:
+                _check_pattern(path, pattern)
+    try:
+        Draft202012Validator.check_schema(dict(schema))
+    except Invalid as error:
+        raise SchemaError(f"{error.json_path}: {_shortened(error.message)}") from error
+
+
+def _walk(node: JsonValue, path: str) -> Iterator[tuple[str, str, JsonValue]]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield f"{path}.{key}", key, value
+            if key not in ("enum", "const", "default", "examples"):
+                yield from _walk(value, f"{path}.{key}")
+    elif isinstance(node, list | tuple):
+        for index, value in enumerate(node):
+            yield from _walk(value, f"{path}[{index}]")
+
+
+def _check_reference(schema: JsonSchema, path: str, value: JsonValue) -> None:
+    if not isinstance(value, str):
+        return  # a property that is called "$ref"
+    if not value.startswith("#"):
+        raise SchemaError(
+            f"{path}: the reference {value!r} points outside the schema; "
+            "only local references (#/$defs/Name) are followed."
+        )
+    node: JsonValue = schema
+    for part in value.removeprefix("#").strip("/").split("/") if value not in ("#", "#/") else ():
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, Mapping) and key in node:
+            node = node[key]
+        elif isinstance(node, list) and key.isdigit() and int(key) < len(node):
+            node = node[int(key)]
+        else:
+            raise SchemaError(f"{path}: the reference {value!r} leads nowhere in this schema.")
+
+
+_LONGEST_PATTERN: Final = 1_000
+
+
+def _check_pattern(path: str, pattern: str) -> None:
+    if len(pattern) > _LONGEST_PATTERN:
+        raise SchemaError(
+            f"{path}: a pattern of {len(pattern)} characters; at most 1000 are taken."
+        )
+    try:
+        parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]  # the stdlib's own parse tree; typeshed hides it
+    except re.error as error:
+        raise SchemaError(f"{path}: not a regular expression: {pattern!r} ({error}).") from error
+    if _is_explosive(parsed, inside=False):
+        raise SchemaError(
+            f"{path}: the pattern {pattern!r} repeats a repetition, which can take exponential "
+            "time on a text that does not match. Write it without nesting * or +."
+        )
+
+
+def _is_explosive(tree: object, *, inside: bool) -> bool:
+    """Whether an unbounded repeat, or an alternation, stands inside an unbounded repeat."""
+    for operator, argument in typing.cast("list[tuple[object, object]]", tree):
+        name = str(operator)
+        if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+            low, high, body = typing.cast("tuple[int, int, object]", argument)
+            unbounded = high > 100
+            if inside and (unbounded or high > low):
+                return True
+            if _is_explosive(body, inside=inside or unbounded):
+                return True
+        elif name == "SUBPATTERN":
+            if _is_explosive(typing.cast("tuple[object, ...]", argument)[-1], inside=inside):
+                return True
+        elif name == "BRANCH":
+            if inside:
+                return True
+            branches = typing.cast("tuple[object, list[object]]", argument)[1]
+            if any(_is_explosive(branch, inside=inside) for branch in branches):
+                return True
+    return False

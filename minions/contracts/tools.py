@@ -1,0 +1,162 @@
+"""What a tool is, what it may change, and the box that holds them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+
+from attrs import field, frozen
+
+from minions.contracts.errors import NotFoundError, UsageError, near_names
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+
+__all__ = ["Effect", "Tool", "ToolScope", "ToolSpec", "Toolbox"]
+
+
+class Effect(StrEnum):
+    """What happens outside when the tool runs: decides retries, permissions and recovery."""
+
+    PURE = "pure"
+    """Changes nothing: free to run again."""
+    IDEMPOTENT = "idempotent"
+    """A write that may be repeated under the same `ToolScope.idempotency_key`."""
+    ONCE = "once"
+    """A write that must not be repeated once started."""
+    UNDECLARED = "undeclared"
+    """Nobody said: a raised exception is retried, a crash in the middle is in doubt."""
+
+
+def _any_object() -> JsonSchema:
+    return {"type": "object"}
+
+
+@frozen(kw_only=True)
+class ToolSpec:
+    """A tool as the model and the checks see it."""
+
+    name: str
+    """Stable; letters, digits, `_` and `-`, at most 64 characters (the providers' limit)."""
+    description: str = ""
+    parameters: JsonSchema = field(factory=_any_object)
+    """JSON Schema of the arguments, an object."""
+    effect: Effect = Effect.UNDECLARED
+    timeout_s: float | None = None
+    """None: the step's `tool_timeout_s`."""
+    success_key: bool = True
+    """A mapping result with `success: false` counts as failure; False switches that off."""
+
+    @property
+    def is_write(self) -> bool:
+        """A declared write, which needs `permissions.allow_write`."""
+        return self.effect in (Effect.IDEMPOTENT, Effect.ONCE)
+
+    def to_message_dict(self) -> dict[str, JsonValue]:
+        """OpenAI form."""
+        function: dict[str, JsonValue] = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+        }
+        return {"type": "function", "function": function}
+
+
+@frozen(kw_only=True)
+class ToolScope:
+    """What a running tool may know about its caller."""
+
+    run_id: str
+    step_id: str
+    call_id: str
+    idempotency_key: str
+    """The same for every attempt at the same work, also after a crash."""
+    max_result_bytes: int = 1_048_576
+    """A longer result will be refused; a tool that can stop earlier should."""
+
+
+class Tool(ABC):
+    """One thing that a step or a model can do."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> ToolSpec:
+        """Name, parameters and effect. The same at every call."""
+
+    @abstractmethod
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        """Do it. `arguments` already fit `spec.parameters`.
+
+        Returns:
+            JSON, or attrs values that become JSON.
+        Raises:
+            ToolError: The model can mend it; the text is what it reads.
+            Exception: Anything else is retried as `spec.effect` allows, then fails the call.
+        """
+
+
+def _as_tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    return tuple(tools)
+
+
+@frozen
+class Toolbox:
+    """Tools by name, immutable."""
+
+    tools: tuple[Tool, ...] = field(default=(), converter=_as_tools)
+    _by_name: Mapping[str, Tool] = field(init=False, repr=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        by_name: dict[str, Tool] = {}
+        for tool in self.tools:
+            if by_name.setdefault(tool.spec.name, tool) is not tool:
+                raise UsageError(
+                    f"Two tools are called '{tool.spec.name}'. Rename one "
+                    "(`as:` on a toolset, `name=` on a function).",
+                    code="duplicate-tool",
+                )
+        object.__setattr__(self, "_by_name", by_name)  # frozen: set once, here
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self.tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In the order they were put in."""
+        return tuple(self._by_name)
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of exactly that name; None when there is none."""
+        return self._by_name.get(name)
+
+    def get(self, name: str) -> Tool:
+        """As `find`.
+
+        Raises:
+            NotFoundError: With the near names.
+        """
+        if (tool := self.find(name)) is not None:
+            return tool
+        near = near_names(name, self.names)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise NotFoundError(
+            f"There is no tool '{name}'.{hint} Tools are: {', '.join(self.names) or 'none'}.",
+            code="unknown-tool",
+            suggestions=near,
+        )
+
+    def subset(self, names: Iterable[str]) -> Toolbox:
+        """Only these, in this box's order; names that are not here are left out."""
+        wanted = frozenset(names)
+        return Toolbox(tuple(tool for tool in self.tools if tool.spec.name in wanted))
+
+    def plus(self, tools: Iterable[Tool]) -> Toolbox:
+        """This box and more tools.
+
+        Raises:
+            UsageError: A name occurs twice.
+        """
+        return Toolbox((*self.tools, *tools))

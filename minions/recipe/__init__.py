@@ -1,0 +1,1 @@
+"""Text to a checked `AgentRecipe`: nothing here runs, spawns or connects."""

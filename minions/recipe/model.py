@@ -1,0 +1,219 @@
+"""The recipe as frozen values: the single source of the loader, the editor schema and the docs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import TypeAlias, TypeVar
+
+from attrs import field, frozen
+
+from minions.contracts.calls import OutputMode
+from minions.contracts.completion import CompletionCriteria
+from minions.contracts.graph import StepGraph
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import MessageBundle
+from minions.contracts.retry import RetryConfig
+from minions.contracts.schema import JsonSchema
+from minions.contracts.steps import Step
+
+__all__ = [
+    "AgentRecipe",
+    "ExecutionMode",
+    "GoalSpec",
+    "InputSpec",
+    "MessageSpec",
+    "ModelConfig",
+    "OnFailure",
+    "Permissions",
+    "SetSpec",
+    "StepSpec",
+    "ToolSpecStep",
+    "ToolsetUse",
+    "Where",
+]
+
+T = TypeVar("T")
+
+
+def _empty() -> Mapping[str, JsonValue]:
+    return {}
+
+
+@frozen
+class Where:
+    """A place in a recipe's text."""
+
+    file: str = "<recipe>"
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class ExecutionMode(StrEnum):
+    """In which order the steps of a dependency graph run."""
+
+    SEQUENTIAL = "sequential"
+    """YAML order, one at a time."""
+    PLANNED = "planned"
+    """Topological, stable in YAML order, one at a time."""
+    PARALLEL = "parallel"
+    """Ready steps together, at most `max_parallel`."""
+
+
+class OnFailure(StrEnum):
+    """What a failed required step does to the others."""
+
+    STOP = "stop"
+    CONTINUE = "continue"
+
+
+@frozen(kw_only=True)
+class ModelConfig:
+    """Which model answers, and how it is asked."""
+
+    name: str | None = None
+    base_url: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    timeout_s: float | None = None
+    idle_timeout_s: float | None = None
+    api_key_env: str | None = None
+    output_mode: OutputMode | None = None
+
+
+@frozen(kw_only=True)
+class Permissions:
+    """What the run may change."""
+
+    allow_write: bool = False
+
+
+@frozen(kw_only=True)
+class ToolsetUse:
+    """A toolset with options, or a registered tool by its name."""
+
+    name: str
+    options: Mapping[str, JsonValue] = field(factory=_empty)
+    """Templates over `inputs` are rendered before the run."""
+    prefix: str | None = None
+    """YAML key `as`: tools are called `prefix__name`; None: the toolset's own name."""
+
+
+@frozen(kw_only=True)
+class InputSpec:
+    """One declared input."""
+
+    schema: JsonSchema
+    """JSON Schema; `format: path` makes text an absolute path."""
+    default: JsonValue = None
+    has_default: bool = False
+    description: str = ""
+
+
+@frozen(kw_only=True)
+class MessageSpec:
+    """A message of a goal step; `content` is a template."""
+
+    role: str
+    content: str
+
+
+@frozen(kw_only=True)
+class StepSpec:
+    """What every kind of step may say."""
+
+    id: str
+    description: str = ""
+    depends_on: tuple[str, ...] = ()
+    """Step ids, after `save_as` names were resolved."""
+    when: str | None = None
+    """A condition; false means SKIPPED."""
+    save_as: str | None = None
+    optional: bool = False
+    timeout_s: float | None = None
+    limits: Mapping[str, JsonValue] = field(factory=_empty)
+    metadata: Mapping[str, JsonValue] = field(factory=_empty)
+    where: Where = field(factory=Where, eq=False)
+
+
+@frozen(kw_only=True)
+class GoalSpec(StepSpec):
+    """A model loop with tools, a completion chain and a declared output."""
+
+    goal: str
+    system_prompt: str | None = None
+    messages: tuple[MessageSpec, ...] = ()
+    tools: tuple[str, ...] = ()
+    output: JsonSchema | None = None
+    completion: CompletionCriteria | None = None
+    """None: `structured` where `output` is declared, else `text`."""
+    tool_failure: str = "fail"
+    model: ModelConfig | None = None
+
+
+@frozen(kw_only=True)
+class ToolSpecStep(StepSpec):
+    """One tool call."""
+
+    tool: str
+    params: Mapping[str, JsonValue] = field(factory=_empty)
+    params_template: Mapping[str, JsonValue] = field(factory=_empty)
+    """Merged over `params`; both are rendered."""
+
+
+@frozen(kw_only=True)
+class SetSpec(StepSpec):
+    """Binds values; the step's output is the mapping."""
+
+    set: Mapping[str, JsonValue]
+
+
+def _as_steps(
+    steps: Iterable[StepSpec | Step[object]],
+) -> tuple[StepSpec | Step[object], ...]:
+    return tuple(steps)
+
+
+Edges: TypeAlias = Mapping[str, Sequence[str]]
+
+
+@frozen(kw_only=True)
+class AgentRecipe:
+    """Everything a run needs to know beforehand.
+
+    Steps are specs (from YAML: a dependency graph) or `Step` objects (from Python: a transition
+    graph, in list order unless `graph` says otherwise).
+    """
+
+    id: str
+    version: str = "1"
+    description: str = ""
+    inputs: Mapping[str, InputSpec] = field(factory=dict)
+    system_prompt: str | None = None
+    """In the first prompt of each model step, once."""
+    goal: str | None = None
+    """The agent's aim: likewise."""
+    messages: MessageBundle = field(default=MessageBundle())
+    """Further messages for every model step, such as the user's."""
+    model: ModelConfig = field(factory=ModelConfig)
+    tools: tuple[ToolsetUse, ...] = ()
+    permissions: Permissions = field(factory=Permissions)
+    limits: Mapping[str, JsonValue] = field(factory=_empty)
+    """Become `AgentContext.metadata`."""
+    retry: RetryConfig = field(factory=RetryConfig)
+    execution_mode: ExecutionMode = field(default=ExecutionMode.SEQUENTIAL, converter=ExecutionMode)
+    max_parallel: int = 16
+    on_failure: OnFailure = field(default=OnFailure.STOP, converter=OnFailure)
+    steps: tuple[StepSpec | Step[object], ...] = field(converter=_as_steps)
+    graph: Edges | StepGraph | None = None
+    """Library only: transitions, step id to next ids; None: list order; {}: no edges."""
+    output: JsonValue = None
+    """A template of the run's result; None: the last completed step's output."""
+    document: Mapping[str, JsonValue] | None = field(default=None, eq=False, repr=False)
+    """The recipe as it was read; travels with the run so that resume needs no file."""
+    directory: str | None = field(default=None, eq=False)
+    """Of the recipe's file: where its own relative paths start."""
