@@ -88,8 +88,6 @@ def checked_output(
         )
     try:
         return Success(instructions.convert(value))
-    except (
-        Exception
-    ) as error:  # an application's converter may raise anything; all of it is repairable
+    except Exception as error:  # noqa: BLE001  # an application's converter may raise anything
         text = f"{type(instructions).__name__}.convert: {error}"
         return Failure(OutputFailure(message=f"The answer was refused: {text}.", errors=(text,)))

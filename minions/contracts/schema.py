@@ -11,7 +11,7 @@ import pathlib
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
@@ -307,34 +307,89 @@ def _check_pattern(path: str, pattern: str) -> None:
             f"{path}: a pattern of {len(pattern)} characters; at most 1000 are taken."
         )
     try:
-        parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]  # the stdlib's own parse tree; typeshed hides it
+        parsed = _parse_pattern(pattern)
     except re.error as error:
         raise SchemaError(f"{path}: not a regular expression: {pattern!r} ({error}).") from error
-    if _is_explosive(parsed, inside=False):
+    if _is_explosive(parsed, repeated=False):
         raise SchemaError(
             f"{path}: the pattern {pattern!r} repeats a repetition, which can take exponential "
             "time on a text that does not match. Write it without nesting * or +."
         )
 
 
-def _is_explosive(tree: object, *, inside: bool) -> bool:
-    """Whether an unbounded repeat, or an alternation, stands inside an unbounded repeat."""
-    for operator, argument in typing.cast("list[tuple[object, object]]", tree):
-        name = str(operator)
-        if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-            low, high, body = typing.cast("tuple[int, int, object]", argument)
-            unbounded = high > 100
-            if inside and (unbounded or high > low):
-                return True
-            if _is_explosive(body, inside=inside or unbounded):
-                return True
-        elif name == "SUBPATTERN":
-            if _is_explosive(typing.cast("tuple[object, ...]", argument)[-1], inside=inside):
-                return True
-        elif name == "BRANCH":
-            if inside:
-                return True
-            branches = typing.cast("tuple[object, list[object]]", argument)[1]
-            if any(_is_explosive(branch, inside=inside) for branch in branches):
-                return True
+def _parse_pattern(pattern: str) -> Sequence[_Node]:
+    """The stdlib's own parse tree: `re` has no public door to it."""
+    import importlib
+
+    return list(importlib.import_module("re._parser").parse(pattern))
+
+
+_Node: TypeAlias = tuple[object, object]
+_REPEATS: Final = ("MAX_REPEAT", "MIN_REPEAT")
+_UNBOUNDED: Final = 100
+"""A repeat that may go on longer than this counts as endless."""
+
+
+def _is_explosive(tree: Sequence[_Node], *, repeated: bool) -> bool:
+    """Whether an endless repeat holds another one, or a choice, that can split a text two ways.
+
+    `(-[a-z]+)*` is fine: each round must begin with a character that its inside cannot eat.
+    """
+    return any(_node_is_explosive(node, repeated=repeated) for node in tree)
+
+
+def _node_is_explosive(node: _Node, *, repeated: bool) -> bool:
+    operator, argument = str(node[0]), node[1]
+    if operator in _REPEATS:
+        _, high, body = typing.cast("tuple[int, int, Sequence[_Node]]", argument)
+        endless = high > _UNBOUNDED
+        if repeated and endless:
+            return True
+        return _is_explosive(body, repeated=(repeated or endless) and not _is_fenced(list(body)))
+    if operator == "SUBPATTERN":
+        body = typing.cast("tuple[object, object, object, Sequence[_Node]]", argument)[-1]
+        return _is_explosive(body, repeated=repeated)
+    if operator == "BRANCH":
+        branches = typing.cast("tuple[object, Sequence[Sequence[_Node]]]", argument)[1]
+        if repeated and not _begin_differently(branches):
+            return True
+        return any(_is_explosive(branch, repeated=repeated) for branch in branches)
     return False
+
+
+def _is_fenced(body: Sequence[_Node]) -> bool:
+    """Whether each round begins with a literal that no endless repeat inside can match."""
+    if len(body) == 1 and str(body[0][0]) == "SUBPATTERN":
+        inner = typing.cast("tuple[object, object, object, Sequence[_Node]]", body[0][1])[-1]
+        return _is_fenced(list(inner))
+    if not body or str(body[0][0]) != "LITERAL":
+        return False
+    fence = typing.cast("int", body[0][1])
+    return not any(_can_match(node, fence) for node in body[1:])
+
+
+def _can_match(node: _Node, character: int) -> bool:
+    """Whether `node` might take that character; unknown kinds might."""
+    operator, argument = str(node[0]), node[1]
+    if operator == "LITERAL":
+        return argument == character
+    if operator == "IN":
+        return any(_can_match(item, character) for item in typing.cast("list[_Node]", argument))
+    if operator == "RANGE":
+        low, high = typing.cast("tuple[int, int]", argument)
+        return low <= character <= high
+    if operator == "CATEGORY":
+        text = chr(character)
+        known = {"CATEGORY_DIGIT": text.isdigit(), "CATEGORY_SPACE": text.isspace()}
+        known["CATEGORY_WORD"] = text.isalnum() or text == "_"
+        return known.get(str(argument), True)
+    if operator in _REPEATS:
+        body = typing.cast("tuple[int, int, Sequence[_Node]]", argument)[2]
+        return any(_can_match(item, character) for item in body)
+    return True
+
+
+def _begin_differently(branches: Sequence[Sequence[_Node]]) -> bool:
+    heads = [branch[0] if len(branch) else ("EMPTY", None) for branch in branches]
+    literal = [head[1] for head in heads if str(head[0]) == "LITERAL"]
+    return len(literal) == len(heads) and len(set(literal)) == len(literal)

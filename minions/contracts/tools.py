@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from attrs import field, frozen
@@ -12,7 +12,7 @@ from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 
-__all__ = ["Effect", "Tool", "ToolScope", "ToolSpec", "Toolbox"]
+__all__ = ["Effect", "Tool", "ToolScope", "ToolSpec", "Toolbox", "Toolset"]
 
 
 class Effect(StrEnum):
@@ -93,6 +93,20 @@ class Tool(ABC):
             ToolError: The model can mend it; the text is what it reads.
             Exception: Anything else is retried as `spec.effect` allows, then fails the call.
         """
+
+
+@frozen(kw_only=True)
+class Toolset:
+    """A family of tools that a recipe asks for by name, with options."""
+
+    name: str
+    description: str
+    options: JsonSchema
+    """JSON Schema of the options, an object."""
+    specs: tuple[ToolSpec, ...]
+    """The tools it will give, under their short names (`read`); known without opening it."""
+    open: Callable[[Mapping[str, JsonValue], str], Sequence[Tool]]
+    """Options (already checked) and prefix to tools called `prefix__read`. Touches nothing yet."""
 
 
 def _as_tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
