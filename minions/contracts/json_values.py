@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 __all__ = ["JsonValue", "dumps", "find_json_value"]
 
-JsonValue: TypeAlias = (
-    "None | bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue]"
-)
+if TYPE_CHECKING:
+    JsonValue: TypeAlias = (
+        None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+    )
+else:
+    JsonValue = object  # so that hints can be read anywhere: a recursive alias cannot
 """What YAML, tools, models and the journal exchange."""
 
 _DECODER = json.JSONDecoder(

@@ -358,14 +358,15 @@ def _node_is_explosive(node: _Node, *, repeated: bool) -> bool:
 
 
 def _is_fenced(body: Sequence[_Node]) -> bool:
-    """Whether each round begins with a literal that no endless repeat inside can match."""
+    """Whether each round begins or ends with a literal that the rest of it cannot match."""
     if len(body) == 1 and str(body[0][0]) == "SUBPATTERN":
         inner = typing.cast("tuple[object, object, object, Sequence[_Node]]", body[0][1])[-1]
         return _is_fenced(list(inner))
-    if not body or str(body[0][0]) != "LITERAL":
-        return False
-    fence = typing.cast("int", body[0][1])
-    return not any(_can_match(node, fence) for node in body[1:])
+    return any(
+        str(node[0]) == "LITERAL"
+        and not any(_can_match(other, typing.cast("int", node[1])) for other in rest)
+        for node, rest in ((body[0], body[1:]), (body[-1], body[:-1]))
+    )
 
 
 def _can_match(node: _Node, character: int) -> bool:
