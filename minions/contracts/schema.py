@@ -358,10 +358,12 @@ def _node_is_explosive(node: _Node, *, repeated: bool) -> bool:
 
 
 def _is_fenced(body: Sequence[_Node]) -> bool:
-    """Whether each round begins or ends with a literal that the rest of it cannot match."""
+    """Whether each round begins or ends with a literal that its rest cannot match."""
     if len(body) == 1 and str(body[0][0]) == "SUBPATTERN":
         inner = typing.cast("tuple[object, object, object, Sequence[_Node]]", body[0][1])[-1]
         return _is_fenced(list(inner))
+    if not body:
+        return False
     return any(
         str(node[0]) == "LITERAL"
         and not any(_can_match(other, typing.cast("int", node[1])) for other in rest)
