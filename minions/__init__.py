@@ -1,1 +1,153 @@
-"""Minions: reliable, cheap, typed steps for LLM agents."""
+"""Minions: reliable, cheap, typed steps for LLM agents.
+
+Everything an application needs is here; each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from minions.adapters.function_tool import tool
+    from minions.adapters.openai_model import OpenAIModel
+    from minions.adapters.scripted_model import ScriptedModel, tool_request
+    from minions.adapters.sqlite_journal import SqliteJournal
+    from minions.contracts.calls import (
+        ChatModel,
+        ModelCallExecutor,
+        ModelCallResponse,
+        OutputInstructions,
+        Prompt,
+        ToolCallExecutor,
+    )
+    from minions.contracts.completion import (
+        Completion,
+        CompletionCriteria,
+        CompletionLink,
+        CompletionMode,
+        StepCompletionChain,
+    )
+    from minions.contracts.errors import (
+        AgentExecutionError,
+        MinionsError,
+        RecipeError,
+        ToolError,
+    )
+    from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
+    from minions.contracts.messages import Message, MessageBundle
+    from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
+    from minions.contracts.tools import Tool, ToolScope, ToolSpec
+    from minions.engine.agent_executor import AgentExecutor
+    from minions.engine.completion import DefaultStepCompletionChain
+    from minions.engine.context import Agent, AgentContext, Extensions
+    from minions.engine.graph import DefaultStepGraph
+    from minions.engine.services import Services
+    from minions.engine.step_executor import StepExecutor
+    from minions.engine.step_manager import StepManager
+    from minions.interfaces.library import run
+    from minions.recipe.model import AgentRecipe
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Agent",
+    "AgentContext",
+    "AgentExecutionError",
+    "AgentExecutor",
+    "AgentRecipe",
+    "AgentResult",
+    "ChatModel",
+    "Completion",
+    "CompletionCriteria",
+    "CompletionLink",
+    "CompletionMode",
+    "DefaultStep",
+    "DefaultStepCompletionChain",
+    "DefaultStepGraph",
+    "Extensions",
+    "Message",
+    "MessageBundle",
+    "MinionsError",
+    "ModelCallExecutor",
+    "ModelCallResponse",
+    "OpenAIModel",
+    "OutputInstructions",
+    "Prompt",
+    "PythonStep",
+    "RecipeError",
+    "RunStatus",
+    "ScriptedModel",
+    "Services",
+    "SqliteJournal",
+    "Step",
+    "StepCompletionChain",
+    "StepExecution",
+    "StepExecutor",
+    "StepManager",
+    "StepScope",
+    "StepStatus",
+    "Tool",
+    "ToolCallExecutor",
+    "ToolError",
+    "ToolScope",
+    "ToolSpec",
+    "run",
+    "tool",
+    "tool_request",
+]
+
+_HOMES: Final = {
+    "minions.adapters.function_tool": ("tool",),
+    "minions.adapters.openai_model": ("OpenAIModel",),
+    "minions.adapters.scripted_model": ("ScriptedModel", "tool_request"),
+    "minions.adapters.sqlite_journal": ("SqliteJournal",),
+    "minions.contracts.calls": (
+        "ChatModel",
+        "ModelCallExecutor",
+        "ModelCallResponse",
+        "OutputInstructions",
+        "Prompt",
+        "ToolCallExecutor",
+    ),
+    "minions.contracts.completion": (
+        "Completion",
+        "CompletionCriteria",
+        "CompletionLink",
+        "CompletionMode",
+        "StepCompletionChain",
+    ),
+    "minions.contracts.errors": (
+        "AgentExecutionError",
+        "MinionsError",
+        "RecipeError",
+        "ToolError",
+    ),
+    "minions.contracts.executions": ("AgentResult", "RunStatus", "StepExecution", "StepStatus"),
+    "minions.contracts.messages": ("Message", "MessageBundle"),
+    "minions.contracts.steps": ("DefaultStep", "PythonStep", "Step", "StepScope"),
+    "minions.contracts.tools": ("Tool", "ToolScope", "ToolSpec"),
+    "minions.engine.agent_executor": ("AgentExecutor",),
+    "minions.engine.completion": ("DefaultStepCompletionChain",),
+    "minions.engine.context": ("Agent", "AgentContext", "Extensions"),
+    "minions.engine.graph": ("DefaultStepGraph",),
+    "minions.engine.services": ("Services",),
+    "minions.engine.step_executor": ("StepExecutor",),
+    "minions.engine.step_manager": ("StepManager",),
+    "minions.interfaces.library": ("run",),
+    "minions.recipe.model": ("AgentRecipe",),
+}
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'minions' has no attribute '{name}'")
+    value: object = getattr(importlib.import_module(home), name)
+    globals()[name] = value  # the next look finds it at once
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -49,6 +49,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 # --- what is asked of a model -------------------------------------------------------------
@@ -85,7 +86,7 @@ def _as_specs(specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
 
 
 @frozen(kw_only=True)
-class OutputInstructions(Generic[T]):
+class OutputInstructions(Generic[T_co]):
     """What the output of a step must look like. Subclass to define your own.
 
     Give `output_class` (attrs class or type hint), or `schema`, or both: the schema
@@ -96,7 +97,7 @@ class OutputInstructions(Generic[T]):
     """System messages that go with the schema."""
     schema: JsonSchema | str | None = None
     """A JSON Schema, as mapping or JSON text; None: made from `output_class`."""
-    output_class: type[T] | None = None
+    output_class: type[T_co] | None = None
     name: str = "output"
     """How the schema is called in the request."""
 
@@ -110,7 +111,7 @@ class OutputInstructions(Generic[T]):
 
         return schema_of_instructions(self)
 
-    def convert(self, value: JsonValue) -> T:
+    def convert(self, value: JsonValue) -> T_co:
         """A value that fits the schema, as the caller's type. Override for your own.
 
         Raises:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import collections.abc
 import datetime
 import functools
 import pathlib
+import types
+import typing
 from typing import TYPE_CHECKING, TypeVar
+
+import attrs
 
 from minions.contracts.json_values import JsonValue
 
@@ -73,9 +79,45 @@ def _converter() -> Converter:
     converter.register_structure_hook(float, _number)
     converter.register_structure_hook(datetime.datetime, _from_iso)
     converter.register_unstructure_hook(datetime.datetime, _to_iso)
+    converter.register_structure_hook(datetime.date, _date_from_iso)
+    converter.register_unstructure_hook(datetime.date, datetime.date.isoformat)
+    converter.register_structure_hook(bytes, _from_base64)
+    converter.register_unstructure_hook(bytes, lambda value: base64.b64encode(value).decode())
     converter.register_structure_hook(pathlib.Path, lambda value, _: pathlib.Path(value))
     converter.register_unstructure_hook(pathlib.Path, str)
+    # By predicate: a hook for the class `object` itself would answer for every class.
+    converter.register_structure_hook_func(lambda hint: hint is object, lambda value, _: value)
+    converter.register_structure_hook_func(
+        lambda hint: getattr(hint, "__origin__", None) is collections.abc.Iterable,
+        lambda value, hint: converter.structure(value, _list_of(hint)),
+    )
+    converter.register_structure_hook_func(
+        _is_mixed_union, lambda value, hint: _first_that_fits(converter, value, hint)
+    )
     return converter
+
+
+def _list_of(hint: object) -> type[list[object]]:
+    return types.GenericAlias(list, typing.get_args(hint))  # type: ignore[return-value]  # a hint
+
+
+def _is_mixed_union(hint: object) -> bool:
+    """Unions that cattrs leaves to us: more than `X | None`, and not of attrs classes alone."""
+    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+        return False
+    members = [member for member in typing.get_args(hint) if member is not type(None)]
+    return len(members) > 1 and not all(attrs.has(member) for member in members)
+
+
+def _first_that_fits(converter: Converter, value: object, hint: object) -> object:
+    """As the first member that takes the value; one of exactly its type goes first."""
+    members = sorted(typing.get_args(hint), key=lambda member: member is not type(value))
+    for member in members:
+        try:
+            return converter.structure(value, member)
+        except Exception:  # noqa: BLE001, S112  # cattrs raises any class; the next may fit
+            continue
+    raise ValueError(f"expected {hint}, got {type(value).__name__} {value!r}")
 
 
 def _exactly(kind: type[T], value: object, _: object) -> T:
@@ -94,6 +136,18 @@ def _from_iso(value: object, _: object) -> datetime.datetime:
     if not isinstance(value, str):
         raise ValueError(f"expected an ISO 8601 time, got {value!r}")
     return datetime.datetime.fromisoformat(value)
+
+
+def _date_from_iso(value: object, _: object) -> datetime.date:
+    if not isinstance(value, str):
+        raise ValueError(f"expected an ISO 8601 date, got {value!r}")
+    return datetime.date.fromisoformat(value)
+
+
+def _from_base64(value: object, _: object) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError(f"expected base64 text, got {value!r}")
+    return base64.b64decode(value, validate=True)
 
 
 def _to_iso(value: datetime.datetime) -> str:

@@ -14,6 +14,7 @@ from minions.contracts.errors import MetadataError, near_names
 from minions.contracts.json_values import JsonValue
 
 if TYPE_CHECKING:
+    from minions.contracts.calls import DeltaSink
     from minions.contracts.memory import ModelMemory
     from minions.contracts.tools import Toolbox
 
@@ -151,3 +152,18 @@ class RunContext(ABC):
     @abstractmethod
     def memory(self) -> ModelMemory:
         """The conversations of this run."""
+
+    @property
+    def step_id(self) -> str:
+        """The step this view belongs to; empty outside of one."""
+        return ""
+
+    @property
+    def may_write(self) -> bool:
+        """Whether tools with a declared write may run."""
+        return False
+
+    @property
+    def delta_sink(self) -> DeltaSink | None:
+        """Where pieces of a streamed answer go; None: nobody watches, ask for no stream."""
+        return None

@@ -22,7 +22,7 @@ from minions.contracts.json_values import JsonValue
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ["JsonSchema", "SchemaValidator", "check_schema", "schema_of"]
+__all__ = ["JsonSchema", "SchemaValidator", "check_schema", "is_explosive_pattern", "schema_of"]
 
 JsonSchema: TypeAlias = Mapping[str, JsonValue]
 
@@ -69,11 +69,12 @@ def _sole_reference(schema: Mapping[str, JsonValue]) -> str | None:
 
 
 def _of(hint: object, definitions: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    if hint in _PLAIN:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    # Only plain hints are looked up: `Annotated[int, {…}]` and what holds it cannot be hashed.
+    if origin is None and hint in _PLAIN:
         return dict(_PLAIN[hint])
     if isinstance(hint, typing.TypeVar | str | typing.ForwardRef):
         return {}  # recursive aliases such as JsonValue: any JSON
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _annotated(arguments, definitions)
     if origin is typing.Literal:
@@ -307,14 +308,23 @@ def _check_pattern(path: str, pattern: str) -> None:
             f"{path}: a pattern of {len(pattern)} characters; at most 1000 are taken."
         )
     try:
-        parsed = _parse_pattern(pattern)
+        is_explosive = is_explosive_pattern(pattern)
     except re.error as error:
         raise SchemaError(f"{path}: not a regular expression: {pattern!r} ({error}).") from error
-    if _is_explosive(parsed, repeated=False):
+    if is_explosive:
         raise SchemaError(
             f"{path}: the pattern {pattern!r} repeats a repetition, which can take exponential "
             "time on a text that does not match. Write it without nesting * or +."
         )
+
+
+def is_explosive_pattern(pattern: str) -> bool:
+    """Whether a text that does not match can take exponential time.
+
+    Raises:
+        re.error: Not a regular expression.
+    """
+    return _is_explosive(_parse_pattern(pattern), repeated=False)
 
 
 def _parse_pattern(pattern: str) -> Sequence[_Node]:

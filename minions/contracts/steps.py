@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DefaultStep", "PythonStep", "Step", "StepScope"]
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
 
@@ -30,8 +30,8 @@ def _no_metadata() -> Mapping[str, object]:
     return {}
 
 
-class Step(ABC, Generic[T]):
-    """A unit of work: everything but `id` has a default. T is the type of its output."""
+class Step(ABC, Generic[T_co]):
+    """A unit of work: everything but `id` has a default. T_co is the type of its output."""
 
     @property
     @abstractmethod
@@ -74,7 +74,7 @@ class Step(ABC, Generic[T]):
         return None
 
     @property
-    def output(self) -> OutputInstructions[T] | None:
+    def output(self) -> OutputInstructions[T_co] | None:
         """The declared output: the step is COMPLETED with a value that fits it, or not at all."""
         return None
 
@@ -104,7 +104,7 @@ class Step(ABC, Generic[T]):
 
 
 @frozen(kw_only=True)
-class DefaultStep(Step[T]):
+class DefaultStep(Step[T_co]):
     """A step from its parts; loops until a link of the chain decides, as in the guide."""
 
     id: str
@@ -115,7 +115,7 @@ class DefaultStep(Step[T]):
     metadata: Mapping[str, object] = field(factory=_no_metadata)
     completion_criteria: CompletionCriteria = field(factory=CompletionCriteria)
     completion_chain: StepCompletionChain | None = None
-    output: OutputInstructions[T] | None = None
+    output: OutputInstructions[T_co] | None = None
     decision_tool: ToolCallRequest | None = None
     is_optional: bool = False
     tool_failure: str = "fail"
@@ -171,11 +171,16 @@ class StepScope(ABC):
         """
 
 
-class PythonStep(Step[T]):
+class PythonStep(Step[T_co]):
     """A step whose work is code."""
 
+    @property
+    def is_instant(self) -> bool:
+        """Touches nothing outside and takes no time: its end is the only row it needs."""
+        return False
+
     @abstractmethod
-    async def run(self, scope: StepScope) -> T:
+    async def run(self, scope: StepScope) -> T_co:
         """Do the work; what is returned is the step's output.
 
         Raises:

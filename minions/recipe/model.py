@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
+import attrs
 from attrs import field, frozen
 
-from minions.contracts.calls import OutputMode
+from minions.contracts.calls import ModelOptions, OutputMode
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.graph import StepGraph
 from minions.contracts.json_values import JsonValue
@@ -84,6 +85,24 @@ class ModelConfig:
     api_key_env: str | None = None
     output_mode: OutputMode | None = None
 
+    def overlaid(self, own: ModelConfig) -> ModelConfig:
+        """These settings with what `own` says over them. Another model starts from `own` alone."""
+        if own.name is not None and own.name != self.name:
+            return own
+        said = {name: value for name, value in attrs.asdict(own).items() if value is not None}
+        return attrs.evolve(self, **said)
+
+    def options(self) -> ModelOptions:
+        """What goes with each call."""
+        defaults = ModelOptions()
+        return ModelOptions(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            max_output_tokens=self.max_output_tokens,
+            timeout_s=self.timeout_s or defaults.timeout_s,
+            idle_timeout_s=self.idle_timeout_s or self.timeout_s or defaults.idle_timeout_s,
+        )
+
 
 @frozen(kw_only=True)
 class Permissions:
@@ -129,7 +148,9 @@ class StepSpec:
     id: str
     description: str = ""
     depends_on: tuple[str, ...] = ()
-    """Step ids, after `save_as` names were resolved."""
+    """Step ids, after `save_as` names were resolved; with those whose values templates read."""
+    after: tuple[str, ...] = ()
+    """Steps that only have to end first: every reference to them can do without."""
     when: str | None = None
     """A condition; false means SKIPPED."""
     save_as: str | None = None
@@ -151,6 +172,8 @@ class GoalSpec(StepSpec):
     output: JsonSchema | None = None
     completion: CompletionCriteria | None = None
     """None: `structured` where `output` is declared, else `text`."""
+    completion_links: tuple[str, ...] = ()
+    """Registered links, asked before the default chain."""
     tool_failure: str = "fail"
     model: ModelConfig | None = None
 
@@ -213,6 +236,8 @@ class AgentRecipe:
     """Library only: transitions, step id to next ids; None: list order; {}: no edges."""
     output: JsonValue = None
     """A template of the run's result; None: the last completed step's output."""
+    metadata: Mapping[str, JsonValue] = field(factory=_empty)
+    """Whatever the application wants to keep beside the recipe."""
     document: Mapping[str, JsonValue] | None = field(default=None, eq=False, repr=False)
     """The recipe as it was read; travels with the run so that resume needs no file."""
     directory: str | None = field(default=None, eq=False)

@@ -1,0 +1,41 @@
+# Two targets do everything on a machine with Python 3.11+, git and make: `make demo`, `make test`.
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	command -v $$python >/dev/null 2>&1 \
+	&& $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench lock clean
+
+demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
+	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store -m scripted/quickstart
+
+test: $(READY)  ## Run the whole test suite; no network, no key.
+	$(BIN)/python -m pytest -q
+
+check: $(READY)  ## Format, lint, types, import layers.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)  ## Measure, as ratios within one run.
+	$(BIN)/python benchmarks/run.py
+
+# The lock holds versions and hashes for every platform and no address, so that any index serves.
+lock:
+	uv pip compile pyproject.toml --group dev --generate-hashes --no-emit-index-url --universal \
+		--python-version 3.11 --no-annotate --no-header -o requirements.lock
+
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache

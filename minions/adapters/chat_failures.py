@@ -1,0 +1,296 @@
+"""What went wrong with a chat request, as `ModelFailure` values with words a person can act on."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.contracts.calls import ModelFailure
+from minions.contracts.messages import TokenUsage
+
+__all__ = ["ChatPeer", "error_failure", "retry_after_s", "status_failure"]
+
+_MOST_SHOWN: Final = 500
+"""Characters of a server's message that are shown."""
+
+_HEAD: Final = 200
+"""Characters of an unreadable body that are shown."""
+
+
+@frozen(kw_only=True)
+class ChatPeer:
+    """Whom we spoke with; makes every failure's text, and keeps the key out of it."""
+
+    provider: str
+    model: str
+    base_url: str
+    secret: str | None = field(default=None, repr=False)
+    """The key; None: none was sent."""
+
+    @property
+    def name(self) -> str:
+        """`provider/model`."""
+        return f"{self.provider}/{self.model}"
+
+    def clean(self, text: str, most: int = _MOST_SHOWN) -> str:
+        """A server's text on one line, without the key, at most `most` characters."""
+        if self.secret:
+            text = text.replace(self.secret, "***")
+        text = re.sub(r"[\s\x00-\x1f\x7f]+", " ", text[: most * 20]).strip()
+        return text if len(text) <= most else f"{text[:most]}…"
+
+    def malformed(self, what: str, body: str) -> ModelFailure:
+        """A 200 that is no chat completion."""
+        head = self.clean(body, _HEAD)
+        begin = f"It starts with: {head}" if head else "The body is empty."
+        return ModelFailure(
+            code="malformed-response",
+            message=f"{self.base_url} answered for '{self.name}' with no chat completion: "
+            f"{what}. {begin}",
+            is_retryable=True,
+            suggestions=("check that base_url is an OpenAI-compatible API (often ends in /v1)",),
+        )
+
+    def empty(self, finish_reason: str | None, usage: TokenUsage) -> ModelFailure:
+        """Neither text nor tool calls."""
+        return ModelFailure(
+            code="empty-response",
+            message=f"'{self.name}' answered with neither text nor tool calls "
+            f"(finish_reason: {finish_reason or 'none'}).",
+            is_retryable=True,
+            usage=usage,
+        )
+
+    def truncated(self, usage: TokenUsage) -> ModelFailure:
+        """finish_reason `length`."""
+        return ModelFailure(
+            code="output-truncated",
+            message=f"The answer of '{self.name}' was cut off at its token limit after "
+            f"{usage.output_tokens} output tokens. Raise max_output_tokens, or ask for less.",
+            usage=usage,
+            suggestions=("raise max_output_tokens",),
+        )
+
+    def refused(self, words: str, usage: TokenUsage) -> ModelFailure:
+        """The model declined, in words of its own."""
+        return ModelFailure(
+            code="refused",
+            message=f"'{self.name}' refused to answer: {self.clean(words)}",
+            usage=usage,
+        )
+
+    def filtered(self, usage: TokenUsage) -> ModelFailure:
+        """finish_reason `content_filter`."""
+        return ModelFailure(
+            code="content-filtered",
+            message=f"The provider's content filter withheld the answer of '{self.name}'.",
+            usage=usage,
+        )
+
+    def interrupted(self, what: str) -> ModelFailure:
+        """The connection went away in the middle of an answer."""
+        return ModelFailure(
+            code="stream-interrupted",
+            message=f"The answer of '{self.name}' from {self.base_url} broke off: {what}.",
+            is_retryable=True,
+        )
+
+    def timed_out(self, what: str, seconds: float, option: str) -> ModelFailure:
+        """A limit of `ModelOptions` ran out."""
+        return ModelFailure(
+            code="model-timeout",
+            message=f"'{self.name}' at {self.base_url} {what} {seconds:g} s. "
+            f"Raise {option} if the model needs longer.",
+            is_retryable=True,
+            suggestions=(f"raise {option}",),
+        )
+
+    def too_large(self, most_bytes: int) -> ModelFailure:
+        """More than we are ready to hold."""
+        return ModelFailure(
+            code="response-too-large",
+            message=f"The answer of '{self.name}' from {self.base_url} is larger than "
+            f"{most_bytes // 1_048_576} MiB and was refused.",
+        )
+
+    def unreachable(self, what: str) -> ModelFailure:
+        """No connection, or one that was closed before an answer came."""
+        if self.provider == "ollama":
+            tries = ("start the server with `ollama serve`",)
+        else:
+            tries = ("check that the server is running and base_url is right",)
+        return ModelFailure(
+            code="model-unreachable",
+            message=f"No answer from {self.base_url} for '{self.name}': {self.clean(what)}. "
+            f"Is the server running? Try: {tries[0]}.",
+            is_retryable=True,
+            suggestions=tries,
+        )
+
+
+# --- HTTP status ---------------------------------------------------------------------------
+
+
+def status_failure(
+    peer: ChatPeer, status: int, headers: Mapping[str, str], body: bytes, now: datetime
+) -> ModelFailure:
+    """The failure for an HTTP status other than 2xx."""
+    error = _error_of(body)
+    said = peer.clean(_words_of(error) or body.decode("utf-8", errors="replace"))
+    if 300 <= status < 400:
+        return _redirected(peer, status, headers.get("location", ""))
+    return _classified(
+        peer, status, said or "no message", retry_after_s(headers, now), _code_of(error)
+    )
+
+
+def error_failure(peer: ChatPeer, error: object) -> ModelFailure:
+    """The failure for an error object inside a 200 or a stream."""
+    said = peer.clean(_words_of(error) or json.dumps(error, default=str))
+    code = _code_of(error)
+    return _classified(peer, _status_of(code, error), said, None, code)
+
+
+def _classified(
+    peer: ChatPeer, status: int, said: str, wait_s: float | None, code: str
+) -> ModelFailure:
+    heard = f"{peer.base_url} answered HTTP {status} for '{peer.name}': {said}"
+    if status in (401, 403):
+        return _auth_rejected(peer, heard)
+    if status == 404:
+        return _not_found(peer, said)
+    if status == 429 and code == "insufficient_quota":
+        return ModelFailure(code="quota-exhausted", message=heard)
+    if status == 429:
+        return ModelFailure(
+            code="rate-limited", message=heard, is_retryable=True, retry_after_s=wait_s
+        )
+    if status in (408, 409) or status >= 500:
+        return ModelFailure(
+            code="model-unavailable", message=heard, is_retryable=True, retry_after_s=wait_s
+        )
+    return ModelFailure(code="bad-request", message=heard)
+
+
+def _auth_rejected(peer: ChatPeer, heard: str) -> ModelFailure:
+    if peer.secret is not None:
+        hint = "check that the key is valid and may use this model"
+        return ModelFailure(code="auth-rejected", message=heard, suggestions=(hint,))
+    return ModelFailure(
+        code="auth-rejected",
+        message=f"{heard} (No key was sent: keys go only to the provider's own URL, to one the "
+        "operator configured, and to trusted hosts.)",
+        suggestions=(
+            f"set base_url and api_key_env of [providers.{peer.provider}] in minions.toml",
+            "add the host to the operator's trusted hosts",
+        ),
+    )
+
+
+def _not_found(peer: ChatPeer, said: str) -> ModelFailure:
+    tries = (f"ollama pull {peer.model}",) if peer.provider == "ollama" else ()
+    return ModelFailure(
+        code="model-not-found",
+        message=f"There is no model '{peer.model}' at {peer.base_url}, or no chat completions "
+        f"there (HTTP 404): {said}",
+        suggestions=(*tries, "check the model's name and base_url"),
+    )
+
+
+def _redirected(peer: ChatPeer, status: int, location: str) -> ModelFailure:
+    target = peer.clean(re.sub(r"//[^/@]*@", "//", location.partition("?")[0])) or "nowhere"
+    return ModelFailure(
+        code="redirected",
+        message=f"{peer.base_url} redirects (HTTP {status}) to {target}. Prompts and keys do not "
+        "follow redirects; set base_url to the final address if you trust it.",
+        suggestions=("set base_url to the final address",),
+    )
+
+
+# --- what servers say ----------------------------------------------------------------------
+
+
+def _error_of(body: bytes) -> object:
+    """The error object of a JSON body; None where there is none."""
+    try:
+        document: object = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    return document.get("error") or document
+
+
+def _words_of(error: object) -> str:
+    """The message inside an error object, in the dialects of the servers we know."""
+    if isinstance(error, str):
+        return error
+    if not isinstance(error, dict):
+        return ""
+    for key in ("message", "error", "detail", "msg"):
+        value = error.get(key)
+        if value:
+            return value if isinstance(value, str) else json.dumps(value, default=str)
+    return ""
+
+
+def _code_of(error: object) -> str:
+    """The error's code, else its type, as text."""
+    if not isinstance(error, dict):
+        return ""
+    return str(error.get("code") or error.get("status") or error.get("type") or "")
+
+
+_STATUS_BY_WORD: Final = (
+    ("insufficient_quota", 429),
+    ("rate_limit", 429),
+    ("api_key", 401),
+    ("authentication", 401),
+    ("permission", 403),
+    ("not_found", 404),
+    ("invalid", 400),
+    ("context_length", 400),
+)
+
+
+def _status_of(code: str, error: object) -> int:
+    """The HTTP status an error inside a 200 would have had; 500 where nothing tells."""
+    if re.fullmatch(r"[45][0-9][0-9]", code):
+        return int(code)
+    kind = error.get("type") if isinstance(error, dict) else None
+    words = f"{code} {kind}".lower()
+    return next((status for word, status in _STATUS_BY_WORD if word in words), 500)
+
+
+def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds to wait, from `retry-after-ms` or `Retry-After` (seconds or an HTTP date)."""
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return milliseconds / 1000
+    said = headers.get("retry-after")
+    if said is None:
+        return None
+    if (seconds := _number(said)) is not None:
+        return seconds
+    try:
+        until = parsedate_to_datetime(said)
+    except (TypeError, ValueError):
+        return None
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=now.tzinfo)
+    return max(0.0, (until - now).total_seconds())
+
+
+def _number(text: str | None) -> float | None:
+    """A number that is no infinity; below zero means now."""
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return max(0.0, value) if math.isfinite(value) else None

@@ -1,0 +1,324 @@
+"""Files below one root and nowhere else: paths resolved, links that lead out refused.
+
+What is read or written is not known here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fnmatch
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from attrs import frozen
+
+from minions.contracts.errors import ToolError, UsageError, near_names
+
+__all__ = ["ConfinedFolder", "FolderEntry", "Place"]
+
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Without O_NONBLOCK, opening a FIFO would wait for its other end.
+_FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@frozen
+class Place:
+    """A path that was resolved: no link is left in it."""
+
+    root: str
+    """Absolute and resolved."""
+    parts: tuple[str, ...]
+    """Below the root; empty: the root itself."""
+
+    @property
+    def relative(self) -> str:
+        """With `/`; the root is `.`."""
+        return _shown("/".join(self.parts) or ".")
+
+    @property
+    def path(self) -> Path:
+        """Absolute. To look only: it may have become a link since."""
+        return Path(self.root, *self.parts)
+
+
+@frozen(kw_only=True)
+class FolderEntry:
+    """One thing in a folder."""
+
+    name: str
+    type: str
+    """`file`, `directory`, `link` or `other`."""
+    size_bytes: int | None
+    """None for all but files."""
+
+
+def _shown(name: str) -> str:
+    """A file name as text: bytes that are no UTF-8 become `�`."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+@frozen(kw_only=True)
+class ConfinedFolder:
+    """A folder whose files may be used. Making one touches nothing."""
+
+    root: str
+    create: bool = False
+    """Make the root at its first use, where it is missing."""
+    exclude: tuple[str, ...] = ()
+    """Glob patterns of names, or of paths below the root; what is in them is excluded too."""
+
+    def place(self, path: str) -> Place:
+        """Where `path` leads: relative to the root, or absolute inside it.
+
+        Raises:
+            ToolError: It leads out of the root, or to what is excluded.
+            UsageError: There is no root.
+        """
+        root = self._resolved_root()
+        if "\0" in path or not _is_encodable(path):
+            raise ToolError(
+                f"The path {path!r} holds characters that no file name has. Give the name of a "
+                f"file below '{self.root}'.",
+                code="bad-path",
+            )
+        asked = Path(root, path)
+        resolved = Path(os.path.realpath(asked))
+        if not resolved.is_relative_to(root):
+            raise ToolError(
+                f"'{path}' leads out of '{self.root}'. Only files below that root can be used; "
+                "give a path relative to it.",
+                code="outside-root",
+            )
+        parts = resolved.relative_to(root).parts
+        lexical = Path(os.path.relpath(asked, root)).parts
+        if self.is_excluded(parts) or self.is_excluded(lexical):
+            raise ToolError(
+                f"'{path}' is excluded. Excluded below '{self.root}' are: "
+                f"{', '.join(self.exclude)}.",
+                code="excluded-path",
+            )
+        return Place(root, parts)
+
+    def _resolved_root(self) -> str:
+        root = os.path.realpath(self.root)
+        reason = "is no directory"
+        if self.create:
+            try:
+                Path(root).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                reason = f"cannot be made: {error.strerror}"
+        if not Path(root).is_dir():
+            raise UsageError(
+                f"The root '{self.root}' ({root}) {reason}. Create it, set the toolset's "
+                "option `root` to one that exists, or set `create: true`.",
+                code="no-such-root",
+            )
+        return root
+
+    def is_excluded(self, parts: Sequence[str]) -> bool:
+        """Whether a pattern fits the path or anything above it; case does not count."""
+        for end in range(1, len(parts) + 1):
+            # On some file systems `.GIT` is `.git`.
+            names = (parts[end - 1].casefold(), "/".join(parts[:end]).casefold())
+            for pattern in self.exclude:
+                if any(fnmatch.fnmatchcase(name, pattern.casefold()) for name in names):
+                    return True
+        return False
+
+    @contextlib.contextmanager
+    def opened(self, place: Place) -> Iterator[BinaryIO]:
+        """A regular file, to be read.
+
+        Raises:
+            ToolError: There is none; the text tells near names.
+        """
+        with self._failures_told(place), _folder(place.root, place.parts[:-1]) as folder:
+            name = place.parts[-1] if place.parts else "."
+            descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode):
+                os.close(descriptor)
+                raise self._not_regular(place, mode)
+            with os.fdopen(descriptor, "rb") as file:
+                yield file
+
+    def entries(self, place: Place) -> list[FolderEntry]:
+        """What is directly in a folder, without what is excluded; sorted by name.
+
+        Raises:
+            ToolError: There is no such folder.
+        """
+        with (
+            self._failures_told(place),
+            _folder(place.root, place.parts) as folder,
+            os.scandir(folder) as found,
+        ):
+            entries = [
+                _entry(entry) for entry in found if not self.is_excluded((*place.parts, entry.name))
+            ]
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def replace(self, place: Place, data: bytes, *, overwrite: bool) -> None:
+        """Put `data` there in one step; missing folders are made, a present file's mode is kept.
+
+        Raises:
+            ToolError: It is no regular file, or there is other data and no `overwrite`.
+        """
+        if not place.parts:
+            raise ToolError(f"'.' is the folder '{self.root}' itself; a file name is needed.")
+        with (
+            self._failures_told(place),
+            _folder(place.root, place.parts[:-1], create=True) as folder,
+        ):
+            mode = self._mode_of_present(place, folder)
+            if mode is not None and not overwrite:
+                with self.opened(place) as file:
+                    if file.read() == data:
+                        return  # a repetition of the same write
+                raise ToolError(
+                    f"'{place.relative}' exists already. Use overwrite=true, edit it, or choose "
+                    "another name.",
+                    code="file-exists",
+                )
+            _write_and_rename(folder, place.parts[-1], data, mode)
+
+    def _mode_of_present(self, place: Place, folder: int) -> int | None:
+        try:
+            found = os.stat(place.parts[-1], dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            raise self._not_regular(place, found.st_mode)
+        return stat.S_IMODE(found.st_mode)
+
+    def files(self, place: Place) -> Iterator[Place]:
+        """Every regular file below a folder, in no order; links are not followed."""
+        for folder, folders, names in os.walk(place.path):
+            above = Path(folder).relative_to(place.root).parts
+            folders[:] = [name for name in folders if not self.is_excluded((*above, name))]
+            for name in names:
+                found = Place(place.root, (*above, name))
+                if not self.is_excluded(found.parts) and _is_regular(found.path):
+                    yield found
+
+    def _not_regular(self, place: Place, mode: int) -> ToolError:
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device, pipe, socket or link"
+        return ToolError(
+            f"'{place.relative}' below '{self.root}' is {kind}, not a file.", code="not-a-file"
+        )
+
+    @contextlib.contextmanager
+    def _failures_told(self, place: Place) -> Iterator[None]:
+        """What the model can mend, as ToolError; a full disk is no such thing."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self._not_found(place) from error
+        except OSError as error:
+            if error.errno not in _MENDABLE:
+                raise
+            raise ToolError(
+                f"'{place.relative}' below '{self.root}' cannot be used: {error.strerror}.",
+                code="file-refused",
+            ) from error
+
+    def _not_found(self, place: Place) -> ToolError:
+        missing, folder = "", place
+        while folder.parts and not folder.path.is_dir():
+            missing, folder = folder.parts[-1], Place(folder.root, folder.parts[:-1])
+        names = [entry.name for entry in self.entries(folder)]
+        near = near_names(missing, names)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        return ToolError(
+            f"There is no '{place.relative}' below '{self.root}'.{hint} "
+            f"In '{folder.relative}' there are: {', '.join(names[:10]) or 'no files'}"
+            f"{' …' if len(names) > 10 else ''}.",
+            code="no-such-file",
+            suggestions=near,
+        )
+
+
+_MENDABLE: Final = frozenset(
+    {
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,  # a link put there after the path was resolved
+        errno.ENAMETOOLONG,
+        errno.ENXIO,
+        errno.EROFS,
+        errno.EEXIST,
+    }
+)
+
+
+@contextlib.contextmanager
+def _folder(root: str, parts: Sequence[str], *, create: bool = False) -> Iterator[int]:
+    """A descriptor of root/parts, opened name by name: a link swapped in meanwhile is refused."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts:
+            if create:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=descriptor)
+            below = os.open(part, _FOLDER_FLAGS, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write_and_rename(folder: int, name: str, data: bytes, mode: int | None) -> None:
+    temporary = f".{secrets.token_hex(8)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            file.write(data)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def _is_regular(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False  # gone, or not ours to see
+
+
+def _is_encodable(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _entry(entry: os.DirEntry[str]) -> FolderEntry:
+    name = _shown(entry.name)
+    if entry.is_symlink():
+        return FolderEntry(name=name, type="link", size_bytes=None)
+    if entry.is_dir(follow_symlinks=False):
+        return FolderEntry(name=name, type="directory", size_bytes=None)
+    if not entry.is_file(follow_symlinks=False):
+        return FolderEntry(name=name, type="other", size_bytes=None)
+    return FolderEntry(name=name, type="file", size_bytes=_size(entry))
+
+
+def _size(entry: os.DirEntry[str]) -> int | None:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return None  # gone since it was listed

@@ -1,0 +1,62 @@
+"""Glob patterns over the parts of a path: `*`, `?`, `[…]` in a name, `**` for any folders."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+
+from minions.contracts.errors import ToolError
+
+__all__ = ["GlobPattern"]
+
+
+class GlobPattern:
+    """One pattern, compiled. The case of letters counts; names with a leading dot match too."""
+
+    def __init__(self, pattern: str) -> None:
+        """Raises:
+        ToolError: An empty pattern, or one that could not match anything below a root.
+        """
+        segments = [segment for segment in pattern.split("/") if segment not in ("", ".")]
+        if not segments or pattern.startswith("/") or ".." in segments:
+            raise ToolError(
+                f"The pattern {pattern!r} must be relative to the root and stay below it, "
+                "such as '**/*.py'.",
+                code="bad-pattern",
+            )
+        if re.search(r"\{[^}]*,[^}]*\}", pattern):
+            raise ToolError(
+                f"The pattern {pattern!r} uses braces, which are not known here. Ask once for "
+                "each choice.",
+                code="bad-pattern",
+            )
+        self._segments = [
+            None if segment == "**" else re.compile(fnmatch.translate(segment))
+            for segment in segments
+        ]
+
+    def matches(self, parts: Sequence[str]) -> bool:
+        """Whether the whole path fits. Time grows with names times segments, no faster."""
+        reached = self._with_skipped({0})
+        for part in parts:
+            reached = self._with_skipped(
+                {next_at for at in reached for next_at in self._after(at, part)}
+            )
+        return len(self._segments) in reached
+
+    def _after(self, at: int, part: str) -> Sequence[int]:
+        if at == len(self._segments):
+            return ()
+        segment = self._segments[at]
+        if segment is None:
+            return (at,)
+        return (at + 1,) if segment.match(part) else ()
+
+    def _with_skipped(self, reached: set[int]) -> set[int]:
+        """`**` may stand for no folder at all."""
+        result = set(reached)
+        for at, segment in enumerate(self._segments):
+            if at in result and segment is None:
+                result.add(at + 1)
+        return result

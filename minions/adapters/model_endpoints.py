@@ -1,0 +1,382 @@
+"""Which server answers for `provider/model`, and whether it may have the key. Pure: no client here.
+
+The rule: a key goes to the provider's own URL, to a URL the operator configured, and to
+hosts the operator trusts. A recipe that names another URL gets an answer without the key.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+from attrs import field, frozen
+
+from minions.contracts.calls import ModelCapabilities, OutputMode
+from minions.contracts.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
+
+__all__ = [
+    "Endpoint",
+    "EndpointWishes",
+    "OperatorModels",
+    "ProviderConfig",
+    "check_base_url",
+    "check_key",
+    "is_loopback_url",
+    "resolve_endpoint",
+]
+
+
+@frozen(kw_only=True)
+class ProviderConfig:
+    """One `[providers.NAME]` table of the operator's configuration."""
+
+    base_url: str | None = None
+    """Where its OpenAI-compatible API is; None: the provider's own URL."""
+    api_key_env: str | None = None
+    """The variable that holds the key; None: the provider's usual one."""
+    output_mode: OutputMode | None = None
+    """How to constrain answers; None: the provider's usual way."""
+    tools_with_schema: bool | None = None
+    """Whether tools and a schema go together in one request; None: they do not."""
+
+
+def _no_providers() -> Mapping[str, ProviderConfig]:
+    return {}
+
+
+def _as_hosts(hosts: Iterable[str]) -> frozenset[str]:
+    return frozenset(host.strip().lower() for host in hosts)
+
+
+@frozen(kw_only=True)
+class OperatorModels:
+    """What the person who runs this says about models; a recipe cannot change it."""
+
+    providers: Mapping[str, ProviderConfig] = field(factory=_no_providers)
+    """By provider name."""
+    trusted_hosts: frozenset[str] = field(default=frozenset(), converter=_as_hosts)
+    """`host` (any port) or `host:port` that a recipe's own `base_url` may send the key to."""
+
+
+class EndpointWishes(Protocol):
+    """What a recipe may say about the endpoint; a `ModelConfig` is one."""
+
+    @property
+    def base_url(self) -> str | None:
+        """None: the provider's."""
+
+    @property
+    def api_key_env(self) -> str | None:
+        """None: the provider's variable."""
+
+
+@frozen(kw_only=True)
+class Endpoint:
+    """All that is needed to speak to one model; the fields are `OpenAIModel`'s arguments."""
+
+    provider: str
+    model: str
+    base_url: str
+    api_key: str | None = field(default=None, repr=False)
+    """None: no Authorization header is sent."""
+    capabilities: ModelCapabilities = field(factory=ModelCapabilities)
+
+
+def resolve_endpoint(
+    model_name: str,
+    config: EndpointWishes,
+    environ: Mapping[str, str],
+    operator: OperatorModels,
+) -> Endpoint:
+    """The endpoint for `provider/model`.
+
+    Args:
+        model_name: `ollama/llama3.2`; everything after the first slash is the model.
+        config: The recipe's wishes.
+        environ: Usually `os.environ`.
+        operator: The operator's configuration, which decides where a key may go.
+
+    Raises:
+        UsageError: `bad-model-name`, `unknown-provider` or `bad-base-url`.
+        EnvironmentRefusedError: `no-key` or `bad-key` (names the variable), `insecure-base-url`.
+    """
+    provider, model = _split_name(model_name)
+    homes = _homes(provider, environ, operator)
+    if config.base_url is None:
+        base_url = homes[0].base_url
+    else:
+        base_url = check_base_url(config.base_url, "the recipe's `base_url`")
+    return Endpoint(
+        provider=provider,
+        model=model,
+        base_url=base_url,
+        api_key=_key(model_name, base_url, homes, config, environ, operator),
+        capabilities=_capabilities(provider, operator),
+    )
+
+
+def _split_name(model_name: str) -> tuple[str, str]:
+    provider, slash, model = model_name.strip().partition("/")
+    if slash and provider and model:
+        return provider, model
+    raise UsageError(
+        f"The model name {model_name!r} is not `provider/model`. "
+        "Examples: `ollama/llama3.2`, `openai/gpt-4.1-mini`, `anthropic/claude-sonnet-4-5`.",
+        code="bad-model-name",
+        suggestions=tuple(f"{known}/{model_name}" for known in _KNOWN if not slash),
+    )
+
+
+# --- where a provider lives, and which key belongs there ------------------------------------
+
+
+@frozen(kw_only=True)
+class _Known:
+    """What is built in about a provider."""
+
+    base_url: str
+    base_url_env: str | None = None
+    api_key_env: str | None = None
+    output_mode: OutputMode = OutputMode.JSON_SCHEMA
+
+
+_KNOWN: Final[Mapping[str, _Known]] = {
+    "openai": _Known(
+        base_url="https://api.openai.com/v1",
+        base_url_env="OPENAI_BASE_URL",
+        api_key_env="OPENAI_API_KEY",
+    ),
+    "ollama": _Known(base_url="http://127.0.0.1:11434/v1", base_url_env="OLLAMA_HOST"),
+    "anthropic": _Known(
+        base_url="https://api.anthropic.com/v1",
+        api_key_env="ANTHROPIC_API_KEY",
+        output_mode=OutputMode.TOOLS,
+    ),
+}
+
+
+@frozen(kw_only=True)
+class _Home:
+    """A URL where a provider's key may go, with the variable that belongs to it."""
+
+    base_url: str
+    api_key_env: str | None
+    needs_key: bool
+    is_operators: bool
+
+
+def _homes(
+    provider: str, environ: Mapping[str, str], operator: OperatorModels
+) -> tuple[_Home, ...]:
+    """The operator's URL, then the environment's, then the provider's own; at least one."""
+    known, config = _KNOWN.get(provider), operator.providers.get(provider)
+    if known is None and config is None:
+        raise _unknown_provider(provider, operator)
+    usual_key = known.api_key_env if known else None
+    homes: list[_Home] = []
+    if config is not None and config.base_url is not None:
+        source = f"`base_url` of [providers.{provider}]"
+        homes.append(
+            _Home(
+                base_url=check_base_url(config.base_url, source),
+                api_key_env=config.api_key_env or usual_key,
+                needs_key=config.api_key_env is not None,
+                is_operators=True,
+            )
+        )
+    if known is not None:
+        own_key = config.api_key_env if config and not homes else None
+        homes += _known_homes(known, own_key or usual_key, environ)
+    if not homes:
+        raise UsageError(
+            f"[providers.{provider}] has no `base_url`, and '{provider}' is not built in. "
+            "Add the URL of its OpenAI-compatible API, such as base_url = "
+            '"https://host.example/v1".',
+            code="unknown-provider",
+        )
+    return tuple(homes)
+
+
+def _known_homes(known: _Known, api_key_env: str | None, environ: Mapping[str, str]) -> list[_Home]:
+    own = _Home(
+        base_url=known.base_url,
+        api_key_env=api_key_env,
+        needs_key=api_key_env is not None,
+        is_operators=False,
+    )
+    said = environ.get(known.base_url_env, "").strip() if known.base_url_env else ""
+    if not said or known.base_url_env is None:
+        return [own]
+    url = _ollama_url(said) if known.base_url_env == "OLLAMA_HOST" else said
+    theirs = _Home(
+        base_url=check_base_url(url, f"the environment variable {known.base_url_env}"),
+        api_key_env=api_key_env,
+        needs_key=False,
+        is_operators=True,
+    )
+    return [theirs, own]
+
+
+def _unknown_provider(provider: str, operator: OperatorModels) -> UsageError:
+    names = sorted({*_KNOWN, *operator.providers})
+    return UsageError(
+        f"There is no model provider '{provider}'.{did_you_mean(provider, names)} "
+        f"Providers are: {', '.join(names)}. To add one that speaks the OpenAI protocol, write "
+        f'[providers.{provider}] with base_url = "https://host.example/v1" in minions.toml.',
+        code="unknown-provider",
+        suggestions=near_names(provider, names),
+    )
+
+
+def _capabilities(provider: str, operator: OperatorModels) -> ModelCapabilities:
+    known, config = _KNOWN.get(provider), operator.providers.get(provider)
+    usual = known.output_mode if known else OutputMode.JSON_SCHEMA
+    return ModelCapabilities(
+        output_mode=(config.output_mode if config else None) or usual,
+        tools_with_schema=bool(config and config.tools_with_schema),
+    )
+
+
+# --- the key -----------------------------------------------------------------------------------
+
+
+def _key(
+    model_name: str,
+    base_url: str,
+    homes: tuple[_Home, ...],
+    config: EndpointWishes,
+    environ: Mapping[str, str],
+    operator: OperatorModels,
+) -> str | None:
+    """The key for `base_url`; None where none is needed or this URL must not have it."""
+    home = next((home for home in homes if _origin(home.base_url) == _origin(base_url)), None)
+    if home is None and not _is_trusted(base_url, operator.trusted_hosts):
+        return None
+    variable = config.api_key_env or (home or homes[0]).api_key_env
+    if variable is None:
+        return None
+    key = environ.get(variable, "").strip()
+    if not key:
+        if config.api_key_env is not None or (home is not None and home.needs_key):
+            raise _no_key(model_name, variable)
+        return None
+    check_key(key, f"the key in the environment variable {variable}")
+    if not (home is not None and home.is_operators):
+        _refuse_plain_http(base_url, variable)
+    return key
+
+
+def check_key(key: str, source: str) -> str:
+    """`key`, if an HTTP header can carry it.
+
+    Raises:
+        EnvironmentRefusedError: `bad-key`; says whose key it is and does not show it.
+    """
+    if re.fullmatch(r"[!-~]+", key):
+        return key
+    raise EnvironmentRefusedError(
+        f"{source[0].upper()}{source[1:]} holds blanks, line breaks or characters outside ASCII, "
+        "which no HTTP header can carry. Copy it again, on one line.",
+        code="bad-key",
+    )
+
+
+def _no_key(model_name: str, variable: str) -> EnvironmentRefusedError:
+    return EnvironmentRefusedError(
+        f"The model '{model_name}' needs a key, but the environment variable {variable} is not "
+        f"set. Try `export {variable}=...`, or use a local model such as `ollama/llama3.2`, "
+        "which needs none.",
+        code="no-key",
+        suggestions=(f"export {variable}=...", "--model ollama/llama3.2"),
+    )
+
+
+def _refuse_plain_http(base_url: str, variable: str) -> None:
+    """Only the operator may decide that a key travels unencrypted."""
+    if base_url.startswith("https:") or is_loopback_url(base_url):
+        return
+    raise EnvironmentRefusedError(
+        f"The recipe's base_url {base_url} would carry the key of {variable} unencrypted. Use "
+        "https, or set this URL as base_url of a [providers.NAME] table in minions.toml.",
+        code="insecure-base-url",
+    )
+
+
+def _is_trusted(base_url: str, trusted_hosts: frozenset[str]) -> bool:
+    _, host, port = _origin(base_url)
+    return host in trusted_hosts or f"{host}:{port}" in trusted_hosts
+
+
+# --- URLs ----------------------------------------------------------------------------------------
+
+# Narrower than the standard on purpose: two URL parsers must not disagree on the host.
+_URL: Final = re.compile(
+    r"https?://(?:[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_.])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/[!-~]*)?",
+    re.IGNORECASE,
+)
+
+
+def check_base_url(base_url: str, source: str) -> str:
+    """`base_url` without blanks around and slashes behind.
+
+    Raises:
+        UsageError: `bad-base-url`; `source` says whose it is. User names, queries and
+            fragments are refused: credentials belong in an environment variable.
+    """
+    url = base_url.strip().rstrip("/")
+    if _URL.fullmatch(url) and not set(url) & set("\\?#@") and _has_good_port(url):
+        scheme, separator, rest = url.partition("://")
+        return f"{scheme.lower()}{separator}{rest}"
+    # A password may stand before an `@`, so only what follows it is shown.
+    shown = f"…@{url.rpartition('@')[2]}" if "@" in url else url
+    raise UsageError(
+        f"{source[0].upper()}{source[1:]} is {shown!r}, which is no base URL. Expected "
+        "http:// or https:// with a host, perhaps a port and a path, and neither user name "
+        "nor query, such as `http://127.0.0.1:11434/v1`.",
+        code="bad-base-url",
+    )
+
+
+def _has_good_port(url: str) -> bool:
+    try:
+        urlsplit(url).port  # noqa: B018  # reading it is the check
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback_url(base_url: str) -> bool:
+    """Whether the URL's host is this machine."""
+    host = urlsplit(base_url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.rstrip(".") == "localhost" or host.rstrip(".").endswith(".localhost")
+
+
+def _origin(base_url: str) -> tuple[str, str, int]:
+    """Scheme, host and port, for comparing."""
+    parts = urlsplit(base_url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return parts.scheme, (parts.hostname or "").rstrip("."), port
+
+
+def _ollama_url(said: str) -> str:
+    """The base URL for what OLLAMA_HOST may hold: host, host:port, :port or a URL."""
+    scheme, separator, rest = said.strip().strip("\"'").rpartition("://")
+    host, slash, path = rest.partition("/")
+    if host.count(":") > 1 and not host.startswith("["):
+        host = f"[{host}]"
+    if host.startswith(":") or not host:
+        host = f"127.0.0.1{host}"
+    for everywhere, here in (("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")):  # noqa: S104  # replaced
+        if host == everywhere or host.startswith(f"{everywhere}:"):
+            host = here + host.removeprefix(everywhere)
+    has_port = re.search(r":[0-9]+$", host.rpartition("]")[2]) is not None
+    port = "" if separator or has_port else ":11434"
+    path = path.strip("/")
+    base = f"{scheme or 'http'}://{host}{port}{slash if path else ''}{path}"
+    return base if path.endswith("v1") else f"{base}/v1"

@@ -1,0 +1,236 @@
+"""A SQLite file of ours: created private, migrated with a backup, errors put in words.
+
+What is stored in it is not known here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib.resources
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from minions.contracts.errors import JournalError
+
+__all__ = ["bundled_migrations", "is_busy", "journal_error", "open_database", "transaction"]
+
+_INLINE_BUSY_MS: Final = 5
+"""How long a call may block the event loop; longer waits are the caller's, between calls."""
+
+
+def bundled_migrations() -> dict[str, str]:
+    """The SQL of each migration by its name (`0001_journal`), oldest first."""
+    folder = importlib.resources.files("minions.adapters") / "sqlite_migrations"
+    scripts = (item for item in folder.iterdir() if item.name.endswith(".sql"))
+    texts = {item.name.removesuffix(".sql"): item.read_text("utf-8") for item in scripts}
+    return dict(sorted(texts.items()))
+
+
+def open_database(path: Path, migrations: Mapping[str, str]) -> sqlite3.Connection:
+    """The database at `path`, created or migrated as needed; in WAL mode, autocommit.
+
+    Args:
+        migrations: SQL by name, oldest first.
+    Raises:
+        JournalError: It cannot be opened, is newer than `migrations`, or holds something else.
+        sqlite3.OperationalError: It is busy just now (`is_busy`); try again.
+    """
+    try:
+        _create_private(path)
+    except OSError as error:
+        raise _os_error(path, error) from error
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {_INLINE_BUSY_MS}")
+        _prepare(connection, path, migrations)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, sqlite3.Error) and not is_busy(error):
+            raise journal_error(path, error) from error
+        raise
+    return connection
+
+
+def _create_private(path: Path) -> None:
+    """SQLite gives its -wal and -shm files the mode of the file itself."""
+    for folder in reversed(path.parents):
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, migrations: Mapping[str, str]) -> None:
+    # Looked at first: a file of somebody else is left exactly as it is.
+    is_current = _check_applied(_applied(connection, path), path, migrations)
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise JournalError(
+            f"{path}: this file system gives SQLite no write-ahead log (mode '{mode}'). "
+            "Put the database on a local disk.",
+            code="no-wal",
+        )
+    connection.execute("PRAGMA synchronous = NORMAL")
+    if not is_current:
+        _migrate(connection, path, migrations)
+
+
+def _applied(connection: sqlite3.Connection, path: Path) -> Sequence[str]:
+    tables = {
+        name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
+    }
+    if "applied_migrations" in tables:
+        rows = connection.execute("SELECT name FROM applied_migrations ORDER BY name")
+        return [name for (name,) in rows]
+    if tables:
+        raise JournalError(
+            f"{path} is a SQLite database of another program (it has the table "
+            f"'{min(tables)}'). Give the journal a file of its own.",
+            code="not-a-journal",
+        )
+    return []
+
+
+def _check_applied(applied: Sequence[str], path: Path, migrations: Mapping[str, str]) -> bool:
+    """Whether nothing is left to apply."""
+    if unknown := [name for name in applied if name not in migrations]:
+        raise JournalError(
+            f"{path} was written by a newer version of this program: it has the migration "
+            f"'{unknown[-1]}', the newest known here is '{list(migrations)[-1]}'. "
+            "Upgrade this program, or use another database file.",
+            code="newer-database",
+        )
+    return len(applied) == len(migrations)
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, migrations: Mapping[str, str]) -> None:
+    with transaction(connection):
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS applied_migrations "
+            "(name TEXT PRIMARY KEY, applied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)"
+        )
+        # Read again: another process may have migrated while this one waited for the lock.
+        applied = _applied(connection, path)
+        if _check_applied(applied, path, migrations):
+            return
+        if applied:
+            _back_up(path, version=applied[-1].partition("_")[0])
+        for name in [name for name in migrations if name not in applied]:
+            for statement in _statements(migrations[name]):
+                connection.execute(statement)
+            connection.execute("INSERT INTO applied_migrations (name) VALUES (?)", (name,))
+
+
+def _back_up(path: Path, *, version: str) -> None:
+    """Through a connection of its own: it sees what was committed before this migration."""
+    target = path.with_name(f"{path.name}.bak-{version}")
+    target.unlink(missing_ok=True)
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    with (
+        contextlib.closing(sqlite3.connect(path)) as source,
+        contextlib.closing(sqlite3.connect(target)) as copy,
+    ):
+        source.backup(copy)
+
+
+def _statements(script: str) -> Iterator[str]:
+    """One at a time: `executescript` would commit the transaction it runs in."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        yield statement
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing; takes the right to write at once, so it cannot fail half-way for it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another connection is in the way, so that trying again can help."""
+    return _cause(error) in ("SQLITE_BUSY", "SQLITE_LOCKED")
+
+
+def _cause(error: sqlite3.Error) -> str:
+    """`SQLITE_FULL`, without what SQLite adds behind it (`SQLITE_IOERR_READ`)."""
+    name = getattr(error, "sqlite_errorname", None) or ""
+    return "_".join(name.split("_")[:2])
+
+
+_REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
+    "SQLITE_NOTADB": (
+        "not-a-database",
+        "The file is no SQLite database. Give the journal a file of its own.",
+    ),
+    "SQLITE_CORRUPT": (
+        "corrupt-database",
+        "The file is damaged. Restore a backup, or move it away to start anew.",
+    ),
+    "SQLITE_READONLY": (
+        "read-only",
+        "The file or its directory is read-only. Make both writable, or use another file.",
+    ),
+    "SQLITE_BUSY": (
+        "database-busy",
+        "Another process keeps it locked. End that process, or wait and try again.",
+    ),
+    "SQLITE_FULL": ("disk-full", "The disk is full. Free some space and resume the run."),
+    "SQLITE_CANTOPEN": (
+        "cannot-open",
+        "Check that its directory exists and is writable and that the path is a file.",
+    ),
+    "SQLITE_IOERR": (
+        "io-error",
+        "The disk failed to read or write. Check the disk and its free space.",
+    ),
+}
+_SYNONYMS: Final[Mapping[str, str]] = {
+    "SQLITE_LOCKED": "SQLITE_BUSY",
+    "SQLITE_PERM": "SQLITE_CANTOPEN",
+    "SQLITE_AUTH": "SQLITE_CANTOPEN",
+}
+
+
+def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
+    """What went wrong with the file, as a person can use it."""
+    cause = _cause(error)
+    code, remedy = _REMEDIES.get(
+        _SYNONYMS.get(cause, cause), ("journal", "Restore a backup, or use another file.")
+    )
+    return JournalError(
+        f"The journal {path} cannot be used: {error}. {remedy}", code=code, where=str(path)
+    )
+
+
+_OS_CAUSES: Final[Mapping[int, str]] = {
+    errno.ENOSPC: "SQLITE_FULL",
+    errno.EDQUOT: "SQLITE_FULL",
+    errno.EROFS: "SQLITE_READONLY",
+    errno.EIO: "SQLITE_IOERR",
+}
+
+
+def _os_error(path: Path, error: OSError) -> JournalError:
+    code, remedy = _REMEDIES[_OS_CAUSES.get(error.errno or 0, "SQLITE_CANTOPEN")]
+    reason = error.strerror or str(error)
+    return JournalError(
+        f"The journal {path} cannot be created: {reason} ({error.filename}). {remedy}",
+        code=code,
+        where=str(path),
+    )

@@ -1,0 +1,468 @@
+"""The journal in one SQLite file: survives `kill -9`, shared by processes of one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import sqlite3
+import threading
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from os import PathLike
+from pathlib import Path
+from typing import Final, TypeVar, cast
+
+from attrs import frozen
+
+from minions.adapters.sqlite_database import (
+    bundled_migrations,
+    is_busy,
+    journal_error,
+    open_database,
+    transaction,
+)
+from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
+from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
+from minions.contracts.json_values import JsonValue
+from minions.contracts.runtime import Clock, Sleep
+
+__all__ = ["SqliteJournal"]
+
+T = TypeVar("T")
+
+_LARGEST_INLINE_BODY: Final = 32 * 1024
+"""Bytes; a larger body is a blob, so that reading the rows beside it stays quick."""
+_FAST_COMPRESSION: Final = 1
+_LONGEST_PAUSE_S: Final = 0.05
+_LARGEST_INTEGER: Final = 2**63 - 1
+
+
+class SqliteJournal(Journal):
+    """Entries in a WAL-mode file, committed inline (some 50 µs); opened at its first use.
+
+    While another process holds the write lock, calls wait between attempts and the event loop
+    goes on. Deadlines of leases are times of `clock`, which all processes must share.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        clock: Clock,
+        *,
+        busy_timeout_s: float = 30.0,
+        sleep: Sleep = asyncio.sleep,
+        migrations: Mapping[str, str] | None = None,
+    ) -> None:
+        """No I/O here.
+
+        Args:
+            path: Of the database; created 0600, its missing directories 0700.
+            busy_timeout_s: How long a call waits for other processes, in all.
+            migrations: SQL by name, oldest first; None: those of this package.
+        """
+        self.path = Path(path)
+        self._clock = clock
+        self._busy_timeout_s = busy_timeout_s
+        self._sleep = sleep
+        self._migrations = migrations
+        self._connection: sqlite3.Connection | None = None
+        # A journal may serve the event loops of several threads; a transaction is never split.
+        self._lock = threading.Lock()
+
+    async def acquire(self, session_id: str, run_id: str, worker_id: str, ttl_s: float) -> Lease:
+        """As the contract says; the same worker may acquire its own run again."""
+        lease = Lease(session_id=session_id, run_id=run_id, worker_id=worker_id, epoch=0)
+        return await self._run(lambda db: _acquire(db, lease, self._clock.now(), ttl_s))
+
+    async def renew(self, lease: Lease, ttl_s: float) -> None:
+        """As the contract says; a lease that ran out and that nobody took is kept."""
+        await self._run(lambda db: _renew(db, lease, self._clock.now(), ttl_s))
+
+    async def release(self, lease: Lease) -> None:
+        """Let another run of the session begin."""
+        await self._run(lambda db: _release(db, lease))
+
+    async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
+        """Committed when this returns; a body over 32 KiB is stored as a blob."""
+        body = _stored_body(draft)
+        return await self._run(lambda db: _append(db, lease, draft, body, self._clock.now()))
+
+    async def entries(
+        self,
+        session_id: str | None = None,
+        *,
+        run_id: str | None = None,
+        after: int = 0,
+        kinds: Collection[str] | None = None,
+    ) -> Sequence[JournalEntry]:
+        """Read in one statement, so in one state, also while another process writes."""
+        query = _entries_query(session_id, run_id, after, kinds)
+        return await self._run(
+            lambda db: [_entry(row) for row in db.execute(query.sql, query.parameters)]
+        )
+
+    async def put_blob(self, data: bytes) -> str:
+        """Stored compressed."""
+        digest = hashlib.sha256(data).hexdigest()
+        await self._run(lambda db: _put_blob(db, digest, data))
+        return digest
+
+    async def get_blob(self, digest: str) -> bytes:
+        """Decompressed."""
+        row = await self._run(
+            lambda db: db.execute("SELECT data FROM blobs WHERE digest = ?", (digest,)).fetchone()
+        )
+        if row is None:
+            raise NotFoundError(f"{self.path} holds no blob {digest!r}.", code="unknown-blob")
+        return _decompressed(row[0], digest)
+
+    async def aclose(self) -> None:
+        """Close the file; a later call opens it again."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """`work` in this thread; again after a pause while another process is in the way."""
+        for pause_s in _pauses(self._busy_timeout_s):
+            try:
+                return self._attempt(work)
+            except sqlite3.OperationalError:  # busy: _attempt lets nothing else of sqlite3 out
+                await self._sleep(pause_s)
+        try:
+            return self._attempt(work)
+        except sqlite3.OperationalError as error:
+            raise journal_error(self.path, error) from error
+
+    def _attempt(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with self._lock:
+            try:
+                if self._connection is None:
+                    migrations = self._migrations or bundled_migrations()
+                    self._connection = open_database(self.path, migrations)
+                return work(self._connection)
+            except sqlite3.Error as error:
+                if is_busy(error):
+                    raise
+                raise journal_error(self.path, error) from error
+            except UnicodeEncodeError as error:
+                raise JournalError(
+                    f"A name of {error.object!r} cannot be stored in {self.path}: {error.reason}. "
+                    "Keys and ids are plain Unicode text; odd text belongs in the body.",
+                    code="bad-text",
+                ) from error
+
+
+def _pauses(total_s: float) -> Iterator[float]:
+    """Short ones first; they add up to about `total_s`."""
+    spent = 0.0
+    for attempt in itertools.count(1):
+        pause_s = min(_LONGEST_PAUSE_S, 0.002 * attempt)
+        spent += pause_s
+        if spent > total_s:
+            return
+        yield pause_s
+
+
+# --- leases ----------------------------------------------------------------------------------
+
+
+@frozen
+class _Holding:
+    """A row of `leases`: who has, or last had, a session."""
+
+    run_id: str
+    worker_id: str
+    epoch: int
+    deadline: int | None
+
+
+def _holding(db: sqlite3.Connection, session_id: str) -> _Holding | None:
+    row = db.execute(
+        "SELECT run_id, worker_id, epoch, deadline FROM leases WHERE session_id = ?", (session_id,)
+    ).fetchone()
+    return None if row is None else _Holding(*row)
+
+
+def _acquire(db: sqlite3.Connection, wanted: Lease, now: datetime, ttl_s: float) -> Lease:
+    with transaction(db):
+        held = _holding(db, wanted.session_id)
+        if held is not None:
+            _refuse_if_active(held, wanted, now)
+        (generation,) = db.execute(
+            "SELECT max(generation) FROM entries WHERE run_id = ?", (wanted.run_id,)
+        ).fetchone()
+        lease = Lease(
+            session_id=wanted.session_id,
+            run_id=wanted.run_id,
+            worker_id=wanted.worker_id,
+            epoch=held.epoch + 1 if held else 1,
+            generation=generation or 1,
+        )
+        db.execute(
+            "INSERT OR REPLACE INTO leases "
+            "(session_id, run_id, worker_id, epoch, generation, deadline) VALUES (?,?,?,?,?,?)",
+            (
+                lease.session_id,
+                lease.run_id,
+                lease.worker_id,
+                lease.epoch,
+                lease.generation,
+                _micros(now + timedelta(seconds=ttl_s)),
+            ),
+        )
+    return lease
+
+
+def _refuse_if_active(held: _Holding, wanted: Lease, now: datetime) -> None:
+    if held.deadline is None or held.deadline <= _micros(now):
+        return
+    if (held.run_id, held.worker_id) == (wanted.run_id, wanted.worker_id):
+        return
+    raise LeaseHeldError(
+        f"Session '{wanted.session_id}' is busy: run '{held.run_id}' is active on worker "
+        f"'{held.worker_id}' until {_time(held.deadline).isoformat()}. "
+        f"Run '{wanted.run_id}' can start when that run ends or its lease runs out."
+    )
+
+
+def _check_owner(db: sqlite3.Connection, lease: Lease) -> None:
+    held = _holding(db, lease.session_id)
+    if held is None:
+        state = "nobody holds it"
+    elif held.deadline is None:
+        state = "its last lease was given back"
+    elif held.epoch == lease.epoch and held.run_id == lease.run_id:
+        return
+    else:
+        state = f"worker '{held.worker_id}' has it for run '{held.run_id}' (epoch {held.epoch})"
+    raise FencedError(
+        f"Worker '{lease.worker_id}' may no longer write run '{lease.run_id}' of session "
+        f"'{lease.session_id}' (epoch {lease.epoch}): {state}. Nothing was stored."
+    )
+
+
+def _renew(db: sqlite3.Connection, lease: Lease, now: datetime, ttl_s: float) -> None:
+    deadline = _micros(now + timedelta(seconds=ttl_s))
+    with transaction(db):
+        _check_owner(db, lease)
+        db.execute(
+            "UPDATE leases SET deadline = ? WHERE session_id = ?", (deadline, lease.session_id)
+        )
+
+
+def _release(db: sqlite3.Connection, lease: Lease) -> None:
+    with transaction(db):
+        db.execute(
+            "UPDATE leases SET deadline = NULL WHERE session_id = ? AND epoch = ?",
+            (lease.session_id, lease.epoch),
+        )
+
+
+# --- entries ---------------------------------------------------------------------------------
+
+
+@frozen
+class _StoredBody:
+    """A body as its row holds it."""
+
+    text: str | bytes | None
+    """Bytes where the text is not valid Unicode; None: too large for the row."""
+    digest: str | None = None
+    data: bytes = b""
+    """What `digest` is of."""
+
+
+def _stored_body(draft: EntryDraft) -> _StoredBody:
+    try:
+        text = _ENCODER.encode(draft.body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise JournalError(
+            f"The body of {draft.kind} '{draft.key}' {draft.state} is not JSON: {error}. "
+            "Nothing was stored.",
+            code="body-not-json",
+        ) from error
+    if len(text) * 4 <= _LARGEST_INLINE_BODY and text.isascii():
+        return _StoredBody(text)
+    # A lone surrogate has no UTF-8: SQLite takes its bytes, not the text.
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) > _LARGEST_INLINE_BODY:
+        return _StoredBody(None, hashlib.sha256(data).hexdigest(), data)
+    return _StoredBody(text if _is_unicode(text) else data)
+
+
+def _plain(value: object) -> object:
+    """Mappings and sequences other than dict and list, which the type of a body allows."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return list(value)
+    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is no JSON value")
+
+
+_ENCODER: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _append(
+    db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: _StoredBody, now: datetime
+) -> JournalEntry:
+    name = (lease.run_id, lease.generation, draft.key, draft.kind, draft.state)
+    with transaction(db):
+        _check_owner(db, lease)
+        (last,) = db.execute(
+            "SELECT max(position) FROM entries WHERE session_id = ?", (lease.session_id,)
+        ).fetchone()
+        position = (last or 0) + 1
+        if body.digest is not None:
+            _put_blob(db, body.digest, body.data)
+        row = (lease.session_id, position, *name, body.text, body.digest, lease.epoch, _micros(now))
+        try:
+            db.execute(_INSERT, row)
+        except sqlite3.IntegrityError as error:
+            raise _duplicate(db, lease, draft) from error
+    return JournalEntry(
+        session_id=lease.session_id,
+        position=position,
+        run_id=lease.run_id,
+        generation=lease.generation,
+        key=draft.key,
+        kind=draft.kind,
+        state=draft.state,
+        body=draft.body,
+        epoch=lease.epoch,
+        at=now,
+    )
+
+
+_INSERT: Final = (
+    "INSERT INTO entries (session_id, position, run_id, generation, key, kind, state, body, "
+    "body_digest, epoch, at) VALUES (?,?,?,?,?,?,?,?,?,?,?)"
+)
+
+
+def _duplicate(db: sqlite3.Connection, lease: Lease, draft: EntryDraft) -> JournalError:
+    (position,) = db.execute(
+        "SELECT position FROM entries WHERE run_id = ? AND generation = ? AND key = ? "
+        "AND kind = ? AND state = ?",
+        (lease.run_id, lease.generation, draft.key, draft.kind, draft.state),
+    ).fetchone()
+    return JournalError(
+        f"Run '{lease.run_id}' (generation {lease.generation}) already has the entry "
+        f"{draft.kind} '{draft.key}' {draft.state}, at position {position}. Nothing was stored.",
+        code="duplicate-entry",
+    )
+
+
+@frozen
+class _Query:
+    sql: str
+    parameters: tuple[str | int, ...]
+
+
+def _entries_query(
+    session_id: str | None, run_id: str | None, after: int, kinds: Collection[str] | None
+) -> _Query:
+    conditions, parameters = ["e.position > ?"], list[str | int]([min(after, _LARGEST_INTEGER)])
+    if session_id is not None:
+        conditions.append("e.session_id = ?")
+        parameters.append(session_id)
+    if run_id is not None:
+        conditions.append("e.run_id = ?")
+        parameters.append(run_id)
+    if kinds is not None:
+        # One run is fewer rows than one kind of all runs: `+` keeps SQLite from the kinds' index.
+        column = "+e.kind" if run_id is not None else "e.kind"
+        conditions.append(f"{column} IN ({','.join('?' * len(kinds))})")
+        parameters.extend(kinds)
+    sql = (
+        "SELECT e.session_id, e.position, e.run_id, e.generation, e.key, e.kind, e.state, "  # noqa: S608  # built of constants; values are bound
+        "e.body, e.body_digest, b.data, e.epoch, e.at "
+        "FROM entries e LEFT JOIN blobs b ON b.digest = e.body_digest "
+        f"WHERE {' AND '.join(conditions)} ORDER BY e.session_id, e.position"
+    )
+    return _Query(sql, tuple(parameters))
+
+
+_Row = tuple[
+    str, int, str, int, str, str, str, str | bytes | None, str | None, bytes | None, int, int
+]
+
+
+def _entry(row: _Row) -> JournalEntry:
+    (
+        session_id, position, run_id, generation, key, kind, state,
+        body, digest, data, epoch, at,
+    ) = row  # fmt: skip
+    return JournalEntry(
+        session_id=session_id,
+        position=position,
+        run_id=run_id,
+        generation=generation,
+        key=key,
+        kind=kind,
+        state=state,
+        body=_body(body, digest, data),
+        epoch=epoch,
+        at=_time(at),
+    )
+
+
+def _body(
+    stored: str | bytes | None, digest: str | None, data: bytes | None
+) -> Mapping[str, JsonValue]:
+    if digest is not None:
+        stored = _decompressed(data, digest)
+    text = stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
+    try:
+        return cast("Mapping[str, JsonValue]", json.loads(text or ""))
+    except ValueError as error:
+        raise JournalError(
+            f"An entry's body is not JSON ({error}). The database is damaged: restore a backup.",
+            code="corrupt-database",
+        ) from error
+
+
+# --- blobs and times -------------------------------------------------------------------------
+
+
+def _put_blob(db: sqlite3.Connection, digest: str, data: bytes) -> None:
+    if db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() is None:
+        packed = zlib.compress(data, _FAST_COMPRESSION)
+        db.execute("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", (digest, packed))
+
+
+def _decompressed(data: bytes | None, digest: str) -> bytes:
+    try:
+        return zlib.decompress(data or b"")
+    except zlib.error as error:
+        raise JournalError(
+            f"The blob {digest} cannot be read ({error}). The database is damaged: "
+            "restore a backup.",
+            code="corrupt-database",
+        ) from error
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def _micros(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def _time(micros: int) -> datetime:
+    return _EPOCH + micros * _MICROSECOND

@@ -1,0 +1,406 @@
+"""One run of a recipe: its walk through the graph, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import attrs
+from attrs import evolve, frozen
+
+from minions.contracts.calls import (
+    ModelCallExecutorFactory,
+    ModelOptions,
+    ToolCallExecutorFactory,
+)
+from minions.contracts.codec import decode, encode
+from minions.contracts.errors import FailureInfo, JournalError, MinionsError
+from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.steps import PythonStep, Step
+from minions.engine.build import BuiltRecipe
+from minions.engine.context import AgentContext, ModelSource
+from minions.engine.event_stream import Listener
+from minions.engine.graph import DependencyStepGraph
+from minions.engine.model_calls import ModelCallExecutors
+from minions.engine.scheduling import DependencyWalk, Skip
+from minions.engine.step_executor import StepExecutor
+from minions.recipe.model import ExecutionMode, ModelConfig, OnFailure
+
+__all__ = ["AgentRun"]
+
+_DEFAULT_BOUND = 100
+"""Steps of a run whose graph may repeat steps and whose recipe sets no `max_steps`."""
+
+
+@frozen(kw_only=True)
+class _End:
+    status: RunStatus
+    error: FailureInfo | None = None
+
+
+class AgentRun:
+    """Prepared by an `AgentExecutor`; runs once."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        built: BuiltRecipe,
+        *,
+        models: ModelSource,
+        model_call_executor_factory: ModelCallExecutorFactory | None,
+        tool_call_executor_factory: ToolCallExecutorFactory,
+        output_class: type[object] | None,
+    ) -> None:
+        self.context = context
+        self._built = built
+        self._models = models
+        self._own_model_factory = model_call_executor_factory
+        self._tool_factory = tool_call_executor_factory
+        self._output_class = output_class
+        self._factories: dict[ModelConfig, ModelCallExecutors] = {}
+        self._failed: StepExecution[object] | None = None
+        self._problem: FailureInfo | None = None
+        self._is_cancel_wanted = False
+        self._task: asyncio.Task[object] | None = None
+
+    @property
+    def run_id(self) -> str:
+        """`run_…`."""
+        return self.context.run_id
+
+    @property
+    def session_id(self) -> str:
+        """`ses_…`."""
+        return self.context.session_id
+
+    @property
+    def model_name(self) -> str | None:
+        """Which models answer, as far as is known; None when none is needed."""
+        names = dict.fromkeys(factory.model.name for factory in self._factories.values())
+        return ", ".join(names) or None
+
+    def listen(self, listener: Listener) -> None:
+        """Hand every event from now on to `listener`."""
+        self.context.events.listen(listener)
+
+    def cancel(self) -> None:
+        """Stop as soon as may be; `execute` then returns a CANCELLED result."""
+        self._is_cancel_wanted = True
+        if self._task is not None:
+            self._task.cancel()
+
+    # --- models ---------------------------------------------------------------------------
+
+    def model_factory_for(self, step: Step[object]) -> ModelCallExecutorFactory:
+        """How this step's model is called; made once per configuration.
+
+        Raises:
+            EnvironmentRefusedError: No model is configured, or its key is missing.
+        """
+        if self._own_model_factory is not None:
+            return self._own_model_factory
+        return self._executors(self._model_config(step))
+
+    def _executors(self, config: ModelConfig) -> ModelCallExecutors:
+        factory = self._factories.get(config)
+        if factory is None:
+            factory = self._factories[config] = ModelCallExecutors(self._models(config))
+        return factory
+
+    def _model_config(self, step: Step[object]) -> ModelConfig:
+        """The step's own settings over the recipe's."""
+        own = self._built.control(step.id).model
+        return self.context.recipe.model.overlaid(own) if own else self.context.recipe.model
+
+    # --- the run ----------------------------------------------------------------------------
+
+    async def execute(self) -> AgentResult[object]:
+        """Run to the end. Once begun, every end is a result.
+
+        Raises:
+            LeaseHeldError, JournalError: The journal refused before anything was done.
+            CancelledError: The task was cancelled by somebody else; what was done is recorded.
+        """
+        self._task = asyncio.current_task()
+        recorder = self.context.recorder
+        await recorder.open()
+        try:
+            await self._record_start()
+            try:
+                end = await self._walk_within_time()
+            except asyncio.CancelledError:
+                end = _End(status=RunStatus.CANCELLED, error=_CANCELLED)
+                result = await self._finish(end)
+                if not self._is_cancel_wanted:
+                    raise
+                return result
+            return await self._finish(end)
+        finally:
+            await recorder.close()
+
+    async def _record_start(self) -> None:
+        context = self.context
+        recipe = context.recipe
+        body: dict[str, JsonValue] = {
+            "recipe": recipe.id,
+            "version": recipe.version,
+            "inputs": context.inputs,
+            "model": self.model_name,
+        }
+        if recipe.document is not None:
+            document = dumps(recipe.document).encode()
+            body["document"] = await context.services.journal.put_blob(document)
+            body["directory"] = recipe.directory
+        await context.recorder.record("run", "run", "started", body)
+        context.services.log.info("run_started", run_id=self.run_id, recipe=recipe.id)
+
+    async def _walk_within_time(self) -> _End:
+        context = self.context
+        try:
+            async with asyncio.timeout(context.limits.timeout_s) as deadline:
+                context.deadline = deadline
+                await self._walk()
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            context.ledger.run_out_of_time()
+        except (MinionsError, BaseExceptionGroup) as error:
+            return _End(status=RunStatus.FAILED, error=_first_failure(error))
+        return self._verdict()
+
+    async def _walk(self) -> None:
+        graph = self._built.graph
+        if not isinstance(graph, DependencyStepGraph):
+            await self._walk_transitions()
+            return
+        recipe = self.context.recipe
+        is_parallel = recipe.execution_mode is ExecutionMode.PARALLEL
+        walk = DependencyWalk(
+            graph,
+            run=self._run_step,
+            skip=self._record_skip,
+            stop_reason=self._stop_reason,
+            max_parallel=recipe.max_parallel if is_parallel else 1,
+        )
+        await walk.walk()
+
+    async def _walk_transitions(self) -> None:
+        manager, limits = self.context.step_manager, self.context.limits
+        bound = limits.max_steps or (_DEFAULT_BOUND if limits.allow_repeated_steps else None)
+        while (step := manager.current_step) is not None:
+            if manager.visits(step.id) and not limits.allow_repeated_steps:
+                self._problem = _repeated(step.id)
+                return
+            if bound is not None and self.context.ledger.steps >= bound:
+                self.context.ledger.stop_at("max_steps", bound)
+                return
+            if self._stop_reason() is not None:
+                return
+            await self._run_step(step)
+            if self._failed is not None:
+                return
+            await manager.advance_to_next_step(self.context, self._tool_factory)
+
+    def _stop_reason(self) -> str | None:
+        """Why nothing new may start."""
+        if self._failed is not None and self.context.recipe.on_failure is OnFailure.STOP:
+            return f"the run stopped: step '{self._failed.step_id}' failed"
+        if not self.context.ledger.may_start_step():
+            return f"the run's limit {self.context.ledger.reached} is reached"
+        return None
+
+    async def _run_step(self, step: Step[object]) -> StepStatus:
+        """One step with its condition; its result becomes readable for the others."""
+        control = self._built.control(step.id)
+        if control.when is not None and not await self._holds(step):
+            return StepStatus.SKIPPED if self._failed_condition(step) is None else StepStatus.FAILED
+        needs_model = not isinstance(step, PythonStep)
+        executor = StepExecutor(
+            step,
+            self.context,
+            self.model_factory_for(step) if needs_model else self._lazy_model(step),
+            self._tool_factory,
+            options=self._options(step),
+        )
+        execution = await executor.execute()
+        self.context.publish_result(execution, control.save_as)
+        self._note_failure(execution)
+        return execution.status
+
+    def _lazy_model(self, step: Step[object]) -> ModelCallExecutorFactory:
+        """A Python step's model is looked for only when it asks one."""
+        if self._own_model_factory is not None:
+            return self._own_model_factory
+        return ModelCallExecutors(lambda: self._executors(self._model_config(step)).model)
+
+    def _options(self, step: Step[object]) -> ModelOptions:
+        return self._model_config(step).options()
+
+    async def _holds(self, step: Step[object]) -> bool:
+        """Whether `when` is true; a condition that cannot be read fails the step."""
+        condition = self._built.control(step.id).when
+        assert condition is not None  # noqa: S101  # asked only where there is one
+        try:
+            holds = condition.holds(self.context.values)
+        except MinionsError as error:
+            await self._record_end(step, StepStatus.FAILED, error=error.info())
+            return False
+        if not holds:
+            await self._record_skip(step, Skip("its condition `when` is false"))
+        return holds
+
+    def _failed_condition(self, step: Step[object]) -> StepExecution[object] | None:
+        execution = self.context.step_manager.latest(step.id)
+        return execution if execution and execution.status is StepStatus.FAILED else None
+
+    async def _record_skip(self, step: Step[object], skip: Skip) -> None:
+        await self._record_end(step, StepStatus.SKIPPED, reason=skip.reason)
+
+    async def _record_end(
+        self,
+        step: Step[object],
+        status: StepStatus,
+        *,
+        reason: str | None = None,
+        error: FailureInfo | None = None,
+    ) -> None:
+        """A step that ended without being executed."""
+        context = self.context
+        now = context.services.clock.now()
+        execution: StepExecution[object] = StepExecution(
+            id=context.services.ids("exe"),
+            step_id=step.id,
+            status=status,
+            reason=reason or (error.message if error else None),
+            error=error,
+            optional=step.is_optional,
+            started_at=now,
+            completed_at=now,
+        )
+        body: dict[str, JsonValue] = {"step_id": step.id, "status": status.value}
+        body["reason"] = execution.reason
+        if error is not None:
+            body["error"] = dict(error.to_json())
+        key = f"{step.id}/{context.step_manager.visits(step.id) + 1}/0"
+        state = "failed" if error else "skipped"
+        await context.recorder.record("step", key, state, body)
+        context.step_manager.record(execution)
+        context.publish_result(execution)
+        self._note_failure(execution)
+
+    def _note_failure(self, execution: StepExecution[object]) -> None:
+        is_failure = execution.status is StepStatus.FAILED and not execution.optional
+        if is_failure and self._failed is None:
+            self._failed = execution
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _verdict(self) -> _End:
+        if self._problem is not None:
+            return _End(status=RunStatus.FAILED, error=self._problem)
+        if self.context.ledger.has_refused:
+            return _End(status=RunStatus.LIMIT_REACHED, error=self.context.ledger.failure())
+        if self._failed is not None:
+            return _End(status=RunStatus.FAILED, error=_step_failure(self._failed))
+        executions = self.context.step_manager.step_executions
+        if any(execution.status is StepStatus.FAILED for execution in executions):
+            return _End(status=RunStatus.PARTIAL)
+        return _End(status=RunStatus.COMPLETED)
+
+    async def _finish(self, end: _End) -> AgentResult[object]:
+        """The result, recorded. A store that fails now cannot hide what was done."""
+        context = self.context
+        context.step_manager.set_workflow_complete()
+        end, output = self._output(end)
+        try:
+            await self._record_end_of_run(end, output)
+        except JournalError as error:
+            end = _End(status=RunStatus.FAILED, error=end.error or error.info())
+        executions = context.step_manager.step_executions
+        return AgentResult(
+            run_id=self.run_id,
+            session_id=self.session_id,
+            recipe_id=context.recipe.id,
+            status=end.status,
+            executions=executions,
+            output=output,
+            usage=context.ledger.usage,
+            error=end.error,
+            model_name=self.model_name,
+            warnings=tuple(context.warnings),
+            step_ids={execution.step_id: at for at, execution in enumerate(executions)},
+        )
+
+    async def _record_end_of_run(self, end: _End, output: object) -> None:
+        context = self.context
+        if end.status is RunStatus.LIMIT_REACHED and end.error is not None:
+            limit: dict[str, JsonValue] = {
+                "limit": context.ledger.reached,
+                "message": end.error.message,
+            }
+            await context.recorder.record("run", "run/limit", "limit_reached", limit)
+        body: dict[str, JsonValue] = {
+            "status": end.status.value,
+            "output": encode(output),
+            "usage": context.ledger.usage.to_json(),
+            "error": dict(end.error.to_json()) if end.error else None,
+        }
+        await context.recorder.record("run", "run", "finished", body)
+        context.services.log.info("run_finished", run_id=self.run_id, status=end.status.value)
+
+    def _output(self, end: _End) -> tuple[_End, object]:
+        """The run's result: the recipe's template, or the last completed step's output."""
+        if end.status not in (RunStatus.COMPLETED, RunStatus.PARTIAL):
+            return end, None
+        try:
+            return end, self._typed(self._raw_output())
+        except (MinionsError, ValueError) as error:
+            message = f"The run's output: {error}"
+            info = FailureInfo(code=getattr(error, "error_code", "invalid-output"), message=message)
+            return evolve(end, status=RunStatus.FAILED, error=info), None
+
+    def _raw_output(self) -> object:
+        if self._built.output is not None:
+            return self._built.output.render(self.context.values)
+        for execution in reversed(self.context.step_manager.step_executions):
+            if execution.status is StepStatus.COMPLETED:
+                return execution.output
+        return None
+
+    def _typed(self, output: object) -> object:
+        wanted = self._output_class
+        if wanted is None or (attrs.has(wanted) and isinstance(output, wanted)):
+            return output
+        return decode(encode(output), wanted)
+
+
+_CANCELLED = FailureInfo(code="cancelled", message="The run was cancelled; what was done is kept.")
+
+
+def _repeated(step_id: str) -> FailureInfo:
+    return FailureInfo(
+        code="repeated-step",
+        message=f"Step '{step_id}' would run a second time and allow_repeated_steps is false. "
+        "Break the cycle, or set allow_repeated_steps with max_steps.",
+        where=step_id,
+    )
+
+
+def _step_failure(execution: StepExecution[object]) -> FailureInfo:
+    error = execution.error
+    if error is None:
+        return FailureInfo(code="step-failed", message=f"Step '{execution.step_id}' failed.")
+    return evolve(error, where=error.where or execution.step_id)
+
+
+def _first_failure(error: BaseException) -> FailureInfo:
+    """The first of our own errors, also inside the group of a parallel batch."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in cast("tuple[BaseException, ...]", error.exceptions):
+            if isinstance(inner, MinionsError | BaseExceptionGroup):
+                return _first_failure(inner)
+        raise error
+    if isinstance(error, MinionsError):
+        return error.info()
+    raise error

@@ -1,0 +1,335 @@
+"""From a recipe to a graph of steps: templates and schemas are compiled here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
+
+from attrs import field, frozen
+
+from minions.contracts.calls import OutputInstructions
+from minions.contracts.completion import (
+    CompletionCriteria,
+    CompletionLink,
+    CompletionMode,
+    StepCompletionChain,
+)
+from minions.contracts.context import RunContext
+from minions.contracts.errors import GraphError, UsageError, near_names
+from minions.contracts.graph import StepGraph
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import Message, MessageRole, user
+from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.contracts.tools import Toolbox
+from minions.engine.completion import DefaultStepCompletionChain
+from minions.engine.graph import DefaultStepGraph, DependencyStepGraph
+from minions.recipe.expressions import (
+    Condition,
+    Reference,
+    Template,
+    compile_condition,
+    compile_template,
+)
+from minions.recipe.model import (
+    AgentRecipe,
+    GoalSpec,
+    ModelConfig,
+    SetSpec,
+    StepSpec,
+    ToolSpecStep,
+)
+
+__all__ = ["BuiltRecipe", "StepControl", "build_recipe"]
+
+
+@frozen(kw_only=True)
+class StepControl:
+    """What decides around a step, not in it."""
+
+    when: Condition | None = None
+    save_as: str | None = None
+    model: ModelConfig | None = None
+
+
+_NO_CONTROL: Final = StepControl()
+
+
+@frozen(kw_only=True)
+class BuiltRecipe:
+    """A recipe ready to run; immutable, so many runs may share it."""
+
+    recipe: AgentRecipe
+    graph: StepGraph
+    controls: Mapping[str, StepControl] = field(factory=dict)
+    output: Template | None = None
+
+    def control(self, step_id: str) -> StepControl:
+        """Of that step."""
+        return self.controls.get(step_id, _NO_CONTROL)
+
+
+def build_recipe(
+    recipe: AgentRecipe, tools: Toolbox, links: Mapping[str, CompletionLink]
+) -> BuiltRecipe:
+    """Steps and graph of a recipe.
+
+    Raises:
+        GraphError: Ids, edges or dependencies that make no graph.
+        UsageError: A template, link or tool name that is wrong.
+    """
+    output = compile_template(recipe.output) if recipe.output is not None else None
+    specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
+    if not specs:
+        return BuiltRecipe(recipe=recipe, graph=_transitions(recipe), output=output)
+    if len(specs) < len(recipe.steps) or recipe.graph is not None:
+        raise GraphError(
+            "Steps from YAML and Step objects cannot be mixed in one recipe, and `graph` belongs "
+            "to Step objects. Register a Step and name it, or write all steps in Python."
+        )
+    saved = {spec.save_as: spec.id for spec in specs if spec.save_as}
+    graph = DependencyStepGraph(
+        [_build_step(spec, saved, tools, links) for spec in specs],
+        {spec.id: spec.depends_on for spec in specs},
+        {spec.id: spec.after for spec in specs},
+    )
+    controls = {spec.id: _control(spec) for spec in specs}
+    return BuiltRecipe(recipe=recipe, graph=graph, controls=controls, output=output)
+
+
+def _transitions(recipe: AgentRecipe) -> StepGraph:
+    if isinstance(recipe.graph, StepGraph):
+        return recipe.graph
+    return DefaultStepGraph(cast("Iterable[Step[object]]", recipe.steps), recipe.graph)
+
+
+def _control(spec: StepSpec) -> StepControl:
+    return StepControl(
+        when=compile_condition(spec.when) if spec.when is not None else None,
+        save_as=spec.save_as,
+        model=spec.model if isinstance(spec, GoalSpec) else None,
+    )
+
+
+def _build_step(
+    spec: StepSpec,
+    saved: Mapping[str, str],
+    tools: Toolbox,
+    links: Mapping[str, CompletionLink],
+) -> Step[object]:
+    if isinstance(spec, GoalSpec):
+        return _goal_step(spec, saved, tools, links)
+    if isinstance(spec, ToolSpecStep):
+        tools.get(spec.tool)
+        params = compile_template({**spec.params, **spec.params_template})
+        return ToolCallStep(spec=spec, params=params)
+    if isinstance(spec, SetSpec):
+        return SetStep(spec=spec, values=compile_template(spec.set))
+    raise UsageError(f"Step '{spec.id}' is of a kind that is not known: {type(spec).__name__}.")
+
+
+def _metadata(spec: StepSpec) -> Mapping[str, object]:
+    """The step's metadata and limits, which the executor reads as one."""
+    times = {"timeout_s": spec.timeout_s} if spec.timeout_s is not None else {}
+    return {**spec.metadata, **spec.limits, **times}
+
+
+# --- goal ------------------------------------------------------------------------------------
+
+
+_MOST_OF_A_DEPENDENCY: Final = 4_000
+"""Characters of a dependency's output at the end of a prompt."""
+
+
+@frozen(kw_only=True)
+class GoalStep(Step[object]):
+    """A `goal:` step of a recipe."""
+
+    spec: GoalSpec
+    texts: tuple[tuple[MessageRole, Template], ...]
+    """Role and template of each message, in prompt order."""
+    shown: tuple[str, ...]
+    """Dependencies that no template names: their outputs stand at the end of the prompt."""
+    available_tools: frozenset[str]
+    completion_criteria: CompletionCriteria
+    completion_chain: StepCompletionChain | None
+    output: OutputInstructions[object] | None
+    metadata: Mapping[str, object]
+
+    @property
+    def id(self) -> str:
+        """As written."""
+        return self.spec.id
+
+    @property
+    def description(self) -> str:
+        """As written."""
+        return self.spec.description
+
+    @property
+    def is_optional(self) -> bool:
+        """As written."""
+        return self.spec.optional
+
+    @property
+    def tool_failure(self) -> str:
+        """As written."""
+        return self.spec.tool_failure
+
+    def messages(self, view: RunContext) -> Sequence[Message]:
+        """Rendered with what is known now.
+
+        Raises:
+            MissingValueError: A template names a value that is not there.
+        """
+        messages = [
+            Message(role=role, content=_as_text(template.render(view.values)))
+            for role, template in self.texts
+        ]
+        if results := _results(self.shown, view.values):
+            messages.append(user(results))
+        return messages
+
+
+def _goal_step(
+    spec: GoalSpec,
+    saved: Mapping[str, str],
+    tools: Toolbox,
+    links: Mapping[str, CompletionLink],
+) -> GoalStep:
+    texts: list[tuple[MessageRole, Template]] = []
+    if spec.system_prompt is not None:
+        texts.append((MessageRole.SYSTEM, compile_template(spec.system_prompt)))
+    texts += [
+        (MessageRole(message.role), compile_template(message.content)) for message in spec.messages
+    ]
+    texts.append((MessageRole.GOAL, compile_template(spec.goal)))
+    named = {_step_named(ref, saved) for _, template in texts for ref in template.references}
+    criteria = spec.completion or CompletionCriteria(
+        mode=CompletionMode.STRUCTURED if spec.output is not None else CompletionMode.TEXT
+    )
+    return GoalStep(
+        spec=spec,
+        texts=tuple(texts),
+        shown=tuple(step_id for step_id in spec.depends_on if step_id not in named),
+        available_tools=frozenset(_tool_names(spec, tools)),
+        completion_criteria=criteria,
+        completion_chain=_chain(spec, criteria, links),
+        output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
+        metadata=_metadata(spec),
+    )
+
+
+def _step_named(reference: Reference, saved: Mapping[str, str]) -> str:
+    """The id of the step that a reference reads."""
+    path = reference.path
+    root = str(path[1]) if path[0] == "steps" and len(path) > 1 else str(path[0])
+    return saved.get(root, root)
+
+
+def _tool_names(spec: GoalSpec, tools: Toolbox) -> Iterable[str]:
+    """Names as they are; a toolset's prefix stands for all its tools."""
+    for name in spec.tools:
+        family = [other for other in tools.names if other.startswith(f"{name}__")]
+        if family and name not in tools:
+            yield from family
+        else:
+            yield tools.get(name).spec.name
+
+
+def _chain(
+    spec: GoalSpec, criteria: CompletionCriteria, links: Mapping[str, CompletionLink]
+) -> StepCompletionChain | None:
+    if not criteria.links:
+        return None
+    for name in criteria.links:
+        if name not in links:
+            raise UsageError(
+                f"Step '{spec.id}' names the completion link '{name}', which is not registered. "
+                f"Registered links: {', '.join(links) or 'none'}.",
+                code="unknown-link",
+                suggestions=near_names(name, links),
+            )
+    return DefaultStepCompletionChain().prepend(*(links[name] for name in criteria.links))
+
+
+def _as_text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else dumps(value)
+
+
+def _results(step_ids: Sequence[str], values: Mapping[str, JsonValue]) -> str:
+    parts = [
+        f"Result of step '{step_id}':\n{_bounded(_as_text(values[step_id]))}"
+        for step_id in step_ids
+        if step_id in values
+    ]
+    return "\n\n".join(parts)
+
+
+def _bounded(text: str) -> str:
+    left_out = len(text) - _MOST_OF_A_DEPENDENCY
+    if left_out <= 0:
+        return text
+    return f"{text[:_MOST_OF_A_DEPENDENCY]}\n… ({left_out} more characters left out)"
+
+
+# --- tool and set ------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class ToolCallStep(PythonStep[JsonValue]):
+    """A `tool:` step of a recipe: one call."""
+
+    spec: ToolSpecStep
+    params: Template
+
+    @property
+    def id(self) -> str:
+        """As written."""
+        return self.spec.id
+
+    @property
+    def is_optional(self) -> bool:
+        """As written."""
+        return self.spec.optional
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """As written, with the limits."""
+        return _metadata(self.spec)
+
+    async def run(self, scope: StepScope) -> JsonValue:
+        """Render, then call."""
+        arguments = cast("Mapping[str, JsonValue]", self.params.render(scope.context.values))
+        return await scope.call_tool(self.spec.tool, arguments)
+
+
+@frozen(kw_only=True)
+class SetStep(PythonStep[JsonValue]):
+    """A `set:` step of a recipe: binds values."""
+
+    spec: SetSpec
+    values: Template
+
+    @property
+    def id(self) -> str:
+        """As written."""
+        return self.spec.id
+
+    @property
+    def is_instant(self) -> bool:
+        """One row is enough."""
+        return True
+
+    @property
+    def is_optional(self) -> bool:
+        """As written."""
+        return self.spec.optional
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """As written, with the limits."""
+        return _metadata(self.spec)
+
+    async def run(self, scope: StepScope) -> JsonValue:
+        """Render."""
+        return self.values.render(scope.context.values)

@@ -1,0 +1,177 @@
+"""The links of the default chain, one rule each, in the order they are asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.contracts.calls import CallStatus
+from minions.contracts.completion import (
+    Completion,
+    CompletionLink,
+    CompletionMode,
+    StepCompletionChain,
+)
+from minions.contracts.executions import StepExecution
+
+__all__ = [
+    "CallBudgetLink",
+    "DefaultStepCompletionChain",
+    "FallbackLink",
+    "InstructionLink",
+    "PatternLink",
+    "StructuredOutputLink",
+    "TextLink",
+    "ToolOutcomeLink",
+]
+
+FINAL_ANSWER: Final = "final_Answer"
+"""A call of this tool ends the step, whether or not such a tool exists (the guide's name)."""
+
+_SAYS_DONE: Final = re.compile(
+    r"\b(?:step_status|status|next_step)[\"']?\s*[:=]\s*[\"']?(?:completed|complete|done|success)\b",
+    re.IGNORECASE,
+)
+"""Source: the guide's pattern link; key, `:` or `=`, and a word for done, in any case."""
+
+
+@frozen
+class InstructionLink(CompletionLink):
+    """The model's own instruction: complete, or failed beyond repair."""
+
+    def check(self, execution: StepExecution[object]) -> Completion:
+        """Decides only on the newest answer."""
+        response = execution.last_response
+        instruction = response.completion_instruction if response else None
+        if instruction is None:
+            return Completion.UNDECIDED
+        if instruction.is_non_recoverable:
+            reason = instruction.failure_reason or "The model gave the step up, without a reason."
+            return Completion.failed(reason, code="non-recoverable")
+        if not instruction.is_complete:
+            return Completion.UNDECIDED
+        done = Completion.complete("the model's instruction says complete")
+        return _with_wish(done, instruction.next_step_id)
+
+
+def _with_wish(completion: Completion, next_step_id: str | None) -> Completion:
+    return Completion(
+        completion.verdict, completion.reason, completion.evidence, next_step_id=next_step_id
+    )
+
+
+@frozen
+class PatternLink(CompletionLink):
+    """Words that mean done: `status: done` and the like, or the step's own patterns."""
+
+    def check(self, execution: StepExecution[object]) -> Completion:
+        """Looks at the newest text. The built-in words count in signal mode only."""
+        text = execution.last_text
+        if not text:
+            return Completion.UNDECIDED
+        for pattern in execution.completion_patterns:
+            if found := re.search(pattern, text):
+                return Completion.complete("a pattern of the step matched", evidence=found[0])
+        if execution.completion_mode is CompletionMode.SIGNAL and (
+            found := _SAYS_DONE.search(text)
+        ):
+            return Completion.complete("the text says it is done", evidence=found[0])
+        return Completion.UNDECIDED
+
+
+@frozen
+class ToolOutcomeLink(CompletionLink):
+    """A call of `final_Answer`, or a tool result whose own top-level `step_complete` is true."""
+
+    def check(self, execution: StepExecution[object]) -> Completion:
+        """Looks at the newest batch of tool calls."""
+        for call in execution.last_tool_calls:
+            if call.name == FINAL_ANSWER and call.status is CallStatus.COMPLETED:
+                return Completion.complete(f"{FINAL_ANSWER} was called", evidence=call.key)
+            value = call.response.value if call.response else None
+            if isinstance(value, Mapping) and value.get("step_complete") is True:
+                return Completion.complete(f"{call.name} says step_complete", evidence=call.key)
+        return Completion.UNDECIDED
+
+
+@frozen
+class StructuredOutputLink(CompletionLink):
+    """An answer without tool calls, where output is declared: validation decides the rest."""
+
+    def check(self, execution: StepExecution[object]) -> Completion:
+        """COMPLETE here only starts the validation."""
+        if not execution.declares_output or execution.completion_mode is CompletionMode.SIGNAL:
+            return Completion.UNDECIDED
+        return _on_plain_answer(execution, "an answer where output is declared")
+
+
+@frozen
+class TextLink(CompletionLink):
+    """An answer without tool calls, in completion mode `text`."""
+
+    def check(self, execution: StepExecution[object]) -> Completion:
+        """Passes in every other mode."""
+        if execution.completion_mode is not CompletionMode.TEXT:
+            return Completion.UNDECIDED
+        return _on_plain_answer(execution, "an answer without tool calls")
+
+
+def _on_plain_answer(execution: StepExecution[object], reason: str) -> Completion:
+    response = execution.last_response
+    if response is None or response.tool_calls:
+        return Completion.UNDECIDED
+    return Completion.complete(reason)
+
+
+@frozen
+class CallBudgetLink(CompletionLink):
+    """Fails the step when its model calls are used up; asked after all that may complete it."""
+
+    def check(self, execution: StepExecution[object]) -> Completion:
+        """The last permitted call may still complete: this link comes late."""
+        if len(execution.model_calls) < execution.model_call_limit:
+            return Completion.UNDECIDED
+        return budget_spent(execution)
+
+
+def budget_spent(execution: StepExecution[object]) -> Completion:
+    """The verdict when no call is left."""
+    return Completion.failed(
+        f"Step '{execution.step_id}' made {len(execution.model_calls)} model calls, its limit "
+        "max_model_calls_per_step, and was not complete. Raise the limit, or say more clearly "
+        "when the step is done.",
+        code="max-model-calls",
+    )
+
+
+@frozen
+class FallbackLink(CompletionLink):
+    """The end of the chain: decides nothing while calls are left."""
+
+    def check(self, execution: StepExecution[object]) -> Completion:
+        """The same verdict as the budget's, for chains that left that link out."""
+        if len(execution.model_calls) < execution.model_call_limit:
+            return Completion.UNDECIDED
+        return budget_spent(execution)
+
+
+def _default_links() -> tuple[CompletionLink, ...]:
+    return (
+        InstructionLink(),
+        PatternLink(),
+        ToolOutcomeLink(),
+        StructuredOutputLink(),
+        TextLink(),
+        CallBudgetLink(),
+        FallbackLink(),
+    )
+
+
+@frozen
+class DefaultStepCompletionChain(StepCompletionChain):
+    """Instruction, pattern, tool outcome, structured output, text, call budget, fallback."""
+
+    links: tuple[CompletionLink, ...] = field(factory=_default_links, init=False)

@@ -1,0 +1,274 @@
+"""A run while it goes on: who runs, what is known so far, and each step's view of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from attrs import field, frozen
+
+from minions.contracts.calls import ChatModel, DeltaSink, ModelDelta
+from minions.contracts.codec import encode
+from minions.contracts.completion import CompletionLink
+from minions.contracts.context import Limits, RunContext
+from minions.contracts.events import StepDelta
+from minions.contracts.executions import StepExecution, StepStatus, Warned
+from minions.contracts.json_values import JsonValue
+from minions.contracts.memory import ModelMemory
+from minions.contracts.tools import Toolbox, Toolset
+from minions.engine.budget import Ledger
+from minions.engine.event_stream import EventStream
+from minions.engine.recorder import Recorder
+from minions.engine.services import Services
+from minions.engine.step_manager import StepManager
+from minions.recipe.model import AgentRecipe, ModelConfig
+
+__all__ = ["Agent", "AgentContext", "Extensions", "ModelSource", "StepView"]
+
+ModelSource: TypeAlias = Callable[[ModelConfig], ChatModel]
+"""Gives the model that a configuration names; the same object for the same configuration."""
+
+
+@frozen
+class Agent:
+    """A recipe with an identity."""
+
+    recipe: AgentRecipe
+
+    @property
+    def id(self) -> str:
+        """The recipe's."""
+        return self.recipe.id
+
+
+@frozen(kw_only=True)
+class Extensions:
+    """What the operator brought: named things that recipes may use."""
+
+    toolsets: Mapping[str, Toolset] = field(factory=dict)
+    tools: Toolbox = field(factory=Toolbox)
+    links: Mapping[str, CompletionLink] = field(factory=dict)
+    models: Mapping[str, ChatModel] = field(factory=dict)
+    """Models by their full name, such as `scripted/demo`."""
+
+
+class AgentContext(RunContext):
+    """One run. Made afresh for each, so two runs never share anything."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        step_manager: StepManager,
+        memory: ModelMemory,
+        *,
+        services: Services | None = None,
+        tools: Toolbox | None = None,
+        inputs: Mapping[str, JsonValue] | None = None,
+        run_id: str | None = None,
+        session_id: str | None = None,
+        events: EventStream | None = None,
+    ) -> None:
+        """Raises:
+        MetadataError: The recipe's limits have a wrong name or type.
+        """
+        self.agent = agent
+        self.step_manager = step_manager
+        self.services = services or Services()
+        self.metadata_values: dict[str, object] = dict(agent.recipe.limits)
+        self.ledger = Ledger(Limits.from_metadata(self.metadata_values))
+        self.events = events or EventStream()
+        self.warnings: list[Warned] = []
+        self.deadline: asyncio.Timeout | None = None
+        self._memory = memory
+        self._tools = tools or Toolbox()
+        self._inputs = dict(inputs or {})
+        self._run_id = run_id or self.services.ids("run")
+        self._session_id = session_id or self.services.ids("ses")
+        self.recorder = Recorder(
+            self.services, self.events, session_id=self._session_id, run_id=self._run_id
+        )
+        self._steps: dict[str, JsonValue] = {}
+        self._values: dict[str, JsonValue] = {
+            "inputs": self._inputs,
+            "steps": self._steps,
+            "run": {"id": self._run_id, "session_id": self._session_id},
+        }
+
+    @property
+    def run_id(self) -> str:
+        """`run_…`."""
+        return self._run_id
+
+    @property
+    def session_id(self) -> str:
+        """`ses_…`."""
+        return self._session_id
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the run's own timeout is what cancels its steps."""
+        return self.deadline is not None and self.deadline.expired()
+
+    @property
+    def recipe(self) -> AgentRecipe:
+        """The agent's."""
+        return self.agent.recipe
+
+    @property
+    def inputs(self) -> Mapping[str, JsonValue]:
+        """Checked, with defaults."""
+        return self._inputs
+
+    @property
+    def values(self) -> Mapping[str, JsonValue]:
+        """What templates may name so far."""
+        return self._values
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        """Limits and what the application likes; a step reads it when it starts."""
+        return self.metadata_values
+
+    @property
+    def limits(self) -> Limits:
+        """The agent's own, from `metadata` as it is now.
+
+        Raises:
+            MetadataError: A limit of a wrong name or type.
+        """
+        return Limits.from_metadata(self.metadata_values)
+
+    @property
+    def tools(self) -> Toolbox:
+        """Every tool of the run."""
+        return self._tools
+
+    @property
+    def memory(self) -> ModelMemory:
+        """The conversations."""
+        return self._memory
+
+    @property
+    def may_write(self) -> bool:
+        """The recipe's permission."""
+        return self.recipe.permissions.allow_write
+
+    async def warn(self, code: str, message: str) -> None:
+        """Record something odd that does not stop the run, and show it in the result."""
+        self.warnings.append(Warned(code=code, message=message))
+        self.services.log.warning(code.replace("-", "_"), message=message)
+        key = f"warning/{len(self.warnings)}"
+        await self.recorder.record("warning", key, "recorded", {"code": code, "message": message})
+
+    def publish_result(
+        self, execution: StepExecution[object], save_as: str | None = None
+    ) -> JsonValue:
+        """Let later steps read what a step left; gives the output as JSON.
+
+        Raises:
+            TypeError: The output is nothing that JSON can say.
+        """
+        seen: dict[str, JsonValue] = {"status": execution.status.value}
+        self._steps[execution.step_id] = seen
+        if execution.status is not StepStatus.COMPLETED:
+            return None
+        output = encode(execution.output)
+        seen["output"] = output
+        self._values[execution.step_id] = output
+        if save_as is not None:
+            self._values[save_as] = output
+        return output
+
+
+class StepView(RunContext):
+    """The run as one step sees it: its own limits, tools and conversation."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        *,
+        step_id: str,
+        key: str,
+        limits: Limits,
+        metadata: Mapping[str, object],
+        tools: Toolbox,
+    ) -> None:
+        self.context = context
+        self.key = key
+        self.conversation_id = f"{context.run_id}/{key}"
+        self._step_id = step_id
+        self._limits = limits
+        self._metadata = metadata
+        self._tools = tools
+
+    @property
+    def run_id(self) -> str:
+        """The run's."""
+        return self.context.run_id
+
+    @property
+    def session_id(self) -> str:
+        """The run's."""
+        return self.context.session_id
+
+    @property
+    def inputs(self) -> Mapping[str, JsonValue]:
+        """The run's."""
+        return self.context.inputs
+
+    @property
+    def values(self) -> Mapping[str, JsonValue]:
+        """The run's."""
+        return self.context.values
+
+    @property
+    def limits(self) -> Limits:
+        """The step's own over the agent's."""
+        return self._limits
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """The step's own over the agent's."""
+        return self._metadata
+
+    @property
+    def tools(self) -> Toolbox:
+        """Only what this step may use."""
+        return self._tools
+
+    @property
+    def memory(self) -> ModelMemory:
+        """The run's; this step's conversation is `conversation_id`."""
+        return self.context.memory
+
+    @property
+    def step_id(self) -> str:
+        """The step's."""
+        return self._step_id
+
+    @property
+    def may_write(self) -> bool:
+        """The run's."""
+        return self.context.may_write
+
+    @property
+    def delta_sink(self) -> DeltaSink | None:
+        """Publishes pieces as `step_delta` when somebody watches."""
+        return self._publish_delta if self.context.events.is_watched else None
+
+    def _publish_delta(self, delta: ModelDelta) -> None:
+        data: dict[str, JsonValue] = {}
+        if delta.content is not None:
+            data["content"] = delta.content
+        if delta.tool_call is not None:
+            data["tool_calls"] = [delta.tool_call]
+        self.context.events.publish(
+            StepDelta(
+                run_id=self.run_id,
+                session_id=self.session_id,
+                timestamp=self.context.services.clock.now(),
+                step_id=self._step_id,
+                delta=data,
+            )
+        )

@@ -1,0 +1,214 @@
+"""Events: made from stored facts, published after they are stored, to whoever listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TypeAlias, TypedDict, cast
+
+from minions.contracts.codec import decode
+from minions.contracts.events import (
+    LimitReached,
+    RunCompleted,
+    RunEvent,
+    RunFailed,
+    RunStarted,
+    StepCompleted,
+    StepFinished,
+    StepStarted,
+    ToolFinished,
+    ToolStarted,
+)
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import Message, tool_result
+from minions.engine.memory import tool_content
+
+__all__ = ["EventMaker", "EventStream", "Listener"]
+
+Listener: TypeAlias = Callable[[RunEvent], None]
+
+
+class EventStream:
+    """Hands each event to every listener, in order. A listener must return at once."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody listens: decides if answers are streamed."""
+        return bool(self._listeners)
+
+    def listen(self, listener: Listener) -> None:
+        """From the next event on."""
+        self._listeners.append(listener)
+
+    def publish(self, event: RunEvent) -> None:
+        """To all, in the order they came."""
+        for listener in self._listeners:
+            listener(event)
+
+
+class EventMaker:
+    """Facts to events, in order; remembers tool results until the message that names them."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, str] = {}
+
+    def event_of(self, entry: JournalEntry) -> RunEvent | None:
+        """What a stored fact shows; None for facts that are only for the engine."""
+        if entry.kind == "message" and "call" in entry.body:
+            return _tool_message(entry, self._contents.pop(_text(entry.body, "call")))
+        make = _MAKERS.get((entry.kind, entry.state))
+        if entry.kind == "tool_call" and entry.state != "started":
+            self._contents[entry.key] = tool_content(entry.body)
+        return make(entry) if make else None
+
+
+class _Place(TypedDict):
+    run_id: str
+    session_id: str
+    timestamp: datetime
+    position: int
+
+
+def _place(entry: JournalEntry) -> _Place:
+    return {
+        "run_id": entry.run_id,
+        "session_id": entry.session_id,
+        "timestamp": entry.at,
+        "position": entry.position,
+    }
+
+
+def _text(body: Mapping[str, JsonValue], key: str) -> str:
+    return cast(str, body[key])
+
+
+def _maybe_text(body: Mapping[str, JsonValue], key: str) -> str | None:
+    return cast("str | None", body.get(key))
+
+
+def _mapping(body: Mapping[str, JsonValue], key: str) -> Mapping[str, JsonValue]:
+    return cast("Mapping[str, JsonValue]", body.get(key) or {})
+
+
+def _maybe_error(body: Mapping[str, JsonValue]) -> Mapping[str, JsonValue] | None:
+    return cast("Mapping[str, JsonValue] | None", body.get("error"))
+
+
+def _run_started(entry: JournalEntry) -> RunEvent:
+    return RunStarted(
+        **_place(entry),
+        recipe=_text(entry.body, "recipe"),
+        model_name=_maybe_text(entry.body, "model"),
+        data={"query": entry.body.get("inputs")},
+    )
+
+
+def _run_finished(entry: JournalEntry) -> RunEvent:
+    body = entry.body
+    data = {"response": body.get("output"), "metrics": body.get("usage")}
+    status = _text(body, "status")
+    if status in ("completed", "partial"):
+        return RunCompleted(
+            **_place(entry),
+            status=status,
+            data=data,
+        )
+    return RunFailed(
+        **_place(entry),
+        status=status,
+        data={"error": body.get("error"), "metrics": body.get("usage")},
+    )
+
+
+def _step_started(entry: JournalEntry) -> RunEvent:
+    return StepStarted(
+        **_place(entry),
+        step_id=_text(entry.body, "step_id"),
+    )
+
+
+def _step_finished(entry: JournalEntry) -> RunEvent:
+    body = entry.body
+    return StepFinished(
+        **_place(entry),
+        step_id=_text(body, "step_id"),
+        status=_text(body, "status"),
+        reason=_maybe_text(body, "reason"),
+        error=_maybe_error(body),
+        usage=_mapping(body, "usage"),
+        duration_ms=cast(float, body.get("duration_ms", 0.0)),
+        model_calls=cast(int, body.get("model_calls", 0)),
+        tool_calls=cast(int, body.get("tool_calls", 0)),
+        attempts=cast(int, body.get("attempts", 1)),
+    )
+
+
+def _message_recorded(entry: JournalEntry) -> RunEvent:
+    snapshot = decode(entry.body["message"], Message).to_message_dict()
+    if "metrics" in entry.body:
+        snapshot["metrics"] = entry.body["metrics"]
+    return StepCompleted(**_place(entry), step_id=_text(entry.body, "step_id"), snapshot=snapshot)
+
+
+def _tool_message(entry: JournalEntry, content: str) -> RunEvent:
+    message = tool_result(
+        content,
+        tool_call_id=_text(entry.body, "tool_call_id"),
+        name=_maybe_text(entry.body, "name"),
+    )
+    return StepCompleted(
+        **_place(entry),
+        step_id=_text(entry.body, "step_id"),
+        snapshot=message.to_message_dict(),
+    )
+
+
+def _tool_started(entry: JournalEntry) -> RunEvent:
+    body = entry.body
+    return ToolStarted(
+        **_place(entry),
+        step_id=_text(body, "step_id"),
+        call_id=_text(body, "call_id"),
+        tool=_text(body, "tool"),
+        arguments=body.get("arguments"),
+    )
+
+
+def _tool_finished(entry: JournalEntry) -> RunEvent:
+    body = entry.body
+    return ToolFinished(
+        **_place(entry),
+        step_id=_text(body, "step_id"),
+        call_id=_text(body, "call_id"),
+        tool=_text(body, "tool"),
+        duration_ms=cast(float, body.get("duration_ms", 0.0)),
+        error=_maybe_error(body),
+    )
+
+
+def _limit_reached(entry: JournalEntry) -> RunEvent:
+    return LimitReached(
+        **_place(entry),
+        limit=_text(entry.body, "limit"),
+        message=_text(entry.body, "message"),
+    )
+
+
+_MAKERS: Mapping[tuple[str, str], Callable[[JournalEntry], RunEvent]] = {
+    ("run", "started"): _run_started,
+    ("run", "finished"): _run_finished,
+    ("run", "limit_reached"): _limit_reached,
+    ("step", "started"): _step_started,
+    ("step", "finished"): _step_finished,
+    ("step", "failed"): _step_finished,
+    ("step", "skipped"): _step_finished,
+    ("model_call", "finished"): _message_recorded,
+    ("message", "recorded"): _message_recorded,
+    ("tool_call", "started"): _tool_started,
+    ("tool_call", "finished"): _tool_finished,
+    ("tool_call", "failed"): _tool_finished,
+}

@@ -1,0 +1,225 @@
+"""Model calls: one attempt, and the attempts of one logical call under a step's budget."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from attrs import evolve, frozen
+from returns.pipeline import is_successful
+from returns.result import Result, Success
+
+from minions.contracts.calls import (
+    CallStatus,
+    ChatModel,
+    ModelCall,
+    ModelCallExecutor,
+    ModelCallExecutorFactory,
+    ModelCallResponse,
+    ModelCapabilities,
+    ModelFailure,
+    StepCompletionInstruction,
+)
+from minions.contracts.codec import encode
+from minions.contracts.context import RunContext, snake_case
+from minions.contracts.events import Retrying
+from minions.contracts.json_values import JsonValue
+from minions.engine.context import StepView
+from minions.engine.retry import with_retries
+
+__all__ = [
+    "DefaultModelCallExecutor",
+    "ModelCallExecutors",
+    "ModelCalls",
+    "capabilities_of",
+    "instruction_in",
+]
+
+
+class ModelCallExecutors:
+    """The `ModelCallExecutorFactory` for one model; knows what its server can be trusted with."""
+
+    def __init__(self, model: ChatModel | Callable[[], ChatModel]) -> None:
+        """Take the model, or a way to it that is asked at the first call."""
+        self._source = model
+        self._executor: DefaultModelCallExecutor | None = None
+
+    @property
+    def model(self) -> ChatModel:
+        """The model; looked up now if that was put off."""
+        return self._open().model
+
+    def __call__(self, call: ModelCall, context: RunContext) -> ModelCallExecutor:
+        """The same executor for every call: it keeps nothing."""
+        return self._open()
+
+    def _open(self) -> DefaultModelCallExecutor:
+        if self._executor is None:
+            source = self._source
+            model = source if isinstance(source, ChatModel) else source()
+            self._executor = DefaultModelCallExecutor(model)
+        return self._executor
+
+
+def capabilities_of(factory: ModelCallExecutorFactory) -> ModelCapabilities:
+    """The model's, where the factory tells; else words only."""
+    if isinstance(factory, ModelCallExecutors):
+        return factory.model.capabilities
+    return ModelCapabilities(output_mode=None)
+
+
+class DefaultModelCallExecutor(ModelCallExecutor):
+    """Puts the prompt to a `ChatModel` and reads a completion instruction out of its answer."""
+
+    def __init__(self, model: ChatModel) -> None:
+        self.model = model
+
+    async def execute(
+        self, call: ModelCall, context: RunContext
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """One attempt."""
+        outcome = await self.model.complete(call.prompt, context.delta_sink)
+        if not is_successful(outcome):
+            return outcome
+        response = outcome.unwrap()
+        if response.completion_instruction is None and response.text:
+            instruction = instruction_in(response.text)
+            if instruction is not None:
+                return Success(evolve(response, completion_instruction=instruction))
+        return outcome
+
+
+_FLAGS = ("is_complete", "is_more_calls_needed", "is_non_recoverable")
+_TEXTS = ("next_step_id", "failure_reason")
+
+
+def instruction_in(text: str) -> StepCompletionInstruction | None:
+    """The instruction that a whole-text JSON object gives: at least one of its flags, as a bool.
+
+    Both spellings count (`is_complete`, `isComplete`). JSON inside prose does not: what a model
+    quotes is not what it says.
+    """
+    stripped = text.strip()
+    if not stripped.startswith("{") or (
+        "omplete" not in stripped and "ecoverable" not in stripped and "eeded" not in stripped
+    ):
+        return None
+    try:
+        parsed = json.loads(stripped)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(parsed, dict):
+        return None
+    values = {snake_case(key): value for key, value in parsed.items()}
+    flags = {name: values[name] for name in _FLAGS if isinstance(values.get(name), bool)}
+    texts = {name: values[name] for name in _TEXTS if isinstance(values.get(name), str)}
+    return StepCompletionInstruction(**flags, **texts) if flags else None
+
+
+@frozen(kw_only=True)
+class ModelCalls:
+    """Carries out logical model calls for one step: attempts, ledger, journal, memory."""
+
+    view: StepView
+    factory: ModelCallExecutorFactory
+
+    async def carry_out(self, call: ModelCall, *, remember: bool = True) -> ModelCall:
+        """The call, COMPLETED with a response or FAILED with a failure.
+
+        Each attempt starts from the same mark in memory, so it sees an identical prompt and a
+        failed one leaves no trace.
+
+        Args:
+            remember: Whether the answer joins the step's conversation.
+        Raises:
+            StepFailedError: The run's ledger is spent; no call was made.
+        """
+        view, context = self.view, self.view.context
+        context.ledger.check()
+        clock = context.services.clock
+        begin = clock.monotonic()
+        running = evolve(call, status=CallStatus.EXECUTING, started_at=clock.now())
+        executor = self.factory(running, view)
+        mark = view.memory.take_snapshot(view.conversation_id)
+
+        async def attempt() -> Result[ModelCallResponse, ModelFailure]:
+            view.memory.restore_snapshot(mark)
+            return await executor.execute(running, view)
+
+        attempted = await with_retries(
+            attempt,
+            most=context.recipe.retry.max_attempts,
+            config=context.recipe.retry,
+            services=context.services,
+            on_retry=self._tell_retry,
+        )
+        duration_ms = round((clock.monotonic() - begin) * 1000, 3)
+        done = evolve(running, attempts=attempted.attempts, completed_at=clock.now())
+        if not is_successful(attempted.outcome):
+            view.memory.restore_snapshot(mark)
+            failure = attempted.outcome.failure()
+            context.ledger.spend(failure.usage)
+            done = evolve(done, status=CallStatus.FAILED, failure=failure)
+            await self._record(done, duration_ms, remember=False)
+            return done
+        response = attempted.outcome.unwrap()
+        context.ledger.spend(response.usage)
+        done = evolve(done, status=CallStatus.COMPLETED, response=response)
+        await self._record(done, duration_ms, remember=remember)
+        if remember:
+            view.memory.save_chat_response(view.conversation_id, response.message)
+        return done
+
+    async def _record(self, call: ModelCall, duration_ms: float, *, remember: bool) -> None:
+        view = self.view
+        body: dict[str, JsonValue] = {
+            "step_id": view.step_id,
+            "phase": call.phase,
+            "attempts": call.attempts,
+        }
+        if call.failure is not None:
+            body["error"] = dict(call.failure.info().to_json())
+            body["usage"] = call.failure.usage.to_json()
+            await view.context.recorder.record("model_call", call.key, "failed", body)
+            return
+        assert call.response is not None  # noqa: S101  # a call without failure has a response
+        body["conversation"] = view.conversation_id if remember else f"{view.conversation_id}#aside"
+        body["message"] = encode(call.response.message)
+        body["metrics"] = _metrics(call.response, duration_ms)
+        body["finish_reason"] = call.response.finish_reason
+        if call.response.completion_instruction is not None:
+            body["instruction"] = encode(call.response.completion_instruction)
+        await view.context.recorder.record("model_call", call.key, "finished", body)
+
+    def _tell_retry(self, attempt: int, delay_s: float, failure: ModelFailure) -> None:
+        context = self.view.context
+        context.services.log.warning("model_call_retried", attempt=attempt, code=failure.code)
+        context.events.publish(
+            Retrying(
+                run_id=context.run_id,
+                session_id=context.session_id,
+                timestamp=context.services.clock.now(),
+                step_id=self.view.step_id,
+                what="model",
+                attempt=attempt,
+                delay_s=delay_s,
+                error=dict(failure.info().to_json()),
+            )
+        )
+
+
+def _metrics(response: ModelCallResponse, duration_ms: float) -> Mapping[str, JsonValue]:
+    metrics: dict[str, JsonValue] = {
+        "duration_ms": duration_ms,
+        "input_tokens": response.usage.input_tokens,
+        "output_tokens": response.usage.output_tokens,
+        "total_tokens": response.usage.total_tokens,
+        "cached_tokens": response.usage.cached_tokens,
+    }
+    if response.model_name is not None:
+        metrics["model_name"] = response.model_name
+    if response.provider is not None:
+        metrics["provider"] = response.provider
+    if response.first_token_latency_ms is not None:
+        metrics["first_token_latency_ms"] = response.first_token_latency_ms
+    return metrics

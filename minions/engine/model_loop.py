@@ -1,0 +1,308 @@
+"""The loop of a model step: call, tools, chain, until a link decides or the budget is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from attrs import evolve, frozen
+from returns.pipeline import is_successful
+from returns.result import Failure, Result, Success
+
+from minions.contracts.calls import (
+    CallStatus,
+    ModelCall,
+    ModelCallExecutorFactory,
+    ModelCallResponse,
+    ModelCapabilities,
+    ModelOptions,
+    OutputInstructions,
+    OutputMode,
+    OutputRequest,
+    Prompt,
+    ToolCallExecutorFactory,
+)
+from minions.contracts.codec import encode
+from minions.contracts.completion import (
+    Completion,
+    CompletionMode,
+    StepCompletionChain,
+    Verdict,
+)
+from minions.contracts.errors import FailureInfo
+from minions.contracts.json_values import JsonValue
+from minions.contracts.memory import MemorySnapshot
+from minions.contracts.messages import Message, MessageRole, assistant, system, user
+from minions.contracts.output import output_words
+from minions.contracts.steps import Step
+from minions.contracts.tools import ToolSpec
+from minions.engine.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
+from minions.engine.context import StepView
+from minions.engine.model_calls import ModelCalls
+from minions.engine.output_ladder import Answer, OutputLadder
+from minions.engine.tool_calls import ToolBatch
+from minions.engine.trace import StepTrace
+
+__all__ = ["Ending", "ModelLoop", "open_conversation", "opening_messages"]
+
+_SIGNAL_WORDS: Final = (
+    "Work in as many turns as you need. When the goal is reached, say so with the line "
+    "`status: done`. If it can never be reached, answer with the JSON object "
+    '{"is_non_recoverable": true, "failure_reason": "…"} and nothing else.'
+)
+_GO_ON: Final = "The step is not complete yet. Go on; when it is complete, say `status: done`."
+
+
+@frozen(kw_only=True)
+class Ending:
+    """How the loop ended: an output, or an error."""
+
+    output: object = None
+    error: FailureInfo | None = None
+    completion: Completion | None = None
+
+
+def opening_messages(
+    view: StepView,
+    own: Sequence[Message],
+    output: OutputInstructions[object] | None,
+    mode: CompletionMode,
+) -> tuple[Message, ...]:
+    """The first prompt of a model step: system texts first, then aim and messages, oldest first.
+
+    The agent's own prompt, goal and messages each stand in it once.
+    """
+    recipe = view.context.recipe
+    head = [system(recipe.system_prompt)] if recipe.system_prompt else []
+    head += [message for message in own if message.role is MessageRole.SYSTEM]
+    if output is not None:
+        head.append(system(output_words(output)))
+    if mode is CompletionMode.SIGNAL:
+        head.append(system(_SIGNAL_WORDS))
+    body = [Message(role=MessageRole.GOAL, content=recipe.goal)] if recipe.goal else []
+    agents = recipe.messages.messages
+    head[1:1] = [message for message in agents if message.role is MessageRole.SYSTEM]
+    body += [message for message in agents if message.role is not MessageRole.SYSTEM]
+    body += [message for message in own if message.role is not MessageRole.SYSTEM]
+    return (*head, *body)
+
+
+async def open_conversation(view: StepView, key: str, opening: Sequence[Message]) -> None:
+    """Record the first prompt and put it into memory."""
+    body: dict[str, JsonValue] = {
+        "step_id": view.step_id,
+        "conversation": view.conversation_id,
+        "messages": [encode(message) for message in opening],
+    }
+    await view.context.recorder.record("conversation", key, "started", body)
+    view.memory.save_prompt(view.conversation_id, opening)
+
+
+@frozen(kw_only=True)
+class ModelLoop:
+    """One step's conversation with its model."""
+
+    step: Step[object]
+    view: StepView
+    trace: StepTrace
+    output: OutputInstructions[object] | None
+    options: ModelOptions
+    capabilities: ModelCapabilities
+    model_call_executor_factory: ModelCallExecutorFactory
+    tool_call_executor_factory: ToolCallExecutorFactory
+
+    async def run(self) -> Ending:
+        """Until a link decides, the budget is spent, or a call fails for good."""
+        chain = self.step.completion_chain or DefaultStepCompletionChain()
+        constraint = self._constraint()
+        first = constraint if self._constrains_every_call() else None
+        while True:
+            asked = await self._ask("model", first)
+            if not is_successful(asked):
+                return Ending(error=asked.failure())
+            answer = asked.unwrap()
+            problem = await self._run_tools(answer)
+            if problem is not None:
+                return Ending(error=problem)
+            verdict = self._judge(chain)
+            if verdict.verdict is Verdict.COMPLETE:
+                return await self._finish(answer, verdict, constraint)
+            if verdict.verdict is Verdict.FAILED:
+                return Ending(error=_failure_of(verdict), completion=verdict)
+            if not answer.response.tool_calls:
+                await self._say(user(_GO_ON))
+
+    def _judge(self, chain: StepCompletionChain) -> Completion:
+        """The chain's word; without one the budget still holds, whatever the links are."""
+        picture = self.trace.picture()
+        verdict = chain.check(picture)
+        if verdict.verdict is Verdict.UNDECIDED and self.trace.calls_left < 1:
+            return budget_spent(picture)
+        return verdict
+
+    # --- calls ----------------------------------------------------------------------------
+
+    def _constraint(self) -> OutputRequest | None:
+        mode = self.capabilities.output_mode
+        if self.output is None or mode is None:
+            return None
+        return self.view.context.services.parser.request(self.output, mode)
+
+    def _constrains_every_call(self) -> bool:
+        """At once where no tools could be lost; with tools first the free answer, then the rest."""
+        if self.step.completion_criteria.mode is CompletionMode.SIGNAL:
+            return False
+        return self.capabilities.tools_with_schema or not self.view.tools.names
+
+    def _specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(tool.spec for tool in self.view.tools)
+
+    async def _ask(
+        self, phase: str, constraint: OutputRequest | None
+    ) -> Result[Answer, FailureInfo]:
+        """One logical model call on the conversation as it stands."""
+        view = self.view
+        keeps_tools = phase == "model" and not (constraint and constraint.mode is OutputMode.TOOLS)
+        prompt = Prompt(
+            view.memory.prompt_messages(view.conversation_id),
+            self.options,
+            self.output,
+            tools=self._specs() if keeps_tools else (),
+            output_request=constraint,
+        )
+        mark = view.memory.take_snapshot(view.conversation_id)
+        call = ModelCall(key=self.trace.reserve_model_key(phase), prompt=prompt, phase=phase)
+        calls = ModelCalls(view=view, factory=self.model_call_executor_factory)
+        is_call_for_schema = constraint is not None and constraint.mode is OutputMode.TOOLS
+        done = await calls.carry_out(call, remember=not is_call_for_schema)
+        if done.status is CallStatus.FAILED or done.response is None:
+            self.trace.add_model_call(done)
+            assert done.failure is not None  # noqa: S101  # FAILED carries its failure
+            return Failure(done.failure.info())
+        answer = Answer(
+            raw=done.response,
+            response=done.response,
+            mark=mark,
+            mode=constraint.mode if constraint else None,
+        )
+        if is_call_for_schema:
+            answer = evolve(answer, response=await self._as_text(done.response))
+            done = evolve(done, response=answer.response)
+        self.trace.add_model_call(done)
+        return Success(answer)
+
+    async def _as_text(self, response: ModelCallResponse) -> ModelCallResponse:
+        """The schema's tool call as the text it stands for: no such tool will ever answer it."""
+        text = response.tool_calls[0].arguments if response.tool_calls else response.text
+        message = assistant(text)
+        await self._say(message)
+        return evolve(response, message=message)
+
+    async def _run_tools(self, answer: Answer) -> FailureInfo | None:
+        """The answer's tool calls; the first failure that is not the model's to mend."""
+        requests = answer.response.tool_calls
+        if not requests:
+            return None
+        instruction = answer.response.completion_instruction
+        if instruction is not None and instruction.is_non_recoverable:
+            return None
+        batch = ToolBatch(
+            view=self.view,
+            factory=self.tool_call_executor_factory,
+            reports_failures=self.step.tool_failure == "report",
+        )
+        done = await batch.run(requests, self.trace.reserve_tool_key())
+        self.trace.add_tool_calls(done)
+        for call in done:
+            if call.status is CallStatus.FAILED and call.failure is not None:
+                return call.failure.info()
+        return None
+
+    # --- the conversation -------------------------------------------------------------------
+
+    async def _say(self, message: Message) -> None:
+        view = self.view
+        key = self.trace.reserve_note_key()
+        body: dict[str, JsonValue] = {
+            "step_id": view.step_id,
+            "conversation": view.conversation_id,
+            "message": encode(message),
+        }
+        await view.context.recorder.record("message", key, "recorded", body)
+        view.memory.save_prompt(view.conversation_id, [message])
+
+    async def _take_back(self, mark: MemorySnapshot) -> None:
+        view = self.view
+        key = self.trace.reserve_note_key()
+        body: dict[str, JsonValue] = {
+            "step_id": view.step_id,
+            "conversation": view.conversation_id,
+            "position": mark.position,
+        }
+        await view.context.recorder.record("rollback", key, "recorded", body)
+        view.memory.restore_snapshot(mark)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    async def _finish(
+        self, answer: Answer, verdict: Completion, constraint: OutputRequest | None
+    ) -> Ending:
+        """Validated output, or none: a COMPLETE verdict only opens this door."""
+        final = self._final_arguments()
+        if self.output is None:
+            output = final if final is not None else self._plain_output(answer)
+            return Ending(output=output, completion=verdict)
+        if final is not None:
+            answer = evolve(answer, mode=None, raw=evolve(answer.raw, message=assistant(final)))
+        ladder = OutputLadder(
+            instructions=self.output,
+            parser=self.view.context.services.parser,
+            constraint=constraint,
+            ask=self._ask,
+            say=self._say,
+            take_back=self._take_back,
+            calls_left=lambda: self.trace.calls_left,
+        )
+        climbed = await ladder.climb(answer)
+        if not is_successful(climbed):
+            return Ending(error=climbed.failure(), completion=verdict)
+        return Ending(output=climbed.unwrap(), completion=verdict)
+
+    def _final_arguments(self) -> str | None:
+        """What a `final_Answer` call in the newest batch was given."""
+        for call in self.trace.picture().last_tool_calls:
+            if call.name == FINAL_ANSWER:
+                return _answer_text(call.request.arguments)
+        return None
+
+    def _plain_output(self, answer: Answer) -> JsonValue:
+        """The text; where the model only called tools, the last result."""
+        if answer.response.text:
+            return answer.response.text
+        calls = self.trace.picture().last_tool_calls
+        response = calls[-1].response if calls else None
+        if response is None:
+            return None
+        return response.value if response.value is not None else response.content
+
+
+def _answer_text(arguments: str) -> str:
+    """`{"answer": "…"}` means its text; anything else is the answer as it stands."""
+    import json
+
+    try:
+        parsed = json.loads(arguments)
+    except ValueError:
+        return arguments
+    if isinstance(parsed, dict) and len(parsed) == 1:
+        value = next(iter(parsed.values()))
+        if isinstance(value, str):
+            return value
+    return arguments
+
+
+def _failure_of(verdict: Completion) -> FailureInfo:
+    by = f" (decided by {verdict.decided_by})" if verdict.code == "not-complete" else ""
+    return FailureInfo(
+        code=verdict.code, message=f"{verdict.reason or 'The step was not complete.'}{by}"
+    )

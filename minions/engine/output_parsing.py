@@ -1,0 +1,57 @@
+"""The parser for answers in free text: needs no provider library."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from returns.result import Failure, Result
+
+from minions.contracts.calls import (
+    ModelCallResponse,
+    OutputFailure,
+    OutputInstructions,
+    OutputMode,
+    OutputParser,
+    OutputRequest,
+)
+from minions.contracts.json_values import dumps
+from minions.contracts.output import parse_text
+from minions.contracts.schema import SchemaValidator
+
+__all__ = ["TextOutputParser"]
+
+T = TypeVar("T")
+
+
+class TextOutputParser(OutputParser):
+    """Finds the JSON in the text; its requests constrain nothing."""
+
+    def __init__(self) -> None:
+        self._validators: dict[str, SchemaValidator] = {}
+
+    def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> OutputRequest:
+        """Nothing to add: the schema is in the prompt's words."""
+        return OutputRequest(mode=mode)
+
+    def parse(
+        self,
+        instructions: OutputInstructions[T],
+        response: ModelCallResponse,
+        mode: OutputMode | None,
+    ) -> Result[T, OutputFailure]:
+        """The JSON in the text, or in the call that was made instead of an answer."""
+        text = response.text
+        if text is None and response.tool_calls:
+            text = response.tool_calls[0].arguments
+        if not text:
+            return Failure(OutputFailure(message="The answer is empty; JSON was expected."))
+        return parse_text(instructions, self._validator(instructions), text)
+
+    def _validator(self, instructions: OutputInstructions[T]) -> SchemaValidator:
+        """One per schema, however many instructions objects carry it."""
+        schema = instructions.json_schema()
+        text = dumps(schema)
+        validator = self._validators.get(text)
+        if validator is None:
+            validator = self._validators[text] = SchemaValidator(schema)
+        return validator

@@ -1,0 +1,116 @@
+"""What a `PythonStep` may do: journalled model calls and tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar, cast
+
+from minions.contracts.calls import (
+    ModelCallExecutorFactory,
+    ModelOptions,
+    OutputInstructions,
+    ToolCallExecutorFactory,
+)
+from minions.contracts.completion import CompletionCriteria, CompletionMode
+from minions.contracts.context import RunContext
+from minions.contracts.errors import FailureInfo, StepFailedError
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import Message, ToolCallRequest, user
+from minions.contracts.steps import DefaultStep, StepScope
+from minions.engine.completion import budget_spent
+from minions.engine.context import StepView
+from minions.engine.model_calls import capabilities_of
+from minions.engine.model_loop import ModelLoop, open_conversation, opening_messages
+from minions.engine.tool_calls import ToolBatch
+from minions.engine.trace import StepTrace
+
+__all__ = ["JournalledScope"]
+
+U = TypeVar("U")
+
+
+class JournalledScope(StepScope):
+    """Everything done through here is in the step's record; each model call is a fresh one."""
+
+    def __init__(
+        self,
+        view: StepView,
+        trace: StepTrace,
+        *,
+        options: ModelOptions,
+        model_call_executor_factory: ModelCallExecutorFactory,
+        tool_call_executor_factory: ToolCallExecutorFactory,
+    ) -> None:
+        self._view = view
+        self._trace = trace
+        self._options = options
+        self._models = model_call_executor_factory
+        self._tools = tool_call_executor_factory
+        self._conversations = 0
+
+    @property
+    def context(self) -> RunContext:
+        """The step's view of the run."""
+        return self._view
+
+    async def call_model(self, messages: Iterable[Message] | str) -> str:
+        """One fresh call in a conversation of its own."""
+        return cast(str, await self._converse(messages, None))
+
+    async def ask_model(
+        self, messages: Iterable[Message] | str, output: OutputInstructions[U]
+    ) -> U:
+        """As a model step with declared output, without tools."""
+        return cast(U, await self._converse(messages, output))
+
+    async def _converse(
+        self, messages: Iterable[Message] | str, output: OutputInstructions[object] | None
+    ) -> object:
+        if self._trace.calls_left < 1:
+            spent = budget_spent(self._trace.picture())
+            raise StepFailedError(FailureInfo(code=spent.code, message=spent.reason))
+        view = self._fresh_view()
+        own = [user(messages)] if isinstance(messages, str) else list(messages)
+        opening = opening_messages(view, own, output, CompletionMode.TEXT)
+        await open_conversation(view, f"{view.key}/opening", opening)
+        step: DefaultStep[object] = DefaultStep(
+            id=view.step_id, completion_criteria=CompletionCriteria(mode=CompletionMode.TEXT)
+        )
+        loop = ModelLoop(
+            step=step,
+            view=view,
+            trace=self._trace.aside(),
+            output=output,
+            options=self._options,
+            capabilities=capabilities_of(self._models),
+            model_call_executor_factory=self._models,
+            tool_call_executor_factory=self._tools,
+        )
+        ending = await loop.run()
+        if ending.error is not None:
+            raise StepFailedError(ending.error)
+        return ending.output
+
+    def _fresh_view(self) -> StepView:
+        self._conversations += 1
+        whole = self._view
+        return StepView(
+            whole.context,
+            step_id=whole.step_id,
+            key=f"{whole.key}#{self._conversations}",
+            limits=whole.limits,
+            metadata=whole.metadata,
+            tools=whole.tools.subset(()),
+        )
+
+    async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
+        """One call under the same retries, permissions and limits as a model's."""
+        batch = ToolBatch(view=self._view, factory=self._tools, reports_failures=False)
+        key = self._trace.reserve_tool_key()
+        request = ToolCallRequest(id=key, name=name, arguments=dumps(arguments))
+        done = await batch.run([request], key, remember=False)
+        self._trace.add_tool_calls(done)
+        call = done[0]
+        if call.failure is not None:
+            raise StepFailedError(call.failure.info())
+        return call.response.value if call.response is not None else None

@@ -1,0 +1,95 @@
+"""The one writer of a run: each fact goes to the journal, then to the listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+
+from minions.contracts.events import RunEvent
+from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.json_values import JsonValue
+from minions.engine.event_stream import EventMaker, EventStream
+from minions.engine.services import Services
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """Holds the lease of one run while it writes."""
+
+    def __init__(
+        self, services: Services, events: EventStream, *, session_id: str, run_id: str
+    ) -> None:
+        self.session_id = session_id
+        self.run_id = run_id
+        self._services = services
+        self._events = events
+        self._maker = EventMaker()
+        self._lease: Lease | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()  # two parallel steps may write the first fact
+
+    async def record(
+        self,
+        kind: str,
+        key: str,
+        state: str,
+        body: Mapping[str, JsonValue],
+    ) -> JournalEntry:
+        """Store one fact, then show it.
+
+        Raises:
+            FencedError, LeaseHeldError, JournalError: Nothing was stored.
+        """
+        lease = self._lease or await self.open()
+        draft = EntryDraft(kind=kind, key=key, state=state, body=body)
+        entry = await self._services.journal.append(lease, draft)
+        if (event := self._maker.event_of(entry)) is not None:
+            self._events.publish(event)
+        return entry
+
+    def publish(self, event: RunEvent) -> None:
+        """Show without storing."""
+        self._events.publish(event)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody listens."""
+        return self._events.is_watched
+
+    async def open(self) -> Lease:
+        """Become the writer of the run, once.
+
+        Raises:
+            LeaseHeldError: Another run of the session is active.
+        """
+        async with self._opening:
+            if self._lease is None:
+                services = self._services
+                self._lease = await services.journal.acquire(
+                    self.session_id, self.run_id, services.worker_id, services.lease_ttl_s
+                )
+                self._keeper = asyncio.create_task(self._keep(self._lease))
+            return self._lease
+
+    async def close(self) -> None:
+        """Give the lease back."""
+        keeper, lease = self._keeper, self._lease
+        self._keeper = self._lease = None
+        if keeper is not None:
+            keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeper
+        if lease is not None:
+            await self._services.journal.release(lease)
+
+    async def _keep(self, lease: Lease) -> None:
+        """Renew in time. A lost lease shows at the next append, which is fenced."""
+        ttl_s = self._services.lease_ttl_s
+        while True:
+            # The wall clock of this process, not the injected sleep: a simulated clock must
+            # neither spin here nor let the lease run out.
+            await asyncio.sleep(ttl_s / 3)
+            with contextlib.suppress(Exception):
+                await self._services.journal.renew(lease, ttl_s)

@@ -1,0 +1,117 @@
+"""Walks a dependency graph: ready steps together or one at a time, failures kept from spreading."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable
+
+from attrs import frozen
+
+from minions.contracts.executions import StepStatus
+from minions.contracts.steps import Step
+from minions.engine.graph import DependencyStepGraph
+
+__all__ = ["DependencyWalk", "Skip"]
+
+
+@frozen
+class Skip:
+    """Why a step is passed over."""
+
+    reason: str
+
+
+class DependencyWalk:
+    """One walk through one graph. Ready-counts, so a step costs the same however long the run."""
+
+    def __init__(
+        self,
+        graph: DependencyStepGraph,
+        *,
+        run: Callable[[Step[object]], Awaitable[StepStatus]],
+        skip: Callable[[Step[object], Skip], Awaitable[None]],
+        stop_reason: Callable[[], str | None],
+        max_parallel: int,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            run: Runs one step and gives its status (SKIPPED when its condition is false).
+            skip: Records a step that is passed over.
+            stop_reason: Asked before each start; a text means nothing new starts.
+        """
+        self._graph = graph
+        self._run = run
+        self._skip = skip
+        self._stop_reason = stop_reason
+        self._max_parallel = max_parallel
+        self._waiting = graph.wait_counts()
+        self._ready = [at for at, count in enumerate(self._waiting) if count == 0]
+        self._fate: dict[int, StepStatus] = {}
+        self._is_spoilt: set[int] = set()
+        """Steps that failed, or were skipped because of one that did."""
+        self._running: dict[asyncio.Task[StepStatus], int] = {}
+
+    async def walk(self) -> None:
+        """Until every step has ended or was passed over."""
+        heapq.heapify(self._ready)
+        try:
+            while self._ready or self._running:
+                await self._start_what_is_ready()
+                if self._running:
+                    await self._wait_for_one()
+        except BaseException:
+            await self._stop_the_others()
+            raise
+
+    async def _start_what_is_ready(self) -> None:
+        while self._ready and len(self._running) < self._max_parallel:
+            position = heapq.heappop(self._ready)
+            skip = self._skip_for(position)
+            if skip is not None:
+                await self._skip(self._graph.steps[position], skip)
+                self._settle(position, StepStatus.SKIPPED)
+            elif not self._running and (self._max_parallel == 1 or not self._ready):
+                # Alone: no task, for nothing else could become ready meanwhile.
+                status = await self._run(self._graph.steps[position])
+                self._settle(position, status)
+            else:
+                run = self._run(self._graph.steps[position])
+                task = asyncio.ensure_future(run)
+                self._running[task] = position
+
+    async def _wait_for_one(self) -> None:
+        done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+        ended = sorted((self._running.pop(task), task) for task in done)
+        for position, task in ended:
+            self._settle(position, task.result())
+
+    async def _stop_the_others(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _skip_for(self, position: int) -> Skip | None:
+        """A failed dependency, a stopped run, or dependencies that were all passed over."""
+        needs = self._graph.needs(position)
+        steps = self._graph.steps
+        for other in needs:
+            if other in self._is_spoilt:
+                word = "failed" if self._fate[other] is StepStatus.FAILED else "was skipped"
+                self._is_spoilt.add(position)
+                return Skip(f"its dependency '{steps[other].id}' {word}")
+        if needs and all(self._fate[other] is StepStatus.SKIPPED for other in needs):
+            names = ", ".join(f"'{steps[other].id}'" for other in needs)
+            return Skip(f"all its dependencies were skipped: {names}")
+        stopped = self._stop_reason()
+        return Skip(stopped) if stopped is not None else None
+
+    def _settle(self, position: int, status: StepStatus) -> None:
+        self._fate[position] = status
+        if status is StepStatus.FAILED:
+            self._is_spoilt.add(position)
+        for other in self._graph.dependents(position):
+            self._waiting[other] -= 1
+            if self._waiting[other] == 0:
+                heapq.heappush(self._ready, other)

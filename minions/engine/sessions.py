@@ -1,0 +1,168 @@
+"""What ran, as folds over the journal: lists of runs, and one run with its steps and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import cast
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.errors import NotFoundError, UsageError, near_names
+from minions.contracts.events import StepCompleted
+from minions.contracts.journal import Journal, JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.engine.event_stream import EventMaker
+
+__all__ = ["RunDetail", "RunSummary", "StepSummary", "find_run", "list_runs", "show_run"]
+
+UNFINISHED = "unfinished"
+"""The state of a run whose end was never recorded: it is going on, or it was killed."""
+
+
+@frozen(kw_only=True)
+class RunSummary:
+    """One run in a list."""
+
+    run_id: str
+    session_id: str
+    recipe: str
+    status: str = UNFINISHED
+    model: str | None = None
+    started_at: datetime
+    finished_at: datetime | None = None
+    usage: Mapping[str, JsonValue] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class StepSummary:
+    """One step of a run."""
+
+    step_id: str
+    status: str
+    reason: str | None = None
+    output: JsonValue = None
+    facts: Mapping[str, JsonValue] = field(factory=dict)
+    """The recorded body: usage, counts, duration."""
+
+
+@frozen(kw_only=True)
+class RunDetail:
+    """One run with everything a person asks for."""
+
+    summary: RunSummary
+    inputs: JsonValue
+    output: JsonValue
+    error: JsonValue
+    steps: tuple[StepSummary, ...]
+    messages: tuple[tuple[str, Mapping[str, JsonValue]], ...]
+    """Step id and message as the provider saw it, in the order they were recorded."""
+
+
+async def list_runs(journal: Journal) -> tuple[RunSummary, ...]:
+    """All runs, the newest first."""
+    runs: dict[str, RunSummary] = {}
+    for entry in await journal.entries(kinds={"run"}):
+        _fold_run(runs, entry)
+    return tuple(sorted(runs.values(), key=lambda run: run.started_at, reverse=True))
+
+
+def _fold_run(runs: dict[str, RunSummary], entry: JournalEntry) -> None:
+    body = entry.body
+    if entry.state == "started":
+        runs[entry.run_id] = RunSummary(
+            run_id=entry.run_id,
+            session_id=entry.session_id,
+            recipe=cast(str, body["recipe"]),
+            model=cast("str | None", body.get("model")),
+            started_at=entry.at,
+        )
+    elif entry.state == "finished" and entry.run_id in runs:
+        runs[entry.run_id] = evolve(
+            runs[entry.run_id],
+            status=cast(str, body["status"]),
+            finished_at=entry.at,
+            usage=cast("Mapping[str, JsonValue]", body.get("usage") or {}),
+        )
+
+
+async def find_run(journal: Journal, name: str) -> RunSummary:
+    """The run of that id or unique start of an id; a session's id means its last run.
+
+    Raises:
+        NotFoundError: Nothing starts so.
+        UsageError: Several do.
+    """
+    runs = await list_runs(journal)
+    matches = [run for run in runs if run.run_id.startswith(name)]
+    if not matches:
+        of_session = [run for run in runs if run.session_id.startswith(name)]
+        if len({run.session_id for run in of_session}) <= 1:
+            matches = of_session[:1]
+        else:
+            matches = of_session
+    exact = [run for run in matches if run.run_id == name]
+    if len(exact or matches) == 1:
+        return (exact or matches)[0]
+    if matches:
+        ids = ", ".join(run.run_id for run in matches[:5])
+        raise UsageError(f"'{name}' is not unique: {ids} … Give more of the id.")
+    known = [run.run_id for run in runs] + [run.session_id for run in runs]
+    raise NotFoundError(
+        f"No run or session starts with '{name}'. `minions sessions list` shows all.",
+        code="unknown-session",
+        suggestions=near_names(name, known),
+    )
+
+
+async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
+    """The run with its steps and messages."""
+    entries = await journal.entries(run.session_id, run_id=run.run_id)
+    started = _first(entries, "started")
+    finished = _first(entries, "finished")
+    return RunDetail(
+        summary=run,
+        inputs=started.get("inputs"),
+        output=finished.get("output"),
+        error=finished.get("error"),
+        steps=_steps(entries),
+        messages=_messages(entries),
+    )
+
+
+def _first(entries: Iterable[JournalEntry], state: str) -> Mapping[str, JsonValue]:
+    found = (entry for entry in entries if entry.kind == "run" and entry.state == state)
+    entry = next(found, None)
+    return entry.body if entry else {}
+
+
+def _steps(entries: Sequence[JournalEntry]) -> tuple[StepSummary, ...]:
+    """In order of start, each with its latest state."""
+    steps: dict[str, StepSummary] = {}
+    for entry in entries:
+        if entry.kind != "step":
+            continue
+        body = entry.body
+        steps[entry.key] = StepSummary(
+            step_id=cast(str, body["step_id"]),
+            status=cast(str, body.get("status", UNFINISHED)),
+            reason=cast("str | None", body.get("reason")),
+            output=body.get("output"),
+            facts=body,
+        )
+    return tuple(steps.values())
+
+
+def _messages(
+    entries: Sequence[JournalEntry],
+) -> tuple[tuple[str, Mapping[str, JsonValue]], ...]:
+    maker = EventMaker()
+    found: list[tuple[str, Mapping[str, JsonValue]]] = []
+    for entry in entries:
+        opening = cast("Sequence[Mapping[str, JsonValue]]", entry.body.get("messages") or ())
+        step_id = cast(str, entry.body.get("step_id", ""))
+        found += [(step_id, message) for message in opening]
+        event = maker.event_of(entry)
+        if isinstance(event, StepCompleted):
+            found.append((event.step_id, event.snapshot))
+    return tuple(found)

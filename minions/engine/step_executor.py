@@ -1,0 +1,219 @@
+"""Runs exactly one step and says what came out. Does not advance the graph."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, TypeVar, cast
+
+from minions.contracts.calls import (
+    ModelCallExecutorFactory,
+    ModelOptions,
+    OutputInstructions,
+    ToolCallExecutorFactory,
+)
+from minions.contracts.codec import encode
+from minions.contracts.completion import CompletionMode
+from minions.contracts.context import Limits
+from minions.contracts.errors import FailureInfo, JournalError, MinionsError
+from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import Message
+from minions.contracts.steps import PythonStep, Step
+from minions.contracts.tools import Toolbox
+from minions.engine.context import AgentContext, StepView
+from minions.engine.model_calls import capabilities_of
+from minions.engine.model_loop import Ending, ModelLoop, opening_messages
+from minions.engine.python_steps import JournalledScope
+from minions.engine.trace import StepTrace
+
+__all__ = ["StepExecutor"]
+
+T = TypeVar("T")
+
+
+class StepExecutor(Generic[T]):
+    """One step, once. A new executor for every run of a step."""
+
+    def __init__(
+        self,
+        step: Step[T],
+        context: AgentContext,
+        model_call_executor_factory: ModelCallExecutorFactory,
+        tool_call_executor_factory: ToolCallExecutorFactory,
+        *,
+        options: ModelOptions | None = None,
+    ) -> None:
+        """Reads the limits now, most specific first: step, context, defaults.
+
+        Raises:
+            MetadataError: A limit of a wrong name or type.
+            SchemaError: The step's declared output has no safe schema.
+        """
+        self.step = step
+        self.context = context
+        self._models = model_call_executor_factory
+        self._tools = tool_call_executor_factory
+        self._options = options or ModelOptions()
+        self._timeout_s = Limits.from_metadata(step.metadata).timeout_s
+        key = f"{step.id}/{context.step_manager.visits(step.id) + 1}/0"
+        self._view = StepView(
+            context,
+            step_id=step.id,
+            key=key,
+            limits=Limits.from_metadata(step.metadata, base=context.limits),
+            metadata={**context.metadata, **step.metadata},
+            tools=self._available_tools(),
+        )
+        is_python = isinstance(step, PythonStep)
+        # Once per execution: a property of a subclass may build it anew at each look.
+        self._output = cast("OutputInstructions[object] | None", None if is_python else step.output)
+        self._clock = context.services.clock
+        self._begin = self._clock.monotonic()
+        self._trace = StepTrace(
+            cast("Step[object]", step),
+            execution_id=context.services.ids("exe"),
+            key=key,
+            limits=self._view.limits,
+            mode=CompletionMode.TEXT if is_python else step.completion_criteria.mode,
+            declares_output=self._output is not None,
+            started_at=self._clock.now(),
+        )
+
+    def _available_tools(self) -> Toolbox:
+        """A Python step calls what it likes; a model sees what its step names."""
+        if isinstance(self.step, PythonStep):
+            return self.context.tools
+        return self.context.tools.subset(self.step.available_tools)
+
+    async def execute(self) -> StepExecution[T]:
+        """Run it: COMPLETED with its output, or FAILED with the error. Never raises for the step.
+
+        Raises:
+            JournalError: A fact could not be stored: nothing may go on.
+            CancelledError: Passes through, after the step was recorded as FAILED.
+        """
+        try:
+            ending = await self._within_time()
+        except asyncio.CancelledError:
+            await self._end(Ending(error=_cancelled(self.step.id, self.context)))
+            raise
+        return cast("StepExecution[T]", await self._end(ending))
+
+    async def _within_time(self) -> Ending:
+        timeout_s = self._timeout_s
+        try:
+            async with asyncio.timeout(timeout_s) as deadline:
+                return await self._guarded()
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+        return Ending(
+            error=FailureInfo(
+                code="step-timeout",
+                message=f"Step '{self.step.id}' did not end within {timeout_s:g} s (timeout_s).",
+            )
+        )
+
+    async def _guarded(self) -> Ending:
+        """Whatever a step's own code raises is this step's failure."""
+        try:
+            return await self._work()
+        except (JournalError, BaseExceptionGroup):
+            raise
+        except MinionsError as error:
+            return Ending(error=error.info())
+        except Exception as error:  # noqa: BLE001  # the rim of a step: an application's code raises anything
+            text = f"Step '{self.step.id}' raised {type(error).__name__}: {error}"
+            return Ending(error=FailureInfo(code="step-raised", message=text))
+
+    async def _work(self) -> Ending:
+        step = self.step
+        if isinstance(step, PythonStep):
+            if not step.is_instant:
+                await self._record_start(())
+            output = await step.run(self._scope())
+            encode(output)  # later steps and the journal read it as JSON
+            return Ending(output=output)
+        own = step.messages(self._view)
+        mode = step.completion_criteria.mode
+        opening = opening_messages(self._view, own, self._output, mode)
+        await self._record_start(opening)
+        self._view.memory.save_prompt(self._view.conversation_id, opening)
+        return await self._loop().run()
+
+    def _loop(self) -> ModelLoop:
+        return ModelLoop(
+            step=cast("Step[object]", self.step),
+            view=self._view,
+            trace=self._trace,
+            output=self._output,
+            options=self._options,
+            capabilities=capabilities_of(self._models),
+            model_call_executor_factory=self._models,
+            tool_call_executor_factory=self._tools,
+        )
+
+    def _scope(self) -> JournalledScope:
+        return JournalledScope(
+            self._view,
+            self._trace,
+            options=self._options,
+            model_call_executor_factory=self._models,
+            tool_call_executor_factory=self._tools,
+        )
+
+    async def _record_start(self, opening: tuple[Message, ...]) -> None:
+        body: dict[str, JsonValue] = {"step_id": self.step.id, "version": self.step.version}
+        if opening:
+            body["conversation"] = self._view.conversation_id
+            body["messages"] = [encode(message) for message in opening]
+        await self.context.recorder.record("step", self._trace.key, "started", body)
+
+    async def _end(self, ending: Ending) -> StepExecution[object]:
+        """Record the end, then tell the manager."""
+        execution = self._trace.ended(
+            StepStatus.FAILED if ending.error else StepStatus.COMPLETED,
+            completed_at=self._clock.now(),
+            duration_ms=round((self._clock.monotonic() - self._begin) * 1000, 3),
+            output=ending.output,
+            error=ending.error,
+            completion=ending.completion,
+        )
+        state = "failed" if ending.error else "finished"
+        await self.context.recorder.record("step", self._trace.key, state, _end_body(execution))
+        self.context.step_manager.record(execution)
+        self.context.services.log.info(
+            "step_finished",
+            step_id=execution.step_id,
+            status=execution.status.value,
+            duration_ms=execution.duration_ms,
+        )
+        return execution
+
+
+def _end_body(execution: StepExecution[object]) -> dict[str, JsonValue]:
+    body: dict[str, JsonValue] = {
+        "step_id": execution.step_id,
+        "status": execution.status.value,
+        "usage": execution.usage.to_json(),
+        "duration_ms": execution.duration_ms,
+        "model_calls": len(execution.model_calls),
+        "tool_calls": len(execution.tool_calls),
+        "attempts": execution.attempts,
+    }
+    if execution.error is not None:
+        body["error"] = dict(execution.error.to_json())
+        body["reason"] = execution.reason
+    else:
+        body["output"] = encode(execution.output)
+    if execution.completion is not None:
+        body["decided_by"] = execution.completion.decided_by
+    return body
+
+
+def _cancelled(step_id: str, context: AgentContext) -> FailureInfo:
+    """A step that was stopped from outside: by the run's own time, or by a person."""
+    if context.is_out_of_time:
+        context.ledger.run_out_of_time()
+        return context.ledger.failure()
+    return FailureInfo(code="cancelled", message=f"Step '{step_id}' was cancelled.")

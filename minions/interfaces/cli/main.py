@@ -1,0 +1,128 @@
+"""The command group, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+import minions
+from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError
+from minions.interfaces.render import error_lines, error_to_json, stderr_painter
+
+__all__ = ["command", "run_command_line"]
+
+_COMMANDS: Final = {
+    "run": "Run a recipe and print its result.",
+    "validate": "Check recipes without running anything.",
+    "schema": "Print a JSON Schema for editors.",
+    "sessions": "List and show what ran.",
+    "init": "Make a project whose recipe runs without a key.",
+    "doctor": "Check this machine: Python, database, keys, disk, clock.",
+    "config": "Show the configuration and where it comes from.",
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command only when it is called: `--help` answers at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"minions.interfaces.cli.{cmd_name}")
+        found: click.Command = module.command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS:
+            from minions.contracts.errors import did_you_mean
+
+            raise click.UsageError(
+                f"No such command '{args[0]}'.{did_you_mean(args[0], _COMMANDS)} "
+                f"Commands are: {', '.join(_COMMANDS)}."
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(minions.__version__, prog_name="minions")
+def command() -> None:
+    """Minions: reliable, cheap, typed steps for LLM agents.
+
+    Exit codes: 0 ok · 1 a step failed · 2 usage or invalid recipe · 3 needs a decision ·
+    4 the environment refuses (no model, no key, no database) · 5 a limit was reached ·
+    70 internal error · 130 SIGINT · 143 SIGTERM.
+    """
+
+
+def run_command_line(arguments: Sequence[str]) -> int:
+    """Run one command; its exit code. Prints errors, never a traceback without `--debug`."""
+    debug = "--debug" in arguments or os.environ.get("MINIONS_DEBUG") in ("1", "true", "yes")
+    try:
+        result = command.main(args=list(arguments), prog_name="minions", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except click.ClickException as error:
+        return _fail(UsageError(_usage_text(error)), arguments)
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away: not our error, and nothing more can be printed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MinionsError as error:
+        if debug:
+            traceback.print_exc()
+        return _fail(error, arguments)
+    except Exception as error:  # the rim of the program: a bug must still end in one line
+        if debug:
+            traceback.print_exc()
+        return _fail_internally(error)
+    return result if isinstance(result, int) else 0
+
+
+def _usage_text(error: click.ClickException) -> str:
+    text = error.format_message()
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        text += f"\nTry '{context.command_path} --help'."
+    return text
+
+
+def _fail(error: MinionsError, arguments: Sequence[str]) -> int:
+    for line in error_lines(error, stderr_painter()):
+        click.echo(line, err=True)
+    if "--json" in arguments:
+        click.echo(json.dumps(error_to_json(error), ensure_ascii=False))
+    if isinstance(error, UsageError):
+        return 2
+    return 4 if isinstance(error, EnvironmentRefusedError) else 1
+
+
+def _fail_internally(error: Exception) -> int:
+    paint = stderr_painter()
+    click.echo(
+        f"{paint('error[internal]', 'red')}: {type(error).__name__}: {error}\n"
+        "This is a bug in minions. Run again with --debug and report what it prints.",
+        err=True,
+    )
+    return 70

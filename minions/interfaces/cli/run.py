@@ -1,0 +1,214 @@
+"""`minions run`: a recipe from file to result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import cast
+
+import attrs
+import click
+
+from minions.contracts.errors import UsageError
+from minions.contracts.events import RunEvent, event_to_json
+from minions.contracts.executions import AgentResult
+from minions.contracts.json_values import JsonValue
+from minions.engine.agent_executor import AgentExecutor
+from minions.engine.agent_run import AgentRun
+from minions.interfaces.cli.setup import Surroundings, common_options, surroundings, tell
+from minions.interfaces.durations import seconds_of
+from minions.interfaces.progress import LiveProgress, PlainProgress, Progress
+from minions.interfaces.render import stderr_painter, wants_color
+from minions.interfaces.results import EXIT_CODES, output_text, result_to_json, summary_lines
+from minions.interfaces.wiring import Models, catalog_of, make_log, make_services
+from minions.recipe.inputs import resolve_inputs
+from minions.recipe.library import find_recipe
+from minions.recipe.load import load_recipe
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["command"]
+
+
+@click.command("run")
+@click.argument("recipe")
+@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="An input.")
+@click.option("--params", metavar="FILE", help="Inputs from a YAML or JSON file; -p wins.")
+@click.option("-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's.")
+@click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time.")
+@click.option("--timeout", metavar="TIME", help="Most time for the run: 90, 90s, 10m.")
+@click.option("--events", is_flag=True, help="Print one JSON event per line.")
+@common_options
+def command(recipe: str, pairs: tuple[str, ...], **flags: object) -> int:
+    """Run RECIPE: a path, or an id found under ./recipes.
+
+    The result goes to standard output, everything else to standard error.
+    """
+    around = surroundings(flags)
+    if around.settings.json and around.settings.events:
+        raise UsageError("--json and --events exclude each other: one object, or one per line.")
+    return asyncio.run(_run(around, recipe, pairs, override=cast("str | None", flags["model"])))
+
+
+async def _run(
+    around: Surroundings, name: str, pairs: tuple[str, ...], *, override: str | None
+) -> int:
+    extensions = around.extensions()
+    recipe = _bounded(load_recipe(_path(name), catalog_of(extensions)), around)
+    inputs = _inputs(recipe, pairs, around)
+    models = Models(
+        around.settings, extensions, environ=around.environ, override=override, asked_as=name
+    )
+    journal = around.journal()
+    try:
+        executor = AgentExecutor(
+            models.source(recipe, around.folder_of("model")),
+            extensions=extensions,
+            services=make_services(journal, make_log(around.settings, tell)),
+        )
+        run = executor.prepare(recipe, inputs)
+        return await _follow(run, around)
+    finally:
+        await models.aclose()
+        await journal.aclose()
+
+
+def _path(name: str) -> Path:
+    return find_recipe(name, [Path("recipes")])
+
+
+def _bounded(recipe: AgentRecipe, around: Surroundings) -> AgentRecipe:
+    """The operator's own bounds over the recipe's."""
+    settings = around.settings
+    if settings.max_parallel is not None:
+        recipe = attrs.evolve(recipe, max_parallel=settings.max_parallel)
+    if settings.timeout is not None:
+        limits = {key: value for key, value in recipe.limits.items() if key != "timeoutS"}
+        limits["timeout_s"] = seconds_of(settings.timeout)
+        recipe = attrs.evolve(recipe, limits=limits)
+    return recipe
+
+
+# --- inputs -------------------------------------------------------------------------------------
+
+
+def _inputs(
+    recipe: AgentRecipe, pairs: tuple[str, ...], around: Surroundings
+) -> Mapping[str, JsonValue]:
+    """From the file, then from `-p`, checked against what the recipe declares."""
+    given: dict[str, JsonValue] = {}
+    if around.settings.params is not None:
+        given.update(_params_file(around.folder_of("params") / around.settings.params))
+    texts = dict(_pair(pair) for pair in pairs)
+    given.update(texts)
+    return resolve_inputs(recipe, given, from_text=frozenset(texts), base=Path.cwd())
+
+
+def _pair(pair: str) -> tuple[str, str]:
+    name, equals, value = pair.partition("=")
+    if not equals or not name:
+        raise UsageError(f"-p {pair!r}: write it as NAME=VALUE.", code="bad-input")
+    return name, value
+
+
+def _params_file(path: Path) -> Mapping[str, JsonValue]:
+    from minions.recipe.reader import read_document, to_plain
+
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"--params {path}: {error.strerror}.", code="bad-input") from error
+    value = to_plain(read_document(content, str(path)))
+    if not isinstance(value, dict):
+        raise UsageError(
+            f"--params {path}: a mapping of inputs was expected, not {type(value).__name__}.",
+            code="bad-input",
+        )
+    return value
+
+
+# --- the run --------------------------------------------------------------------------------------
+
+
+async def _follow(run: AgentRun, around: Surroundings) -> int:
+    """Show the run while it goes on; print its result; its exit code."""
+    progress = _progress(around)
+    run.listen(progress.on_event)
+    if around.settings.events:
+        run.listen(_print_event)
+    caught = _stop_on_signals(run)
+    try:
+        result = await run.execute()
+    finally:
+        progress.close()
+    _report(result, around)
+    if caught:
+        return 128 + caught[0]
+    return EXIT_CODES[result.status]
+
+
+def _stop_on_signals(run: AgentRun) -> list[int]:
+    """The first SIGINT or SIGTERM cancels the run, the second leaves at once.
+
+    Gives the list in which a caught signal will stand.
+    """
+    caught: list[int] = []
+
+    def on_signal(number: int) -> None:
+        if caught:
+            os._exit(128 + number)
+        caught.append(number)
+        tell(f"\n{signal.Signals(number).name}: stopping; what was done is kept.")
+        run.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+    return caught
+
+
+def _print_event(event: RunEvent) -> None:
+    print(json.dumps(event_to_json(event), ensure_ascii=False), flush=True)  # noqa: T201
+
+
+class _Silent(Progress):
+    """For programs that read the output."""
+
+    def on_event(self, event: RunEvent) -> None:
+        """Nothing."""
+
+
+def _progress(around: Surroundings) -> Progress:
+    """A live table on a terminal, lines elsewhere; nothing beside `--events`."""
+    if around.settings.events:
+        return _Silent()
+    environ = around.environ
+    is_live = sys.stderr.isatty() and environ.get("TERM") != "dumb" and not environ.get("CI")
+    if not is_live or around.settings.debug:
+        return PlainProgress(tell, stderr_painter())
+    from rich.console import Console
+
+    console = Console(stderr=True, no_color=not wants_color(sys.stderr, environ))
+    return LiveProgress(console)
+
+
+def _report(result: AgentResult[object], around: Surroundings) -> None:
+    """The result to standard output, the summary to standard error."""
+    say: Callable[[str], None] = click.echo
+    if around.settings.json:
+        say(json.dumps(result_to_json(result), ensure_ascii=False))
+    elif not around.settings.events and result.output is not None:
+        say(output_text(result.output))
+    for line in summary_lines(result, stderr_painter()):
+        tell(line)
+    if around.settings.no_store:
+        tell(f"session {result.session_id} · not stored (--no-store)")
+    else:
+        database = f" --db {around.settings.db}" if around.settings.db else ""
+        tell(
+            f"session {result.session_id} · see it: minions sessions show {result.run_id}{database}"
+        )

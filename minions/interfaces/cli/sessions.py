@@ -1,0 +1,121 @@
+"""`minions sessions list` and `show`: what ran."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+import click
+
+from minions.contracts.codec import encode
+from minions.contracts.json_values import JsonValue
+from minions.engine.sessions import (
+    RunDetail,
+    RunSummary,
+    StepSummary,
+    find_run,
+    list_runs,
+    show_run,
+)
+from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
+from minions.interfaces.durations import spoken
+from minions.interfaces.results import output_text
+
+__all__ = ["command"]
+
+
+@click.group("sessions")
+def command() -> None:
+    """List and show what ran."""
+
+
+@command.command("list")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@common_options
+def list_(*, limit: int, **flags: object) -> int:
+    """List runs, the newest first."""
+    around = surroundings(flags)
+    runs = asyncio.run(_list(around))[:limit]
+    if around.settings.json:
+        click.echo(json.dumps([encode(run) for run in runs], ensure_ascii=False))
+        return 0
+    if not runs:
+        click.echo("No runs yet. `minions run RECIPE` makes the first.", err=True)
+    for run in runs:
+        click.echo(
+            f"{run.run_id}  {run.session_id}  {run.started_at:%Y-%m-%d %H:%M:%S}Z  "
+            f"{run.status:<13} {run.recipe}"
+        )
+    return 0
+
+
+async def _list(around: Surroundings) -> tuple[RunSummary, ...]:
+    journal = around.journal()
+    try:
+        return await list_runs(journal)
+    finally:
+        await journal.aclose()
+
+
+@command.command("show")
+@click.argument("name", metavar="ID")
+@click.option("--messages", is_flag=True, help="Show every message, too.")
+@common_options
+def show(name: str, *, messages: bool, **flags: object) -> int:
+    """Show one run: ID is a run's or a session's, or a unique start of one."""
+    around = surroundings(flags)
+    detail = asyncio.run(_show(around, name))
+    if around.settings.json:
+        click.echo(json.dumps(encode(detail), ensure_ascii=False))
+        return 0
+    for line in _lines(detail, messages=messages):
+        click.echo(line)
+    return 0
+
+
+async def _show(around: Surroundings, name: str) -> RunDetail:
+    journal = around.journal()
+    try:
+        return await show_run(journal, await find_run(journal, name))
+    finally:
+        await journal.aclose()
+
+
+def _lines(detail: RunDetail, *, messages: bool) -> Iterator[str]:
+    run = detail.summary
+    yield f"{run.run_id} · session {run.session_id}"
+    yield f"recipe {run.recipe} · model {run.model or 'none'} · {run.status}"
+    yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
+    if detail.inputs:
+        yield f"inputs {json.dumps(detail.inputs, ensure_ascii=False)}"
+    for step in detail.steps:
+        yield f"  {_step_line(step)}"
+    if messages:
+        for step_id, message in detail.messages:
+            yield from _message_lines(step_id, message)
+    if detail.error is not None:
+        error = cast("Mapping[str, JsonValue]", detail.error)
+        yield f"error[{error.get('code')}]: {error.get('message')}"
+    if detail.output is not None:
+        yield "output:"
+        yield output_text(detail.output)
+
+
+def _step_line(step: StepSummary) -> str:
+    duration = step.facts.get("duration_ms")
+    parts = [f"{step.step_id}: {step.status}"]
+    if isinstance(duration, int | float):
+        parts.append(spoken(duration))
+    if step.reason:
+        parts.append(step.reason)
+    return " · ".join(parts)
+
+
+def _message_lines(step_id: str, message: Mapping[str, JsonValue]) -> Iterator[str]:
+    yield f"[{step_id}] {message.get('role')}:"
+    if message.get("content"):
+        yield f"  {message['content']}"
+    for call in cast("list[Mapping[str, JsonValue]]", message.get("tool_calls") or []):
+        yield f"  calls {json.dumps(call.get('function', call), ensure_ascii=False)}"

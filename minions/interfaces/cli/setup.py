@@ -1,0 +1,93 @@
+"""What the commands share: options that are settings, and the wired surroundings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from attrs import frozen
+
+from minions.interfaces.settings import Origin, Settings, load_settings
+from minions.interfaces.wiring import environment, user_settings_file
+
+if TYPE_CHECKING:
+    from minions.contracts.journal import Journal
+    from minions.engine.context import Extensions
+
+__all__ = ["Surroundings", "common_options", "surroundings", "tell"]
+
+F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it finds them
+
+
+@frozen(kw_only=True)
+class Surroundings:
+    """One command's settings and environment."""
+
+    origin: Origin
+    environ: Mapping[str, str]
+
+    @property
+    def settings(self) -> Settings:
+        """The values."""
+        return self.origin.settings
+
+    def folder_of(self, key: str) -> Path:
+        """Where a relative path under that key starts: its file's folder, or here."""
+        is_from_file = self.origin.origins[key].endswith(".toml")
+        return self.origin.folder if is_from_file else Path.cwd()
+
+    def extensions(self) -> Extensions:
+        """The built-in toolsets and the operator's own code."""
+        from minions.interfaces.extension_files import load_extensions
+        from minions.interfaces.wiring import built_in_extensions
+
+        return load_extensions(
+            self.settings.extensions, self.folder_of("extensions"), built_in_extensions()
+        )
+
+    def journal(self) -> Journal:
+        """The configured one; opens nothing yet."""
+        from minions.interfaces.wiring import make_journal
+
+        return make_journal(self.settings, self.folder_of("db"))
+
+
+def surroundings(flags: Mapping[str, object]) -> Surroundings:
+    """Settings from every source, with the flags that were given.
+
+    Raises:
+        UsageError: A configuration that is wrong.
+    """
+    given = {key: value for key, value in flags.items() if value not in (None, (), False)}
+    environ = environment()
+    origin = load_settings(given, environ, folder=Path.cwd(), user_file=user_settings_file())
+    return Surroundings(origin=origin, environ=environ)
+
+
+def common_options(function: F) -> F:
+    """`--extensions`, `--db`, `--no-store`, `--json`, `--debug`."""
+    options = (
+        click.option("--debug", is_flag=True, help="Show logs and tracebacks."),
+        click.option("--json", "json", is_flag=True, help="Print one JSON object at the end."),
+        click.option(
+            "--no-store", is_flag=True, help="Keep the journal in memory; nothing is stored."
+        ),
+        click.option("--db", metavar="PATH", help="SQLite file of the journal."),
+        click.option(
+            "--extensions",
+            multiple=True,
+            metavar="PATH.py|MODULE",
+            help="Your tools, links and models. Repeatable.",
+        ),
+    )
+    for option in options:
+        function = option(function)
+    return function
+
+
+def tell(line: str) -> None:
+    """To standard error, where everything goes that is not the result."""
+    print(line, file=sys.stderr, flush=True)  # noqa: T201  # the command line's own voice

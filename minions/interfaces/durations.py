@@ -1,0 +1,36 @@
+"""Times as people write them: `90`, `90s`, `10m`, `2h`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from minions.contracts.errors import UsageError
+
+__all__ = ["seconds_of", "spoken"]
+
+_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_FORM: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|)\s*")
+
+
+def seconds_of(text: str) -> float:
+    """The text in seconds.
+
+    Raises:
+        UsageError: Another form, or zero.
+    """
+    found = _FORM.fullmatch(text)
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    if seconds <= 0:
+        raise UsageError(f"{text!r} is no duration. Write seconds or 90s, 10m, 2h.")
+    return seconds
+
+
+def spoken(duration_ms: float) -> str:
+    """Short for people: `12 ms`, `1.2 s`, `3 min 5 s`."""
+    if duration_ms < 1_000:
+        return f"{duration_ms:.0f} ms"
+    if duration_ms < 60_000:
+        return f"{duration_ms / 1_000:.1f} s"
+    minutes, rest = divmod(duration_ms / 1_000, 60)
+    return f"{minutes:.0f} min {rest:.0f} s"

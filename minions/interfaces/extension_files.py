@@ -1,0 +1,110 @@
+"""The operator's own code: an `Extensions` object, or every tool, link and model of a file."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+from minions.contracts.calls import ChatModel
+from minions.contracts.completion import CompletionLink
+from minions.contracts.errors import UsageError
+from minions.contracts.tools import Tool, Toolbox
+from minions.engine.context import Extensions
+
+__all__ = ["load_extensions"]
+
+
+def load_extensions(names: Iterable[str], folder: Path, base: Extensions) -> Extensions:
+    """Everything of these files and modules, over `base`.
+
+    Args:
+        names: `PATH.py` (relative to `folder`) or a module's dotted name.
+    Raises:
+        UsageError: Not found, it raised while it was imported, or it holds nothing to use.
+    """
+    for name in names:
+        module = _import(name, folder)
+        found = list(_extensions_in(module))
+        if not found:
+            raise UsageError(
+                f"{name}: nothing to use at its top level. Define `extensions = Extensions(…)`, "
+                "@tool functions, or CompletionLink subclasses.",
+                code="empty-extension",
+            )
+        for extensions in found:
+            base = _merged(base, extensions)
+    return base
+
+
+def _import(name: str, folder: Path) -> ModuleType:
+    try:
+        if name.endswith(".py"):
+            return _import_file((folder / name).resolve())
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"The extension '{name}' was not found: {error}.", code="unknown-extension"
+        ) from error
+    except UsageError:
+        raise
+    except Exception as error:  # an operator's file may raise anything while it is imported
+        raise UsageError(
+            f"The extension '{name}' failed while it was loaded: {type(error).__name__}: {error}.",
+            code="broken-extension",
+        ) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"The extension {path} does not exist.", code="unknown-extension")
+    name = f"minions_extension_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"The extension {path} is not a Python file.", code="unknown-extension")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # classes and type hints of the file are looked up here
+    spec.loader.exec_module(module)
+    return module
+
+
+def _extensions_in(module: ModuleType) -> Iterator[Extensions]:
+    values = list(vars(module).values())
+    explicit = [value for value in values if isinstance(value, Extensions)]
+    if explicit:
+        yield from explicit
+        return
+    tools = [value for value in values if isinstance(value, Tool)]
+    links = {
+        value.__name__: _made(value)
+        for value in values
+        if isinstance(value, type)
+        and issubclass(value, CompletionLink)
+        and value.__module__ == module.__name__
+    }
+    models = {value.name: value for value in values if isinstance(value, ChatModel)}
+    if tools or links or models:
+        yield Extensions(tools=Toolbox(tuple(tools)), links=links, models=models)
+
+
+def _made(link: type[CompletionLink]) -> CompletionLink:
+    try:
+        return link()
+    except TypeError as error:
+        raise UsageError(
+            f"The completion link {link.__name__} needs arguments ({error}). Put a finished one "
+            f"into `extensions = Extensions(links={{'{link.__name__}': {link.__name__}(…)}})`.",
+            code="broken-extension",
+        ) from error
+
+
+def _merged(base: Extensions, more: Extensions) -> Extensions:
+    return Extensions(
+        toolsets={**base.toolsets, **more.toolsets},
+        tools=base.tools.plus(more.tools),
+        links={**base.links, **more.links},
+        models={**base.models, **more.models},
+    )

@@ -1,0 +1,152 @@
+"""`minions.run`: the one synchronous door of the library."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from minions.contracts.calls import ChatModel
+from minions.contracts.errors import UsageError
+from minions.contracts.executions import AgentResult
+from minions.contracts.json_values import JsonValue
+from minions.contracts.tools import Tool, Toolbox
+from minions.engine.agent_executor import AgentExecutor
+from minions.engine.context import Extensions, ModelSource
+from minions.engine.services import Services
+from minions.interfaces.settings import Settings
+from minions.interfaces.wiring import Models, built_in_extensions, catalog_of, environment
+from minions.recipe.library import find_recipe
+from minions.recipe.load import load_recipe
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["run"]
+
+T = TypeVar("T")
+
+
+@overload
+def run(work: Coroutine[Any, Any, T]) -> T: ...  # Any: what a coroutine yields is asyncio's
+
+
+@overload
+def run(
+    work: AgentRecipe | str | Path,
+    inputs: Mapping[str, JsonValue] | None = None,
+    *,
+    output_class: type[T],
+    model: ChatModel | str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> AgentResult[T]: ...
+
+
+@overload
+def run(
+    work: AgentRecipe | str | Path,
+    inputs: Mapping[str, JsonValue] | None = None,
+    *,
+    model: ChatModel | str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> AgentResult[JsonValue]: ...
+
+
+def run(
+    work: AgentRecipe | str | Path | Coroutine[Any, Any, Any],  # Any: see the overloads
+    inputs: Mapping[str, JsonValue] | None = None,
+    *,
+    output_class: type[Any] | None = None,  # Any: see the overloads
+    model: ChatModel | str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> Any:  # Any: see the overloads
+    """Run a recipe, or any coroutine of this library, and wait for it.
+
+    Args:
+        work: A recipe, its path, its id under ./recipes, or a coroutine such as
+            `StepExecutor(…).execute()`.
+        inputs: By name.
+        output_class: What the result's `output` shall be.
+        model: Answers whatever the recipe names; a name is `provider/model`. None: the recipe's
+            own, or the one that a key in the environment stands for.
+        tools: Your own, beside the recipe's toolsets.
+        services: Clock, journal and the like; None: real, with the journal in memory.
+    Raises:
+        UsageError: Recipe, inputs or limits are wrong, or an event loop is running already.
+        EnvironmentRefusedError: No model is configured, or its key is missing.
+    """
+    if isinstance(work, Coroutine):
+        return _wait_for(work)
+    return _wait_for(
+        _run_recipe(
+            work,
+            inputs or {},
+            output_class=output_class,
+            model=model,
+            extensions=_with_tools(extensions, tools),
+            services=services,
+        )
+    )
+
+
+def _wait_for(work: Coroutine[Any, Any, T]) -> T:  # Any: as above
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    work.close()
+    raise UsageError(
+        "minions.run was called inside a running event loop. Await there instead: "
+        "`await AgentExecutor(model).execute(recipe, inputs)`.",
+        code="loop-is-running",
+    )
+
+
+def _with_tools(extensions: Extensions | None, tools: Iterable[Tool]) -> Extensions:
+    base, own = built_in_extensions(), extensions or Extensions()
+    return Extensions(
+        toolsets={**base.toolsets, **own.toolsets},
+        tools=Toolbox((*own.tools, *tools)),
+        links=own.links,
+        models=own.models,
+    )
+
+
+async def _run_recipe(
+    work: AgentRecipe | str | Path,
+    inputs: Mapping[str, JsonValue],
+    *,
+    output_class: type[Any] | None,  # Any: as above
+    model: ChatModel | str | None,
+    extensions: Extensions,
+    services: Services | None,
+) -> Any:  # Any: as above
+    recipe = work
+    if not isinstance(recipe, AgentRecipe):
+        path = find_recipe(str(recipe), [Path("recipes")])
+        recipe = load_recipe(path, catalog_of(extensions))
+    models = Models(
+        Settings(),
+        extensions,
+        environ=environment(),
+        override=model if isinstance(model, str) else None,
+    )
+    source: ModelSource | ChatModel = models.source(recipe, Path.cwd())
+    if isinstance(model, ChatModel):
+        source = model
+    if services is None:
+        from minions.adapters.structured_output import InstructorParser
+
+        services = Services(parser=InstructorParser())
+    executor = AgentExecutor(source, extensions=extensions, services=services)
+    try:
+        if output_class is None:
+            return await executor.execute(recipe, inputs)
+        return await executor.execute(recipe, inputs, output_class=output_class)
+    finally:
+        await models.aclose()

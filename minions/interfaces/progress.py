@@ -1,0 +1,199 @@
+"""What a person sees while a run goes on: plain lines, or a live table on a terminal."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from minions.contracts.events import (
+    LimitReached,
+    Retrying,
+    RunEvent,
+    RunStarted,
+    StepDelta,
+    StepFinished,
+    StepStarted,
+    ToolFinished,
+    ToolStarted,
+)
+from minions.interfaces.durations import spoken
+from minions.interfaces.render import painter
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+__all__ = ["LiveProgress", "PlainProgress", "Progress", "model_line"]
+
+_GLYPHS: Final = {"completed": ("✓", "green"), "failed": ("✗", "red"), "skipped": ("–", "dim")}
+
+
+def model_line(recipe: str, model_name: str | None) -> str:
+    """Which model answers; a scripted one is called what it is."""
+    if model_name is None:
+        return f"recipe {recipe} · no model needed"
+    note = " (scripted: no real model is asked)" if "scripted/" in model_name else ""
+    return f"recipe {recipe} · model {model_name}{note}"
+
+
+class Progress(ABC):
+    """Follows the events of one run."""
+
+    @abstractmethod
+    def on_event(self, event: RunEvent) -> None:
+        """Show it; must return at once."""
+
+    def close(self) -> None:
+        """Leave the screen in order."""
+
+
+class PlainProgress(Progress):
+    """One line at the start and the end of each step."""
+
+    def __init__(self, write: Callable[[str], None], paint: painter) -> None:
+        self._write = write
+        self._paint = paint
+
+    def on_event(self, event: RunEvent) -> None:
+        """Write the line, if this kind has one."""
+        line = self._line(event)
+        if line is not None:
+            self._write(line)
+
+    def _line(self, event: RunEvent) -> str | None:
+        if isinstance(event, RunStarted):
+            return model_line(event.recipe, event.model_name)
+        if isinstance(event, StepStarted):
+            return f"  {self._paint('▸', 'blue')} {event.step_id}"
+        if isinstance(event, StepFinished):
+            return f"  {self._finished(event)}"
+        if isinstance(event, Retrying):
+            return f"    {retry_text(event)}"
+        if isinstance(event, LimitReached):
+            return f"  {self._paint('limit reached', 'yellow')}: {event.message}"
+        return None
+
+    def _finished(self, event: StepFinished) -> str:
+        glyph, color = _GLYPHS[event.status]
+        facts = [spoken(event.duration_ms)] if event.status != "skipped" else []
+        facts += _facts(event)
+        detail = f" ({', '.join(facts)})" if facts else ""
+        reason = f": {event.reason}" if event.reason else ""
+        return f"{self._paint(glyph, color)} {event.step_id}{detail}{reason}"
+
+
+def _facts(event: StepFinished) -> list[str]:
+    facts = []
+    if event.model_calls:
+        facts.append(f"{event.model_calls} model call{'s' if event.model_calls > 1 else ''}")
+    if event.tool_calls:
+        facts.append(f"{event.tool_calls} tool call{'s' if event.tool_calls > 1 else ''}")
+    if event.attempts > 1:
+        facts.append(f"{event.attempts} attempts")
+    if tokens := event.usage.get("total_tokens"):
+        facts.append(f"{tokens} tokens")
+    return facts
+
+
+def retry_text(event: Retrying) -> str:
+    """Which attempt failed, why, and when the next one follows."""
+    return (
+        f"{event.what}: attempt {event.attempt} failed ({event.error.get('code')}), "
+        f"again in {event.delay_s:.1f} s"
+    )
+
+
+class _Row:
+    """A step on the screen."""
+
+    def __init__(self) -> None:
+        self.begin = monotonic()
+        self.doing = ""
+        self.text = ""
+        self.end: StepFinished | None = None
+
+
+class LiveProgress(Progress):
+    """A table that is drawn again four times a second; what scrolled out of sight is summed up."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._rows: dict[str, _Row] = {}
+        self._live: Live = Live(
+            get_renderable=self._table, console=console, refresh_per_second=4, transient=False
+        )
+        self._is_started = False
+
+    def on_event(self, event: RunEvent) -> None:
+        """Change the row; the screen follows by itself."""
+        if isinstance(event, RunStarted):
+            self._console.print(model_line(event.recipe, event.model_name), highlight=False)
+            self._live.start()
+            self._is_started = True
+        elif isinstance(event, StepStarted):
+            self._rows[event.step_id] = _Row()
+        elif isinstance(event, StepFinished):
+            self._rows.setdefault(event.step_id, _Row()).end = event
+        else:
+            self._on_detail(event)
+
+    def _on_detail(self, event: RunEvent) -> None:
+        step_id = getattr(event, "step_id", None)
+        row = self._rows.get(step_id) if step_id else None
+        if row is None:
+            return
+        if isinstance(event, ToolStarted):
+            row.doing = event.tool
+        elif isinstance(event, ToolFinished):
+            row.doing = ""
+        elif isinstance(event, Retrying):
+            row.doing = retry_text(event)
+        elif isinstance(event, StepDelta):
+            row.text = (row.text + str(event.delta.get("content", "")))[-80:]
+
+    def close(self) -> None:
+        """Draw the last state and stop."""
+        if self._is_started:
+            self._live.stop()
+
+    def _table(self) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=1)
+        table.add_column(overflow="ellipsis", no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
+        rows = list(self._rows.items())
+        room = max(3, self._console.size.height - 4)
+        if len(rows) > room:
+            table.add_row("", f"… {len(rows) - room} steps before", "", "")
+        for step_id, row in rows[-room:]:
+            glyph, color = _glyph(row)
+            elapsed = row.end.duration_ms if row.end else (monotonic() - row.begin) * 1000
+            # Text, not markup: a model's words may hold brackets.
+            table.add_row(
+                Text(glyph, style=color),
+                Text(step_id),
+                Text(spoken(elapsed)),
+                Text(_detail(row), style="dim"),
+            )
+        return table
+
+
+def _glyph(row: _Row) -> tuple[str, str]:
+    if row.end is None:
+        return "▸", "blue"
+    return _GLYPHS[row.end.status]
+
+
+def _detail(row: _Row) -> str:
+    if row.end is not None:
+        return row.end.reason or ", ".join(_facts(row.end))
+    return row.doing or " ".join(row.text.split())

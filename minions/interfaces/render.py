@@ -1,0 +1,125 @@
+"""One shape for every error, in text and in JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TextIO
+
+from minions.contracts.errors import Fault, MinionsError, RecipeError
+from minions.contracts.json_values import JsonValue
+
+__all__ = ["error_lines", "error_to_json", "fault_lines", "painter", "wants_color"]
+
+_CODES: Final = {
+    "red": "31;1",
+    "yellow": "33;1",
+    "blue": "34;1",
+    "dim": "2",
+    "green": "32",
+    "bold": "1",
+}
+
+
+def wants_color(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """NO_COLOR and TERM=dumb win, then FORCE_COLOR, then whether it is a terminal."""
+    if environ.get("NO_COLOR") or environ.get("TERM") == "dumb":
+        return False
+    if environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty()
+
+
+class painter:  # noqa: N801  # used like a function
+    """Colours text, or leaves it alone."""
+
+    def __init__(self, *, is_on: bool) -> None:
+        self._is_on = is_on
+
+    def __call__(self, text: str, color: str) -> str:
+        """`text` in that colour."""
+        return f"\x1b[{_CODES[color]}m{text}\x1b[0m" if self._is_on else text
+
+
+def stderr_painter() -> painter:
+    """For what goes to standard error."""
+    return painter(is_on=wants_color(sys.stderr, os.environ))
+
+
+def error_lines(error: MinionsError, paint: painter) -> Iterator[str]:
+    """An error for a person; a recipe's faults each in full."""
+    if isinstance(error, RecipeError):
+        yield from faults_lines(error.faults, paint)
+        return
+    yield f"{paint(f'error[{error.error_code}]', 'red')}: {error.message}"
+    if error.where and error.where not in error.message:
+        yield f"  {paint('-->', 'blue')} {error.where}"
+
+
+def faults_lines(faults: Iterable[Fault], paint: painter) -> Iterator[str]:
+    """All faults, and their count where there is more than one."""
+    listed = list(faults)
+    for fault in listed:
+        yield from fault_lines(fault, paint)
+    errors = sum(1 for fault in listed if not fault.is_warning)
+    warnings = len(listed) - errors
+    if len(listed) > 1:
+        parts = [_counted(errors, "error"), _counted(warnings, "warning")]
+        yield ", ".join(part for part in parts if part)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count > 1 else ''}" if count else ""
+
+
+def fault_lines(fault: Fault, paint: painter) -> Iterator[str]:
+    """Code and message, place, the line with a caret, help."""
+    word, color = ("warning", "yellow") if fault.is_warning else ("error", "red")
+    yield f"{paint(f'{word}[{fault.code}]', color)}: {fault.message}"
+    yield f"  {paint('-->', 'blue')} {fault.where}"
+    if fault.source_line is not None:
+        number = str(fault.line)
+        bar = paint("|", "blue")
+        yield f"{paint(number, 'blue')} {bar} {_shown(fault.source_line)}"
+        caret = " " * (fault.column - 1) + "^" * max(1, fault.length)
+        label = f" {fault.label}" if fault.label else ""
+        yield f"{' ' * len(number)} {bar} {paint(_cut(caret) + label, color)}"
+    elif fault.label:
+        yield f"  {fault.label}"
+    if fault.help:
+        yield f"{paint('help', 'bold')}: {fault.help}"
+
+
+_WIDEST: Final = 200
+"""Characters of a source line that are shown; machine-made lines can be megabytes."""
+
+
+def _shown(line: str) -> str:
+    return _cut(line.replace("\t", " ").rstrip("\n"))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}…"
+
+
+def error_to_json(error: MinionsError) -> dict[str, JsonValue]:
+    """`error`, and every fault of a recipe."""
+    result: dict[str, JsonValue] = {"error": dict(error.info().to_json())}
+    if isinstance(error, RecipeError):
+        result["faults"] = [fault_to_json(fault) for fault in error.faults]
+    return result
+
+
+def fault_to_json(fault: Fault) -> dict[str, JsonValue]:
+    """One fault as data."""
+    return {
+        "code": fault.code,
+        "severity": "warning" if fault.is_warning else "error",
+        "message": fault.message,
+        "file": fault.file,
+        "line": fault.line,
+        "column": fault.column,
+        "label": fault.label,
+        "help": fault.help,
+    }

@@ -1,0 +1,256 @@
+"""What the operator configured, and where each value came from.
+
+Flags win over `MINIONS_*`, then `minions.toml` or `[tool.minions]` upwards to the repository's
+root, then the user's own file, then defaults.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, cast
+
+import attrs
+from attrs import evolve, field, frozen
+
+from minions.contracts.errors import UsageError, near_names
+
+__all__ = ["Origin", "ProviderSettings", "Settings", "load_settings"]
+
+
+@frozen(kw_only=True)
+class ProviderSettings:
+    """A provider the operator defined: `[providers.NAME]`."""
+
+    base_url: str
+    api_key_env: str | None = None
+    output_mode: str | None = None
+    tools_with_schema: bool = False
+
+
+def _described(text: str) -> dict[str, str]:
+    return {"description": text}
+
+
+@frozen(kw_only=True)
+class Settings:
+    """Every key of the configuration; each command-line flag has one."""
+
+    model: str | None = field(
+        default=None, metadata=_described("Model for recipes that name none: provider/name.")
+    )
+    params: str | None = field(default=None, metadata=_described("File with inputs, YAML or JSON."))
+    extensions: tuple[str, ...] = field(
+        default=(), metadata=_described("Python files or modules with tools, steps and links.")
+    )
+    db: str | None = field(
+        default=None, metadata=_described("Journal: path of an SQLite file, or sqlite:///PATH.")
+    )
+    no_store: bool = field(
+        default=False, metadata=_described("Keep the journal in memory only; nothing to resume.")
+    )
+    max_parallel: int | None = field(
+        default=None, metadata=_described("Steps at a time in execution mode parallel.")
+    )
+    timeout: str | None = field(
+        default=None, metadata=_described("Most time a run may take: 90, 90s, 10m, 2h.")
+    )
+    json: bool = field(default=False, metadata=_described("Print one JSON object at the end."))
+    events: bool = field(default=False, metadata=_described("Print one JSON event per line."))
+    debug: bool = field(default=False, metadata=_described("Show logs and tracebacks."))
+    trusted_hosts: tuple[str, ...] = field(
+        default=(),
+        metadata=_described("Hosts that a recipe's own base_url may send the provider's key to."),
+    )
+    providers: Mapping[str, ProviderSettings] = field(
+        factory=dict, metadata=_described("OpenAI-compatible servers, by provider name.")
+    )
+    offline_models: Mapping[str, str] = field(
+        factory=dict,
+        metadata=_described(
+            "Recipe id to the scripted model that answers when none is configured."
+        ),
+    )
+
+
+@frozen(kw_only=True)
+class Origin:
+    """Settings and, per key, where the value came from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    folder: Path
+    """Where relative paths of the configuration file start."""
+
+
+_KEYS: Final = {attribute.name: attribute for attribute in attrs.fields(Settings)}
+_TABLES: Final = ("providers", "offline_models")
+
+
+def load_settings(
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    *,
+    folder: Path,
+    user_file: Path | None,
+) -> Origin:
+    """Read all sources, strongest last.
+
+    Args:
+        flags: Only those that were given.
+        folder: Where the search for `minions.toml` starts.
+        user_file: The user's own configuration; None: there is none.
+    Raises:
+        UsageError: A file that cannot be read, an unknown key, a value of the wrong type.
+    """
+    settings, origins = Settings(), dict.fromkeys(_KEYS, "default")
+    project = _project_file(folder)
+    for name, values in _sources(flags, environ, project, user_file):
+        checked = {key: _checked(name, key, value) for key, value in values.items()}
+        settings = evolve(settings, **checked)  # type: ignore[arg-type]  # checked just above
+        origins.update(dict.fromkeys(checked, name))
+    return Origin(settings=settings, origins=origins, folder=project.parent if project else folder)
+
+
+def _sources(
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    project: Path | None,
+    user_file: Path | None,
+) -> Iterator[tuple[str, Mapping[str, object]]]:
+    if user_file is not None and user_file.is_file():
+        yield str(user_file), _read(user_file)
+    if project is not None:
+        yield str(project), _read(project)
+    yield "environment", _from_environment(environ)
+    yield "flag", flags
+
+
+def _project_file(folder: Path) -> Path | None:
+    """The nearest one upwards, not past the root of the repository."""
+    for place in (folder, *folder.parents):
+        if (place / "minions.toml").is_file():
+            return place / "minions.toml"
+        pyproject = place / "pyproject.toml"
+        if pyproject.is_file() and "minions" in _toml(pyproject).get("tool", {}):
+            return pyproject
+        if (place / ".git").exists():
+            return None
+    return None
+
+
+def _toml(path: Path) -> dict[str, dict[str, object]]:
+    try:
+        return cast("dict[str, dict[str, object]]", tomllib.loads(path.read_text("utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(
+            f"{path}: not readable as TOML: {error}.", code="bad-configuration", where=str(path)
+        ) from error
+
+
+def _read(path: Path) -> Mapping[str, object]:
+    content: Mapping[str, object] = _toml(path)
+    if path.name == "pyproject.toml":
+        tools = cast("Mapping[str, Mapping[str, object]]", content.get("tool", {}))
+        content = tools.get("minions", {})
+    for key in content:
+        if key not in _KEYS:
+            near = near_names(key, _KEYS)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise UsageError(
+                f"{path}: unknown key '{key}'.{hint} Keys are: {', '.join(_KEYS)}.",
+                code="unknown-key",
+                where=str(path),
+                suggestions=near,
+            )
+    return content
+
+
+def _from_environment(environ: Mapping[str, str]) -> Mapping[str, object]:
+    found: dict[str, object] = {}
+    for key, attribute in _KEYS.items():
+        text = environ.get(f"MINIONS_{key.upper()}")
+        if text is None or key in _TABLES:
+            continue
+        kind = str(attribute.type)
+        if kind.startswith("tuple"):
+            found[key] = [part.strip() for part in text.split(",") if part.strip()]
+        elif kind == "bool":
+            found[key] = _truth(key, text)
+        elif kind.startswith("int"):
+            found[key] = _whole(key, text)
+        else:
+            found[key] = text
+    return found
+
+
+def _truth(key: str, text: str) -> bool:
+    words = {
+        "1": True,
+        "true": True,
+        "yes": True,
+        "0": False,
+        "false": False,
+        "no": False,
+        "": False,
+    }
+    if text.lower() not in words:
+        raise UsageError(f"MINIONS_{key.upper()}={text!r}: expected true or false.")
+    return words[text.lower()]
+
+
+def _whole(key: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise UsageError(f"MINIONS_{key.upper()}={text!r}: expected a whole number.") from error
+
+
+def _checked(source: str, key: str, value: object) -> object:
+    """A value of one source as its field's type."""
+    kind = str(_KEYS[key].type)
+    if key == "providers":
+        return _providers(source, value)
+    if key == "offline_models":
+        return _texts_by_name(source, key, value)
+    if kind.startswith("tuple") and isinstance(value, list | tuple):
+        if all(isinstance(item, str) for item in value):
+            return tuple(value)
+    elif kind == "bool" and isinstance(value, bool):
+        return value
+    elif kind.startswith("int") and isinstance(value, int) and not isinstance(value, bool):
+        if value >= 1:
+            return value
+    elif kind.startswith("str") and isinstance(value, str):
+        return value
+    elif key == "timeout" and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    expected = {"tuple": "a list of texts", "bool": "true or false", "int": "a whole number from 1"}
+    wanted = next((text for word, text in expected.items() if kind.startswith(word)), "a text")
+    raise _bad_value(source, key, value, wanted)
+
+
+def _bad_value(source: str, key: str, value: object, wanted: str) -> UsageError:
+    return UsageError(
+        f"{source}: '{key}' is {value!r}; {wanted} was expected.", code="bad-configuration"
+    )
+
+
+def _texts_by_name(source: str, key: str, value: object) -> Mapping[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise _bad_value(source, key, value, "a table of texts")
+    return value
+
+
+def _providers(source: str, value: object) -> Mapping[str, ProviderSettings]:
+    if not isinstance(value, dict):
+        raise _bad_value(source, "providers", value, "tables [providers.NAME]")
+    names = {attribute.name for attribute in attrs.fields(ProviderSettings)}
+    result = {}
+    for name, table in value.items():
+        if not isinstance(table, dict) or "base_url" not in table or set(table) - names:
+            wanted = f"a table with base_url, and of {', '.join(sorted(names))}"
+            raise _bad_value(source, f"providers.{name}", table, wanted)
+        result[name] = ProviderSettings(**table)
+    return result

@@ -1,0 +1,1 @@
+"""The files that `minions init` writes. Data, not code of this package."""

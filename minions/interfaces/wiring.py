@@ -1,0 +1,285 @@
+"""The only place that knows everything: settings to models, journals, toolsets and executors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from attrs import evolve
+
+from minions.contracts.calls import ChatModel, OutputMode
+from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_names
+from minions.contracts.journal import Journal
+from minions.contracts.runtime import Log
+from minions.contracts.tools import Toolset
+from minions.engine.context import Extensions, ModelSource
+from minions.engine.memory_journal import MemoryJournal
+from minions.engine.services import NullLog, Services, SystemClock
+from minions.interfaces.settings import Settings
+from minions.recipe.catalog import Catalog
+from minions.recipe.model import AgentRecipe, ModelConfig
+
+if TYPE_CHECKING:
+    from minions.adapters.model_endpoints import OperatorModels
+
+__all__ = [
+    "Models",
+    "built_in_extensions",
+    "catalog_of",
+    "default_database",
+    "make_journal",
+    "make_log",
+    "make_services",
+    "user_settings_file",
+]
+
+SCRIPTED: Final = "scripted/"
+_MODEL_OF_KEY: Final = {
+    "OPENAI_API_KEY": "openai/gpt-5-mini",
+    "ANTHROPIC_API_KEY": "anthropic/claude-haiku-4-5",
+}
+"""Which model a bare key means: each provider's small one."""
+
+
+def built_in_extensions() -> Extensions:
+    """The toolsets that come along; nothing is opened."""
+    from minions.adapters.file_tools import files_toolset
+    from minions.adapters.time_tools import time_toolset
+
+    toolsets: list[Toolset] = [files_toolset(), time_toolset(SystemClock().now)]
+    return Extensions(toolsets={toolset.name: toolset for toolset in toolsets})
+
+
+def catalog_of(extensions: Extensions) -> Catalog:
+    """What recipes may name, for the static checks."""
+    return Catalog(
+        toolsets=extensions.toolsets,
+        tools={tool.spec.name: tool.spec for tool in extensions.tools},
+        links=frozenset(extensions.links),
+        models=frozenset(extensions.models),
+    )
+
+
+# --- models -----------------------------------------------------------------------------------
+
+
+class Models:
+    """Gives each configuration its model, made once; closes them at the end."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        extensions: Extensions,
+        *,
+        environ: Mapping[str, str],
+        override: str | None = None,
+        asked_as: str | None = None,
+    ) -> None:
+        """Configure.
+
+        Args:
+            override: `provider/name` that answers whatever recipes name.
+            asked_as: How the caller named the recipe, for commands to try.
+        """
+        self._settings = settings
+        self._extensions = extensions
+        self._environ = environ
+        self._override = override
+        self._asked_as = asked_as
+        self._made: dict[ModelConfig, ChatModel] = {}
+
+    def source(self, recipe: AgentRecipe, folder: Path) -> ModelSource:
+        """The source for one recipe: scripts it names lie in its own folder.
+
+        Args:
+            folder: Where scripts named by the operator lie.
+        """
+        return lambda config: self._get(config, recipe, folder)
+
+    async def aclose(self) -> None:
+        """Close every model that was made."""
+        for model in self._made.values():
+            await model.aclose()
+
+    def _get(self, config: ModelConfig, recipe: AgentRecipe, folder: Path) -> ChatModel:
+        model = self._made.get(config)
+        if model is None:
+            named = self._override or config.name
+            name = named or self._fallback(recipe)
+            own = config.name is not None and self._override is None
+            home = Path(recipe.directory) if own and recipe.directory else folder
+            model = self._made[config] = self._make(name, config, home)
+        return model
+
+    def _fallback(self, recipe: AgentRecipe) -> str:
+        """What answers when neither recipe nor flag names a model.
+
+        Raises:
+            EnvironmentRefusedError: Nothing is configured; three commands to try.
+        """
+        if self._settings.model is not None:
+            return self._settings.model
+        for variable, name in _MODEL_OF_KEY.items():
+            if self._environ.get(variable):
+                return name
+        offline = self._settings.offline_models.get(recipe.id)
+        if offline is not None:
+            return offline
+        asked = self._asked_as or recipe.id
+        scripts = [name for name in self._extensions.models if name.startswith(SCRIPTED)]
+        offline_try = f"-m {scripts[0]}" if scripts else "-m scripted/answers.yaml"
+        raise EnvironmentRefusedError(
+            f"Recipe '{recipe.id}' needs a model and none is configured. Try one of:\n"
+            f"  minions run {asked} -m ollama/llama3.2   (a local server, no key)\n"
+            f"  OPENAI_API_KEY=… minions run {asked}   (OpenAI)\n"
+            f"  minions run {asked} {offline_try}   (scripted answers, offline)",
+            code="no-model",
+        )
+
+    def _make(self, name: str, config: ModelConfig, folder: Path) -> ChatModel:
+        if name in self._extensions.models:
+            return self._extensions.models[name]
+        if name.startswith(SCRIPTED):
+            return self._scripted(name, folder)
+        return self._endpoint(name, config)
+
+    def _scripted(self, name: str, folder: Path) -> ChatModel:
+        from minions.adapters.scripted_model import ScriptedModel
+
+        path = folder / name.removeprefix(SCRIPTED)
+        if path.suffix not in (".yaml", ".yml"):
+            known = [other for other in self._extensions.models if other.startswith(SCRIPTED)]
+            near = near_names(name, known)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise UsageError(
+                f"No scripted model '{name}' is registered.{hint} Registered: "
+                f"{', '.join(known) or 'none'}; or name a file: scripted/ANSWERS.yaml.",
+                code="unknown-model",
+                suggestions=near,
+            )
+        return ScriptedModel.from_yaml(path)
+
+    def _endpoint(self, name: str, config: ModelConfig) -> ChatModel:
+        from minions.adapters.model_endpoints import resolve_endpoint
+        from minions.adapters.openai_model import OpenAIModel
+
+        endpoint = resolve_endpoint(name, config, self._environ, _operator(self._settings))
+        capabilities = endpoint.capabilities
+        if config.output_mode is not None:
+            capabilities = evolve(capabilities, output_mode=config.output_mode)
+        return OpenAIModel(
+            provider=endpoint.provider,
+            model=endpoint.model,
+            base_url=endpoint.base_url,
+            api_key=endpoint.api_key,
+            capabilities=capabilities,
+        )
+
+
+def _operator(settings: Settings) -> OperatorModels:
+    from minions.adapters.model_endpoints import OperatorModels, ProviderConfig
+
+    providers = {
+        name: ProviderConfig(
+            base_url=provider.base_url,
+            api_key_env=provider.api_key_env,
+            output_mode=_output_mode(name, provider.output_mode),
+            tools_with_schema=provider.tools_with_schema,
+        )
+        for name, provider in settings.providers.items()
+    }
+    return OperatorModels(providers=providers, trusted_hosts=frozenset(settings.trusted_hosts))
+
+
+def _output_mode(name: str, text: str | None) -> OutputMode | None:
+    if text is None:
+        return None
+    try:
+        return OutputMode(text)
+    except ValueError as error:
+        modes = ", ".join(OutputMode)
+        raise UsageError(
+            f"providers.{name}.output_mode is {text!r}; expected one of {modes}.",
+            code="bad-configuration",
+        ) from error
+
+
+# --- journal, logs, services ---------------------------------------------------------------------
+
+
+def user_settings_file() -> Path:
+    """The user's own configuration; need not exist."""
+    from platformdirs import user_config_path
+
+    return user_config_path("minions") / "minions.toml"
+
+
+def default_database() -> Path:
+    """Where the command line keeps its journal."""
+    from platformdirs import user_data_path
+
+    return user_data_path("minions") / "journal.sqlite"
+
+
+def database_of(settings: Settings, folder: Path) -> Path:
+    """The configured database file.
+
+    Raises:
+        UsageError: A URL of another kind.
+    """
+    if settings.db is None:
+        return default_database()
+    text = settings.db.removeprefix("sqlite:///")
+    if "://" in text:
+        raise UsageError(
+            f"db={settings.db!r}: only SQLite files are served, as PATH or sqlite:///PATH.",
+            code="unknown-database",
+        )
+    return (folder / Path(text).expanduser()).resolve()
+
+
+def make_journal(settings: Settings, folder: Path) -> Journal:
+    """SQLite, or memory with `no_store`."""
+    if settings.no_store:
+        return MemoryJournal(SystemClock())
+    from minions.adapters.sqlite_journal import SqliteJournal
+
+    return SqliteJournal(database_of(settings, folder), SystemClock())
+
+
+def make_log(settings: Settings, write: Callable[[str], None]) -> Log:
+    """A structured log with `debug`, nothing otherwise; never a global configuration."""
+    if not settings.debug:
+        return NullLog()
+    import structlog
+
+    class _Lines:
+        def msg(self, message: str) -> None:
+            write(message)
+
+        info = warning = msg
+
+    logger = structlog.wrap_logger(
+        _Lines(),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        wrapper_class=structlog.BoundLogger,
+    )
+    return cast(Log, logger.bind())
+
+
+def make_services(journal: Journal, log: Log) -> Services:
+    """The real world, with the full output parser."""
+    from minions.adapters.structured_output import InstructorParser
+
+    return Services(journal=journal, parser=InstructorParser(), log=log)
+
+
+def environment() -> Mapping[str, str]:
+    """The process's environment, read once where everything is wired."""
+    return dict(os.environ)

@@ -1,0 +1,142 @@
+"""Which step waits for which: `depends_on`, what templates imply, cycles, forward edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from minions.recipe.checks.references import Readings
+from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.model import ExecutionMode
+from minions.recipe.reader import Place, ScalarNode
+from minions.recipe.sections import Texts, read_texts, suggestion
+
+__all__ = ["link_steps"]
+
+
+def link_steps(
+    draft: RecipeDraft, readings: tuple[Readings, ...], report: Report
+) -> frozenset[str]:
+    """Give every step its `depends_on` and `after`; report what cannot be ordered.
+
+    Returns:
+        The names that `depends_on` mentions.
+    """
+    used: set[str] = set()
+    edges: dict[tuple[int, int], Place] = {}
+    for step, reading in zip(draft.steps, readings, strict=True):
+        declared = []
+        for text in _declared(step, report):
+            used.add(text.text)
+            producer = _named(draft, step, text, report)
+            if producer is not None:
+                declared.append(producer.index)
+                edges.setdefault((step.index, producer.index), text.node.place)
+        implied = [index for index in reading.values if index not in declared]
+        step.depends_on = tuple(dict.fromkeys((*declared, *implied)))
+        step.after = tuple(index for index in reading.states if index not in step.depends_on)
+        for index, use in (*reading.values.items(), *reading.states.items()):
+            edges.setdefault((step.index, index), use.place_of(reading.places[index]))
+    on_cycles = _report_cycles(draft, edges, report)
+    if draft.mode is ExecutionMode.SEQUENTIAL:
+        _report_forward(draft, edges, on_cycles, report)
+    return frozenset(used)
+
+
+def _declared(step: StepDraft, report: Report) -> tuple[Texts, ...]:
+    node = step.section.node("depends_on")
+    if isinstance(node, ScalarNode):
+        return read_texts((node,), "a step's name", report)
+    return read_texts(step.section.items("depends_on"), "a step's name", report)
+
+
+def _named(draft: RecipeDraft, step: StepDraft, name: Texts, report: Report) -> StepDraft | None:
+    found = [other for other in draft.steps if other.id == name.text][:1]
+    found = found or [other for other in draft.steps if other.save_as == name.text]
+    place = name.node.place
+    if len(found) > 1:
+        report(
+            place.fault(
+                "ambiguous-name",
+                f"'{name.text}' is the save_as name of several steps",
+                help=f"name one of them: {', '.join(other.id for other in found)}",
+            )
+        )
+        return None
+    if not found:
+        ids = tuple(other.id for other in draft.steps)
+        saved = tuple(other.save_as for other in draft.steps if other.save_as)
+        report(
+            place.fault(
+                "unknown-step",
+                f"unknown step '{name.text}' in depends_on",
+                label=suggestion(name.text, (*ids, *saved)),
+                help=f"steps are: {', '.join(ids)}",
+            )
+        )
+        return None
+    if found[0] is step:
+        report(place.fault("cycle", f"the step '{step.id}' depends on itself"))
+        return None
+    return found[0]
+
+
+def _report_cycles(
+    draft: RecipeDraft, edges: Mapping[tuple[int, int], Place], report: Report
+) -> set[tuple[int, int]]:
+    """One fault per cycle found; the edges that lie on one."""
+    following: dict[int, list[int]] = {}
+    for consumer, producer in edges:
+        following.setdefault(consumer, []).append(producer)
+    on_cycles: set[tuple[int, int]] = set()
+    for cycle in _cycles(following, len(draft.steps)):
+        pairs = list(zip(cycle, (*cycle[1:], cycle[0]), strict=True))
+        on_cycles.update(pairs)
+        ids = [draft.steps[index].id for index in (*cycle, cycle[0])]
+        report(
+            edges[pairs[0]].fault(
+                "cycle",
+                f"these steps wait for each other: {' → '.join(ids)}",
+                help="remove one of these dependencies",
+            )
+        )
+    return on_cycles
+
+
+def _cycles(following: Mapping[int, list[int]], count: int) -> Iterator[tuple[int, ...]]:
+    """Depth first, without recursion: a chain may be as long as the recipe."""
+    done: set[int] = set()
+    for start in range(count):
+        path: list[int] = [start]
+        on_path = {start: 0}
+        pending = [iter(following.get(start, ()))] if start not in done else []
+        while pending:
+            step = next(pending[-1], None)
+            if step is None:
+                pending.pop()
+                left = path.pop()
+                del on_path[left]
+                done.add(left)
+            elif step in on_path:
+                yield tuple(path[on_path[step] :])
+            elif step not in done:
+                on_path[step] = len(path)
+                path.append(step)
+                pending.append(iter(following.get(step, ())))
+
+
+def _report_forward(
+    draft: RecipeDraft,
+    edges: Mapping[tuple[int, int], Place],
+    on_cycles: set[tuple[int, int]],
+    report: Report,
+) -> None:
+    for (consumer, producer), place in edges.items():
+        if producer > consumer and (consumer, producer) not in on_cycles:
+            names = f"'{draft.steps[consumer].id}' needs '{draft.steps[producer].id}'"
+            report(
+                place.fault(
+                    "forward-dependency",
+                    f"{names}, which comes later",
+                    help="move that step up, or set execution_mode: planned",
+                )
+            )

@@ -1,0 +1,81 @@
+"""Ids and `save_as` names: unique, not reserved, and read by somebody."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+
+__all__ = ["check_names", "check_unused_names"]
+
+RESERVED: Final = ("inputs", "steps", "loop", "run", "env")
+"""What templates begin with; no step may be called so."""
+
+
+def check_names(draft: RecipeDraft, report: Report) -> None:
+    """Duplicate ids, reserved names, and `save_as` names that hide a step."""
+    first: dict[str, StepDraft] = {}
+    for step in draft.steps:
+        if step.section.node("id") is None:
+            continue
+        if step.id in RESERVED:
+            report(
+                step.place.fault(
+                    "reserved-name",
+                    f"a step cannot be called '{step.id}'",
+                    help=f"templates use these names themselves: {', '.join(RESERVED)}",
+                )
+            )
+        if (other := first.setdefault(step.id, step)) is not step:
+            report(
+                step.place.fault(
+                    "duplicate-id",
+                    f"two steps are called '{step.id}'",
+                    label=f"first given at line {other.place.line}",
+                    help="ids are unique; rename one of the two",
+                )
+            )
+    for step in draft.steps:
+        _check_save_as(step, first, report)
+
+
+def _check_save_as(step: StepDraft, by_id: dict[str, StepDraft], report: Report) -> None:
+    name = step.save_as
+    if name is None:
+        return
+    if name in RESERVED:
+        report(
+            step.section.place_of("save_as").fault(
+                "reserved-name",
+                f"save_as cannot be '{name}'",
+                help=f"templates use these names themselves: {', '.join(RESERVED)}",
+            )
+        )
+    elif name in by_id and by_id[name] is not step:
+        report(
+            step.section.place_of("save_as").fault(
+                "name-clash",
+                f"save_as '{name}' is also the id of a step",
+                label=f"that step is at line {by_id[name].place.line}",
+                help="a name in a template must mean one thing; rename one of the two",
+            )
+        )
+
+
+def check_unused_names(draft: RecipeDraft, used: frozenset[str], report: Report) -> None:
+    """A `save_as` that nobody reads: a warning.
+
+    Args:
+        used: Every name that a template or `depends_on` mentions.
+    """
+    for step in draft.steps:
+        name = step.save_as
+        if name is not None and name not in used:
+            report(
+                step.section.place_of("save_as").fault(
+                    "unused-save-as",
+                    f"nothing reads '{name}'",
+                    help="remove save_as, or read it in a template",
+                    is_warning=True,
+                )
+            )

@@ -1,0 +1,250 @@
+"""What templates read: every root and path that can be known, and which steps must come before."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import define, field
+
+from minions.contracts.schema import JsonSchema
+from minions.recipe.checks.shapes import find_dead_end
+from minions.recipe.drafts import RecipeDraft, Report, StepDraft, TemplateUse
+from minions.recipe.expressions import Reference
+from minions.recipe.model import ExecutionMode
+from minions.recipe.sections import later, suggestion
+from minions.recipe.values import path_text
+
+__all__ = ["Readings", "check_references"]
+
+RUN_KEYS: Final = ("id", "session_id")
+STEP_KEYS: Final = ("output", "status")
+
+
+@define(kw_only=True, eq=False)
+class Readings:
+    """Which steps a step's templates read."""
+
+    values: dict[int, TemplateUse] = field(factory=dict)
+    """Producers whose output is needed, each with the first template that says so."""
+    states: dict[int, TemplateUse] = field(factory=dict)
+    """Producers that must only be over."""
+    places: dict[int, Reference] = field(factory=dict)
+
+
+def check_references(draft: RecipeDraft, report: Report) -> tuple[Readings, ...]:
+    """Report what can never be read; say for each step what it reads of the others."""
+    checker = _Checker(draft, report)
+    readings = tuple(checker.step(step) for step in draft.steps)
+    for use in draft.output_templates:
+        checker.use(use, None, Readings())
+    for use in draft.prompt_templates:
+        checker.inputs_only(use)
+    return readings
+
+
+class _Checker:
+    def __init__(self, draft: RecipeDraft, report: Report) -> None:
+        self._draft = draft
+        self._report = report
+        self._ids: dict[str, StepDraft] = {}
+        self._saved: dict[str, list[StepDraft]] = {}
+        for step in draft.steps:
+            self._ids.setdefault(step.id, step)
+            if step.save_as is not None:
+                self._saved.setdefault(step.save_as, []).append(step)
+
+    def step(self, step: StepDraft) -> Readings:
+        readings = Readings()
+        for use in step.templates:
+            self.use(use, step, readings)
+        return readings
+
+    def use(self, use: TemplateUse, reader: StepDraft | None, readings: Readings) -> None:
+        for reference in use.references:
+            root = str(reference.path[0])
+            if root == "inputs":
+                self._input(use, reference)
+            elif root == "run":
+                self._run(use, reference)
+            elif root in ("env", "loop"):
+                self._report(later(use.place_of(reference), root))
+            elif root == "steps":
+                self._steps(use, reference, reader, readings)
+            else:
+                self._name(use, reference, root, reader, readings)
+
+    def inputs_only(self, use: TemplateUse) -> None:
+        for reference in use.references:
+            root = reference.path[0]
+            if root == "inputs":
+                self._input(use, reference)
+            elif root == "run":
+                self._run(use, reference)
+            else:
+                self._unknown(use, reference, "only 'inputs' and 'run' can be read here", ())
+
+    # --- roots ---------------------------------------------------------------------------
+
+    def _input(self, use: TemplateUse, reference: Reference) -> None:
+        if len(reference.path) < 2:
+            return
+        name, declared = str(reference.path[1]), tuple(self._draft.inputs)
+        if name not in declared:
+            known = f"inputs are: {', '.join(declared)}" if declared else "no inputs are declared"
+            place = use.place_of(reference)
+            self._report(
+                place.fault(
+                    "unknown-reference",
+                    f"unknown input '{name}'",
+                    label=suggestion(name, declared),
+                    help=known,
+                )
+            )
+            return
+        self._shape(use, reference, self._draft.inputs[name].schema, 2)
+
+    def _run(self, use: TemplateUse, reference: Reference) -> None:
+        if len(reference.path) > 1 and reference.path[1] not in RUN_KEYS:
+            name = str(reference.path[1])
+            self._unknown(use, reference, f"'run' has no '{name}'", RUN_KEYS, name)
+
+    def _steps(
+        self, use: TemplateUse, reference: Reference, reader: StepDraft | None, readings: Readings
+    ) -> None:
+        if len(reference.path) < 2:
+            self._unknown(use, reference, "'steps' needs the id of a step", ())
+            return
+        name = str(reference.path[1])
+        if (producer := self._ids.get(name)) is None:
+            self._unknown(use, reference, f"unknown step '{name}'", tuple(self._ids), name)
+            return
+        member = reference.path[2] if len(reference.path) > 2 else None
+        if member == "artifacts":
+            self._report(later(use.place_of(reference), f"steps.{name}.artifacts"))
+            return
+        if member is not None and member not in STEP_KEYS:
+            message = f"a step has no '{member}'"
+            self._unknown(use, reference, message, STEP_KEYS, str(member))
+            return
+        if member == "output":
+            self._shape(use, reference, producer.output, 3)
+        self._read(use, reference, producer, reader, readings, is_state=member == "status")
+
+    def _name(
+        self,
+        use: TemplateUse,
+        reference: Reference,
+        root: str,
+        reader: StepDraft | None,
+        readings: Readings,
+    ) -> None:
+        producers = [self._ids[root]] if root in self._ids else self._saved.get(root, [])
+        if not producers:
+            self._unknown_root(use, reference, root)
+            return
+        if len(producers) == 1:
+            self._shape(use, reference, producers[0].output, 1)
+        elif self._draft.mode is not ExecutionMode.SEQUENTIAL:
+            self._ambiguous(use, reference, root, producers)
+            return
+        else:  # in YAML order the last one before the reader has the name
+            before = [step for step in producers if reader is None or step.index < reader.index]
+            producers = before or producers[:1]
+        for producer in producers:
+            self._read(use, reference, producer, reader, readings, is_state=False)
+
+    # --- what follows ------------------------------------------------------------------------
+
+    def _read(
+        self,
+        use: TemplateUse,
+        reference: Reference,
+        producer: StepDraft,
+        reader: StepDraft | None,
+        readings: Readings,
+        *,
+        is_state: bool,
+    ) -> None:
+        if producer is reader:
+            self._report(
+                use.place_of(reference).fault(
+                    "cycle", f"the step '{producer.id}' reads its own output"
+                )
+            )
+            return
+        kind = readings.states if is_state or reference.is_guarded else readings.values
+        kind.setdefault(producer.index, use)
+        readings.places.setdefault(producer.index, reference)
+
+    def _shape(
+        self, use: TemplateUse, reference: Reference, schema: JsonSchema, start: int
+    ) -> None:
+        dead_end = find_dead_end(schema, reference.path[start:])
+        if dead_end is None:
+            return
+        depth = start + dead_end.depth
+        known = path_text(reference.path[:depth])
+        wanted = str(reference.path[depth])
+        help_text = None
+        if dead_end.names:
+            help_text = f"'{known}' has: {', '.join(dead_end.names)}"
+        elif schema == TEXT_OUTPUT:
+            help_text = "declare 'output:' on that step to get fields"
+        self._report(
+            use.place_of(reference).fault(
+                "unknown-reference",
+                f"'{known}' can never have '{wanted}': {dead_end.reason}",
+                label=suggestion(wanted, dead_end.names),
+                help=help_text,
+            )
+        )
+
+    def _unknown_root(self, use: TemplateUse, reference: Reference, root: str) -> None:
+        names = (*self._ids, *self._saved)
+        label = suggestion(root, (*names, "inputs", "steps", "run"))
+        dashed = [name for name in self._ids if "-" in name and name.split("-")[0] == root]
+        if root in self._draft.inputs:
+            label = f"did you mean 'inputs.{root}'?"
+        elif dashed:
+            label = f"did you mean steps['{dashed[0]}'].output?"
+        self._report(
+            use.place_of(reference).fault(
+                "unknown-reference",
+                f"unknown name '{root}'",
+                label=label,
+                help=f"names are: {', '.join(('inputs', 'steps', 'run', *names))}",
+            )
+        )
+
+    def _unknown(
+        self,
+        use: TemplateUse,
+        reference: Reference,
+        message: str,
+        names: tuple[str, ...],
+        wanted: str = "",
+    ) -> None:
+        code = "unknown-step" if message.startswith("unknown step") else "unknown-reference"
+        self._report(
+            use.place_of(reference).fault(
+                code,
+                message,
+                label=suggestion(wanted, names),
+                help=f"there are: {', '.join(names)}" if names else None,
+            )
+        )
+
+    def _ambiguous(
+        self, use: TemplateUse, reference: Reference, root: str, producers: list[StepDraft]
+    ) -> None:
+        self._report(
+            use.place_of(reference).fault(
+                "ambiguous-name",
+                f"'{root}' is the save_as name of several steps",
+                help=f"name one of them: {', '.join(f'steps.{step.id}' for step in producers)}",
+            )
+        )
+
+
+TEXT_OUTPUT: Final[JsonSchema] = {"type": "string"}
+"""The output of a goal step that declares none."""

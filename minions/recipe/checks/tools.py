@@ -1,0 +1,174 @@
+"""Tools that steps name, and the arguments they give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from minions.contracts.errors import Fault
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import SchemaValidator
+from minions.contracts.tools import ToolSpec
+from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.expressions import compile_template
+from minions.recipe.reader import Entry, Node, Place, to_plain
+from minions.recipe.sections import later, read_texts, suggestion
+from minions.recipe.values import TemplateError
+
+__all__ = ["check_against_schema", "check_tools", "is_constant"]
+
+
+def check_tools(draft: RecipeDraft, report: Report) -> None:
+    """Unknown tools, parameters they do not know, parameters they lack, constants of wrong type."""
+    validators: dict[str, SchemaValidator] = {}
+    for step in draft.steps:
+        if step.kind == "goal":
+            step.tools = _goal_tools(draft, step, report)
+        elif step.kind == "tool":
+            _check_call(draft, step, validators, report)
+
+
+def _goal_tools(draft: RecipeDraft, step: StepDraft, report: Report) -> tuple[str, ...]:
+    names: list[str] = []
+    for text in read_texts(step.section.items("tools"), "a tool's name", report):
+        if text.text in draft.tools.prefixes:
+            names.extend(draft.tools.prefixes[text.text])
+        elif text.text in draft.tools.specs:
+            names.append(text.text)
+        else:
+            _report_unknown(draft, text.text, text.node.place, report)
+    return tuple(dict.fromkeys(names))
+
+
+def _report_unknown(draft: RecipeDraft, name: str, place: Place, report: Report) -> None:
+    if not draft.tools.is_complete and "__" in name:
+        return  # its toolset may be the faulty one
+    known = (*draft.tools.specs, *draft.tools.prefixes)
+    report(
+        place.fault(
+            "unknown-tool",
+            f"unknown tool '{name}'",
+            label=suggestion(name, known),
+            help=f"tools are: {', '.join(draft.tools.specs) or 'none; add some under tools:'}",
+        )
+    )
+
+
+def _check_call(
+    draft: RecipeDraft, step: StepDraft, validators: dict[str, SchemaValidator], report: Report
+) -> None:
+    name = step.section.text("tool")
+    if name is None:
+        return
+    place = step.section.place_of("tool")
+    if name == "llm_analyze":
+        report(later(place, "tool: llm_analyze"))
+        return
+    spec = draft.tools.specs.get(name)
+    if spec is None:
+        _report_unknown(draft, name, place, report)
+        return
+    if spec.is_write and not draft.permissions.allow_write:
+        report(
+            place.fault(
+                "write-not-allowed",
+                f"'{name}' changes something and will be refused",
+                help="set permissions: {allow_write: true}",
+                is_warning=True,
+            )
+        )
+    given = _given(step)
+    _check_required(spec, given, place, report)
+    check_against_schema(spec.parameters, given, f"the tool '{name}'", report, validators, name)
+
+
+def _given(step: StepDraft) -> dict[str, Entry]:
+    """Parameters as the call will see them: `params_template` over `params`."""
+    given: dict[str, Entry] = {}
+    for section in ("params", "params_template"):
+        node = step.section.mapping(section)
+        given.update({entry.key: entry for entry in node.entries} if node else {})
+    return given
+
+
+def _check_required(
+    spec: ToolSpec, given: Mapping[str, Entry], place: Place, report: Report
+) -> None:
+    required = spec.parameters.get("required")
+    names = [str(name) for name in required] if isinstance(required, list | tuple) else []
+    missing = [name for name in names if name not in given]
+    if missing:
+        listed = ", ".join(f"'{name}'" for name in missing)
+        properties = spec.parameters.get("properties")
+        known = list(properties) if isinstance(properties, Mapping) else names
+        report(
+            place.fault(
+                "missing-param",
+                f"the tool '{spec.name}' needs {listed} in params",
+                help=f"its parameters are: {', '.join(known)}",
+            )
+        )
+
+
+def check_against_schema(
+    schema: Mapping[str, JsonValue],
+    given: Mapping[str, Entry],
+    owner: str,
+    report: Report,
+    validators: dict[str, SchemaValidator],
+    name: str,
+) -> None:
+    """Unknown names, and constants that do not fit; values with templates are not looked at.
+
+    Args:
+        validators: Kept from call to call, by `name`.
+    """
+    properties = schema.get("properties")
+    known = properties if isinstance(properties, Mapping) else {}
+    if schema.get("additionalProperties") is False:
+        for key, entry in given.items():
+            if key not in known:
+                report(_unknown_parameter(entry, owner, tuple(known)))
+    constants = {
+        key: entry for key, entry in given.items() if key in known and is_constant(entry.value)
+    }
+    if all(_is_plainly_right(entry.value, known[key]) for key, entry in constants.items()):
+        return
+    if name not in validators:
+        validators[name] = SchemaValidator({**schema, "required": []})
+    values = {key: to_plain(entry.value) for key, entry in constants.items()}
+    for error in validators[name].errors(values, limit=20):
+        _report_misfit(error, constants, owner, report)
+
+
+def is_constant(node: Node) -> bool:
+    """Whether no string below `node` holds a template; a broken one was reported elsewhere."""
+    try:
+        return compile_template(to_plain(node)).is_constant
+    except TemplateError:
+        return False
+
+
+def _is_plainly_right(node: Node, schema: JsonValue) -> bool:
+    """The usual case without a validator: text where any text will do."""
+    if not isinstance(schema, Mapping) or set(schema) - {"type", "description", "title", "default"}:
+        return False
+    return schema.get("type") == "string" and isinstance(to_plain(node), str)
+
+
+def _unknown_parameter(entry: Entry, owner: str, known: tuple[str, ...]) -> Fault:
+    return entry.key_node.place.fault(
+        "unknown-key",
+        f"{owner} has no parameter '{entry.key}'",
+        label=suggestion(entry.key, known),
+        help=f"it has: {', '.join(known) or 'none'}",
+    )
+
+
+def _report_misfit(error: str, constants: Mapping[str, Entry], owner: str, report: Report) -> None:
+    path, _, message = error.partition(": ")
+    key = next((key for key in constants if path.removeprefix("$.").startswith(key)), None)
+    if key is None:
+        return  # about the whole, such as too few properties: the rest is not known yet
+    report(
+        constants[key].value.place.fault("wrong-type", f"'{key}' does not fit {owner}: {message}")
+    )

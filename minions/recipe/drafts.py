@@ -1,0 +1,170 @@
+"""A recipe between text and value: what the checks look at while faults are collected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import attrs
+from attrs import define, field, frozen
+
+from minions.contracts.completion import CompletionCriteria
+from minions.contracts.errors import Fault
+from minions.contracts.json_values import JsonValue
+from minions.contracts.retry import RetryConfig
+from minions.contracts.schema import JsonSchema
+from minions.contracts.tools import ToolSpec
+from minions.recipe.expressions import Reference, compile_condition, compile_template
+from minions.recipe.model import (
+    ExecutionMode,
+    InputSpec,
+    MessageSpec,
+    ModelConfig,
+    Permissions,
+    ToolsetUse,
+)
+from minions.recipe.reader import MappingNode, Node, Place, ScalarNode, SequenceNode
+from minions.recipe.sections import Section
+from minions.recipe.values import TemplateError
+
+__all__ = [
+    "GoalParts",
+    "RecipeDraft",
+    "Report",
+    "StepDraft",
+    "TemplateUse",
+    "ToolNames",
+    "read_condition",
+    "read_templates",
+]
+
+Report: TypeAlias = Callable[[Fault], None]
+
+
+@frozen(kw_only=True, eq=False)
+class TemplateUse:
+    """One string with templates, and what it reads."""
+
+    node: ScalarNode
+    references: tuple[Reference, ...]
+
+    def place_of(self, reference: Reference) -> Place:
+        """Where that reference stands."""
+        return self.node.part(reference.offset, len(reference.text))
+
+
+@frozen(kw_only=True)
+class GoalParts:
+    """What only a goal step has, already as values."""
+
+    messages: tuple[MessageSpec, ...] = ()
+    schema: JsonSchema | None = None
+    """The declared output, in full."""
+    completion: CompletionCriteria | None = None
+    links: tuple[str, ...] = ()
+    model: ModelConfig | None = None
+
+
+@define(kw_only=True, eq=False)
+class StepDraft:
+    """One step with everything that was readable of it."""
+
+    id: str
+    """A stand-in such as `<step 3>` where the recipe gives none."""
+    index: int
+    kind: str | None
+    section: Section
+    templates: tuple[TemplateUse, ...] = ()
+    output: JsonSchema = field(factory=dict)
+    """What its output is known to be; {} says nothing."""
+    goal: GoalParts = field(factory=GoalParts)
+    limits: Mapping[str, JsonValue] = field(factory=dict)
+    tools: tuple[str, ...] = ()
+    """Of a goal step: full names."""
+    depends_on: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    @property
+    def save_as(self) -> str | None:
+        """The step's other name."""
+        return self.section.text("save_as")
+
+    @property
+    def place(self) -> Place:
+        """Of its id, or of the whole step."""
+        return self.section.place_of("id")
+
+
+@frozen(kw_only=True)
+class ToolNames:
+    """The tools that steps may name."""
+
+    specs: Mapping[str, ToolSpec] = field(factory=dict)
+    """By full name: `files__read`, or a registered tool's."""
+    prefixes: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    """A toolset's prefix to the full names of its tools."""
+    is_complete: bool = True
+    """False where an entry of `tools` was faulty: then a missing name proves nothing."""
+
+
+@define(kw_only=True, eq=False)
+class RecipeDraft:
+    """The whole recipe, as far as it was readable."""
+
+    section: Section
+    mode: ExecutionMode = ExecutionMode.SEQUENTIAL
+    inputs: Mapping[str, InputSpec] = field(factory=dict)
+    uses: tuple[ToolsetUse, ...] = ()
+    tools: ToolNames = field(factory=ToolNames)
+    steps: tuple[StepDraft, ...] = ()
+    model: ModelConfig = field(factory=ModelConfig)
+    permissions: Permissions = field(factory=Permissions)
+    limits: Mapping[str, JsonValue] = field(factory=dict)
+    retry: RetryConfig = field(factory=RetryConfig)
+    output_templates: tuple[TemplateUse, ...] = ()
+    prompt_templates: tuple[TemplateUse, ...] = ()
+    """Of the agent's own prompt and goal and of tool options: they may read inputs only."""
+
+
+def read_templates(node: Node | None, report: Report) -> tuple[TemplateUse, ...]:
+    """Every string below `node` that holds templates; broken ones are reported."""
+    uses: list[TemplateUse] = []
+    pending = [node] if node is not None else []
+    while pending:
+        current = pending.pop(0)
+        if isinstance(current, MappingNode):
+            pending[:0] = [entry.value for entry in current.entries]
+        elif isinstance(current, SequenceNode):
+            pending[:0] = current.items
+        elif isinstance(current.value, str):
+            use = _compiled(current, current.value, report)
+            if use is not None:
+                uses.append(use)
+    return tuple(uses)
+
+
+def _compiled(node: ScalarNode, text: str, report: Report) -> TemplateUse | None:
+    try:
+        template = compile_template(text)
+    except TemplateError as error:
+        report(_template_fault(node, error))
+        return None
+    return None if template.is_constant else TemplateUse(node=node, references=template.references)
+
+
+def read_condition(node: ScalarNode | None, report: Report) -> tuple[TemplateUse, ...]:
+    """The references of a `when`; a broken one is reported."""
+    if node is None or not isinstance(node.value, str):
+        return ()
+    try:
+        condition = compile_condition(node.value)
+    except TemplateError as error:
+        report(_template_fault(node, error))
+        return ()
+    return (TemplateUse(node=node, references=condition.references),)
+
+
+def _template_fault(node: ScalarNode, error: TemplateError) -> Fault:
+    place = node.part(error.offset, error.length)
+    message, _, hint = error.message.partition("; ")
+    return attrs.evolve(place.fault("bad-template", message), help=hint or None)

@@ -1,0 +1,84 @@
+"""The JSON Schema of recipes for editors, made from the key tables that the loader reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+from minions.recipe import keys
+from minions.recipe.keys import KINDS, Key, Table
+
+__all__ = ["recipe_schema"]
+
+
+def recipe_schema() -> JsonSchema:
+    """Draft 2020-12. Closed: what the loader refuses as unknown, an editor marks too."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Minions recipe",
+        **_object(keys.RECIPE),
+        "$defs": {
+            "step": {"oneOf": [_object(keys.STEP.plus(table)) for table in KINDS.values()]},
+            "model": _object(keys.MODEL),
+            "permissions": _object(keys.PERMISSIONS),
+            "limits": _object(keys.LIMITS),
+            "retry": _object(keys.RETRY),
+            "message": _message(),
+            "completion": _object(keys.COMPLETION),
+        },
+    }
+
+
+def _object(table: Table) -> dict[str, JsonValue]:
+    served = [key for key in table.keys if key.is_served]
+    properties: dict[str, JsonValue] = {}
+    for key in served:
+        for name in _spellings(key, table):
+            properties[name] = _property(key, name)
+    body: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+    if required := [key.name for key in served if key.is_required]:
+        body["required"] = required
+    if doubles := [_not_both(key.name, name) for key in served for name in _others(key, table)]:
+        body["allOf"] = doubles
+    return body
+
+
+def _property(key: Key, name: str) -> dict[str, JsonValue]:
+    schema = key.schema()
+    if name != key.name:
+        schema["description"] = f"Another spelling of `{key.name}`. {key.description}"
+    return schema
+
+
+def _spellings(key: Key, table: Table) -> tuple[str, ...]:
+    return (key.name, *_others(key, table))
+
+
+def _others(key: Key, table: Table) -> tuple[str, ...]:
+    camel = _camel_case(key.name)
+    more = (camel,) if table.camel_case and camel != key.name else ()
+    return (*key.aliases, *more)
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _not_both(one: str, other: str) -> Mapping[str, JsonValue]:
+    return {"not": {"required": [one, other]}}
+
+
+def _message() -> dict[str, JsonValue]:
+    """One role, in one of three spellings."""
+    forms: list[JsonValue] = [
+        {"required": ["role", "content"], "maxProperties": 2},
+        {"required": ["system"], "maxProperties": 1},
+        {"required": ["user"], "maxProperties": 1},
+    ]
+    return {**_object(keys.MESSAGE), "oneOf": forms}

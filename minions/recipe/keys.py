@@ -1,0 +1,405 @@
+"""Every key of the recipe language, once: the loader and the editor schema both read these tables.
+
+A key that a later version will serve stands here with `is_served=False` and is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.contracts.calls import OutputMode
+from minions.contracts.completion import CompletionMode
+from minions.contracts.context import snake_case
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+from minions.recipe.model import ExecutionMode, OnFailure
+
+__all__ = [
+    "COMPLETION",
+    "GOAL",
+    "KINDS",
+    "LIMITS",
+    "MESSAGE",
+    "MODEL",
+    "PERMISSIONS",
+    "RECIPE",
+    "RETRY",
+    "SET",
+    "STEP",
+    "TOOL",
+    "Key",
+    "Table",
+]
+
+NAME_PATTERN: Final = r"^[A-Za-z0-9_.-]+$"
+"""Of recipes."""
+STEP_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_-]*$"
+"""Of steps, inputs, `save_as` names and tool prefixes."""
+
+
+@frozen(kw_only=True)
+class Key:
+    """One key: what may stand there and what it means."""
+
+    name: str
+    description: str = ""
+    types: tuple[str, ...] = ()
+    """JSON types; empty: anything."""
+    aliases: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    """The only texts allowed."""
+    pattern: str | None = None
+    minimum: float | None = None
+    above: float | None = None
+    """The number must be larger than this."""
+    is_required: bool = False
+    is_served: bool = True
+    shape: JsonSchema | None = None
+    """For editors, what is inside lists and mappings."""
+
+    def schema(self) -> dict[str, JsonValue]:
+        """What may stand there, as JSON Schema."""
+        schema: dict[str, JsonValue] = {}
+        if self.types:
+            schema["type"] = self.types[0] if len(self.types) == 1 else list(self.types)
+        if self.choices:
+            schema["enum"] = list(self.choices)
+        limits = {"pattern": self.pattern, "minimum": self.minimum, "exclusiveMinimum": self.above}
+        schema.update({name: value for name, value in limits.items() if value is not None})
+        schema.update(self.shape or {})
+        if self.description:
+            schema["description"] = self.description
+        return schema
+
+
+@frozen
+class Table:
+    """The keys of one mapping."""
+
+    name: str
+    """What the mapping is, for messages: `a step`."""
+    keys: tuple[Key, ...]
+    camel_case: bool = False
+    """`maxSteps` is taken for `max_steps`."""
+    _by_name: dict[str, Key] = field(init=False, repr=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        names = {alias: key for key in self.keys for alias in (key.name, *key.aliases)}
+        object.__setattr__(self, "_by_name", names)  # frozen: set once, here
+
+    def find(self, name: str) -> Key | None:
+        """The key of that name or alias; None when there is none."""
+        return self._by_name.get(snake_case(name) if self.camel_case else name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys that are served, in their own spelling."""
+        return tuple(key.name for key in self.keys if key.is_served)
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Every name and alias that is served."""
+        return tuple(name for name, key in self._by_name.items() if key.is_served)
+
+    def plus(self, other: Table) -> Table:
+        """This table and the keys of `other`, under its name."""
+        return Table(other.name, (*self.keys, *other.keys), self.camel_case)
+
+
+def _later(names: str) -> tuple[Key, ...]:
+    return tuple(Key(name=name, is_served=False) for name in names.split())
+
+
+def _text(name: str, description: str, *aliases: str, is_required: bool = False) -> Key:
+    return Key(
+        name=name,
+        description=description,
+        types=("string",),
+        aliases=aliases,
+        is_required=is_required,
+    )
+
+
+def _flag(name: str, description: str) -> Key:
+    return Key(name=name, description=description, types=("boolean",))
+
+
+def _count(name: str, description: str, minimum: int = 1) -> Key:
+    return Key(name=name, description=description, types=("integer",), minimum=minimum)
+
+
+def _seconds(name: str, description: str) -> Key:
+    return Key(name=name, description=description, types=("number",), above=0)
+
+
+def _choice(name: str, description: str, choices: Iterable[str]) -> Key:
+    return Key(name=name, description=description, types=("string",), choices=tuple(choices))
+
+
+def _mapping(name: str, description: str, *, is_required: bool = False) -> Key:
+    return Key(name=name, description=description, types=("object",), is_required=is_required)
+
+
+_TEXTS: Final[JsonSchema] = {"items": {"type": "string"}}
+
+_MODEL_KEY: Final = Key(
+    name="model",
+    description="`provider/name`, a registered name, or a mapping with options.",
+    types=("string", "object"),
+    shape={"anyOf": [{"type": "string"}, {"$ref": "#/$defs/model"}]},
+)
+_LIMITS_KEY: Final = Key(
+    name="limits",
+    description="How much may be spent.",
+    types=("object",),
+    shape={"$ref": "#/$defs/limits"},
+)
+_METADATA_KEY: Final = _mapping("metadata", "Whatever the application wants to keep beside it.")
+
+RECIPE: Final = Table(
+    "a recipe",
+    (
+        Key(
+            name="id",
+            aliases=("name",),
+            description="The recipe's name; without it the file's.",
+            types=("string",),
+            pattern=NAME_PATTERN,
+        ),
+        Key(name="version", description="The recipe's own.", types=("string", "number")),
+        _text("description", "What the recipe is for, for people."),
+        Key(
+            name="inputs",
+            description="Name to JSON Schema (with `default`, `description`), or to a default.",
+            types=("object",),
+            shape={
+                "propertyNames": {"pattern": STEP_PATTERN},
+                "additionalProperties": {"type": ["object", "string", "number", "boolean", "null"]},
+            },
+        ),
+        _text("system_prompt", "In the first prompt of each model step, once.", "context"),
+        _text("goal", "The agent's aim, in the first prompt of each model step."),
+        _MODEL_KEY,
+        Key(
+            name="tools",
+            description="Toolsets with options (`files: {root: .}`) and registered tools.",
+            types=("array",),
+            shape={
+                "items": {
+                    "anyOf": [
+                        {"type": "string"},
+                        {"type": "object", "minProperties": 1, "maxProperties": 1},
+                    ]
+                }
+            },
+        ),
+        Key(
+            name="permissions",
+            description="What the run may change.",
+            types=("object",),
+            shape={"$ref": "#/$defs/permissions"},
+        ),
+        _LIMITS_KEY,
+        Key(
+            name="retry",
+            description="How failed model and tool calls are tried again.",
+            types=("object",),
+            shape={"$ref": "#/$defs/retry"},
+        ),
+        _choice("execution_mode", "In which order steps run.", ExecutionMode),
+        _count("max_parallel", "Steps that run together in parallel mode."),
+        _choice("on_failure", "What a failed required step does to the others.", OnFailure),
+        Key(
+            name="steps",
+            description="What is done.",
+            types=("array",),
+            is_required=True,
+            shape={"minItems": 1, "items": {"$ref": "#/$defs/step"}},
+        ),
+        Key(name="output", description="A template of the run's result."),
+        _METADATA_KEY,
+        *_later("graph templates tests schedule enabled"),
+    ),
+)
+
+MODEL: Final = Table(
+    "a model",
+    (
+        _text("name", "`provider/name` or a registered name."),
+        _text("base_url", "Another address; it gets no key unless the operator allows it."),
+        Key(name="temperature", types=("number",), minimum=0, description="Of sampling."),
+        Key(name="top_p", types=("number",), above=0, description="Of sampling."),
+        _count("max_output_tokens", "Longest answer."),
+        _seconds("timeout_s", "The whole call, in seconds."),
+        _seconds("idle_timeout_s", "Longest silence while the answer comes in, in seconds."),
+        _text("api_key_env", "The environment variable that holds the key."),
+        _choice("output_mode", "How a schema is put to the server.", OutputMode),
+        *_later("fallbacks tiers"),
+    ),
+)
+
+PERMISSIONS: Final = Table(
+    "permissions",
+    (
+        _flag("allow_write", "Tools that change something may run; false when absent."),
+        *_later("requires_approval"),
+    ),
+)
+
+LIMITS: Final = Table(
+    "limits",
+    (
+        _count("max_model_calls_per_step", "Logical model calls; repairs count."),
+        _count("max_tool_call_retries", "Extra attempts per tool call.", minimum=0),
+        _flag("sequential_tool_calls", "Tool calls of one answer one after the other."),
+        _flag("allow_repeated_steps", "A transition graph may come back to a step."),
+        _count("max_steps", "Steps executed in the run."),
+        _count("max_tokens", "Tokens of the run, input and output."),
+        _seconds("timeout_s", "Wall time in seconds."),
+        _seconds("tool_timeout_s", "Wall time of one attempt at a tool call, in seconds."),
+        _count("max_tool_result_bytes", "Longest tool result, as UTF-8 JSON."),
+        *_later("max_cost_usd"),
+    ),
+    camel_case=True,
+)
+
+RETRY: Final = Table(
+    "retry",
+    (
+        _count("max_attempts", "Of a model call, the first included."),
+        Key(name="initial_delay", types=("number",), minimum=0, description="In seconds."),
+        Key(name="max_delay", types=("number",), minimum=0, description="In seconds."),
+        Key(
+            name="exponential_base",
+            types=("number",),
+            minimum=1,
+            description="Each delay is this much longer than the one before.",
+        ),
+        _flag("jitter", "Each delay times a random factor."),
+    ),
+    camel_case=True,
+)
+
+STEP: Final = Table(
+    "a step",
+    (
+        Key(
+            name="id",
+            description="Unique; other steps read its output by this name.",
+            types=("string",),
+            pattern=STEP_PATTERN,
+            is_required=True,
+        ),
+        _text("description", "What the step is for."),
+        Key(
+            name="depends_on",
+            description="Steps that must be done before: ids or `save_as` names.",
+            types=("array", "string"),
+            shape=_TEXTS,
+        ),
+        Key(
+            name="when",
+            description="A condition; false skips the step.",
+            types=("string", "boolean"),
+        ),
+        Key(
+            name="save_as",
+            description="Another name for the step's output.",
+            types=("string",),
+            pattern=STEP_PATTERN,
+        ),
+        _flag("optional", "Its failure does not stop the run."),
+        _seconds("timeout_s", "Wall time of the step, in seconds."),
+        _LIMITS_KEY,
+        _METADATA_KEY,
+        *_later(
+            "loop while plan recipe code ask assert uses analyze extends with form timeout default "
+            "idle_timeout_s cache on_error memory distribute aggregate max_parallel retry "
+            "max_iterations decision_tool route requires_approval input output_format context"
+        ),
+    ),
+)
+
+GOAL: Final = Table(
+    "a goal step",
+    (
+        _text("goal", "What the model is to achieve; a template.", is_required=True),
+        _text("system_prompt", "How to behave, for this step only; a template."),
+        Key(
+            name="messages",
+            description="Further messages, in order.",
+            types=("array",),
+            shape={"items": {"$ref": "#/$defs/message"}},
+        ),
+        Key(
+            name="tools",
+            description="The only tools that reach the model: names, or a toolset for all of its.",
+            types=("array",),
+            shape=_TEXTS,
+        ),
+        _mapping("output", "JSON Schema of the answer, or `{field: type}` in short."),
+        Key(
+            name="completion",
+            description="What completes the step.",
+            types=("string", "object"),
+            shape={
+                "anyOf": [
+                    {"type": "string", "enum": [str(mode) for mode in CompletionMode]},
+                    {"$ref": "#/$defs/completion"},
+                ]
+            },
+        ),
+        _choice(
+            "tool_failure",
+            "Whether a tool's failure ends the step or is reported to the model.",
+            ("fail", "report"),
+        ),
+        _MODEL_KEY,
+    ),
+)
+
+TOOL: Final = Table(
+    "a tool step",
+    (
+        _text("tool", "The tool's name.", is_required=True),
+        _mapping("params", "Its arguments; templates are filled in."),
+        _mapping("params_template", "Further arguments, over `params`."),
+    ),
+)
+
+SET: Final = Table("a set step", (_mapping("set", "Names and values.", is_required=True),))
+
+KINDS: Final[dict[str, Table]] = {"goal": GOAL, "tool": TOOL, "set": SET}
+"""The key that makes a step what it is, and the keys that go with it."""
+
+MESSAGE: Final = Table(
+    "a message",
+    (
+        _choice("role", "Who speaks.", ("system", "user")),
+        _text("content", "What is said; a template."),
+        _text("system", "Short for a system message."),
+        _text("user", "Short for a user message."),
+    ),
+)
+
+COMPLETION: Final = Table(
+    "completion",
+    (
+        _choice("mode", "What completes the step when nothing else decides.", CompletionMode),
+        Key(
+            name="patterns",
+            description="Regular expressions; one found in the model's text completes the step.",
+            types=("array",),
+            shape=_TEXTS,
+        ),
+        Key(
+            name="links",
+            description="Registered completion links, asked first.",
+            types=("array",),
+            shape=_TEXTS,
+        ),
+    ),
+)

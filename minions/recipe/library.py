@@ -1,0 +1,70 @@
+"""Recipes by path, or by id among folders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from minions.contracts.errors import NotFoundError, near_names
+
+__all__ = ["find_recipe", "recipe_ids"]
+
+SUFFIXES: Final = (".yaml", ".yml")
+_HEAD_BYTES: Final = 65_536
+_ID_LINE: Final = re.compile(
+    rb"^(?:id|name):[ \t]*[\"']?([A-Za-z0-9_.-]+)[\"']?[ \t]*(?:#.*)?\r?$", re.MULTILINE
+)
+
+
+def find_recipe(name_or_path: str, folders: Sequence[Path]) -> Path:
+    """The file that `name_or_path` means: an existing path, else an id found under `folders`.
+
+    Raises:
+        NotFoundError: Neither (`recipe-not-found`); the message says where was looked.
+    """
+    path = Path(name_or_path).expanduser()
+    if path.is_file():
+        return path
+    known = recipe_ids(folders)
+    if name_or_path in known:
+        return known[name_or_path]
+    raise _not_found(name_or_path, folders, known)
+
+
+def recipe_ids(folders: Sequence[Path]) -> dict[str, Path]:
+    """Every recipe under `folders` by its id; the first folder wins, then the first path."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for path in _files(folder):
+            found.setdefault(_id_of(path), path)
+    return found
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES)
+
+
+def _id_of(path: Path) -> str:
+    """As written at the top level, else the file's stem. Not parsed: the file may be broken."""
+    try:
+        with path.open("rb") as file:
+            match = _ID_LINE.search(file.read(_HEAD_BYTES))
+    except OSError:
+        match = None
+    return match.group(1).decode() if match else path.stem
+
+
+def _not_found(name: str, folders: Sequence[Path], known: dict[str, Path]) -> NotFoundError:
+    stem = Path(name).stem if name.endswith(SUFFIXES) else name
+    near = near_names(stem, known)
+    looked = ", ".join(str(folder) for folder in folders) or "no folder"
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    there = f" Recipes there: {', '.join(sorted(known)[:10])}." if known else ""
+    return NotFoundError(
+        f"There is no recipe '{name}': no such file, and no such id in {looked}.{hint}{there}",
+        code="recipe-not-found",
+        suggestions=near,
+    )

@@ -1,0 +1,206 @@
+"""From text, or from plain data, to a checked `AgentRecipe`: every fault at once, each in place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from attrs import frozen
+
+from minions.contracts.errors import Fault, RecipeError
+from minions.contracts.json_values import JsonValue
+from minions.recipe import keys
+from minions.recipe.catalog import Catalog
+from minions.recipe.checks.dependencies import link_steps
+from minions.recipe.checks.names import check_names, check_unused_names
+from minions.recipe.checks.references import check_references
+from minions.recipe.checks.tools import check_tools
+from minions.recipe.drafts import RecipeDraft, Report
+from minions.recipe.model import AgentRecipe, OnFailure
+from minions.recipe.reader import Node, SequenceNode, node_of, read_document, read_source, to_plain
+from minions.recipe.sections import Section, read_section
+from minions.recipe.settings_parts import read_settings
+from minions.recipe.step_parts import build_step, read_step
+
+__all__ = [
+    "LoadedRecipe",
+    "check_recipe",
+    "check_recipe_text",
+    "find_faults",
+    "load_recipe",
+    "load_recipe_text",
+    "recipe_from_document",
+]
+
+
+@frozen(kw_only=True)
+class LoadedRecipe:
+    """What checking a recipe gave."""
+
+    recipe: AgentRecipe | None = None
+    """None where a fault is more than a warning."""
+    faults: tuple[Fault, ...] = ()
+    """Warnings too, in file order."""
+
+    @property
+    def errors(self) -> tuple[Fault, ...]:
+        """The faults that keep the recipe from running."""
+        return tuple(fault for fault in self.faults if not fault.is_warning)
+
+    def unwrap(self) -> AgentRecipe:
+        """The recipe.
+
+        Raises:
+            RecipeError: It has faults; warnings are no reason.
+        """
+        if self.recipe is None:
+            raise RecipeError(self.errors)
+        return self.recipe
+
+
+def load_recipe(source: Path | str, catalog: Catalog) -> AgentRecipe:
+    """The recipe in the file `source`.
+
+    Raises:
+        RecipeError: With every fault found.
+        NotFoundError: There is no such file.
+        UsageError: It cannot be read.
+    """
+    return check_recipe(source, catalog).unwrap()
+
+
+def load_recipe_text(text: str | bytes, file: str, catalog: Catalog) -> AgentRecipe:
+    """The recipe in `text`; `file` is named in faults and its folder is where paths start.
+
+    Raises:
+        RecipeError: With every fault found.
+    """
+    return check_recipe_text(text, file, catalog).unwrap()
+
+
+def recipe_from_document(
+    document: Mapping[str, JsonValue],
+    catalog: Catalog,
+    file: str = "<recipe>",
+    directory: str | None = None,
+) -> AgentRecipe:
+    """The recipe as plain data, such as a stored run's; the same checks, without lines.
+
+    Raises:
+        RecipeError: With every fault found.
+    """
+    return _check(node_of(document, file), catalog, file, directory).unwrap()
+
+
+def check_recipe(source: Path | str, catalog: Catalog) -> LoadedRecipe:
+    """As `load_recipe`, with faults and warnings as values.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UsageError: It cannot be read.
+    """
+    path = Path(source)
+    return check_recipe_text(read_source(path), str(source), catalog)
+
+
+def check_recipe_text(text: str | bytes, file: str, catalog: Catalog) -> LoadedRecipe:
+    """As `load_recipe_text`, with faults and warnings as values."""
+    try:
+        node = read_document(text, file)
+    except RecipeError as error:
+        return LoadedRecipe(faults=error.faults)
+    return _check(node, catalog, file, str(Path(file).absolute().parent))
+
+
+def find_faults(source: Path | str, catalog: Catalog) -> tuple[Fault, ...]:
+    """Everything wrong with a recipe file, warnings included.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UsageError: It cannot be read.
+    """
+    return check_recipe(source, catalog).faults
+
+
+def _check(node: Node, catalog: Catalog, file: str, directory: str | None) -> LoadedRecipe:
+    faults: list[Fault] = []
+    section = read_section(node, keys.RECIPE, faults.append)
+    draft = read_settings(section, catalog, faults.append)
+    _read_steps(draft, catalog, faults.append)
+    _run_checks(draft, faults.append)
+    ordered = tuple(sorted(faults, key=lambda fault: (fault.line, fault.column)))
+    if any(not fault.is_warning for fault in ordered):
+        return LoadedRecipe(faults=ordered)
+    return LoadedRecipe(recipe=_build(draft, node, file, directory), faults=ordered)
+
+
+def _read_steps(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
+    node = draft.section.node("steps")
+    if not isinstance(node, SequenceNode):
+        return
+    if not node.items:
+        report(node.place.fault("missing-key", "a recipe needs at least one step"))
+    draft.steps = tuple(
+        read_step(item, index, catalog, report) for index, item in enumerate(node.items)
+    )
+
+
+def _run_checks(draft: RecipeDraft, report: Report) -> None:
+    check_names(draft, report)
+    check_tools(draft, report)
+    readings = check_references(draft, report)
+    declared = link_steps(draft, readings, report)
+    uses = [use for step in draft.steps for use in step.templates]
+    read = {
+        str(part)
+        for use in (*uses, *draft.output_templates)
+        for reference in use.references
+        for part in reference.path[:1]
+    }
+    check_unused_names(draft, declared | read, report)
+
+
+def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> AgentRecipe:
+    section = draft.section
+    plain = to_plain(node)
+    document = dict(plain) if isinstance(plain, Mapping) else {}
+    recipe_id = section.text("id") or _id_of(file)
+    if section.node("id") is None:
+        document = {"id": recipe_id, **document}  # a stored run has no file to be named after
+    return AgentRecipe(
+        id=recipe_id,
+        version=str(section.plain("version", "1")),
+        description=section.text("description") or "",
+        inputs=draft.inputs,
+        system_prompt=section.text("system_prompt"),
+        goal=section.text("goal"),
+        model=draft.model,
+        tools=draft.uses,
+        permissions=draft.permissions,
+        limits=draft.limits,
+        retry=draft.retry,
+        execution_mode=draft.mode,
+        max_parallel=_max_parallel(section),
+        on_failure=OnFailure(section.text("on_failure") or OnFailure.STOP),
+        steps=[build_step(step, draft.steps) for step in draft.steps],
+        output=section.plain("output"),
+        metadata=_metadata(section),
+        document=document,
+        directory=directory,
+    )
+
+
+def _max_parallel(section: Section) -> int:
+    value = section.plain("max_parallel", 16)
+    return value if isinstance(value, int) else 16
+
+
+def _metadata(section: Section) -> Mapping[str, JsonValue]:
+    value = section.plain("metadata", {})
+    return value if isinstance(value, Mapping) else {}
+
+
+def _id_of(file: str) -> str:
+    """The file's stem, with `-` for what an id cannot have."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(file).stem).strip("-") or "recipe"

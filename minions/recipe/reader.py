@@ -1,0 +1,549 @@
+"""YAML text to a tree of nodes that know where they stand.
+
+Scalars follow YAML 1.2 (`yes` and `no` are text). What a key means is the loader's business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
+
+import attrs
+from attrs import frozen
+
+from minions.contracts.errors import Fault, NotFoundError, RecipeError, UsageError
+from minions.contracts.json_values import JsonValue
+
+if TYPE_CHECKING:
+    import yaml
+
+__all__ = [
+    "Entry",
+    "MappingNode",
+    "Node",
+    "ScalarNode",
+    "SequenceNode",
+    "Source",
+    "node_of",
+    "read_document",
+    "read_source",
+    "to_plain",
+]
+
+MAX_BYTES: Final = 1_048_576
+"""A longer recipe is refused without being parsed."""
+MAX_DEPTH: Final = 100
+MAX_FAULTS: Final = 100
+"""Enough to mend at one go."""
+MAX_NODES: Final = 100_000
+"""Aliases count as often as they are used."""
+
+_BREAKS: Final = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
+_UNPRINTABLE: Final = re.compile(
+    r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)
+_CORE: Final = "tag:yaml.org,2002:"
+
+
+@frozen(eq=False)
+class Source:
+    """The text that nodes point into; no lines where the recipe came as plain data."""
+
+    file: str = "<recipe>"
+    lines: tuple[str, ...] = ()
+
+    def line(self, number: int) -> str | None:
+        """The line of that number, from 1; None where there is no such line."""
+        return self.lines[number - 1] if 0 < number <= len(self.lines) else None
+
+
+@frozen(kw_only=True, eq=False)
+class Place:
+    """Where a node begins and ends; lines and columns from 1."""
+
+    source: Source
+    line: int = 1
+    column: int = 1
+    end_line: int = 1
+    length: int = 1
+    """Characters on the first line."""
+
+    def fault(
+        self,
+        code: str,
+        message: str,
+        *,
+        label: str | None = None,
+        help: str | None = None,  # noqa: A002  # the name that `Fault` gives it
+        is_warning: bool = False,
+    ) -> Fault:
+        """Something wrong here."""
+        return Fault(
+            code=code,
+            message=message,
+            file=self.source.file,
+            line=self.line,
+            column=self.column,
+            length=self.length,
+            source_line=self.source.line(self.line),
+            label=label,
+            help=help,
+            is_warning=is_warning,
+        )
+
+
+@frozen(kw_only=True, eq=False)
+class ScalarNode:
+    """One value."""
+
+    place: Place
+    value: None | bool | int | float | str
+
+    def part(self, offset: int, length: int) -> Place:
+        """The place of `length` characters at `offset` of this text, as near as can be told.
+
+        Escapes and folded lines shift text, so the same words are looked for in the source.
+        """
+        text = self.value if isinstance(self.value, str) else ""
+        wanted = _BREAKS.split(text[offset : offset + length])[0]
+        if not wanted:
+            return self.place
+        skip = text.count(wanted, 0, offset)
+        for line, column in self._occurrences(wanted):
+            if skip == 0:
+                return attrs.evolve(self.place, line=line, column=column, length=len(wanted))
+            skip -= 1
+        return self.place
+
+    def _occurrences(self, wanted: str) -> Iterator[tuple[int, int]]:
+        place = self.place
+        for number in range(place.line, place.end_line + 1):
+            line = place.source.line(number) or ""
+            start = place.column - 1 if number == place.line else 0
+            while (at := line.find(wanted, start)) >= 0:
+                yield number, at + 1
+                start = at + len(wanted)
+
+
+@frozen(kw_only=True, eq=False)
+class Entry:
+    """One key with its value."""
+
+    key: str
+    key_node: ScalarNode
+    value: Node
+
+
+@frozen(kw_only=True, eq=False)
+class MappingNode:
+    """Keys and values in the order written."""
+
+    place: Place
+    entries: tuple[Entry, ...]
+
+    def find(self, key: str) -> Entry | None:
+        """The entry of that key; None when there is none."""
+        return next((entry for entry in self.entries if entry.key == key), None)
+
+
+@frozen(kw_only=True, eq=False)
+class SequenceNode:
+    """Items in the order written."""
+
+    place: Place
+    items: tuple[Node, ...]
+
+
+Node: TypeAlias = ScalarNode | MappingNode | SequenceNode
+
+
+def to_plain(node: Node) -> JsonValue:
+    """The node as plain data."""
+    if isinstance(node, ScalarNode):
+        return node.value
+    if isinstance(node, SequenceNode):
+        return [to_plain(item) for item in node.items]
+    return {entry.key: to_plain(entry.value) for entry in node.entries}
+
+
+def node_of(value: JsonValue, file: str = "<recipe>") -> Node:
+    """Plain data as a tree without places, for recipes that were stored or built by a program.
+
+    Raises:
+        RecipeError: Nested too deep, or something that is not JSON.
+    """
+    return _plain_node(value, Source(file), 0)
+
+
+def _plain_node(value: object, source: Source, depth: int) -> Node:
+    place = Place(source=source)
+    if depth > MAX_DEPTH:
+        raise RecipeError([_too_deep(place)])
+    if isinstance(value, Mapping):
+        entries = []
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise RecipeError([_bad_key(place, repr(key))])
+            key_node = ScalarNode(place=place, value=key)
+            node = _plain_node(item, source, depth + 1)
+            entries.append(Entry(key=key, key_node=key_node, value=node))
+        return MappingNode(place=place, entries=tuple(entries))
+    if isinstance(value, list | tuple):
+        items = tuple(_plain_node(item, source, depth + 1) for item in value)
+        return SequenceNode(place=place, items=items)
+    if value is None or isinstance(value, bool | int | float | str):
+        return ScalarNode(place=place, value=value)
+    message = f"{type(value).__name__} is not JSON: {value!r:.80}"
+    raise RecipeError([place.fault("wrong-type", message)])
+
+
+def read_source(path: Path) -> bytes:
+    """A recipe file's bytes; of a file that is too long only as many as show it.
+
+    Raises:
+        NotFoundError: There is no such file (`recipe-not-found`).
+        UsageError: It cannot be read (`recipe-unreadable`).
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"There is no recipe file {path}.", code="recipe-not-found") from error
+    except OSError as error:
+        raise UsageError(
+            f"The recipe {path} cannot be read: {error.strerror}.", code="recipe-unreadable"
+        ) from error
+
+
+def read_document(text: str | bytes, file: str = "<recipe>") -> Node:
+    """The one YAML document in `text`.
+
+    Raises:
+        RecipeError: Not YAML, or YAML that is no plain data; `faults` says where.
+    """
+    checked = _checked_text(text, file)
+    source = Source(file, tuple(_BREAKS.split(checked)))
+    return _Builder(source).document(checked)
+
+
+def _checked_text(text: str | bytes, file: str) -> str:
+    top = Place(source=Source(file))
+    if len(text) > MAX_BYTES:
+        raise RecipeError([top.fault("too-large", f"a recipe may be 1 MiB long; {file} is longer")])
+    decoded = _decoded(text, top) if isinstance(text, bytes) else text
+    decoded = decoded.removeprefix("\ufeff")
+    if (bad := _UNPRINTABLE.search(decoded)) is not None:
+        raise RecipeError([_unprintable(decoded, bad.start(), file)])
+    return decoded
+
+
+def _decoded(text: bytes, top: Place) -> str:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"the recipe is not UTF-8: byte {text[error.start]:#04x} at offset {error.start}"
+        line = text.count(b"\n", 0, error.start) + 1
+        fault = attrs.evolve(top, line=line).fault("not-utf-8", message, help="save it as UTF-8")
+        raise RecipeError([fault]) from None
+
+
+def _unprintable(text: str, at: int, file: str) -> Fault:
+    before = _BREAKS.split(text[:at])
+    source = Source(file, tuple(_BREAKS.split(text)))
+    place = Place(source=source, line=len(before), column=len(before[-1]) + 1)
+    return place.fault(
+        "bad-character",
+        f"the character U+{ord(text[at]):04X} may not stand in a recipe",
+        help='inside double quotes it can be written as an escape, such as "\\x1b"',
+    )
+
+
+@frozen(eq=False)
+class _Built:
+    """A node with what it weighs when an alias repeats it."""
+
+    node: Node
+    size: int
+    height: int
+
+
+class _Builder:
+    """Makes nodes from parse events. Events, not the library's own tree: that recurses in C."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._faults: list[Fault] = []
+        self._anchors: dict[str, _Built | None] = {}
+        self._nodes = 0
+
+    def document(self, text: str) -> Node:
+        import yaml
+
+        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+        events = iter(yaml.parse(text, Loader=loader))
+        try:
+            node = self._document(events)
+        except yaml.YAMLError as error:
+            self._faults.append(self._syntax_fault(error))
+        except RecursionError:
+            self._faults.append(_too_deep(Place(source=self._source)))
+        if self._faults:
+            raise RecipeError(self._faults[:MAX_FAULTS])
+        return node
+
+    def _document(self, events: Iterator[yaml.Event]) -> Node:
+        import yaml
+
+        built: _Built | None = None
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if built is not None:
+                    self._stop(
+                        self._place(event).fault(
+                            "several-documents",
+                            "a recipe file holds one document; '---' begins a second one",
+                        )
+                    )
+                built = self._node(next(events), events, 0)
+        if built is None:
+            place = Place(source=self._source)
+            self._stop(
+                place.fault(
+                    "empty-recipe",
+                    "the recipe is empty",
+                    help="a recipe is a mapping with at least 'steps'",
+                )
+            )
+        return built.node
+
+    def _stop(self, fault: Fault) -> NoReturn:
+        raise RecipeError([*self._faults[:MAX_FAULTS], fault])
+
+    def _place(self, event: yaml.Event) -> Place:
+        start, end = cast("tuple[yaml.Mark, yaml.Mark]", (event.start_mark, event.end_mark))
+        length = end.column - start.column
+        if start.line != end.line:
+            length = len((self._source.line(start.line + 1) or "").rstrip()) - start.column
+        return Place(
+            source=self._source,
+            line=start.line + 1,
+            column=start.column + 1,
+            end_line=end.line + 1,
+            length=max(1, length),
+        )
+
+    def _node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> _Built:
+        import yaml
+
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event, depth)
+        if depth > MAX_DEPTH:
+            self._stop(_too_deep(self._place(event)))
+        self._count(1, event)
+        anchor = cast("yaml.NodeEvent", event).anchor
+        if anchor is not None:
+            self._anchors[anchor] = None  # known but unfinished: it must not contain itself
+        if isinstance(event, yaml.ScalarEvent):
+            built = _Built(self._scalar(event), 1, 0)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            built = self._sequence(event, events, depth)
+        else:
+            built = self._mapping(cast("yaml.CollectionStartEvent", event), events, depth)
+        if anchor is not None:
+            self._anchors[anchor] = built
+        return built
+
+    def _count(self, nodes: int, event: yaml.Event) -> None:
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            self._stop(
+                self._place(event).fault(
+                    "too-large",
+                    f"the recipe has more than {MAX_NODES:,} values, aliases counted as used",
+                )
+            )
+
+    def _alias(self, event: yaml.AliasEvent, depth: int) -> _Built:
+        name, place = event.anchor, self._place(event)
+        if name not in self._anchors:
+            known = ", ".join(f"&{anchor}" for anchor in self._anchors)
+            help_text = f"anchors so far: {known}" if known else None
+            self._stop(place.fault("bad-yaml", f"nothing is anchored as &{name}", help=help_text))
+        built = self._anchors[name]
+        if built is None:
+            self._stop(place.fault("bad-yaml", f"*{name} stands inside its own anchor"))
+        self._count(built.size, event)
+        if depth + built.height > MAX_DEPTH:
+            self._stop(_too_deep(place))
+        return built
+
+    def _sequence(
+        self, event: yaml.CollectionStartEvent, events: Iterator[yaml.Event], depth: int
+    ) -> _Built:
+        import yaml
+
+        self._check_tag(event, "seq")
+        items, size, height = [], 1, 0
+        for inner in events:
+            if isinstance(inner, yaml.SequenceEndEvent):
+                break
+            built = self._node(inner, events, depth + 1)
+            items.append(built.node)
+            size, height = size + built.size, max(height, built.height + 1)
+        node = SequenceNode(place=self._place(event), items=tuple(items))
+        return _Built(node, size, height)
+
+    def _mapping(
+        self, event: yaml.CollectionStartEvent, events: Iterator[yaml.Event], depth: int
+    ) -> _Built:
+        import yaml
+
+        self._check_tag(event, "map")
+        entries: dict[str, Entry] = {}
+        size, height = 1, 0
+        for inner in events:
+            if isinstance(inner, yaml.MappingEndEvent):
+                break
+            key = self._node(inner, events, depth + 1).node
+            built = self._node(next(events), events, depth + 1)
+            size, height = size + 1 + built.size, max(height, built.height + 1)
+            self._add(entries, key, built.node, inner)
+        node = MappingNode(place=self._place(event), entries=tuple(entries.values()))
+        return _Built(node, size, height)
+
+    def _add(self, entries: dict[str, Entry], key: Node, value: Node, event: yaml.Event) -> None:
+        if not isinstance(key, ScalarNode) or not isinstance(key.value, str):
+            shown = getattr(event, "value", None) or "a list or mapping"
+            self._faults.append(_bad_key(key.place, shown))
+        elif key.value == "<<" and not getattr(event, "style", None):
+            self._faults.append(
+                key.place.fault(
+                    "bad-yaml",
+                    "merge keys ('<<') are not supported",
+                    help="write the keys out, or use an alias for a whole value",
+                )
+            )
+        elif (first := entries.get(key.value)) is not None:
+            self._faults.append(
+                key.place.fault(
+                    "duplicate-key",
+                    f"the key '{key.value}' is given twice",
+                    label=f"first given at line {first.key_node.place.line}",
+                    help="keep one of the two",
+                )
+            )
+        else:
+            entries[key.value] = Entry(key=key.value, key_node=key, value=value)
+
+    def _check_tag(self, event: yaml.CollectionStartEvent, kind: str) -> None:
+        if event.tag not in (None, _CORE + kind):
+            self._faults.append(self._unknown_tag(event))
+
+    def _unknown_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> Fault:
+        return self._place(event).fault(
+            "bad-yaml",
+            f"the tag {str(event.tag).replace(_CORE, '!!')} cannot be used here",
+            help="recipes are plain data: text, numbers, true/false, null, lists, mappings",
+        )
+
+    def _scalar(self, event: yaml.ScalarEvent) -> ScalarNode:
+        return ScalarNode(place=self._place(event), value=self._value(event))
+
+    def _value(self, event: yaml.ScalarEvent) -> None | bool | int | float | str:
+        text: str = event.value
+        if event.tag is None:
+            # A plain scalar's style is None in the Python parser and '' in the C one.
+            return text if event.style else self._plain(event, text)
+        if event.tag in ("!", f"{_CORE}str"):
+            return text
+        value = self._plain(event, text) if event.tag in _TAGGED else text
+        if event.tag not in _TAGGED or not isinstance(value, _TAGGED[event.tag]):
+            self._faults.append(self._unknown_tag(event))
+            return text
+        return float(value) if event.tag == f"{_CORE}float" and value is not None else value
+
+    def _plain(self, event: yaml.ScalarEvent, text: str) -> None | bool | int | float | str:
+        if text in _WORDS:
+            return _WORDS[text]
+        try:
+            return _number(text)
+        except ValueError as error:
+            self._faults.append(
+                self._place(event).fault("bad-value", str(error), help="quote it to make it text")
+            )
+            return text
+
+    def _syntax_fault(self, error: yaml.YAMLError) -> Fault:
+        problem = getattr(error, "problem", None) or str(error)
+        marks = [getattr(error, name, None) for name in ("problem_mark", "context_mark")]
+        if "end of stream" in problem:
+            marks.reverse()  # where the quote was opened, not where the file ends
+        mark = marks[0] or marks[1]
+        place = Place(source=self._source)
+        if mark is not None:
+            place = Place(source=self._source, line=mark.line + 1, column=mark.column + 1)
+        line = self._source.line(place.line) or ""
+        if "\t" in line[: len(line) - len(line.lstrip())]:
+            return place.fault(
+                "bad-yaml", "a tab stands in the indentation", help="indent with spaces only"
+            )
+        context = getattr(error, "context", None)
+        hint = _SYNTAX_HINTS.get(problem)
+        return place.fault(
+            "bad-yaml", f"not YAML: {problem}{f', {context}' if context else ''}", help=hint
+        )
+
+
+_TAGGED: Final[Mapping[str, type | tuple[type, ...]]] = {
+    f"{_CORE}int": int,
+    f"{_CORE}float": (int, float),
+    f"{_CORE}bool": bool,
+    f"{_CORE}null": type(None),
+}
+_WORDS: Final[Mapping[str, None | bool]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NO_NUMBER: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_LONGEST_NUMBER: Final = 300
+_SYNTAX_HINTS: Final[Mapping[str, str]] = {
+    "mapping values are not allowed in this context": (
+        "text with ': ' in it wants quotes, and keys of one mapping the same indentation"
+    ),
+    "found unexpected end of stream": "a quote or bracket is not closed",
+    "could not find expected ':'": "a line of a mapping is 'key: value'",
+    "did not find expected key": "check the indentation and the quotes just above",
+}
+
+
+def _number(text: str) -> int | float | str:
+    """A YAML 1.2 number, or the text itself."""
+    if text[0] not in "+-.0123456789":
+        return text
+    if _NO_NUMBER.fullmatch(text):
+        raise ValueError(f"{text} is no number that JSON can say")
+    is_integer = _INTEGER.fullmatch(text) is not None
+    if not is_integer and not _FLOAT.fullmatch(text):
+        return text
+    if len(text) > _LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(text)} characters; at most {_LONGEST_NUMBER} are read")
+    if is_integer:
+        base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+        return int(text, base)
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} is too large for a number")
+    return number
+
+
+def _too_deep(place: Place) -> Fault:
+    return place.fault("too-deep", f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _bad_key(place: Place, shown: str) -> Fault:
+    return place.fault("bad-key", f"a key must be text, not {shown:.40}", help="quote the key")

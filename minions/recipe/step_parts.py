@@ -1,0 +1,283 @@
+"""Steps: from nodes to drafts while faults are collected, and from sound drafts to specs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypedDict
+
+from attrs import evolve
+
+from minions.contracts.completion import CompletionCriteria, CompletionMode
+from minions.contracts.errors import SchemaError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema, check_schema
+from minions.recipe import keys
+from minions.recipe.catalog import Catalog
+from minions.recipe.checks.references import TEXT_OUTPUT
+from minions.recipe.drafts import (
+    GoalParts,
+    Report,
+    StepDraft,
+    TemplateUse,
+    read_condition,
+    read_templates,
+)
+from minions.recipe.keys import KINDS, Table
+from minions.recipe.model import GoalSpec, MessageSpec, SetSpec, StepSpec, ToolSpecStep, Where
+from minions.recipe.reader import MappingNode, Node, ScalarNode, SequenceNode
+from minions.recipe.schemas import read_output_schema
+from minions.recipe.sections import Section, read_section, read_texts, suggestion, type_of
+from minions.recipe.settings_parts import read_limits, read_model
+
+__all__ = ["build_step", "read_step"]
+
+_TABLES: Final[Mapping[str, Table]] = {kind: keys.STEP.plus(table) for kind, table in KINDS.items()}
+_ANY_KIND: Final = Table(
+    "a step",
+    (
+        *keys.STEP.keys,
+        *(evolve(key, is_required=False) for table in KINDS.values() for key in table.keys),
+    ),
+)
+"""Of a step without one clear kind, so that one fault about it is enough."""
+_OWNERS: Final = {key.name: table.name for table in KINDS.values() for key in table.keys}
+_LATER_KINDS: Final = ("plan", "recipe", "code", "ask", "assert", "uses", "analyze", "extends")
+_TEMPLATE_KEYS: Final = ("goal", "system_prompt", "params", "params_template", "set")
+
+
+def read_step(node: Node, index: int, catalog: Catalog, report: Report) -> StepDraft:
+    """One step, as far as it can be read."""
+    kind = _kind_of(node, report)
+    section = read_section(node, _TABLES[kind] if kind else _ANY_KIND, report, _OWNERS)
+    step = StepDraft(
+        id=section.text("id") or f"<step {index + 1}>", index=index, kind=kind, section=section
+    )
+    step.limits = read_limits(section.node("limits"), report)
+    templates = list(read_condition(section.scalar("when"), report))
+    for name in _TEMPLATE_KEYS:
+        templates.extend(read_templates(section.node(name), report))
+    if kind == "goal":
+        step.goal = _goal_parts(section, catalog, report, templates)
+        step.output = step.goal.schema or TEXT_OUTPUT
+    elif kind == "set" and (values := section.mapping("set")) is not None:
+        step.output = _known_shape(values)
+    step.templates = tuple(templates)
+    return step
+
+
+def _kind_of(node: Node, report: Report) -> str | None:
+    if not isinstance(node, MappingNode):
+        return None
+    found = [entry for entry in node.entries if entry.key in KINDS]
+    if len(found) == 1:
+        return found[0].key
+    if len(found) > 1:
+        names = " and ".join(f"'{entry.key}'" for entry in found)
+        report(
+            found[1].key_node.place.fault(
+                "kind-conflict",
+                f"a step is of one kind, but this one has {names}",
+                label=f"'{found[0].key}' is given at line {found[0].key_node.place.line}",
+                help="make two steps of it",
+            )
+        )
+    elif not any(node.find(name) for name in _LATER_KINDS):
+        kinds = tuple(KINDS)
+        near = [suggestion(entry.key, kinds) for entry in node.entries]
+        report(
+            node.place.fault(
+                "kind-missing",
+                "this step does nothing",
+                label=next((label for label in near if label), None),
+                help=f"give it one of: {', '.join(kinds)}",
+            )
+        )
+    return None
+
+
+# --- goal steps ------------------------------------------------------------------------------
+
+
+def _goal_parts(
+    section: Section, catalog: Catalog, report: Report, templates: list[TemplateUse]
+) -> GoalParts:
+    schema = None
+    output = section.mapping("output")
+    if output is not None:
+        schema = read_output_schema(output, report)
+    model = section.node("model")
+    parts = GoalParts(
+        messages=_messages(section.items("messages"), report, templates),
+        schema=schema if schema is not None or output is None else {},
+        model=read_model(model, catalog, report) if model is not None else None,
+    )
+    return _with_completion(parts, section, catalog, report)
+
+
+def _messages(
+    nodes: Sequence[Node], report: Report, templates: list[TemplateUse]
+) -> tuple[MessageSpec, ...]:
+    messages = []
+    for node in nodes:
+        section = read_section(node, keys.MESSAGE, report)
+        said = [(role, section.scalar(role)) for role in ("system", "user")]
+        said.append((section.text("role") or "user", section.scalar("content")))
+        given = [(role, content) for role, content in said if content is not None]
+        if len(given) == 1 and (section.text("role") is None or section.scalar("content")):
+            role, content = given[0]
+            templates.extend(read_templates(content, report))
+            messages.append(MessageSpec(role=role, content=str(content.value)))
+        elif isinstance(node, MappingNode):
+            report(
+                node.place.fault(
+                    "bad-value",
+                    "a message is said once, by one role",
+                    help="write {user: text}, {system: text} or {role: user, content: text}",
+                )
+            )
+    return tuple(messages)
+
+
+def _with_completion(
+    parts: GoalParts, section: Section, catalog: Catalog, report: Report
+) -> GoalParts:
+    node = section.node("completion")
+    if node is None:
+        return parts
+    usual = CompletionMode.TEXT if parts.schema is None else CompletionMode.STRUCTURED
+    if isinstance(node, ScalarNode):
+        return evolve(parts, completion=_mode(parts, node, usual, report))
+    inner = read_section(node, keys.COMPLETION, report)
+    criteria = _mode(parts, inner.scalar("mode"), usual, report)
+    patterns = read_texts(inner.items("patterns"), "a pattern", report)
+    for pattern in patterns:
+        try:
+            check_schema({"type": "string", "pattern": pattern.text})
+        except SchemaError as error:
+            message = error.message.removeprefix("$.pattern: ")
+            report(pattern.node.place.fault("bad-value", message))
+    links = read_texts(inner.items("links"), "a link's name", report)
+    for link in links:
+        if link.text not in catalog.links:
+            known = tuple(sorted(catalog.links))
+            report(
+                link.node.place.fault(
+                    "unknown-link",
+                    f"unknown completion link '{link.text}'",
+                    label=suggestion(link.text, known),
+                    help=f"registered links are: {', '.join(known) or 'none'}",
+                )
+            )
+    return evolve(
+        parts,
+        completion=evolve(criteria, patterns=[pattern.text for pattern in patterns]),
+        links=tuple(link.text for link in links),
+    )
+
+
+def _mode(
+    parts: GoalParts, node: ScalarNode | None, usual: CompletionMode, report: Report
+) -> CompletionCriteria:
+    modes = tuple(str(mode) for mode in CompletionMode)
+    if node is None:
+        return CompletionCriteria(mode=usual)
+    if node.value not in modes:
+        report(
+            node.place.fault(
+                "bad-value",
+                f"'completion' cannot be {type_of(node)} '{node.value}'",
+                label=suggestion(str(node.value), modes),
+                help=f"choices are: {', '.join(modes)}",
+            )
+        )
+        return CompletionCriteria(mode=usual)
+    mode = CompletionMode(str(node.value))
+    if mode is CompletionMode.STRUCTURED and parts.schema is None:
+        message = "completion 'structured' needs a declared output"
+        report(node.place.fault("missing-key", message, help="add output: {field: type}"))
+    return CompletionCriteria(mode=mode)
+
+
+# --- set steps ---------------------------------------------------------------------------------
+
+
+def _known_shape(node: Node) -> JsonSchema:
+    """What the values are known to be before anything ran: their keys, where they are written."""
+    if isinstance(node, MappingNode):
+        properties = {entry.key: _known_shape(entry.value) for entry in node.entries}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+    if isinstance(node, SequenceNode):
+        return {"type": "array"}
+    if isinstance(node.value, str) and "{{" in node.value:
+        return {}
+    names = {bool: "boolean", int: "integer", float: "number", str: "string"}
+    return {"type": names.get(type(node.value), "null")}
+
+
+# --- specs ---------------------------------------------------------------------------------------
+
+
+class _Common(TypedDict):
+    id: str
+    description: str
+    depends_on: tuple[str, ...]
+    after: tuple[str, ...]
+    when: str | None
+    save_as: str | None
+    optional: bool
+    timeout_s: float | None
+    limits: Mapping[str, JsonValue]
+    metadata: Mapping[str, JsonValue]
+    where: Where
+
+
+def build_step(step: StepDraft, steps: Sequence[StepDraft]) -> StepSpec:
+    """The spec of a draft in which no fault was found."""
+    section = step.section
+    common = _common(step, steps)
+    if step.kind == "goal":
+        return GoalSpec(
+            **common,
+            goal=section.text("goal") or "",
+            system_prompt=section.text("system_prompt"),
+            messages=step.goal.messages,
+            tools=step.tools,
+            output=step.goal.schema,
+            completion=step.goal.completion,
+            completion_links=step.goal.links,
+            tool_failure=section.text("tool_failure") or "fail",
+            model=step.goal.model,
+        )
+    if step.kind == "tool":
+        return ToolSpecStep(
+            **common,
+            tool=section.text("tool") or "",
+            params=_plain_mapping(section, "params"),
+            params_template=_plain_mapping(section, "params_template"),
+        )
+    return SetSpec(**common, set=_plain_mapping(section, "set"))
+
+
+def _plain_mapping(section: Section, name: str) -> Mapping[str, JsonValue]:
+    value = section.plain(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _common(step: StepDraft, steps: Sequence[StepDraft]) -> _Common:
+    section = step.section
+    when = section.plain("when")
+    timeout_s = section.plain("timeout_s")
+    place = section.place
+    return _Common(
+        id=step.id,
+        description=section.text("description") or "",
+        depends_on=tuple(steps[index].id for index in step.depends_on),
+        after=tuple(steps[index].id for index in step.after),
+        when=None if when is None else str(when).lower() if isinstance(when, bool) else str(when),
+        save_as=step.save_as,
+        optional=section.plain("optional") is True,
+        timeout_s=timeout_s if isinstance(timeout_s, int | float) else None,
+        limits=step.limits,
+        metadata=_plain_mapping(section, "metadata"),
+        where=Where(place.source.file, place.line, place.column),
+    )

@@ -1,0 +1,1 @@
+"""What applications test with: clocks, scripted models, journals."""

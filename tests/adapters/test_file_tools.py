@@ -1,0 +1,505 @@
+"""The file tools: what they give, what they refuse, and that nothing leads out of the root."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from minions.adapters.confined_folder import ConfinedFolder, Place
+from minions.adapters.file_tools import files_toolset
+from minions.adapters.glob_pattern import GlobPattern
+from minions.adapters.line_matcher import LineMatcher
+from minions.contracts.codec import encode
+from minions.contracts.errors import ToolError, UsageError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import SchemaValidator, check_schema
+from minions.contracts.tools import Effect, ToolScope
+
+SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "root"
+    (folder / "src" / "deep").mkdir(parents=True)
+    (folder / "src" / "main.py").write_text("import os\nprint('hi')\n")
+    (folder / "src" / "deep" / "util.py").write_text("def help():\n    return 1\n")
+    (folder / "README.md").write_text("# Hi\n")
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").write_text("[core]\n")
+    (tmp_path / "secret.txt").write_text("secret")
+    return folder
+
+
+class Files:
+    """The tools as a caller sees them."""
+
+    def __init__(self, root: Path, **options: JsonValue) -> None:
+        opened = files_toolset().open({"root": str(root), **options}, "fs")
+        self._tools = {made.spec.name: made for made in opened}
+
+    async def __call__(self, name: str, **arguments: JsonValue) -> JsonValue:
+        return encode(await self._tools[f"fs__{name}"].invoke(arguments, SCOPE))
+
+    async def refusal(self, name: str, **arguments: JsonValue) -> ToolError:
+        with pytest.raises(ToolError) as caught:
+            await self(name, **arguments)
+        return caught.value
+
+
+@pytest.fixture
+def files(root: Path) -> Files:
+    return Files(root)
+
+
+# --- the toolset -----------------------------------------------------------------------------
+
+
+def test_the_toolset_names_its_tools_and_effects() -> None:
+    toolset = files_toolset()
+    assert {spec.name: spec.effect for spec in toolset.specs} == {
+        "read": Effect.PURE,
+        "list": Effect.PURE,
+        "glob": Effect.PURE,
+        "search": Effect.PURE,
+        "write": Effect.IDEMPOTENT,
+        "edit": Effect.ONCE,
+    }
+    for spec in toolset.specs:
+        check_schema(spec.parameters)
+        assert spec.description
+    assert {tool.spec.name for tool in toolset.open({}, "fs")} == {
+        f"fs__{spec.name}" for spec in toolset.specs
+    }
+
+
+def test_the_options_have_their_defaults_and_refuse_others() -> None:
+    validator = SchemaValidator(files_toolset().options)
+    properties = files_toolset().options["properties"]
+    assert isinstance(properties, Mapping)
+    defaults: dict[str, JsonValue] = {}
+    for name, schema in properties.items():
+        assert isinstance(schema, Mapping)
+        defaults[name] = schema["default"]
+    assert defaults == {
+        "root": ".",
+        "max_read_bytes": 262_144,
+        "max_write_bytes": 1_048_576,
+        "create": False,
+        "exclude": [".git", "node_modules", "__pycache__", ".venv"],
+    }
+    assert validator.errors(defaults) == ()
+    assert len(validator.errors({"max_read_bytes": 0, "rot": "x"})) == 2
+
+
+async def test_a_missing_root_is_the_callers_fault_at_the_first_call(tmp_path: Path) -> None:
+    files = Files(tmp_path / "none")
+    with pytest.raises(UsageError) as caught:
+        await files("list")
+    assert caught.value.error_code == "no-such-root"
+    assert await Files(tmp_path / "none", create=True)("list") == {"path": ".", "entries": []}
+
+
+# --- read ------------------------------------------------------------------------------------
+
+
+async def test_a_file_is_read_whole(files: Files) -> None:
+    assert await files("read", path="src/main.py") == {
+        "path": "src/main.py",
+        "text": "import os\nprint('hi')\n",
+        "lines": 2,
+        "truncated": False,
+    }
+
+
+async def test_an_absolute_path_inside_the_root_is_taken(files: Files, root: Path) -> None:
+    read = await files("read", path=str(root / "README.md"))
+    assert read == {"path": "README.md", "text": "# Hi\n", "lines": 1, "truncated": False}
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "text"),
+    [(2, 3, "b\nc\n"), (None, 1, "a\n"), (4, None, "d"), (3, 99, "c\nd"), (4, 4, "d")],
+)
+async def test_some_lines_of_a_file_are_read(
+    files: Files, root: Path, first: int | None, last: int | None, text: str
+) -> None:
+    (root / "abc").write_text("a\nb\nc\nd")
+    read = await files("read", path="abc", start_line=first, end_line=last)
+    lines = len(text.splitlines())
+    assert read == {"path": "abc", "text": text, "lines": lines, "truncated": False}
+
+
+async def test_a_large_file_is_refused_and_its_lines_are_read(root: Path) -> None:
+    (root / "large").write_text("".join(f"line {n}\n" for n in range(1, 10_001)))
+    files = Files(root, max_read_bytes=100)
+    error = await files.refusal("read", path="large")
+    assert "98894 bytes" in str(error)
+    assert "start_line" in str(error)
+    read = await files("read", path="large", start_line=9_999)
+    assert isinstance(read, Mapping)
+    assert read["text"] == "line 9999\nline 10000\n"
+    assert (await files.refusal("read", path="large", start_line=2)).error_code == "file-too-large"
+
+
+@pytest.mark.parametrize("bounds", [(3, 2), (6, None)])
+async def test_lines_that_are_not_there_are_refused(
+    files: Files, root: Path, bounds: tuple[int, int | None]
+) -> None:
+    (root / "abc").write_text("a\nb\nc\nd\n")
+    error = await files.refusal("read", path="abc", start_line=bounds[0], end_line=bounds[1])
+    assert error.error_code == "bad-range"
+
+
+@pytest.mark.parametrize("data", [b"\0\1", b"caf\xe9", "é".encode("utf-16")])
+async def test_what_is_no_text_is_refused(files: Files, root: Path, data: bytes) -> None:
+    (root / "data").write_bytes(data)
+    assert (await files.refusal("read", path="data")).error_code == "not-text"
+
+
+async def test_line_ends_are_left_as_they_are(files: Files, root: Path) -> None:
+    (root / "dos").write_bytes(b"a\r\nb\r\n")
+    read = await files("read", path="dos")
+    assert read == {"path": "dos", "text": "a\r\nb\r\n", "lines": 2, "truncated": False}
+
+
+async def test_a_missing_file_is_told_with_near_names(files: Files, root: Path) -> None:
+    error = await files.refusal("read", path="src/mian.py")
+    assert error.suggestions == ("main.py",)
+    assert str(error) == (
+        f"There is no 'src/mian.py' below '{root}'. Did you mean 'main.py'? "
+        "In 'src' there are: deep, main.py."
+    )
+    assert (await files.refusal("read", path="scr/deep/x")).suggestions == ("src",)
+
+
+# --- list, glob, search ----------------------------------------------------------------------
+
+
+async def test_a_folder_is_listed_sorted_without_what_is_excluded(files: Files, root: Path) -> None:
+    (root / "link").symlink_to("README.md")
+    os.mkfifo(root / "pipe")
+    assert await files("list") == {
+        "path": ".",
+        "entries": [
+            {"name": "README.md", "type": "file", "size_bytes": 5},
+            {"name": "link", "type": "link", "size_bytes": None},
+            {"name": "pipe", "type": "other", "size_bytes": None},
+            {"name": "src", "type": "directory", "size_bytes": None},
+        ],
+    }
+    assert (await files.refusal("list", path="README.md")).error_code == "file-refused"
+
+
+async def test_names_that_are_no_unicode_are_shown(files: Files, root: Path) -> None:
+    (root / os.fsdecode(b"caf\xe9")).touch()
+    found = await files("glob", pattern="caf*")
+    assert found == {"files": ["caf\ufffd"], "total": 1, "truncated": False}
+
+
+async def test_files_are_found_by_pattern(files: Files) -> None:
+    assert await files("glob", pattern="**/*.py") == {
+        "files": ["src/deep/util.py", "src/main.py"],
+        "total": 2,
+        "truncated": False,
+    }
+    assert await files("glob", pattern="**/*", limit=1) == {
+        "files": ["README.md"],
+        "total": 3,
+        "truncated": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "fits"),
+    [
+        ("*.py", "a.py", True),
+        ("*.py", "src/a.py", False),
+        ("**/*.py", "a.py", True),
+        ("**/*.py", "src/deep/a.py", True),
+        ("src/**", "src/deep/a.py", True),
+        ("src/**/a.py", "src/a.py", True),
+        ("src/*/a.py", "src/a.py", False),
+        ("./src/[ab].?y", "src/b.py", True),
+        ("**/deep/**/*.py", "src/deep/x/y/a.py", True),
+        ("**", "a/b", True),
+        ("*", ".env", True),
+    ],
+)
+def test_glob_patterns(pattern: str, path: str, fits: bool) -> None:
+    assert GlobPattern(pattern).matches(path.split("/")) is fits
+
+
+@pytest.mark.parametrize("pattern", ["", "/etc/*", "../*", "**/*.{ts,js}"])
+async def test_patterns_that_could_find_nothing_are_refused(files: Files, pattern: str) -> None:
+    assert (await files.refusal("glob", pattern=pattern)).error_code == "bad-pattern"
+
+
+async def test_plain_text_is_found(files: Files, root: Path) -> None:
+    (root / "binary").write_bytes(b"import\0")
+    (root / "long.txt").write_text("x" * 200_000 + "\nimport " + "y" * 1_000 + "\n")
+    found = await files("search", pattern="import")
+    assert found == {
+        "matches": [
+            {"path": "long.txt", "line": 2, "text": "import " + "y" * 292 + "…"},
+            {"path": "src/main.py", "line": 1, "text": "import os"},
+        ],
+        "total": 2,
+        "truncated": False,
+    }
+    # The pattern is plain: its characters mean themselves.
+    nothing = await files("search", pattern="import.*")
+    assert nothing == {"matches": [], "total": 0, "truncated": False}
+
+
+async def test_regular_expressions_are_found_in_the_chosen_files(files: Files) -> None:
+    found = await files("search", pattern=r"^\s*(return|print)\b", regex=True, limit=1)
+    assert found == {
+        "matches": [{"path": "src/deep/util.py", "line": 2, "text": "    return 1"}],
+        "total": 2,
+        "truncated": True,
+    }
+    none = await files("search", pattern="return", regex=True, glob="*.md")
+    assert none == {"matches": [], "total": 0, "truncated": False}
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(", "a{99999999999999999999}"])
+async def test_bad_regular_expressions_are_refused(files: Files, pattern: str) -> None:
+    error = await files.refusal("search", pattern=pattern, regex=True)
+    assert error.error_code == "bad-pattern"
+
+
+def test_a_pattern_that_takes_too_long_is_stopped() -> None:
+    with (
+        LineMatcher("(.*)(.*)(.*)(.*)(.*)=x", timeout_s=0.2) as matcher,
+        pytest.raises(ToolError, match="takes too long"),
+    ):
+        matcher.matching(["a" * 1_000])
+
+
+async def test_line_numbers_hold_beyond_one_batch(files: Files, root: Path) -> None:
+    (root / "many.txt").write_text("no\n" * 4_999 + "yes\n")
+    found = await files("search", pattern="yes", glob="many.txt")
+    assert isinstance(found, Mapping)
+    assert found["matches"] == [{"path": "many.txt", "line": 5_000, "text": "yes"}]
+
+
+# --- write and edit --------------------------------------------------------------------------
+
+
+async def test_a_file_is_written_with_its_folders(files: Files, root: Path) -> None:
+    written = await files("write", path="new/deep/a.txt", text="naïve\n")
+    assert written == {"path": "new/deep/a.txt", "bytes": 7}
+    assert (root / "new/deep/a.txt").read_text() == "naïve\n"
+    assert [path.name for path in (root / "new/deep").iterdir()] == ["a.txt"]
+
+
+async def test_writing_replaces_a_file_and_keeps_its_mode(files: Files, root: Path) -> None:
+    (root / "run.sh").write_text("old")
+    (root / "run.sh").chmod(0o750)
+    await files("write", path="run.sh", text="new")
+    assert (root / "run.sh").read_text() == "new"
+    assert stat.S_IMODE((root / "run.sh").stat().st_mode) == 0o750
+
+
+async def test_a_file_that_is_there_is_kept_unless_it_may_be_replaced(
+    files: Files, root: Path
+) -> None:
+    error = await files.refusal("write", path="README.md", text="new", overwrite=False)
+    assert error.error_code == "file-exists"
+    assert (root / "README.md").read_text() == "# Hi\n"
+    again = await files("write", path="README.md", text="# Hi\n", overwrite=False)
+    assert again == {"path": "README.md", "bytes": 5}
+
+
+@pytest.mark.parametrize("text", ["x" * 101, "\ud83d"])
+async def test_text_that_cannot_be_written_is_refused(root: Path, text: str) -> None:
+    error = await Files(root, max_write_bytes=100).refusal("write", path="a", text=text)
+    assert error.error_code in ("file-too-large", "bad-text")
+    assert not (root / "a").exists()
+
+
+async def test_a_folder_is_not_written_over(files: Files) -> None:
+    assert (await files.refusal("write", path="src", text="x")).error_code == "not-a-file"
+    assert (await files.refusal("write", path=".", text="x")).error_code == "tool-error"
+    error = await files.refusal("write", path="README.md/a", text="x")
+    assert error.error_code == "file-refused"
+
+
+async def test_one_occurrence_is_edited(files: Files, root: Path) -> None:
+    edited = await files("edit", path="src/main.py", old="'hi'", new="'ho'\r\n")
+    assert edited == {"path": "src/main.py", "replacements": 1, "bytes": 24}
+    assert (root / "src/main.py").read_bytes() == b"import os\nprint('ho'\r\n)\n"
+
+
+@pytest.mark.parametrize(("old", "count"), [("absent", 0), ("a", 3)])
+async def test_an_edit_that_is_not_unique_is_refused(
+    files: Files, root: Path, old: str, count: int
+) -> None:
+    (root / "abc").write_text("a b a c a")
+    error = await files.refusal("edit", path="abc", old=old, new="x")
+    assert f"occurs {count} times" in str(error)
+    assert (root / "abc").read_text() == "a b a c a"
+
+
+async def test_all_occurrences_are_edited_on_request(files: Files, root: Path) -> None:
+    (root / "abc").write_text("a b a c a")
+    edited = await files("edit", path="abc", old="a", new="xx", replace_all=True)
+    assert edited == {"path": "abc", "replacements": 3, "bytes": 12}
+    error = await files.refusal("edit", path="abc", old="z", new="x", replace_all=True)
+    assert "occurs 0 times" in str(error)
+
+
+# --- confinement -----------------------------------------------------------------------------
+
+
+def link_to_parent(root: Path) -> str:
+    (root / "up").symlink_to("..")
+    return "up/secret.txt"
+
+
+def link_to_file(root: Path) -> str:
+    (root / "link").symlink_to(root.parent / "secret.txt")
+    return "link"
+
+
+def chain_of_links(root: Path) -> str:
+    (root / "one").symlink_to("two")
+    (root / "two").symlink_to("../secret.txt")
+    return "one"
+
+
+def dangling_link(root: Path) -> str:
+    (root / "new").symlink_to(root.parent / "new.txt")
+    return "new"
+
+
+WAYS_OUT: Mapping[str, Callable[[Path], str]] = {
+    "absolute": lambda root: str(root.parent / "secret.txt"),
+    "dots": lambda root: "../secret.txt",
+    "hidden-dots": lambda root: "src/../../secret.txt",
+    "twin": lambda root: f"../{root.name}2/x",
+    "link-to-parent": link_to_parent,
+    "link-to-file": link_to_file,
+    "chain": chain_of_links,
+    "dangling": dangling_link,
+}
+
+
+@pytest.mark.parametrize("way", WAYS_OUT)
+@pytest.mark.parametrize("name", ["read", "list", "write", "edit"])
+async def test_no_path_leads_out(files: Files, root: Path, way: str, name: str) -> None:
+    path = WAYS_OUT[way](root)
+    arguments: Mapping[str, dict[str, JsonValue]] = {
+        "write": {"text": "x"},
+        "edit": {"old": "secret", "new": "x"},
+    }
+    error = await files.refusal(name, path=path, **arguments.get(name, {}))
+    assert error.error_code == "outside-root"
+    assert path in str(error)
+    assert str(root) in str(error)
+    assert (root.parent / "secret.txt").read_text() == "secret"
+    assert sorted(item.name for item in root.parent.iterdir()) == ["root", "secret.txt"]
+
+
+async def test_links_are_not_followed_by_glob_and_search(files: Files, root: Path) -> None:
+    link_to_parent(root)
+    link_to_file(root)
+    found = await files("search", pattern="secret")
+    assert found == {"matches": [], "total": 0, "truncated": False}
+    names = await files("glob", pattern="**/*.txt")
+    assert names == {"files": [], "total": 0, "truncated": False}
+
+
+async def test_a_search_reads_what_it_can_of_other_encodings(root: Path) -> None:
+    (root / "cafe").write_bytes("é café".encode("latin-1"))
+    found = await Files(root)("search", pattern="caf", glob="cafe")
+    assert found == {
+        "matches": [{"path": "cafe", "line": 1, "text": "\ufffd caf\ufffd"}],
+        "total": 1,
+        "truncated": False,
+    }
+
+
+async def test_a_link_that_stays_inside_is_followed(files: Files, root: Path) -> None:
+    (root / "here").symlink_to("src")
+    written = await files("write", path="here/main.py", text="x")
+    assert written == {"path": "src/main.py", "bytes": 1}
+    assert (root / "here").is_symlink()
+
+
+@pytest.mark.parametrize("path", [".git/config", ".GIT/hooks/x", "src/.git/x", "git/config"])
+async def test_what_is_excluded_cannot_be_used(files: Files, root: Path, path: str) -> None:
+    (root / "git").symlink_to(".git")
+    for name, more in (("read", {}), ("write", {"text": "x"})):
+        error = await files.refusal(name, path=path, **more)
+        assert error.error_code == "excluded-path"
+
+
+async def test_paths_can_be_excluded(root: Path) -> None:
+    files = Files(root, exclude=["src/deep", "*.md"])
+    found = await files("glob", pattern="**/*")
+    assert found == {"files": [".git/config", "src/main.py"], "total": 2, "truncated": False}
+    error = await files.refusal("read", path="src/deep/util.py")
+    assert error.error_code == "excluded-path"
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud83d"])
+async def test_impossible_names_are_refused(files: Files, path: str) -> None:
+    assert (await files.refusal("read", path=path)).error_code == "bad-path"
+
+
+async def test_pipes_devices_and_folders_are_not_read(files: Files, root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    for path in ("pipe", "src", "."):
+        assert (await files.refusal("read", path=path)).error_code == "not-a-file"
+    assert (await files.refusal("write", path="pipe", text="x")).error_code == "not-a-file"
+    (root / "null").symlink_to("/dev/null")
+    assert (await files.refusal("read", path="null")).error_code == "outside-root"
+
+
+async def test_other_failures_of_a_path_are_told(files: Files, root: Path) -> None:
+    (root / "loop").symlink_to("loop")
+    assert (await files.refusal("read", path="loop")).error_code == "file-refused"
+    assert (await files.refusal("read", path="x" * 300)).error_code == "file-refused"
+    assert (await files.refusal("read", path="README.md/x")).error_code == "file-refused"
+
+
+def test_a_link_put_there_after_the_check_is_not_followed(root: Path) -> None:
+    folder = ConfinedFolder(root=str(root))
+    place = folder.place("src/main.py")
+    (root / "src").rename(root / "gone")
+    (root / "src").symlink_to(root / "gone")
+    with pytest.raises(ToolError), folder.opened(place):
+        pass
+    with pytest.raises(ToolError):
+        folder.replace(place, b"x", overwrite=True)
+    final = Place(place.root, ("link",))
+    (root / "link").symlink_to(root / "README.md")
+    with pytest.raises(ToolError), folder.opened(final):
+        pass
+
+
+def test_importing_the_tools_loads_no_heavy_library() -> None:
+    script = (
+        "import sys\n"
+        "from minions.adapters.file_tools import files_toolset\n"
+        "from minions.adapters.time_tools import time_toolset\n"
+        "files_toolset()\n"
+        "heavy = {'cattrs', 'jsonschema', 'docstring_parser', 'openai', 'pydantic', 'sqlite3'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"

@@ -1,0 +1,382 @@
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from enum import Enum
+
+import pytest
+from attrs import field, frozen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from returns.pipeline import is_successful
+from returns.result import Result, Success
+
+from minions.adapters import structured_output
+from minions.adapters.structured_output import InstructorParser
+from minions.contracts.calls import (
+    ModelCallResponse,
+    OutputFailure,
+    OutputInstructions,
+    OutputMode,
+)
+from minions.contracts.errors import SchemaError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import Message, MessageRole, ToolCallRequest, assistant
+from minions.contracts.schema import SchemaValidator
+
+TEXT_MODES = (OutputMode.JSON_SCHEMA, OutputMode.JSON, OutputMode.MD_JSON)
+ALL_MODES = (*TEXT_MODES, OutputMode.TOOLS)
+
+
+class Mood(Enum):
+    GOOD = "good"
+    BAD = "bad"
+
+
+@frozen
+class Inner:
+    tags: tuple[str, ...] = ()
+
+
+@frozen
+class Report:
+    """A short report."""
+
+    title: str
+    score: int
+    mood: Mood = Mood.GOOD
+    inner: Inner = field(factory=Inner)
+
+
+REPORT = OutputInstructions(output_class=Report, name="weather report!")
+GOOD = {"title": "a {b} ] `c`", "score": 3, "mood": "bad", "inner": {"tags": ["x"]}}
+EXPECTED = Report("a {b} ] `c`", 3, Mood.BAD, Inner(("x",)))
+SCHEMA = REPORT.json_schema()
+
+
+@pytest.fixture
+def parser() -> InstructorParser:
+    return InstructorParser()
+
+
+def said(
+    text: str | None = None,
+    *,
+    calls: Sequence[ToolCallRequest] = (),
+    finish_reason: str | None = "stop",
+) -> ModelCallResponse:
+    return ModelCallResponse(message=assistant(text, tool_calls=calls), finish_reason=finish_reason)
+
+
+def called(name: str, arguments: str, *, id: str = "c1") -> ToolCallRequest:  # noqa: A002  # short
+    return ToolCallRequest(id=id, name=name, arguments=arguments)
+
+
+def failure_of(result: Result[object, OutputFailure]) -> OutputFailure:
+    assert not is_successful(result), result
+    return result.failure()
+
+
+# --- the request -------------------------------------------------------------------------------
+
+
+def test_a_json_schema_request_holds_the_schema_and_no_messages(parser: InstructorParser) -> None:
+    request = parser.request(REPORT, OutputMode.JSON_SCHEMA)
+    assert request.mode is OutputMode.JSON_SCHEMA
+    assert request.messages == ()
+    assert request.body == {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "weather_report_", "schema": SCHEMA},
+        }
+    }
+
+
+def test_a_tools_request_forces_one_tool_called_like_the_schema(parser: InstructorParser) -> None:
+    request = parser.request(REPORT, OutputMode.TOOLS)
+    parameters = {key: value for key, value in SCHEMA.items() if key != "description"}
+    parameters["required"] = ["score", "title"]  # sorted by instructor
+    function = {
+        "name": "weather_report_",
+        "description": "A short report.",
+        "parameters": parameters,
+    }
+    assert request.messages == ()
+    assert request.body == {
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": {"type": "function", "function": {"name": "weather_report_"}},
+    }
+
+
+def test_a_json_request_says_the_schema_in_a_system_message(parser: InstructorParser) -> None:
+    request = parser.request(REPORT, OutputMode.JSON)
+    assert request.body == {"response_format": {"type": "json_object"}}
+    (message,) = request.messages
+    assert message.role is MessageRole.SYSTEM
+    assert '"score"' in (message.content or "")
+
+
+def test_a_markdown_request_asks_for_a_code_block(parser: InstructorParser) -> None:
+    request = parser.request(REPORT, OutputMode.MD_JSON)
+    assert request.body == {}
+    assert [message.role for message in request.messages] == [MessageRole.SYSTEM, MessageRole.USER]
+    assert "```json" in (request.messages[1].content or "")
+
+
+@pytest.mark.parametrize("mode", ALL_MODES)
+def test_a_request_is_json_and_built_once_per_instructions(
+    parser: InstructorParser, mode: OutputMode
+) -> None:
+    request = parser.request(REPORT, mode)
+    assert parser.request(REPORT, mode) is request
+    json.dumps(request.body)
+    assert all(isinstance(message, Message) for message in request.messages)
+
+
+def test_building_a_request_leaves_the_schema_as_it_was(parser: InstructorParser) -> None:
+    schema: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+    }
+    before = json.dumps(schema)
+    for mode in ALL_MODES:
+        parser.request(OutputInstructions[JsonValue](schema=schema), mode)
+    assert json.dumps(schema) == before
+
+
+def test_a_name_without_a_usable_character_still_makes_a_name(parser: InstructorParser) -> None:
+    for name, expected in (("", "output"), ("é" * 80, "_" * 64), ("a-b_C9", "a-b_C9")):
+        instructions = OutputInstructions(output_class=Report, name=name)
+        body = parser.request(instructions, OutputMode.TOOLS).body
+        assert body["tool_choice"] == {"type": "function", "function": {"name": expected}}
+
+
+def test_a_schema_that_is_no_object_is_asked_for_inside_one(parser: InstructorParser) -> None:
+    schema: dict[str, JsonValue] = {
+        "type": "array",
+        "items": {"anyOf": [{"$ref": "#"}, {"$ref": "#/$defs/n"}]},
+        "$defs": {"n": {"type": "integer"}},
+    }
+    moved = {"anyOf": [{"$ref": "#/properties/value"}, {"$ref": "#/$defs/n"}]}
+    request = parser.request(OutputInstructions(schema=schema), OutputMode.JSON_SCHEMA)
+    shown = {
+        "type": "object",
+        "properties": {"value": {"type": "array", "items": moved}},
+        "required": ["value"],
+        "additionalProperties": False,
+        "$defs": {"n": {"type": "integer"}},
+    }
+    assert request.body == {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "output", "schema": shown},
+        }
+    }
+
+
+def test_instructions_without_a_schema_are_refused_with_a_reason(parser: InstructorParser) -> None:
+    nothing = OutputInstructions[object]()
+    with pytest.raises(SchemaError, match="need a schema or an output_class"):
+        parser.request(nothing, OutputMode.TOOLS)
+    for mode in (None, *ALL_MODES):
+        failure = failure_of(parser.parse(nothing, said("{}"), mode))
+        assert "need a schema or an output_class" in failure.message
+
+
+# --- answers in text ---------------------------------------------------------------------------
+
+PLAIN = json.dumps(GOOD)
+DRESSED = {
+    "bare": PLAIN,
+    "fence": f"```json\n{PLAIN}\n```",
+    "fence without a language": f"```\n{PLAIN}\n```",
+    "prose around": f"Sure! Here it is: {PLAIN} Hope that helps.",
+    "prose with braces before": f"I used the form {{}} and [] as told: {PLAIN}",
+    "prose with braces behind": f"{PLAIN}\nNote: {{}} would be empty, [1] a list.",
+    "unfinished fence": f"```json\n{PLAIN}",
+    "thinking before": f"<think>{{hmm</think>\n{PLAIN}",
+}
+
+
+@pytest.mark.parametrize("mode", [None, *ALL_MODES])
+@pytest.mark.parametrize("text", DRESSED.values(), ids=DRESSED)
+def test_the_answer_is_found_in_every_dress_and_mode(
+    parser: InstructorParser, text: str, mode: OutputMode | None
+) -> None:
+    assert parser.parse(REPORT, said(text), mode) == Success(EXPECTED)
+
+
+BAD = {
+    "nothing": (None, "the text is empty"),
+    "blank": (" \n", "the text is empty"),
+    "prose": ("I cannot do that.", "no JSON object or array"),
+    "cut off": ('{"title": "a", "sc', "no JSON object or array"),
+    "wrong type": ('{"title": "a", "score": "3"}', "$.score"),
+    "missing": ('{"title": "a"}', "'score' is a required property"),
+    "more than asked": ('{"title": "a", "score": 1, "x": 2}', "'x' was unexpected"),
+    "not a number": ('{"title": "a", "score": NaN}', "JSON"),
+    "an array": ("[1]", "not of type 'object'"),
+    "too deep": ("[" * 100_000, "JSON"),
+}
+
+
+@pytest.mark.parametrize("mode", [None, *ALL_MODES])
+@pytest.mark.parametrize(("text", "words"), BAD.values(), ids=BAD)
+def test_what_does_not_fit_is_a_failure_that_says_why_in_every_mode(
+    parser: InstructorParser, text: str | None, words: str, mode: OutputMode | None
+) -> None:
+    assert words in failure_of(parser.parse(REPORT, said(text), mode)).message
+
+
+@pytest.mark.parametrize("mode", [None, *ALL_MODES])
+@settings(max_examples=25, deadline=None)
+@given(text=st.text(max_size=60))
+def test_no_text_whatever_makes_the_parser_raise(mode: OutputMode | None, text: str) -> None:
+    shared = _SHARED
+    assert not is_successful(shared.parse(REPORT, said(text), mode))
+    call = called("weather_report_", text)
+    assert not is_successful(shared.parse(REPORT, said(None, calls=[call]), mode))
+
+
+_SHARED = InstructorParser()
+
+
+@pytest.mark.parametrize("mode", ALL_MODES)
+def test_an_answer_cut_off_at_its_limit_is_a_failure(
+    parser: InstructorParser, mode: OutputMode
+) -> None:
+    failure = failure_of(parser.parse(REPORT, said(PLAIN, finish_reason="length"), mode))
+    assert "incomplete" in failure.message
+
+
+@pytest.mark.parametrize("mode", [None, *ALL_MODES])
+def test_a_converter_that_raises_makes_a_failure(
+    parser: InstructorParser, mode: OutputMode | None
+) -> None:
+    class Picky(OutputInstructions[Report]):
+        def convert(self, value: JsonValue) -> Report:
+            raise RuntimeError("not on a Sunday")
+
+    failure = failure_of(parser.parse(Picky(output_class=Report), said(PLAIN), mode))
+    assert "not on a Sunday" in failure.message
+
+
+# --- answers as tool calls -----------------------------------------------------------------------
+
+
+def test_the_call_with_the_schemas_name_is_the_answer_whatever_its_place(
+    parser: InstructorParser,
+) -> None:
+    calls = [called("search", '{"title": "x", "score": 1}'), called("weather_report_", PLAIN)]
+    answer = said("Let me see {}.", calls=calls)
+    assert parser.parse(REPORT, answer, OutputMode.TOOLS) == Success(EXPECTED)
+
+
+def test_without_that_call_the_text_is_the_answer(parser: InstructorParser) -> None:
+    answer = said(f"Here: {PLAIN}", calls=[called("search", "{}")])
+    assert parser.parse(REPORT, answer, OutputMode.TOOLS) == Success(EXPECTED)
+
+
+def test_the_text_instead_of_the_call_is_checked_as_strictly(parser: InstructorParser) -> None:
+    answer = said('{"title": "a", "score": "3"}')
+    assert "$.score" in failure_of(parser.parse(REPORT, answer, OutputMode.TOOLS)).message
+
+
+@pytest.mark.parametrize("mode", ALL_MODES)
+def test_only_other_calls_and_no_text_is_a_failure_that_names_them(
+    parser: InstructorParser, mode: OutputMode
+) -> None:
+    answer = said(None, calls=[called("search", PLAIN), called("other", PLAIN)])
+    failure = failure_of(parser.parse(REPORT, answer, mode))
+    assert failure.message == "The answer only calls search, other; it holds no JSON."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [("", "the text is empty"), ('{"title":', "no JSON"), ('{"title": "a"}', "required")],
+)
+def test_broken_arguments_are_a_failure(
+    parser: InstructorParser, arguments: str, words: str
+) -> None:
+    answer = said(None, calls=[called("weather_report_", arguments)])
+    assert words in failure_of(parser.parse(REPORT, answer, OutputMode.TOOLS)).message
+
+
+# --- schemas that are no objects -----------------------------------------------------------------
+
+NUMBERS = OutputInstructions(output_class=list[int], name="numbers")
+
+
+@pytest.mark.parametrize("mode", [None, *ALL_MODES])
+def test_a_list_is_taken_bare_in_every_mode(
+    parser: InstructorParser, mode: OutputMode | None
+) -> None:
+    assert parser.parse(NUMBERS, said("so: [1, 2]"), mode) == Success([1, 2])
+
+
+@pytest.mark.parametrize("mode", [OutputMode.JSON_SCHEMA, OutputMode.JSON, OutputMode.TOOLS])
+def test_a_list_is_taken_wrapped_where_it_was_asked_for_so(
+    parser: InstructorParser, mode: OutputMode
+) -> None:
+    text = '{"value": [1, 2]}'
+    assert parser.parse(NUMBERS, said(text), mode) == Success([1, 2])
+    if mode is OutputMode.TOOLS:
+        answer = said(None, calls=[called("numbers", text)])
+        assert parser.parse(NUMBERS, answer, mode) == Success([1, 2])
+
+
+def test_the_errors_of_a_wrapped_value_are_told_at_its_own_places(parser: InstructorParser) -> None:
+    result = parser.parse(NUMBERS, said('{"value": [1, "x"]}'), OutputMode.JSON_SCHEMA)
+    assert "$[1]" in failure_of(result).message
+
+
+# --- what is kept -------------------------------------------------------------------------------
+
+
+def test_the_validator_is_compiled_once_for_all_modes(
+    parser: InstructorParser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[object] = []
+
+    def counting(schema: dict[str, JsonValue]) -> SchemaValidator:
+        compiled.append(schema)
+        return SchemaValidator(schema)
+
+    monkeypatch.setattr(structured_output, "SchemaValidator", counting)
+    for mode in (None, *ALL_MODES, None):
+        assert is_successful(parser.parse(REPORT, said(PLAIN), mode))
+    assert len(compiled) == 1
+
+
+def test_equal_names_with_other_schemas_do_not_meet(parser: InstructorParser) -> None:
+    for kind, text in (("integer", "1"), ("string", '"a"'), ("boolean", "true")) * 3:
+        instructions = OutputInstructions[JsonValue](schema={"type": kind})
+        value = json.loads(text)
+        assert parser.parse(instructions, said(text), OutputMode.JSON_SCHEMA) == Success(value)
+
+
+def test_nothing_is_kept_for_instructions_that_are_gone(parser: InstructorParser) -> None:
+    for _ in range(20):
+        instructions = OutputInstructions[JsonValue](schema={"type": "object"})
+        for mode in (None, *ALL_MODES):
+            parser.parse(instructions, said("{}"), mode)
+    del instructions
+    gc.collect()
+    assert parser._kept == {}
+
+
+def test_free_text_is_parsed_without_the_vendors() -> None:
+    code = """
+import sys
+from minions.adapters.structured_output import InstructorParser
+from minions.contracts.calls import ModelCallResponse, OutputInstructions
+from minions.contracts.messages import assistant
+answer = ModelCallResponse(message=assistant('so: {"a": 1}'))
+print(InstructorParser().parse(OutputInstructions(schema={"type": "object"}), answer, None))
+print([name for name in ("openai", "instructor", "pydantic") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["<Success: {'a': 1}>", "[]"]

@@ -1,0 +1,305 @@
+"""What every journal does, whatever it is stored in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from minions.adapters.sqlite_journal import SqliteJournal
+from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
+from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
+from minions.contracts.json_values import JsonValue
+from minions.engine.memory_journal import MemoryJournal
+from minions.testing.clock import FakeClock
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def journal(
+    request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path
+) -> AsyncIterator[Journal]:
+    made: Journal
+    if request.param == "memory":
+        made = MemoryJournal(clock)
+    else:
+        made = SqliteJournal(tmp_path / "journal.db", clock)
+    yield made
+    await made.aclose()
+
+
+def draft(
+    key: str = "fetch/1", *, kind: str = "step", state: str = "finished", **body: JsonValue
+) -> EntryDraft:
+    return EntryDraft(kind=kind, key=key, state=state, body=body)
+
+
+async def lease_of(
+    journal: Journal, session: str = "ses_1", run: str = "run_1", worker: str = "w1"
+) -> Lease:
+    return await journal.acquire(session, run, worker, ttl_s=60)
+
+
+async def body_after_storing(
+    journal: Journal, body: Mapping[str, JsonValue]
+) -> Mapping[str, JsonValue]:
+    lease = await lease_of(journal)
+    await journal.append(lease, EntryDraft(kind="step", key="a", state="finished", body=body))
+    (entry,) = await journal.entries("ses_1")
+    return entry.body
+
+
+# --- entries ---------------------------------------------------------------------------------
+
+
+async def test_an_entry_is_read_as_it_was_acknowledged(journal: Journal, clock: FakeClock) -> None:
+    lease = await lease_of(journal)
+    clock.advance(0.000_001)
+    stored = await journal.append(lease, draft("fetch/1", output={"n": 1.5, "ok": True}))
+    assert stored == JournalEntry(
+        session_id="ses_1",
+        position=1,
+        run_id="run_1",
+        generation=1,
+        key="fetch/1",
+        kind="step",
+        state="finished",
+        body={"output": {"n": 1.5, "ok": True}},
+        epoch=1,
+        at=datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+    )
+    assert await journal.entries("ses_1") == [stored]
+
+
+async def test_entries_come_in_the_order_of_their_appending(journal: Journal) -> None:
+    lease = await lease_of(journal)
+    stored = [await journal.append(lease, draft(key)) for key in ("c", "a", "b")]
+    assert await journal.entries("ses_1") == stored
+    assert [entry.position for entry in stored] == [1, 2, 3]
+
+
+async def test_each_session_counts_for_itself(journal: Journal) -> None:
+    first = await lease_of(journal, "ses_1", "run_1")
+    second = await lease_of(journal, "ses_2", "run_2")
+    a = await journal.append(second, draft("a"))
+    b = await journal.append(first, draft("a"))
+    c = await journal.append(second, draft("b"))
+    assert [entry.position for entry in (a, b, c)] == [1, 1, 2]
+    assert await journal.entries() == [b, a, c]
+    assert await journal.entries("ses_2") == [a, c]
+
+
+async def test_positions_stay_gapless_when_many_tasks_append_at_once(journal: Journal) -> None:
+    lease = await lease_of(journal)
+    await asyncio.gather(*(journal.append(lease, draft(f"call/{n}")) for n in range(50)))
+    entries = await journal.entries("ses_1")
+    assert [entry.position for entry in entries] == list(range(1, 51))
+    assert {entry.key for entry in entries} == {f"call/{n}" for n in range(50)}
+
+
+async def test_a_key_that_is_taken_is_refused_and_leaves_no_gap(journal: Journal) -> None:
+    lease = await lease_of(journal)
+    await journal.append(lease, draft("a", state="started"))
+    with pytest.raises(JournalError) as caught:
+        await journal.append(lease, draft("a", state="started"))
+    assert caught.value.error_code == "duplicate-entry"
+    assert "run_1" in str(caught.value)
+    after = await journal.append(lease, draft("a", state="finished"))
+    assert after.position == 2
+
+
+async def test_the_next_generation_may_use_a_key_again(journal: Journal) -> None:
+    first = await lease_of(journal)
+    await journal.append(first, draft("a"))
+    second = Lease(
+        session_id="ses_1", run_id="run_1", worker_id="w1", epoch=first.epoch, generation=2
+    )
+    entry = await journal.append(second, draft("a"))
+    assert (entry.generation, entry.position) == (2, 2)
+
+
+async def test_a_run_goes_on_in_its_newest_generation(journal: Journal) -> None:
+    first = await lease_of(journal)
+    await journal.append(
+        Lease(session_id="ses_1", run_id="run_1", worker_id="w1", epoch=first.epoch, generation=3),
+        draft("a"),
+    )
+    assert (await lease_of(journal)).generation == 3
+
+
+async def test_entries_after_a_position_can_be_read_alone(journal: Journal) -> None:
+    lease = await lease_of(journal)
+    stored = [await journal.append(lease, draft(f"{n}")) for n in range(5)]
+    assert await journal.entries("ses_1", after=3) == stored[3:]
+    assert await journal.entries("ses_1", after=5) == []
+    assert await journal.entries("ses_1", after=2**70) == []
+
+
+async def test_entries_can_be_chosen_by_kind_and_run(journal: Journal) -> None:
+    first = await lease_of(journal, "ses_1", "run_1")
+    run_1 = await journal.append(first, draft("run_1", kind="run"))
+    step = await journal.append(first, draft("a", kind="step"))
+    await journal.release(first)
+    again = await lease_of(journal, "ses_1", "run_2")
+    run_2 = await journal.append(again, draft("run_2", kind="run"))
+    other = await lease_of(journal, "ses_0", "run_3")
+    run_3 = await journal.append(other, draft("run_3", kind="run"))
+    assert await journal.entries(kinds=("run",)) == [run_3, run_1, run_2]
+    assert await journal.entries("ses_1", kinds={"run", "step"}) == [run_1, step, run_2]
+    assert await journal.entries(run_id="run_1") == [run_1, step]
+    assert await journal.entries(run_id="run_1", kinds=("step",), after=1) == [step]
+    assert await journal.entries(kinds=()) == []
+
+
+async def test_an_unknown_session_has_no_entries(journal: Journal) -> None:
+    assert await journal.entries("ses_unknown") == []
+
+
+# --- bodies ----------------------------------------------------------------------------------
+
+ODD_BODIES: Mapping[str, dict[str, JsonValue]] = {
+    "emoji": {"text": "naïve 🦜 \u2028"},
+    "nul": {"text": "a\0b", "k\0": 1},
+    "lone-surrogate": {"text": "\ud83d alone", "\udc80": None},
+    "surrogates-side-by-side": {"text": "\ud83d" + "\ude00"},
+    "large-integers": {"n": 2**70, "m": -(2**63) - 1},
+    "floats": {"n": 1e308, "m": 5e-324, "whole": 1.0},
+    "empty": {},
+    "large": {"text": "x" * 40_000},
+    "large-and-odd": {"text": "\ud83d🦜" * 20_000},
+    "nested": {"a": [[], {}, [None, True, {"b": ""}]]},
+}
+
+
+@pytest.mark.parametrize("name", ODD_BODIES)
+async def test_a_body_comes_back_exactly(journal: Journal, name: str) -> None:
+    assert await body_after_storing(journal, ODD_BODIES[name]) == ODD_BODIES[name]
+
+
+async def test_a_body_may_be_any_mapping(journal: Journal) -> None:
+    body = await body_after_storing(journal, MappingProxyType({"a": MappingProxyType({"b": 1})}))
+    assert body == {"a": {"b": 1}}
+
+
+# --- leases ----------------------------------------------------------------------------------
+
+
+async def test_a_second_run_of_a_busy_session_is_refused(journal: Journal) -> None:
+    await lease_of(journal, run="run_1")
+    with pytest.raises(LeaseHeldError, match="run_1") as caught:
+        await lease_of(journal, run="run_2")
+    assert caught.value.error_code == "lease-held"
+
+
+async def test_another_worker_of_an_active_run_is_refused(journal: Journal) -> None:
+    await lease_of(journal, worker="w1")
+    with pytest.raises(LeaseHeldError, match="w1"):
+        await lease_of(journal, worker="w2")
+
+
+async def test_sessions_are_leased_apart(journal: Journal) -> None:
+    await lease_of(journal, "ses_1", "run_1")
+    assert (await lease_of(journal, "ses_2", "run_2")).epoch == 1
+
+
+async def test_a_lease_that_ran_out_is_stolen_and_its_holder_fenced(
+    journal: Journal, clock: FakeClock
+) -> None:
+    old = await lease_of(journal, worker="w1")
+    await journal.append(old, draft("a"))
+    clock.advance(61)
+    new = await lease_of(journal, worker="w2")
+    assert new.epoch == old.epoch + 1
+    with pytest.raises(FencedError, match="w2"):
+        await journal.append(old, draft("b"))
+    with pytest.raises(FencedError):
+        await journal.renew(old, 60)
+    stored = await journal.append(new, draft("b"))
+    assert (stored.position, stored.epoch) == (2, new.epoch)
+
+
+async def test_a_lease_lasts_until_its_deadline(journal: Journal, clock: FakeClock) -> None:
+    await lease_of(journal, run="run_1")
+    clock.advance(59.9)
+    with pytest.raises(LeaseHeldError):
+        await lease_of(journal, run="run_2")
+
+
+async def test_a_lease_that_ran_out_still_writes_while_nobody_took_it(
+    journal: Journal, clock: FakeClock
+) -> None:
+    lease = await lease_of(journal)
+    clock.advance(61)
+    assert (await journal.append(lease, draft("a"))).position == 1
+
+
+async def test_a_renewed_lease_cannot_be_stolen(journal: Journal, clock: FakeClock) -> None:
+    lease = await lease_of(journal, worker="w1")
+    clock.advance(50)
+    await journal.renew(lease, 60)
+    clock.advance(50)
+    with pytest.raises(LeaseHeldError):
+        await lease_of(journal, worker="w2")
+
+
+async def test_a_released_session_is_free_and_its_holder_fenced(journal: Journal) -> None:
+    old = await lease_of(journal, run="run_1")
+    await journal.release(old)
+    with pytest.raises(FencedError):
+        await journal.append(old, draft("a"))
+    new = await lease_of(journal, run="run_2", worker="w2")
+    assert new.epoch == old.epoch + 1
+
+
+async def test_a_stale_release_changes_nothing(journal: Journal, clock: FakeClock) -> None:
+    old = await lease_of(journal, worker="w1")
+    clock.advance(61)
+    new = await lease_of(journal, worker="w2")
+    await journal.release(old)
+    assert (await journal.append(new, draft("a"))).position == 1
+
+
+async def test_the_same_worker_may_take_its_run_again(journal: Journal) -> None:
+    old = await lease_of(journal)
+    new = await lease_of(journal)
+    assert new.epoch == old.epoch + 1
+    with pytest.raises(FencedError):
+        await journal.append(old, draft("a"))
+
+
+async def test_a_lease_that_nobody_gave_is_refused(journal: Journal) -> None:
+    invented = Lease(session_id="ses_9", run_id="run_9", worker_id="w1", epoch=1)
+    with pytest.raises(FencedError):
+        await journal.append(invented, draft("a"))
+    await journal.release(invented)
+    assert await journal.entries("ses_9") == []
+
+
+# --- blobs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\xff", b"recipe" * 50_000])
+async def test_a_blob_is_found_under_its_hash(journal: Journal, data: bytes) -> None:
+    digest = await journal.put_blob(data)
+    assert await journal.put_blob(data) == digest
+    assert await journal.get_blob(digest) == data
+
+
+async def test_the_hash_of_a_blob_is_its_sha_256(journal: Journal) -> None:
+    assert await journal.put_blob(b"abc") == (
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )
+
+
+async def test_an_unknown_blob_is_not_found(journal: Journal) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        await journal.get_blob("00" * 32)
+    assert caught.value.error_code == "unknown-blob"

@@ -1,0 +1,435 @@
+"""A chat-completions server on 127.0.0.1 that answers as scripted, well or badly.
+
+    async with FakeEndpoint(status(429, headers={"Retry-After": "1"}), answer("hello")) as server:
+        model = OpenAIModel(provider="fake", model="m", base_url=server.base_url, api_key=None)
+        ...
+    assert server.requests[0].body["model"] == "m"
+
+Behaviours are used up one per request, in the order the requests come; then `default` answers.
+Those that answer do so as an event stream when the request says `"stream": true`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from attrs import frozen
+
+from minions.contracts.json_values import JsonValue
+
+
+@frozen(kw_only=True)
+class RecordedRequest:
+    """One request as it came in."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    raw: bytes
+
+    @property
+    def body(self) -> dict[str, JsonValue]:
+        """The JSON body."""
+        document = json.loads(self.raw)
+        assert isinstance(document, dict)
+        return document
+
+    @property
+    def messages(self) -> list[dict[str, JsonValue]]:
+        """The messages of the body."""
+        messages = self.body["messages"]
+        assert isinstance(messages, list)
+        return messages
+
+    @property
+    def wants_stream(self) -> bool:
+        """Whether the body says `stream: true`."""
+        return self.body.get("stream") is True
+
+
+class Exchange:
+    """One request and the way to answer it."""
+
+    def __init__(
+        self,
+        request: RecordedRequest,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        waiting: asyncio.Event,
+    ) -> None:
+        self.request = request
+        self.keeps_open = True
+        self.waiting = waiting
+        self._reader = reader
+        self._writer = writer
+
+    async def send(
+        self, body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """A whole answer with its length."""
+        named = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        await self.send_head(status, {**named, **(headers or {})})
+        await self.write(body)
+
+    async def send_head(self, status: int, headers: Mapping[str, str]) -> None:
+        """Status line and headers."""
+        lines = [f"HTTP/1.1 {status} Scripted"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        await self.write("\r\n".join([*lines, "", ""]).encode())
+
+    async def begin_stream(self) -> None:
+        """The head of an event stream."""
+        kind = {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}
+        await self.send_head(200, kind)
+
+    async def send_piece(self, data: bytes) -> None:
+        """Bytes of a stream, at once."""
+        await self.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+    async def end_stream(self) -> None:
+        """The orderly end of a stream."""
+        await self.write(b"0\r\n\r\n")
+
+    async def write(self, data: bytes) -> None:
+        """Raw bytes."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def drop(self) -> None:
+        """The connection is gone after this answer."""
+        self.keeps_open = False
+
+    async def until_client_leaves(self) -> None:
+        """Silence until the other side closes."""
+        self.waiting.set()
+        while await self._reader.read(65_536):
+            pass
+        raise ConnectionResetError("the client left")
+
+
+Behaviour: TypeAlias = Callable[[Exchange], Awaitable[None]]
+
+
+class FakeEndpoint:
+    """The server; use it with `async with`."""
+
+    def __init__(
+        self, *behaviours: Behaviour, default: Behaviour | None = None, port: int = 0
+    ) -> None:
+        self.requests: list[RecordedRequest] = []
+        self.left = asyncio.Event()
+        """Set once a client has closed its connection in the middle of an answer."""
+        self.waiting = asyncio.Event()
+        """Set once an answer has fallen silent."""
+        self.connections = 0
+        self._port = port
+        self._behaviours = list(behaviours)
+        self._default = default or status(500, error_body("the script has no more answers"))
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def host(self) -> str:
+        """`127.0.0.1:port`."""
+        assert self._server is not None, "use `async with FakeEndpoint(...)`"
+        port: int = self._server.sockets[0].getsockname()[1]
+        return f"127.0.0.1:{port}"
+
+    @property
+    def base_url(self) -> str:
+        """For a model's `base_url`."""
+        return f"http://{self.host}/v1"
+
+    def then(self, *behaviours: Behaviour) -> None:
+        """Add to the script."""
+        self._behaviours += behaviours
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self.connections += 1
+        try:
+            while (request := await _read_request(reader)) is not None:
+                if not await self._answer(request, reader, writer):
+                    break
+        except (asyncio.CancelledError, ConnectionError, asyncio.IncompleteReadError):
+            pass  # the end of the test, or of the client
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+    async def _answer(
+        self,
+        request: RecordedRequest,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> bool:
+        self.requests.append(request)
+        behaviour = self._behaviours.pop(0) if self._behaviours else self._default
+        exchange = Exchange(request, reader, writer, self.waiting)
+        try:
+            await behaviour(exchange)
+        except ConnectionError:
+            self.left.set()
+            raise
+        return exchange.keeps_open
+
+
+async def _read_request(reader: asyncio.StreamReader) -> RecordedRequest | None:
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    except asyncio.IncompleteReadError:
+        return None
+    first, *lines = head.strip().split("\r\n")
+    method, path, _ = first.split(" ", 2)
+    pairs = (line.partition(":") for line in lines)
+    headers = {name.lower(): value.strip() for name, _, value in pairs}
+    raw = await reader.readexactly(int(headers.get("content-length", "0")))
+    return RecordedRequest(method=method, path=path, headers=headers, raw=raw)
+
+
+# --- answers that are as they should be -----------------------------------------------------
+
+
+def call(
+    name: str, arguments: Mapping[str, JsonValue] | str = "{}", *, call_id: str = "c1"
+) -> dict[str, JsonValue]:
+    """A tool call in the provider's form."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}
+
+
+USAGE: Mapping[str, JsonValue] = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14}
+
+
+def completion(
+    text: str | None = None,
+    *,
+    tool_calls: Sequence[Mapping[str, JsonValue]] = (),
+    finish_reason: str | None = None,
+    usage: Mapping[str, JsonValue] | None = USAGE,
+    model: str = "fake-1",
+    **message: JsonValue,
+) -> dict[str, JsonValue]:
+    """The document of a plain answer; `message` adds keys to the message."""
+    said: dict[str, JsonValue] = {"role": "assistant", "content": text, **message}
+    if tool_calls:
+        said["tool_calls"] = list(tool_calls)
+    reason = finish_reason or ("tool_calls" if tool_calls else "stop")
+    choice: dict[str, JsonValue] = {"index": 0, "message": said, "finish_reason": reason}
+    document: dict[str, JsonValue] = {"id": "x", "object": "chat.completion", "model": model}
+    document["choices"] = [choice]
+    if usage is not None:
+        document["usage"] = usage
+    return document
+
+
+def chunks(document: Mapping[str, JsonValue]) -> list[JsonValue]:
+    """The same answer as the pieces of a stream: text in words, arguments in halves."""
+    choices = document["choices"]
+    assert isinstance(choices, list)
+    message = choices[0]["message"]
+    deltas: list[JsonValue] = [{"role": "assistant", "content": ""}]
+    deltas += [{"content": piece} for piece in _words(message.get("content") or "")]
+    deltas += [{"refusal": piece} for piece in _words(message.get("refusal") or "")]
+    for index, item in enumerate(message.get("tool_calls", ())):
+        deltas += [{"tool_calls": [fragment]} for fragment in _fragments(index, item)]
+    pieces: list[JsonValue] = [chunk(delta, model=document["model"]) for delta in deltas]
+    pieces.append(chunk({}, finish_reason=choices[0]["finish_reason"], model=document["model"]))
+    if "usage" in document:
+        pieces.append({"model": document["model"], "choices": [], "usage": document["usage"]})
+    return pieces
+
+
+def chunk(
+    delta: JsonValue, *, finish_reason: JsonValue = None, model: JsonValue = "fake-1"
+) -> dict[str, JsonValue]:
+    """One piece of a stream."""
+    choice: dict[str, JsonValue] = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    return {"object": "chat.completion.chunk", "model": model, "choices": [choice]}
+
+
+def _words(text: str) -> list[str]:
+    return [word for part in text.split(" ") for word in (part, " ")][:-1] if text else []
+
+
+def _fragments(index: int, item: Mapping[str, JsonValue]) -> list[JsonValue]:
+    function = item["function"]
+    assert isinstance(function, dict)
+    text = function["arguments"]
+    half = len(text) // 2
+    first = {**item, "index": index, "function": {**function, "arguments": text[:half]}}
+    return [first, {"index": index, "function": {"arguments": text[half:]}}]
+
+
+def event(data: JsonValue | str) -> bytes:
+    """One server-sent event; text is sent as it is."""
+    text = data if isinstance(data, str) else json.dumps(data)
+    return f"data: {text}\n\n".encode()
+
+
+def answer(
+    text: str | None = None,
+    *,
+    tool_calls: Sequence[Mapping[str, JsonValue]] = (),
+    finish_reason: str | None = None,
+    usage: Mapping[str, JsonValue] | None = USAGE,
+    model: str = "fake-1",
+    **message: JsonValue,
+) -> Behaviour:
+    """A proper answer, plain or streamed as the request asks."""
+    document = completion(
+        text,
+        tool_calls=tool_calls,
+        finish_reason=finish_reason,
+        usage=usage,
+        model=model,
+        **message,
+    )
+
+    async def behave(exchange: Exchange) -> None:
+        if exchange.request.wants_stream:
+            await stream([*chunks(document), "[DONE]"])(exchange)
+        else:
+            await exchange.send(json.dumps(document).encode())
+
+    return behave
+
+
+# --- answers that are not ------------------------------------------------------------------------
+
+
+def document(value: JsonValue) -> Behaviour:
+    """A 200 with any JSON body."""
+    return body(json.dumps(value).encode())
+
+
+def body(raw: bytes, *, content_type: str = "application/json") -> Behaviour:
+    """A 200 with any bytes."""
+    return status(200, raw, headers={"Content-Type": content_type})
+
+
+def status(code: int, raw: bytes = b"", *, headers: Mapping[str, str] | None = None) -> Behaviour:
+    """Any status."""
+
+    async def behave(exchange: Exchange) -> None:
+        await exchange.send(raw, status=code, headers=headers)
+
+    return behave
+
+
+def error_body(message: str, **more: JsonValue) -> bytes:
+    """An error as OpenAI writes it."""
+    return json.dumps({"error": {"message": message, **more}}).encode()
+
+
+def stream(
+    events: Iterable[JsonValue | str | bytes], *, ends: str = "in order", pause_s: float = 0
+) -> Behaviour:
+    """An event stream.
+
+    Args:
+        events: JSON and text become events; bytes are sent raw.
+        ends: `in order`, `cut` (connection dropped), `silent` (nothing more is sent).
+        pause_s: Waited before each piece.
+    """
+
+    async def behave(exchange: Exchange) -> None:
+        await exchange.begin_stream()
+        for item in events:
+            await asyncio.sleep(pause_s)
+            await exchange.send_piece(item if isinstance(item, bytes) else event(item))
+        if ends == "silent":
+            await exchange.until_client_leaves()
+        elif ends == "cut":
+            exchange.drop()
+        else:
+            await exchange.end_stream()
+
+    return behave
+
+
+def cut(raw: bytes) -> Behaviour:
+    """A plain answer that promises more than it sends, then the connection is dropped."""
+
+    async def behave(exchange: Exchange) -> None:
+        await exchange.send(raw, headers={"Content-Length": str(len(raw) + 100)})
+        exchange.drop()
+
+    return behave
+
+
+def hang() -> Behaviour:
+    """Not one byte."""
+
+    async def behave(exchange: Exchange) -> None:
+        await exchange.until_client_leaves()
+
+    return behave
+
+
+def drop() -> Behaviour:
+    """The connection closed without one byte."""
+
+    async def behave(exchange: Exchange) -> None:
+        exchange.drop()
+
+    return behave
+
+
+def slow(seconds: float, behaviour: Behaviour) -> Behaviour:
+    """Silence, then the behaviour."""
+
+    async def behave(exchange: Exchange) -> None:
+        await asyncio.sleep(seconds)
+        await behaviour(exchange)
+
+    return behave
+
+
+def silent_after(raw: bytes) -> Behaviour:
+    """The first bytes of a plain answer, then nothing."""
+
+    async def behave(exchange: Exchange) -> None:
+        await exchange.send(raw, headers={"Content-Length": str(len(raw) + 100)})
+        await exchange.until_client_leaves()
+
+    return behave
+
+
+def huge(total_bytes: int, *, code: int = 200) -> Behaviour:
+    """A body of that many bytes."""
+
+    async def behave(exchange: Exchange) -> None:
+        kind = {"Content-Type": "application/json", "Content-Length": str(total_bytes)}
+        await exchange.send_head(code, kind)
+        for _ in range(total_bytes // 65_536):
+            await exchange.write(b"x" * 65_536)
+
+    return behave
