@@ -6,6 +6,7 @@ import base64
 import collections.abc
 import datetime
 import functools
+import operator
 import pathlib
 import types
 import typing
@@ -74,9 +75,12 @@ def _converter() -> Converter:
     from cattrs import Converter
 
     converter = Converter(forbid_extra_keys=True, omit_if_default=False)
+    # By predicate: a hook for a class answers for its subclasses too, such as every StrEnum.
     for kind in (str, int, bool):
-        converter.register_structure_hook(kind, functools.partial(_exactly, kind))
-    converter.register_structure_hook(float, _number)
+        converter.register_structure_hook_func(
+            functools.partial(operator.is_, kind), functools.partial(_exactly, kind)
+        )
+    converter.register_structure_hook_func(functools.partial(operator.is_, float), _number)
     converter.register_structure_hook(datetime.datetime, _from_iso)
     converter.register_unstructure_hook(datetime.datetime, _to_iso)
     converter.register_structure_hook(datetime.date, _date_from_iso)
@@ -85,7 +89,6 @@ def _converter() -> Converter:
     converter.register_unstructure_hook(bytes, lambda value: base64.b64encode(value).decode())
     converter.register_structure_hook(pathlib.Path, lambda value, _: pathlib.Path(value))
     converter.register_unstructure_hook(pathlib.Path, str)
-    # By predicate: a hook for the class `object` itself would answer for every class.
     converter.register_structure_hook_func(lambda hint: hint is object, lambda value, _: value)
     converter.register_structure_hook_func(
         lambda hint: getattr(hint, "__origin__", None) is collections.abc.Iterable,

@@ -91,6 +91,7 @@ def build_recipe(
         [_build_step(spec, saved, tools, links) for spec in specs],
         {spec.id: spec.depends_on for spec in specs},
         {spec.id: spec.after for spec in specs},
+        reads={spec.id: _steps_read(spec, saved) for spec in specs},
     )
     controls = {spec.id: _control(spec) for spec in specs}
     return BuiltRecipe(recipe=recipe, graph=graph, controls=controls, output=output)
@@ -108,6 +109,37 @@ def _control(spec: StepSpec) -> StepControl:
         save_as=spec.save_as,
         model=spec.model if isinstance(spec, GoalSpec) else None,
     )
+
+
+def _steps_read(spec: StepSpec, saved: Mapping[str, str]) -> Sequence[str]:
+    """Dependencies whose output some template of the step names without a default."""
+    references = [
+        reference
+        for template in _templates(spec)
+        for reference in compile_template(template).references
+    ]
+    if spec.when is not None:
+        references += compile_condition(spec.when).references
+    named = {
+        _step_named(reference, saved)
+        for reference in references
+        if not reference.is_guarded and not _is_status(reference)
+    }
+    return [step_id for step_id in spec.depends_on if step_id in named]
+
+
+def _templates(spec: StepSpec) -> Sequence[JsonValue]:
+    if isinstance(spec, GoalSpec):
+        texts = [message.content for message in spec.messages]
+        return [spec.goal, *texts, *([spec.system_prompt] if spec.system_prompt else [])]
+    if isinstance(spec, ToolSpecStep):
+        return [{**spec.params, **spec.params_template}]
+    return [spec.set] if isinstance(spec, SetSpec) else []
+
+
+def _is_status(reference: Reference) -> bool:
+    path = reference.path
+    return path[0] == "steps" and len(path) > 2 and path[2] == "status"
 
 
 def _build_step(

@@ -97,6 +97,8 @@ class DependencyStepGraph(_CheckedSteps):
         steps: Iterable[Step[object]],
         depends_on: Mapping[str, Sequence[str]],
         after: Mapping[str, Sequence[str]] | None = None,
+        *,
+        reads: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Build and check.
 
@@ -104,18 +106,21 @@ class DependencyStepGraph(_CheckedSteps):
             steps: List order breaks ties, so the order is stable.
             depends_on: Step id to the ids whose results it needs.
             after: Step id to ids that only have to end first, however they end.
+            reads: Step id to those of `depends_on` whose output it cannot do without.
         Raises:
             GraphError: No steps, a duplicate id, an unknown id, a cycle.
         """
         super().__init__(steps)
         self._needs: list[tuple[int, ...]] = []
         self._waits: list[tuple[int, ...]] = []
+        self._reads: list[frozenset[int]] = []
         self._dependents: list[list[int]] = [[] for _ in self._steps]
         for position, step in enumerate(self._steps):
             needs = self._indices(step.id, depends_on.get(step.id, ()))
             later = self._indices(step.id, (after or {}).get(step.id, ()))
             waits = tuple(dict.fromkeys((*needs, *later)))
             self._needs.append(needs)
+            self._reads.append(frozenset(self._indices(step.id, (reads or {}).get(step.id, ()))))
             self._waits.append(waits)
             for other in waits:
                 self._dependents[other].append(position)
@@ -147,6 +152,10 @@ class DependencyStepGraph(_CheckedSteps):
     def needs(self, position: int) -> tuple[int, ...]:
         """Positions whose results the step needs."""
         return self._needs[position]
+
+    def reads(self, position: int) -> frozenset[int]:
+        """Positions whose output the step cannot do without."""
+        return self._reads[position]
 
     def dependents(self, position: int) -> Sequence[int]:
         """Positions that wait for the step."""

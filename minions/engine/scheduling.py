@@ -93,7 +93,7 @@ class DependencyWalk:
         await asyncio.gather(*self._running, return_exceptions=True)
 
     def _skip_for(self, position: int) -> Skip | None:
-        """A failed dependency, a stopped run, or dependencies that were all passed over."""
+        """A failed dependency, one passed over that it reads, all passed over, or a stopped run."""
         needs = self._graph.needs(position)
         steps = self._graph.steps
         for other in needs:
@@ -101,9 +101,12 @@ class DependencyWalk:
                 word = "failed" if self._fate[other] is StepStatus.FAILED else "was skipped"
                 self._is_spoilt.add(position)
                 return Skip(f"its dependency '{steps[other].id}' {word}")
-        if needs and all(self._fate[other] is StepStatus.SKIPPED for other in needs):
-            names = ", ".join(f"'{steps[other].id}'" for other in needs)
-            return Skip(f"all its dependencies were skipped: {names}")
+        skipped = [other for other in needs if self._fate[other] is StepStatus.SKIPPED]
+        reads = self._graph.reads(position)
+        for other in skipped:
+            # A join goes on with the branch that was taken; what reads the other one cannot.
+            if other in reads or len(skipped) == len(needs):
+                return Skip(f"its dependency '{steps[other].id}' was skipped")
         stopped = self._stop_reason()
         return Skip(stopped) if stopped is not None else None
 

@@ -97,10 +97,8 @@ async def find_run(journal: Journal, name: str) -> RunSummary:
     matches = [run for run in runs if run.run_id.startswith(name)]
     if not matches:
         of_session = [run for run in runs if run.session_id.startswith(name)]
-        if len({run.session_id for run in of_session}) <= 1:
-            matches = of_session[:1]
-        else:
-            matches = of_session
+        is_one = len({run.session_id for run in of_session}) <= 1
+        matches = of_session[:1] if is_one else of_session
     exact = [run for run in matches if run.run_id == name]
     if len(exact or matches) == 1:
         return (exact or matches)[0]

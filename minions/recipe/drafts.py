@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-import attrs
 from attrs import define, field, frozen
 
 from minions.contracts.completion import CompletionCriteria
@@ -166,5 +165,4 @@ def read_condition(node: ScalarNode | None, report: Report) -> tuple[TemplateUse
 
 def _template_fault(node: ScalarNode, error: TemplateError) -> Fault:
     place = node.part(error.offset, error.length)
-    message, _, hint = error.message.partition("; ")
-    return attrs.evolve(place.fault("bad-template", message), help=hint or None)
+    return place.fault("bad-template", error.problem, help=error.hint)

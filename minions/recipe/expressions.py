@@ -186,7 +186,8 @@ def compile_condition(text: str) -> Condition:
     if isinstance(part, _Native):
         return Condition(part.term, _references_of([part.term]))
     raise TemplateError(
-        "a condition is one expression, not text around it; write 'a == 1' or '{{ a == 1 }}'",
+        "a condition is one expression, not text around it",
+        hint="write 'a == 1' or '{{ a == 1 }}'",
         offset=mark.start(),
         length=2,
     )
@@ -243,19 +244,21 @@ def _pieces(text: str) -> Iterator[str | Term]:
 
 
 _REFUSED: Final[Mapping[str, str]] = {
-    "}}": "'}}' closes nothing; write {{ '}}' }} for the braces themselves",
-    "{%": "statements are not supported, only {{ expressions }}; write {{ '{%' }} for the text",
-    "{#": "comments are not supported; write {{ '{#' }} for the text",
+    "}}": "'}}' closes nothing",
+    "{%": "statements are not supported, only {{ expressions }}",
+    "{#": "comments are not supported",
 }
 
 
 def _check_mark(text: str, mark: re.Match[str]) -> None:
     sign = mark.group()
     if sign in _REFUSED:
-        raise TemplateError(_REFUSED[sign], offset=mark.start(), length=2)
+        hint = f"write {{{{ '{sign}' }}}} where the signs themselves are meant"
+        raise TemplateError(_REFUSED[sign], hint=hint, offset=mark.start(), length=2)
     if text.startswith("-", mark.end()):
         raise TemplateError(
-            "'{{-' is not supported; put a blank before a minus sign",
+            "'{{-' is not supported",
+            hint="put a blank before a minus sign",
             offset=mark.start(),
             length=3,
         )

@@ -80,6 +80,9 @@ def read_schema(node: MappingNode, report: Report) -> JsonSchema | None:
 
 def _is_in_full(node: MappingNode) -> bool:
     keys = {entry.key for entry in node.entries}
+    properties = node.find("properties")
+    if properties is not None and isinstance(properties.value, MappingNode):
+        return True
     if not keys <= _KEYWORDS:
         return False
     kind = node.find("type")

@@ -220,10 +220,14 @@ def _check_text(node: ScalarNode, text: str, key: Key) -> Fault | None:
     if key.pattern and not re.fullmatch(key.pattern, text):
         return node.place.fault(
             "bad-value",
-            f"'{text:.60}' is no {key.name}",
+            f"{_quoted(key.name)} cannot be '{text:.60}'",
             help=f"it must match {key.pattern}",
         )
     return None
+
+
+def _quoted(name: str) -> str:
+    return name if " " in name else f"'{name}'"
 
 
 def _check_range(node: ScalarNode, number: float, key: Key) -> Fault | None:

@@ -8,7 +8,7 @@ import attrs
 
 from minions.contracts.calls import OutputMode
 from minions.contracts.context import Limits
-from minions.contracts.errors import Fault, MetadataError, near_names
+from minions.contracts.errors import Fault, MetadataError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema, SchemaValidator
@@ -60,7 +60,7 @@ def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeD
 def _read_inputs(node: MappingNode | None, report: Report) -> dict[str, InputSpec]:
     inputs = {}
     for entry in node.entries if node else ():
-        key = Key(name="input", pattern=STEP_PATTERN)
+        key = Key(name="an input's name", pattern=STEP_PATTERN)
         if (fault := check_value(entry.key_node, key)) is not None:
             report(fault)
         inputs[entry.key] = _read_input(entry.value, report)
@@ -157,7 +157,7 @@ def _model_name(node: ScalarNode, catalog: Catalog, report: Report) -> str:
 def _read_permissions(node: Node, report: Report) -> Permissions:
     def reported(fault: Fault) -> None:
         name = fault.message.split("'")[1] if fault.code == "unknown-key" else ""
-        if name.startswith("allow_") and not near_names(name, ["allow_write"]):
+        if name.startswith("allow_") and not name.startswith("allow_wr"):
             fault = attrs.evolve(
                 fault,
                 code="not-supported-yet",

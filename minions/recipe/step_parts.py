@@ -8,7 +8,7 @@ from typing import Final, TypedDict
 from attrs import evolve
 
 from minions.contracts.completion import CompletionCriteria, CompletionMode
-from minions.contracts.errors import SchemaError
+from minions.contracts.errors import Fault, SchemaError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema, check_schema
 from minions.recipe import keys
@@ -26,7 +26,7 @@ from minions.recipe.keys import KINDS, Table
 from minions.recipe.model import GoalSpec, MessageSpec, SetSpec, StepSpec, ToolSpecStep, Where
 from minions.recipe.reader import MappingNode, Node, ScalarNode, SequenceNode
 from minions.recipe.schemas import read_output_schema
-from minions.recipe.sections import Section, read_section, read_texts, suggestion, type_of
+from minions.recipe.sections import Section, read_section, read_texts, suggestion
 from minions.recipe.settings_parts import read_limits, read_model
 
 __all__ = ["build_step", "read_step"]
@@ -119,22 +119,25 @@ def _messages(
 ) -> tuple[MessageSpec, ...]:
     messages = []
     for node in nodes:
-        section = read_section(node, keys.MESSAGE, report)
+        faults: list[Fault] = []
+        section = read_section(node, keys.MESSAGE, faults.append)
         said = [(role, section.scalar(role)) for role in ("system", "user")]
-        said.append((section.text("role") or "user", section.scalar("content")))
+        said.append((section.text("role") or "", section.scalar("content")))
         given = [(role, content) for role, content in said if content is not None]
-        if len(given) == 1 and (section.text("role") is None or section.scalar("content")):
-            role, content = given[0]
+        role, content = given[0] if len(given) == 1 else ("", None)
+        if role and content is not None and section.text("role") in (None, role):
             templates.extend(read_templates(content, report))
             messages.append(MessageSpec(role=role, content=str(content.value)))
-        elif isinstance(node, MappingNode):
-            report(
+        elif not faults:
+            faults.append(
                 node.place.fault(
                     "bad-value",
                     "a message is said once, by one role",
                     help="write {user: text}, {system: text} or {role: user, content: text}",
                 )
             )
+        for fault in faults:
+            report(fault)
     return tuple(messages)
 
 
@@ -185,7 +188,7 @@ def _mode(
         report(
             node.place.fault(
                 "bad-value",
-                f"'completion' cannot be {type_of(node)} '{node.value}'",
+                f"'completion' cannot be '{node.value}'",
                 label=suggestion(str(node.value), modes),
                 help=f"choices are: {', '.join(modes)}",
             )

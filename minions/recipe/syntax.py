@@ -13,7 +13,7 @@ from typing import Final, NoReturn, TypeVar
 
 from attrs import frozen
 
-from minions.contracts.errors import did_you_mean
+from minions.contracts.errors import near_names
 from minions.contracts.json_values import JsonValue
 from minions.recipe.filters import FILTERS, TESTS, Function
 from minions.recipe.terms import (
@@ -66,6 +66,11 @@ _CONSTANTS: Final[Mapping[str, None | bool]] = {
     "null": None,
 }
 _KEYWORDS: Final = frozenset({"and", "else", "if", "in", "is", "not", "or"})
+_NOT_THERE: Final[Mapping[str, tuple[str, str]]] = {
+    "(": ("calls are not supported", "use a filter, such as 'items|length'"),
+    "**": ("there is no operator '**'", "write the product out"),
+    "=": ("'=' assigns nothing here", "'==' compares"),
+}
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -121,7 +126,8 @@ def _tokens(text: str, start: int, *, in_braces: bool) -> tuple[tuple[_Token, ..
         tokens.append(token)
         if len(tokens) > MAX_TOKENS:
             raise TemplateError(
-                f"an expression may have {MAX_TOKENS} words and signs; split it with a 'set' step",
+                f"an expression may have {MAX_TOKENS} words and signs",
+                hint="split it with a 'set' step",
                 offset=start,
             )
         if token.text in _CLOSING:
@@ -130,7 +136,8 @@ def _tokens(text: str, start: int, *, in_braces: bool) -> tuple[tuple[_Token, ..
             open_brackets.pop()  # whether it is the right one is the parser's business
     if in_braces:
         raise TemplateError(
-            "'{{' is not closed with '}}'; write {{ '{{' }} for the braces themselves",
+            "'{{' is not closed with '}}'",
+            hint="write {{ '{{' }} where the braces themselves are meant",
             offset=max(0, start - 2),
             length=2,
         )
@@ -205,13 +212,9 @@ class _Parser:
 
     def _refuse_rest(self) -> NoReturn:
         token = self._next
-        if token.text in ("(", "**", "="):
-            known = {
-                "(": "calls are not supported; use a filter, such as 'items|length'",
-                "**": "there is no operator '**'",
-                "=": "'=' assigns nothing here; '==' compares",
-            }
-            raise TemplateError(known[token.text], offset=token.offset, length=len(token.text))
+        if token.text in _NOT_THERE:
+            problem, hint = _NOT_THERE[token.text]
+            raise TemplateError(problem, hint=hint, offset=token.offset, length=len(token.text))
         self._fail("expected an operator, a filter or the end")
 
     def _choice(self) -> Term:
@@ -493,9 +496,11 @@ def _function(functions: Mapping[str, Function], token: _Token, kind: str, extra
     found = functions.get(token.text)
     if found is None:
         names = (*functions, extra)
+        close = near_names(token.text, names, limit=1)
+        near = f"did you mean '{close[0]}'? " if close else ""
         raise TemplateError(
-            f"there is no {kind} '{token.text}'.{did_you_mean(token.text, names)} "
-            f"{kind.capitalize()}s are: {', '.join(sorted(names))}",
+            f"there is no {kind} '{token.text}'",
+            hint=f"{near}{kind}s are: {', '.join(sorted(names))}",
             offset=token.offset,
             length=len(token.text),
         )

@@ -44,8 +44,12 @@ class TemplateError(UsageError):
 
     code = "bad-template"
 
-    def __init__(self, message: str, *, offset: int = 0, length: int = 1) -> None:
-        super().__init__(message)
+    def __init__(
+        self, problem: str, *, hint: str | None = None, offset: int = 0, length: int = 1
+    ) -> None:
+        super().__init__(f"{problem}; {hint}" if hint else problem)
+        self.problem = problem
+        self.hint = hint
         self.offset = offset
         self.length = length
 

@@ -68,9 +68,10 @@ def check_unused_names(draft: RecipeDraft, used: frozenset[str], report: Report)
     Args:
         used: Every name that a template or `depends_on` mentions.
     """
+    faulty = {*RESERVED, *(step.id for step in draft.steps)}
     for step in draft.steps:
         name = step.save_as
-        if name is not None and name not in used:
+        if name is not None and name not in used and name not in faulty:
             report(
                 step.section.place_of("save_as").fault(
                     "unused-save-as",

@@ -158,9 +158,9 @@ def _is_plainly_right(node: Node, schema: JsonValue) -> bool:
 def _unknown_parameter(entry: Entry, owner: str, known: tuple[str, ...]) -> Fault:
     return entry.key_node.place.fault(
         "unknown-key",
-        f"{owner} has no parameter '{entry.key}'",
+        f"{owner} does not know '{entry.key}'",
         label=suggestion(entry.key, known),
-        help=f"it has: {', '.join(known) or 'none'}",
+        help=f"it knows: {', '.join(known) or 'none'}",
     )
 
 
