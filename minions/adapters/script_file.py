@@ -21,18 +21,18 @@ from minions.contracts.errors import UsageError, did_you_mean
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
 
-__all__ = ["load_script"]
+__all__ = ["read_script"]
 
 _MOST_BYTES: Final = 1_048_576
 
 
-def load_script(path: Path | str) -> tuple[ScriptItem, ...]:
+def read_script(path: Path) -> tuple[ScriptItem, ...]:
     """The items of a script file, in file order.
 
     Raises:
         UsageError: `bad-script`: the file cannot be read, or the list of its mistakes.
     """
-    document = _read(Path(path))
+    document = _read(path)
     answers = document.get("answers") if isinstance(document, dict) else None
     if not isinstance(answers, list) or not answers:
         raise _bad(path, "it needs a list under `answers:`, with at least one answer")
@@ -50,7 +50,7 @@ def load_script(path: Path | str) -> tuple[ScriptItem, ...]:
     return tuple(items)
 
 
-def _bad(path: Path | str, what: str) -> UsageError:
+def _bad(path: Path, what: str) -> UsageError:
     return UsageError(
         f"The script {path} cannot be used: {what}.", code="bad-script", where=str(path)
     )
@@ -86,8 +86,8 @@ def _faults(raw: object) -> Iterator[str]:
     if isinstance(raw, str):
         return
     if not isinstance(raw, dict):
-        yield f"{raw!r:.60} is {type(raw).__name__}; write text in quotes, or a mapping with "
-        yield "one of text, json, tool_calls, fail"
+        kinds = ", ".join(_CONTENT)
+        yield f"{raw!r:.60} is neither text (put it in quotes) nor a mapping with one of {kinds}"
         return
     item = cast("dict[object, object]", raw)
     yield from _key_faults(item)

@@ -28,18 +28,17 @@ from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, assistant
 
-__all__ = ["Answer", "AnswerFunction", "ScriptItem", "ScriptedModel", "tool_request"]
+__all__ = ["Answer", "AnswerFunction", "ScriptItem", "ScriptedModel", "load_script", "tool_request"]
 
-Answer: TypeAlias = (
+_Good: TypeAlias = (
     str
     | Message
     | ModelCallResponse
-    | ModelFailure
-    | BaseException
     | ToolCallRequest
     | Sequence[ToolCallRequest]
     | Mapping[str, JsonValue]
 )
+Answer: TypeAlias = _Good | ModelFailure | BaseException
 """Text, a message, a whole response, a failure, tool calls, or a mapping sent as JSON text.
 
 An exception becomes a failure (retryable for TimeoutError and ConnectionError); one that is no
@@ -50,7 +49,10 @@ AnswerFunction: TypeAlias = Callable[[Prompt], Answer | Awaitable[Answer]]
 
 
 def tool_request(
-    name: str, arguments: Mapping[str, JsonValue] | str | None = None, *, id: str | None = None
+    name: str,
+    arguments: Mapping[str, JsonValue] | str | None = None,
+    *,
+    id: str | None = None,  # noqa: A002  # as the field of a ToolCallRequest is called
 ) -> ToolCallRequest:
     """A tool call for a script.
 
@@ -69,6 +71,17 @@ class ScriptItem:
     answer: Answer
     match: str | None = None
     """Only for prompts that hold this text; None fits any."""
+
+
+def load_script(path: Path | str) -> tuple[ScriptItem, ...]:
+    """The items of a script file, in file order.
+
+    Raises:
+        UsageError: `bad-script`: the file cannot be read, or the list of its mistakes.
+    """
+    from minions.adapters.script_file import read_script
+
+    return read_script(Path(path))
 
 
 class ScriptedModel(ChatModel):
@@ -104,8 +117,6 @@ class ScriptedModel(ChatModel):
         Raises:
             UsageError: `bad-script`, with every mistake in the file.
         """
-        from minions.adapters.script_file import load_script
-
         return cls(_ByMatch(load_script(path)), name=f"scripted/{Path(path).name}")
 
     @property
@@ -133,38 +144,28 @@ class ScriptedModel(ChatModel):
             answer = _failure_of(answer)
         if isinstance(answer, ModelFailure):
             return Failure(answer)
-        response = self._response(prompt, answer)
+        try:
+            response = self._response(prompt, answer)
+        except (TypeError, ValueError, UsageError) as error:
+            return Failure(_failure_of(error))
         if on_delta is not None:
             for delta in _deltas(response):
                 on_delta(delta)
         return Success(response)
 
-    def _response(
-        self,
-        prompt: Prompt,
-        answer: str
-        | Message
-        | ModelCallResponse
-        | ToolCallRequest
-        | Sequence[ToolCallRequest]
-        | Mapping[str, JsonValue],
-    ) -> ModelCallResponse:
+    def _response(self, prompt: Prompt, answer: _Good) -> ModelCallResponse:
         given = answer if isinstance(answer, ModelCallResponse) else None
-        message = given.message if given is not None else _message(answer)
-        calls = tuple(self._with_id(call) for call in message.tool_calls)
-        message = evolve(message, tool_calls=calls)
-        usage = given.usage if given is not None else TokenUsage()
-        if usage == TokenUsage():
-            usage = _estimate(prompt, message)
-        if given is not None:
-            return evolve(given, message=message, usage=usage)
+        response = given or ModelCallResponse(message=_message(answer))
+        calls = tuple(self._with_id(call) for call in response.tool_calls)
+        message = evolve(response.message, tool_calls=calls)
         provider, _, model_name = self._name.partition("/")
-        return ModelCallResponse(
+        return evolve(
+            response,
             message=message,
-            usage=usage,
-            finish_reason="tool_calls" if calls else "stop",
-            model_name=model_name or provider,
-            provider=provider,
+            usage=response.usage if response.usage != TokenUsage() else _estimate(prompt, message),
+            finish_reason=response.finish_reason or ("tool_calls" if calls else "stop"),
+            model_name=response.model_name or model_name or provider,
+            provider=response.provider or provider,
         )
 
     def _with_id(self, call: ToolCallRequest) -> ToolCallRequest:
@@ -240,14 +241,7 @@ def _failure_of(error: BaseException) -> ModelFailure:
 # --- what an answer becomes --------------------------------------------------------------------
 
 
-def _message(
-    answer: str
-    | Message
-    | ModelCallResponse
-    | ToolCallRequest
-    | Sequence[ToolCallRequest]
-    | Mapping[str, JsonValue],
-) -> Message:
+def _message(answer: _Good) -> Message:
     match answer:
         case ModelCallResponse():
             return answer.message
@@ -259,20 +253,15 @@ def _message(
             return assistant(tool_calls=(answer,))
         case Mapping():
             return assistant(dumps(answer))
-        case _:
-            return assistant(tool_calls=_calls(answer))
-
-
-def _calls(answer: Sequence[object]) -> tuple[ToolCallRequest, ...]:
-    calls = tuple(answer) if isinstance(answer, Sequence) else (answer,)
-    for call in calls:
-        if not isinstance(call, ToolCallRequest):
-            raise UsageError(
-                f"A scripted answer is {call!r:.80}. Expected text, a message, a response, a "
-                "failure, an exception, a mapping, or tool calls made with tool_request().",
-                code="bad-script",
-            )
-    return tuple(call for call in calls if isinstance(call, ToolCallRequest))
+        case Sequence():
+            calls = [call for call in answer if isinstance(call, ToolCallRequest)]
+            if len(calls) == len(answer):
+                return assistant(tool_calls=calls)
+    raise UsageError(
+        f"A scripted answer is {answer!r:.80}. Expected text, a message, a response, a failure, "
+        "an exception, a mapping, or tool calls made with tool_request().",
+        code="bad-script",
+    )
 
 
 _CHARACTERS_PER_TOKEN: Final = 4

@@ -109,8 +109,6 @@ class CompletionCriteria:
     mode: CompletionMode = field(default=CompletionMode.SIGNAL, converter=CompletionMode)
     patterns: tuple[str, ...] = field(default=(), converter=_as_texts)
     """Regular expressions; one that is found in the model's text completes the step."""
-    links: tuple[str, ...] = field(default=(), converter=_as_texts)
-    """Names of links the application registered; asked before the default ones, in order."""
 
 
 @frozen

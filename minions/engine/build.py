@@ -245,7 +245,7 @@ def _goal_step(
         shown=tuple(step_id for step_id in spec.depends_on if step_id not in named),
         available_tools=frozenset(_tool_names(spec, tools)),
         completion_criteria=criteria,
-        completion_chain=_chain(spec, criteria, links),
+        completion_chain=_chain(spec, links),
         output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
         metadata=_metadata(spec),
     )
@@ -268,12 +268,10 @@ def _tool_names(spec: GoalSpec, tools: Toolbox) -> Iterable[str]:
             yield tools.get(name).spec.name
 
 
-def _chain(
-    spec: GoalSpec, criteria: CompletionCriteria, links: Mapping[str, CompletionLink]
-) -> StepCompletionChain | None:
-    if not criteria.links:
+def _chain(spec: GoalSpec, links: Mapping[str, CompletionLink]) -> StepCompletionChain | None:
+    if not spec.completion_links:
         return None
-    for name in criteria.links:
+    for name in spec.completion_links:
         if name not in links:
             raise UsageError(
                 f"Step '{spec.id}' names the completion link '{name}', which is not registered. "
@@ -281,7 +279,7 @@ def _chain(
                 code="unknown-link",
                 suggestions=near_names(name, links),
             )
-    return DefaultStepCompletionChain().prepend(*(links[name] for name in criteria.links))
+    return DefaultStepCompletionChain().prepend(*(links[name] for name in spec.completion_links))
 
 
 def _as_text(value: JsonValue) -> str:

@@ -81,8 +81,13 @@ class PlainProgress(Progress):
         facts = [spoken(event.duration_ms)] if event.status != "skipped" else []
         facts += _facts(event)
         detail = f" ({', '.join(facts)})" if facts else ""
-        reason = f": {event.reason}" if event.reason else ""
+        reason = f": {reason_of(event)}" if event.reason else ""
         return f"{self._paint(glyph, color)} {event.step_id}{detail}{reason}"
+
+
+def reason_of(event: StepFinished) -> str:
+    """Short: the code of an error, whose words come with the result."""
+    return str(event.error.get("code")) if event.error else event.reason or ""
 
 
 def _facts(event: StepFinished) -> list[str]:
@@ -195,5 +200,5 @@ def _glyph(row: _Row) -> tuple[str, str]:
 
 def _detail(row: _Row) -> str:
     if row.end is not None:
-        return row.end.reason or ", ".join(_facts(row.end))
+        return reason_of(row.end) or ", ".join(_facts(row.end))
     return row.doing or " ".join(row.text.split())

@@ -84,7 +84,10 @@ class Origin:
     """Where relative paths of the configuration file start."""
 
 
-_KEYS: Final = {attribute.name: attribute for attribute in attrs.fields(Settings)}
+_KEYS: Final[Mapping[str, str]] = {
+    attribute.name: str(attribute.type) for attribute in attrs.fields(Settings)
+}
+"""Each key's type as written; taken now, for a codec may resolve the hints later."""
 _TABLES: Final = ("providers", "offline_models")
 
 
@@ -169,11 +172,10 @@ def _read(path: Path) -> Mapping[str, object]:
 
 def _from_environment(environ: Mapping[str, str]) -> Mapping[str, object]:
     found: dict[str, object] = {}
-    for key, attribute in _KEYS.items():
+    for key, kind in _KEYS.items():
         text = environ.get(f"MINIONS_{key.upper()}")
         if text is None or key in _TABLES:
             continue
-        kind = str(attribute.type)
         if kind.startswith("tuple"):
             found[key] = [part.strip() for part in text.split(",") if part.strip()]
         elif kind == "bool":
@@ -209,7 +211,7 @@ def _whole(key: str, text: str) -> int:
 
 def _checked(source: str, key: str, value: object) -> object:
     """A value of one source as its field's type."""
-    kind = str(_KEYS[key].type)
+    kind = _KEYS[key]
     if key == "providers":
         return _providers(source, value)
     if key == "offline_models":

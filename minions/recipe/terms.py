@@ -378,7 +378,7 @@ def _calculated(name: str, left: int | float, right: int | float) -> int | float
     try:
         result = _ARITHMETIC[name](left, right)
     except (ZeroDivisionError, OverflowError) as error:
-        raise EvaluationError(f"{left:.6g} {name} {right:.6g}: {error}.") from error
+        raise EvaluationError(f"'{name}' cannot be carried out: {error}.") from error
     too_large = isinstance(result, int) and result.bit_length() > _MOST_BITS
     if too_large or result in (float("inf"), float("-inf")):
         raise EvaluationError(f"The result of '{name}' is too large for a number.")
@@ -404,7 +404,7 @@ class Filtered(Term):
             return self.function(base, *arguments, **keywords)
         except EvaluationError:
             raise
-        except (TypeError, ValueError, OverflowError, KeyError, RecursionError) as error:
+        except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
             # Filters are plain functions: what they cannot take shows as one of these.
             raise EvaluationError(
                 f"The filter '{self.name}' cannot take this {type_name(base)}: {error}."

@@ -1,0 +1,360 @@
+"""`minions run` as a person and as a program meet it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import pytest
+from command_line import Cli, Write
+
+from minions.contracts.json_values import JsonValue
+
+GOAL = """
+id: greet
+inputs:
+  who: {type: string, default: you}
+  times: {type: integer, default: 1}
+steps:
+  - id: hello
+    goal: Say hello to {{ inputs.who }} {{ inputs.times }} times.
+"""
+SET = "id: bind\nsteps:\n  - {id: a, set: {n: 1, text: grüezi}}\n"
+
+
+def script(*answers: JsonValue) -> str:
+    return json.dumps({"answers": list(answers)})
+
+
+def test_the_result_goes_to_standard_output_and_everything_else_to_standard_error(
+    cli: Cli, write: Write
+) -> None:
+    write("greet.yaml", GOAL)
+    write("s.yaml", script("Hello!"))
+    outcome = cli("run", "greet.yaml", "-m", "scripted/s.yaml")
+    assert (outcome.code, outcome.out) == (0, "Hello!\n")
+    assert "recipe greet · model scripted/s.yaml (scripted: no real model is asked)" in outcome.err
+    assert "▸ hello" in outcome.err
+    assert "✓ hello" in outcome.err
+    assert "cost unknown" in outcome.err
+    assert "minions sessions show run_" in outcome.err
+
+
+def test_json_prints_one_object_with_the_stable_fields(cli: Cli, write: Write) -> None:
+    write("greet.yaml", GOAL)
+    write("s.yaml", script("Hello!"))
+    result = cli("run", "greet.yaml", "-m", "scripted/s.yaml", "--json").json
+    assert {"run_id", "session_id", "recipe", "status", "output", "steps", "usage", "error"} <= set(
+        result
+    )
+    assert result["status"] == "completed"
+    assert result["error"] is None
+    step = cast("list[Mapping[str, JsonValue]]", result["steps"])[0]
+    assert set(step) == {
+        "id", "status", "reason", "output", "error", "model_calls", "tool_calls", "attempts",
+        "usage", "duration_ms",
+    }  # fmt: skip
+    assert set(cast("Mapping[str, JsonValue]", step["usage"])) == {
+        "input_tokens", "output_tokens", "cached_tokens", "total_tokens", "cost_usd",
+    }  # fmt: skip
+
+
+def test_events_prints_one_json_event_per_line_in_order(cli: Cli, write: Write) -> None:
+    write("greet.yaml", GOAL)
+    write("s.yaml", script("Hello there!"))
+    outcome = cli("run", "greet.yaml", "-m", "scripted/s.yaml", "--events")
+    events = [json.loads(line) for line in outcome.out.splitlines()]
+    types = [event["type"] for event in events]
+    assert types[0] == "run_started"
+    assert types[-1] == "run_completed"
+    assert "step_delta" in types
+    positions = [event["position"] for event in events if "position" in event]
+    assert positions == sorted(set(positions))
+    text = "".join(e["delta"].get("content", "") for e in events if e["type"] == "step_delta")
+    assert text == "Hello there!"
+
+
+def test_inputs_are_coerced_only_where_the_schema_says_so(cli: Cli, write: Write) -> None:
+    write("r.yaml", "id: r\ninputs: {n: {type: integer}, t: {type: string}}\n"
+          "steps: [{id: a, set: {n: '{{ inputs.n }}', t: '{{ inputs.t }}'}}]\n")  # fmt: skip
+    outcome = cli("run", "r.yaml", "-p", "n=3", "-p", "t=3", "--json")
+    assert outcome.json["output"] == {"n": 3, "t": "3"}
+
+
+def test_a_wrong_input_is_named_with_the_near_name(cli: Cli, write: Write) -> None:
+    write("greet.yaml", GOAL)
+    outcome = cli("run", "greet.yaml", "-p", "whoo=me", "-p", "times=many")
+    assert outcome.code == 2
+    assert "error[bad-input]" in outcome.err
+    assert "who" in outcome.err
+    assert "times" in outcome.err
+
+
+def test_params_come_from_a_file_and_flags_win(cli: Cli, write: Write) -> None:
+    write("r.yaml", "id: r\ninputs: {a: {type: integer}, b: {type: integer}}\n"
+          "steps: [{id: s, set: {a: '{{ inputs.a }}', b: '{{ inputs.b }}'}}]\n")  # fmt: skip
+    write("p.yaml", "a: 1\nb: 2\n")
+    outcome = cli("run", "r.yaml", "--params", "p.yaml", "-p", "b=5", "--json")
+    assert outcome.json["output"] == {"a": 1, "b": 5}
+
+
+def test_without_any_model_it_leaves_with_4_and_three_commands_to_try(
+    cli: Cli, write: Write
+) -> None:
+    write("greet.yaml", GOAL)
+    outcome = cli("run", "greet.yaml")
+    assert outcome.code == 4
+    assert outcome.err.count("minions run greet.yaml") == 3
+    assert outcome.out == ""
+
+
+def test_a_recipe_without_model_steps_needs_no_model(cli: Cli, write: Write) -> None:
+    write("bind.yaml", SET)
+    outcome = cli("run", "bind.yaml")
+    assert outcome.code == 0
+    assert json.loads(outcome.out) == {"n": 1, "text": "grüezi"}
+
+
+def test_an_id_is_found_under_recipes(cli: Cli, write: Write) -> None:
+    write("recipes/bind.yaml", SET)
+    assert cli("run", "bind").code == 0
+    outcome = cli("run", "bnid")
+    assert outcome.code == 2
+    assert "bind" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ({"fail": "auth-rejected", "message": "the key was refused"}, 1),
+        ({"fail": "refused", "message": "no"}, 1),
+    ],
+)
+def test_a_failed_step_is_exit_code_1_with_its_code(
+    cli: Cli, write: Write, answer: JsonValue, code: int
+) -> None:
+    write("greet.yaml", GOAL)
+    write("s.yaml", script(answer))
+    outcome = cli("run", "greet.yaml", "-m", "scripted/s.yaml", "--json")
+    assert outcome.code == code
+    error = cast("Mapping[str, JsonValue]", outcome.json["error"])
+    assert error["code"] == cast("Mapping[str, JsonValue]", answer)["fail"]
+    assert error["where"] == "hello"
+
+
+def test_a_reached_limit_is_exit_code_5_and_keeps_what_was_done(cli: Cli, write: Write) -> None:
+    write("r.yaml", "id: r\nlimits: {max_steps: 1}\n"
+          "steps: [{id: a, set: {n: 1}}, {id: b, set: {n: 2}}]\n")  # fmt: skip
+    outcome = cli("run", "r.yaml", "--json")
+    assert outcome.code == 5
+    assert outcome.json["status"] == "limit_reached"
+    steps = cast("list[Mapping[str, JsonValue]]", outcome.json["steps"])
+    assert [(step["id"], step["status"]) for step in steps] == [
+        ("a", "completed"),
+        ("b", "skipped"),
+    ]
+
+
+def test_an_invalid_recipe_is_exit_code_2_with_every_fault(cli: Cli, write: Write) -> None:
+    write("r.yaml", "id: r\nsteps:\n  - id: a\n    gaol: x\n  - id: a\n    tool: nope\n")
+    outcome = cli("run", "r.yaml")
+    assert outcome.code == 2
+    assert "r.yaml:4:5" in outcome.err
+    assert "did you mean 'goal'" in outcome.err
+    assert "duplicate-id" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_no_store_writes_no_database(cli: Cli, write: Write, here: Path) -> None:
+    write("bind.yaml", SET)
+    assert cli("run", "bind.yaml", "--no-store", "--db", "j.sqlite").code == 0
+    assert not (here / "j.sqlite").exists()
+
+
+def test_a_stored_run_is_listed_and_shown_by_the_start_of_its_id(cli: Cli, write: Write) -> None:
+    write("greet.yaml", GOAL)
+    write("s.yaml", script("Hello!"))
+    run_id = cli(
+        "run", "greet.yaml", "-m", "scripted/s.yaml", "--db", "j.sqlite", "--json"
+    ).json["run_id"]  # fmt: skip
+    assert str(run_id) in cli("sessions", "list", "--db", "j.sqlite").out
+    shown = cli("sessions", "show", str(run_id)[:10], "--db", "j.sqlite", "--messages")
+    assert shown.code == 0
+    assert "Say hello to you 1 times." in shown.out
+    assert "Hello!" in shown.out
+    assert cli("sessions", "show", "run_zzz", "--db", "j.sqlite").code == 2
+
+
+def test_the_database_file_is_for_its_owner_only(cli: Cli, write: Write, here: Path) -> None:
+    write("bind.yaml", SET)
+    cli("run", "bind.yaml", "--db", "j.sqlite")
+    assert (here / "j.sqlite").stat().st_mode & 0o777 == 0o600
+    rows = sqlite3.connect(here / "j.sqlite").execute("select count(*) from entries").fetchone()
+    assert rows[0] >= 3
+
+
+def test_the_configuration_file_names_model_and_extensions(cli: Cli, write: Write) -> None:
+    write("greet.yaml", GOAL)
+    write("s.yaml", script("From the file"))
+    write("minions.toml", 'model = "scripted/s.yaml"\n')
+    assert cli("run", "greet.yaml").out == "From the file\n"
+    shown = cli("config", "--show-origin")
+    assert 'model = "scripted/s.yaml"' in shown.out
+    assert "minions.toml" in shown.out
+
+
+def test_the_environment_wins_over_the_file_and_a_flag_over_both(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("greet.yaml", GOAL)
+    for name in ("file", "environment", "flag"):
+        write(f"{name}.yaml", script(name))
+    write("minions.toml", 'model = "scripted/file.yaml"\n')
+    monkeypatch.setenv("MINIONS_MODEL", "scripted/environment.yaml")
+    assert cli("run", "greet.yaml").out == "environment\n"
+    assert cli("run", "greet.yaml", "-m", "scripted/flag.yaml").out == "flag\n"
+
+
+def test_an_unknown_configuration_key_is_refused_with_the_near_name(cli: Cli, write: Write) -> None:
+    write("bind.yaml", SET)
+    write("minions.toml", 'modle = "x"\n')
+    outcome = cli("run", "bind.yaml")
+    assert outcome.code == 2
+    assert "Did you mean 'model'?" in outcome.err
+
+
+def test_extensions_bring_tools_links_and_models(cli: Cli, write: Write) -> None:
+    write("own.py", """
+from minions import Completion, CompletionLink, ScriptedModel, tool
+
+@tool(effect="pure")
+def double(n: int) -> int:
+    '''Twice n.'''
+    return 2 * n
+
+class SaysBye(CompletionLink):
+    def check(self, execution):
+        text = execution.last_text or ""
+        return Completion.complete("bye") if "bye" in text else Completion.UNDECIDED
+
+model = ScriptedModel(["thinking", "bye"], name="scripted/own")
+""")  # fmt: skip
+    write("r.yaml", """
+id: r
+model: scripted/own
+steps:
+  - {id: twice, tool: double, params: {n: 21}}
+  - {id: talk, goal: talk, completion: {mode: signal, links: [SaysBye]}}
+output: "{{ twice }} {{ talk }}"
+""")  # fmt: skip
+    outcome = cli("run", "r.yaml", "--extensions", "own.py")
+    assert (outcome.code, outcome.out) == (0, "42 bye\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("raise RuntimeError('boom')", "RuntimeError: boom"),
+        ("x = 1", "nothing to use"),
+        ("def broken(:", "SyntaxError"),
+    ],
+)
+def test_a_broken_extension_is_one_clear_error(
+    cli: Cli, write: Write, text: str, words: str
+) -> None:
+    write("bind.yaml", SET)
+    write("own.py", text)
+    outcome = cli("run", "bind.yaml", "--extensions", "own.py")
+    assert outcome.code == 2
+    assert words in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+HURTFUL = """
+import time
+from minions import tool
+
+@tool
+def raises() -> int:
+    raise RuntimeError("it broke")
+
+@tool(timeout_s=0.1)
+def hangs() -> int:
+    time.sleep(60)
+    return 1
+
+@tool
+def floods() -> str:
+    return "x" * 50_000_000
+
+@tool
+def odd() -> object:
+    return object()
+
+@tool
+def nan() -> float:
+    return float("nan")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("raises", "tool-failed"),
+        ("hangs", "tool-timeout"),
+        ("floods", "tool-result-too-large"),
+        ("odd", "tool-result-not-json"),
+        ("nan", "tool-result-not-json"),
+    ],
+)
+def test_a_hurtful_tool_ends_its_step_with_one_clear_error(
+    cli: Cli, write: Write, name: str, code: str
+) -> None:
+    write("own.py", HURTFUL)
+    write("r.yaml", "id: r\nretry: {initial_delay: 0}\n"
+          f"steps: [{{id: before, set: {{n: 1}}}}, {{id: t, tool: {name}}}]\n")  # fmt: skip
+    outcome = cli("run", "r.yaml", "--extensions", "own.py", "--json")
+    assert outcome.code == 1
+    assert cast("Mapping[str, JsonValue]", outcome.json["error"])["code"] == code
+    steps = cast("list[Mapping[str, JsonValue]]", outcome.json["steps"])
+    assert steps[0]["output"] == {"n": 1}
+    assert "Traceback" not in outcome.err
+
+
+def test_a_write_tool_is_refused_without_the_permission(cli: Cli, write: Write, here: Path) -> None:
+    recipe = (
+        "id: r\ntools: [files: {root: .}]\n%s"
+        "steps: [{id: w, tool: files__write, params: {path: a.txt, text: hi}}]\n"
+    )
+    write("no.yaml", recipe % "")
+    write("yes.yaml", recipe % "permissions: {allow_write: true}\n")
+    outcome = cli("run", "no.yaml", "--json")
+    assert outcome.code == 1
+    error = cast("Mapping[str, JsonValue]", outcome.json["error"])
+    assert error["code"] == "permission-denied"
+    assert not (here / "a.txt").exists()
+    assert cli("run", "yes.yaml").code == 0
+    assert (here / "a.txt").read_text() == "hi"
+
+
+def test_json_and_events_exclude_each_other(cli: Cli, write: Write) -> None:
+    write("bind.yaml", SET)
+    assert cli("run", "bind.yaml", "--json", "--events").code == 2
+
+
+def test_an_internal_error_is_exit_code_70_without_a_traceback(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("bind.yaml", SET)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("minions.interfaces.cli.run.catalog_of", broken)
+    outcome = cli("run", "bind.yaml")
+    assert outcome.code == 70
+    assert "This is a bug in minions" in outcome.err
+    assert "Traceback" not in outcome.err
