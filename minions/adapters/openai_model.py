@@ -122,7 +122,8 @@ class OpenAIModel(ChatModel):
     async def aclose(self) -> None:
         """Closes the connections. A later call opens new ones."""
         client, self._client = self._client, None
-        if client is not None:
+        # The sockets of a loop that has ended went with it, and cannot be closed on another.
+        if client is not None and self._client_loop is asyncio.get_running_loop():
             await client.close()
 
     def _open_client(self) -> AsyncOpenAI:

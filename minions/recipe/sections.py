@@ -165,6 +165,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "integer": "a whole number",
     "object": "a mapping",
     "array": "a list",
+    "null": "nothing",
 }
 
 
@@ -185,7 +186,7 @@ def type_of(node: Node) -> str:
 
 def check_value(node: Node, key: Key) -> Fault | None:
     """The fault of a value that its key does not take; None when it does."""
-    if key.types and not any(_is(node, kind) for kind in key.types):
+    if key.types and not any(is_of_type(node, kind) for kind in key.types):
         expected = " or ".join(_NAMES[kind] for kind in key.types)
         return node.place.fault(
             "wrong-type", f"'{key.name}' takes {expected}, but this is {type_of(node)}"
@@ -199,10 +200,13 @@ def check_value(node: Node, key: Key) -> Fault | None:
     return None
 
 
-def _is(node: Node, kind: str) -> bool:
+def is_of_type(node: Node, kind: str) -> bool:
+    """Whether the node is of that JSON type; a whole number is a number too."""
     if not isinstance(node, ScalarNode):
         return kind == ("object" if isinstance(node, MappingNode) else "array")
     value = node.value
+    if value is None:
+        return kind == "null"
     if isinstance(value, bool):
         return kind == "boolean"
     kinds = {"string": str, "number": (int, float), "integer": int}

@@ -24,6 +24,7 @@ from minions.recipe.schemas import read_schema
 from minions.recipe.sections import (
     Section,
     check_value,
+    is_of_type,
     later,
     read_section,
     suggestion,
@@ -109,9 +110,14 @@ def _short_input(value: None | bool | int | float | str) -> InputSpec:
 
 def _check_default(entry: Entry, schema: JsonSchema, report: Report) -> None:
     value = to_plain(entry.value)
-    if set(schema) <= {"type", "description", "default", "format"} and (
-        check_value(entry.value, Key(name="default", types=(str(schema.get("type")),))) is None
-    ):
+    kind = schema.get("type")
+    is_simple = isinstance(kind, str) and set(schema) <= {
+        "type",
+        "description",
+        "default",
+        "format",
+    }
+    if is_simple and is_of_type(entry.value, str(kind)):
         return  # the usual case without a validator
     for error in SchemaValidator(schema).errors(value):
         message = f"the default does not fit the input's schema: {error}"

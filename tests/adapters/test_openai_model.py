@@ -13,13 +13,13 @@ from typing import cast
 
 import pytest
 from attrs import evolve
-from fakes import endpoint as fake
-from fakes.endpoint import FakeEndpoint
 from hypothesis import given
 from hypothesis import strategies as st
 from returns.pipeline import is_successful
 from returns.result import Result
 
+from fakes import endpoint as fake
+from fakes.endpoint import FakeEndpoint
 from minions.adapters.chat_failures import ChatPeer, retry_after_s
 from minions.adapters.chat_request import encode_body, request_body
 from minions.adapters.chat_response import StreamedAnswer, read_usage
@@ -304,14 +304,12 @@ def test_one_model_serves_several_event_loops_one_after_the_other() -> None:
         provider="f", model="m", base_url=f"http://127.0.0.1:{port}/v1", api_key=None
     )
 
-    async def one_run(*, is_last: bool) -> Outcome:
+    async def one_run() -> Outcome:
         async with FakeEndpoint(fake.answer("hi"), port=port):
-            outcome = await model.complete(HELLO)
-            if is_last:
-                await model.aclose()
-            return outcome
+            return await model.complete(HELLO)
 
-    outcomes = [asyncio.run(one_run(is_last=is_last)) for is_last in (False, True)]
+    outcomes = [asyncio.run(one_run()) for _ in range(2)]
+    asyncio.run(model.aclose())
     assert [response_of(outcome).text for outcome in outcomes] == ["hi", "hi"]
     gc.collect()  # or the warning comes in a later test
 

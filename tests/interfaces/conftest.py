@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import Cli, Outcome, Write
 
+from command_line import Cli, Outcome, Write
 from minions.interfaces.cli.main import run_command_line
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from command_line import Cli, Write
 
+from command_line import Cli, Write
 from minions.contracts.json_values import JsonValue
 
 GOAL = """

@@ -1,0 +1,389 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minions.adapters.model_endpoints import (
+    Endpoint,
+    OperatorModels,
+    ProviderConfig,
+    check_base_url,
+    is_loopback_url,
+    resolve_endpoint,
+)
+from minions.contracts.calls import ModelCapabilities, OutputMode
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.recipe.model import ModelConfig
+
+OPENAI_URL = "https://api.openai.com/v1"
+KEYS = {"OPENAI_API_KEY": "sk-openai", "ANTHROPIC_API_KEY": "sk-ant", "OTHER": "sk-other"}
+JSON_SCHEMA = ModelCapabilities(output_mode=OutputMode.JSON_SCHEMA)
+
+
+def resolve(
+    name: str = "openai/m",
+    *,
+    base_url: str | None = None,
+    api_key_env: str | None = None,
+    environ: Mapping[str, str] = KEYS,
+    providers: Mapping[str, ProviderConfig] | None = None,
+    trusted: tuple[str, ...] = (),
+) -> Endpoint:
+    return resolve_endpoint(
+        name,
+        ModelConfig(base_url=base_url, api_key_env=api_key_env),
+        environ,
+        OperatorModels(providers=providers or {}, trusted_hosts=frozenset(trusted)),
+    )
+
+
+def key_for(base_url: str, *, trusted: tuple[str, ...] = ()) -> str | None:
+    return resolve(base_url=base_url, trusted=trusted).api_key
+
+
+# --- the providers we know ---------------------------------------------------------------------
+
+
+def test_openai_is_at_its_own_url_with_its_key() -> None:
+    assert resolve("openai/gpt-x") == Endpoint(
+        provider="openai",
+        model="gpt-x",
+        base_url=OPENAI_URL,
+        api_key="sk-openai",
+        capabilities=JSON_SCHEMA,
+    )
+
+
+def test_anthropic_is_constrained_by_tools() -> None:
+    assert resolve("anthropic/claude-x") == Endpoint(
+        provider="anthropic",
+        model="claude-x",
+        base_url="https://api.anthropic.com/v1",
+        api_key="sk-ant",
+        capabilities=ModelCapabilities(output_mode=OutputMode.TOOLS),
+    )
+
+
+def test_ollama_needs_no_key_and_gets_none() -> None:
+    assert resolve("ollama/llama3.2:3b") == Endpoint(
+        provider="ollama",
+        model="llama3.2:3b",
+        base_url="http://127.0.0.1:11434/v1",
+        api_key=None,
+        capabilities=JSON_SCHEMA,
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("", "http://127.0.0.1:11434/v1"),
+        ("  ", "http://127.0.0.1:11434/v1"),
+        ("gpu-box", "http://gpu-box:11434/v1"),
+        ("gpu-box:8080", "http://gpu-box:8080/v1"),
+        (":8080", "http://127.0.0.1:8080/v1"),
+        ("0.0.0.0", "http://127.0.0.1:11434/v1"),
+        ("0.0.0.0:8080", "http://127.0.0.1:8080/v1"),
+        ("http://0.0.0.0:8080", "http://127.0.0.1:8080/v1"),
+        ("http://gpu-box", "http://gpu-box/v1"),
+        ("https://gpu-box:8443/", "https://gpu-box:8443/v1"),
+        ("https://gpu-box/ollama", "https://gpu-box/ollama/v1"),
+        ("http://gpu-box:1/v1", "http://gpu-box:1/v1"),
+        ("::1", "http://[::1]:11434/v1"),
+        ("[::]:8080", "http://[::1]:8080/v1"),
+        ("'gpu-box'", "http://gpu-box:11434/v1"),
+    ],
+)
+def test_ollama_host_is_read_in_all_its_forms(said: str, expected: str) -> None:
+    assert resolve("ollama/m", environ={"OLLAMA_HOST": said}).base_url == expected
+
+
+@pytest.mark.parametrize("said", ["a b", "u:p@host", "host:port", "host:99999"])
+def test_an_ollama_host_that_is_none_is_refused_by_its_name(said: str) -> None:
+    with pytest.raises(UsageError, match="The environment variable OLLAMA_HOST is") as caught:
+        resolve("ollama/m", environ={"OLLAMA_HOST": said})
+    assert caught.value.error_code == "bad-base-url"
+
+
+def test_everything_after_the_first_slash_is_the_model() -> None:
+    assert resolve("ollama/hf.co/org/model:q4").model == "hf.co/org/model:q4"
+
+
+@pytest.mark.parametrize("name", ["llama3", "", "/", "openai/", "/gpt", " "])
+def test_a_name_without_provider_and_model_is_refused_with_examples(name: str) -> None:
+    with pytest.raises(UsageError, match=r"`provider/model`.*`ollama/llama3\.2`") as caught:
+        resolve(name)
+    assert caught.value.error_code == "bad-model-name"
+
+
+def test_an_unknown_provider_is_refused_with_the_near_names_and_the_way_to_add_one() -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve("olama/m", providers={"groq": ProviderConfig(base_url="https://g/v1")})
+    error = caught.value
+    assert (error.error_code, error.suggestions) == ("unknown-provider", ("ollama",))
+    for words in (
+        "'olama'. Did you mean 'ollama'?",
+        "anthropic, groq, ollama, openai",
+        "[providers.olama] with base_url",
+        "minions.toml",
+    ):
+        assert words in str(error)
+
+
+# --- what the operator configures ----------------------------------------------------------------
+
+
+def test_an_operators_provider_is_as_configured() -> None:
+    config = ProviderConfig(
+        base_url="https://groq.example/openai/v1/",
+        api_key_env="OTHER",
+        output_mode=OutputMode.JSON,
+        tools_with_schema=True,
+    )
+    assert resolve("groq/m", providers={"groq": config}) == Endpoint(
+        provider="groq",
+        model="m",
+        base_url="https://groq.example/openai/v1",
+        api_key="sk-other",
+        capabilities=ModelCapabilities(output_mode=OutputMode.JSON, tools_with_schema=True),
+    )
+
+
+def test_an_operators_provider_may_need_no_key() -> None:
+    providers = {"local": ProviderConfig(base_url="http://127.0.0.1:8000/v1")}
+    assert resolve("local/m", providers=providers).api_key is None
+
+
+def test_an_operators_provider_without_a_url_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"\[providers\.mine\] has no `base_url`"):
+        resolve("mine/m", providers={"mine": ProviderConfig(api_key_env="OTHER")})
+
+
+def test_an_operators_url_for_openai_replaces_its_own_and_gets_its_key() -> None:
+    providers = {"openai": ProviderConfig(base_url="https://gateway.example/v1")}
+    endpoint = resolve(providers=providers)
+    assert (endpoint.base_url, endpoint.api_key) == ("https://gateway.example/v1", "sk-openai")
+    assert resolve(providers=providers, environ={}).api_key is None
+
+
+def test_openai_base_url_counts_as_the_operators() -> None:
+    environ = {**KEYS, "OPENAI_BASE_URL": "http://gateway.example:8000/v1"}
+    endpoint = resolve(environ=environ)
+    assert (endpoint.base_url, endpoint.api_key) == ("http://gateway.example:8000/v1", "sk-openai")
+
+
+def test_the_configuration_comes_before_the_environments_url_and_both_may_have_the_key() -> None:
+    environ = {**KEYS, "OPENAI_BASE_URL": "https://two.example/v1"}
+    providers = {"openai": ProviderConfig(base_url="https://one.example/v1")}
+    assert resolve(environ=environ, providers=providers).base_url == "https://one.example/v1"
+    again = resolve(base_url="https://two.example/v1", environ=environ, providers=providers)
+    assert again.api_key == "sk-openai"
+
+
+def test_a_key_for_the_operators_url_does_not_go_to_the_providers_own() -> None:
+    config = ProviderConfig(base_url="https://gateway.example/v1", api_key_env="OTHER")
+    providers = {"openai": config}
+    assert resolve(providers=providers).api_key == "sk-other"
+    assert resolve(base_url=OPENAI_URL, providers=providers).api_key == "sk-openai"
+
+
+def test_another_key_variable_for_the_own_url_is_honoured() -> None:
+    providers = {"openai": ProviderConfig(api_key_env="OTHER", output_mode=OutputMode.TOOLS)}
+    endpoint = resolve(providers=providers)
+    assert (endpoint.base_url, endpoint.api_key) == (OPENAI_URL, "sk-other")
+    assert endpoint.capabilities.output_mode is OutputMode.TOOLS
+
+
+# --- where the key may go ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        OPENAI_URL,
+        "https://api.openai.com",
+        "https://API.OpenAI.com:443/v2",
+        "HTTPS://api.openai.com./v1",
+    ],
+)
+def test_a_recipes_url_at_the_providers_own_origin_gets_the_key(base_url: str) -> None:
+    assert key_for(base_url) == "sk-openai"
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "https://evil.example/v1",
+        "http://api.openai.com/v1",
+        "https://api.openai.com:8443/v1",
+        "https://api.openai.com.evil.example/v1",
+        "https://evil.example/api.openai.com",
+        "https://api-openai.com/v1",
+        "http://127.0.0.1:11434/v1",
+        "http://localhost:9/v1",
+    ],
+)
+def test_a_recipes_other_url_gets_no_key(base_url: str) -> None:
+    endpoint = resolve(base_url=base_url)
+    assert (endpoint.base_url, endpoint.api_key) == (base_url, None)
+    assert resolve(base_url=base_url, api_key_env="OTHER").api_key is None
+    assert resolve(base_url=base_url, environ={}).api_key is None
+
+
+@pytest.mark.parametrize(
+    ("trusted", "expected"),
+    [
+        (("mine.example",), "sk-openai"),
+        (("MINE.example ",), "sk-openai"),
+        (("mine.example:8443",), "sk-openai"),
+        (("mine.example:443",), None),
+        (("example",), None),
+        (("other.example", "evil-mine.example"), None),
+    ],
+)
+def test_a_trusted_host_gets_the_key(trusted: tuple[str, ...], expected: str | None) -> None:
+    assert key_for("https://mine.example:8443/v1", trusted=trusted) == expected
+
+
+def test_a_recipes_key_variable_is_honoured_where_a_key_may_go() -> None:
+    assert resolve(api_key_env="OTHER").api_key == "sk-other"
+    assert resolve("ollama/m", api_key_env="OTHER").api_key == "sk-other"
+    trusted = resolve(base_url="https://t.example", api_key_env="OTHER", trusted=("t.example",))
+    assert trusted.api_key == "sk-other"
+
+
+@pytest.mark.parametrize("value", [None, "", "  "])
+@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "MY_KEY"])
+def test_a_missing_key_is_refused_with_its_variable_and_what_to_try(
+    variable: str, value: str | None
+) -> None:
+    environ = {} if value is None else {variable: value}
+    with pytest.raises(EnvironmentRefusedError) as caught:
+        resolve(api_key_env=None if variable.startswith("OPENAI") else variable, environ=environ)
+    assert caught.value.error_code == "no-key"
+    assert f"'openai/m' needs a key, but the environment variable {variable} is not set" in str(
+        caught.value
+    )
+    assert caught.value.suggestions[0] == f"export {variable}=..."
+
+
+def test_a_key_variable_that_was_named_must_be_set_wherever_it_may_go() -> None:
+    config = ProviderConfig(base_url="https://g.example/v1", api_key_env="GONE")
+    with pytest.raises(EnvironmentRefusedError, match="GONE is not set"):
+        resolve("groq/m", providers={"groq": config})
+    with pytest.raises(EnvironmentRefusedError, match="GONE is not set"):
+        resolve(base_url="https://t.example", api_key_env="GONE", trusted=("t.example",))
+
+
+def test_a_trusted_host_may_do_without_a_key() -> None:
+    endpoint = resolve(base_url="https://t.example", trusted=("t.example",), environ={})
+    assert endpoint.api_key is None
+
+
+@pytest.mark.parametrize("key", ["sk-a b", "sk-é", "sk-\nx"])
+def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(key: str) -> None:
+    with pytest.raises(EnvironmentRefusedError, match="variable OPENAI_API_KEY holds") as caught:
+        resolve(environ={"OPENAI_API_KEY": key})
+    assert caught.value.error_code == "bad-key"
+    assert "sk-" not in str(caught.value)
+
+
+def test_a_line_break_behind_the_key_does_no_harm() -> None:
+    assert resolve(environ={"OPENAI_API_KEY": "sk-1\n"}).api_key == "sk-1"
+
+
+def test_the_key_is_not_in_the_repr() -> None:
+    assert "sk-openai" not in repr(resolve())
+
+
+def test_only_the_operator_may_let_a_key_travel_unencrypted() -> None:
+    providers = {"openai": ProviderConfig(base_url="http://gpu-box:8000/v1")}
+    assert resolve(providers=providers).api_key == "sk-openai"
+    with pytest.raises(EnvironmentRefusedError, match="unencrypted") as caught:
+        key_for("http://gpu-box:8000/v1", trusted=("gpu-box",))
+    assert caught.value.error_code == "insecure-base-url"
+    assert "sk-openai" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "127.9.9.9", "a.localhost"])
+def test_this_machine_may_get_a_key_unencrypted(host: str) -> None:
+    trusted = (host.strip("[]"),)
+    assert key_for(f"http://{host}:8000/v1", trusted=trusted) == "sk-openai"
+
+
+# --- URLs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "",
+        "localhost:8000",
+        "//host/v1",
+        "ftp://host/v1",
+        "file:///etc/passwd",
+        "http://",
+        "http:///v1",
+        "https://api.openai.com@evil.example/v1",
+        "https://user:hunter2@host/v1",
+        "https://api.openai.com\\@evil.example/v1",
+        "https://evil.example\\.openai.com/v1",
+        "https://host/v1?key=1",
+        "https://host/v1#x",
+        "https://host/v 1",
+        "https://host\n.evil/v1",
+        "https://host\t/v1",
+        "https://hö.example/v1",
+        "https://api.openai。com/v1",
+        "https://host:99999/v1",
+        "https://host:/v1",
+        "https://[::1/v1",
+    ],
+)
+def test_a_url_that_two_readers_could_read_differently_is_refused(base_url: str) -> None:
+    with pytest.raises(UsageError, match="The recipe's `base_url` is") as caught:
+        resolve(base_url=base_url)
+    assert caught.value.error_code == "bad-base-url"
+    assert "hunter2" not in str(caught.value)
+
+
+def test_blanks_around_and_slashes_behind_are_taken_off() -> None:
+    assert check_base_url(" HTTPS://Host/v1// ", "it") == "https://Host/v1"
+
+
+@pytest.mark.parametrize(
+    ("base_url", "expected"),
+    [
+        ("http://127.0.0.1:1/v1", True),
+        ("http://LOCALHOST", True),
+        ("http://[::1]:1", True),
+        ("http://0.0.0.0", False),
+        ("http://localhost.evil.example", False),
+        ("http://127.0.0.1.evil.example", False),
+        ("http://10.0.0.1", False),
+    ],
+)
+def test_this_machine_is_known_by_its_names(base_url: str, expected: bool) -> None:
+    assert is_loopback_url(base_url) is expected
+
+
+_TAILS = st.text(st.sampled_from("/\\\\@:.?#[]%\n\tae1-_。") | st.characters(), max_size=20)
+
+
+@given(_TAILS, st.sampled_from(["", "http://", "https://", "https://api.openai.com"]))
+def test_the_client_reads_every_accepted_url_as_the_rule_did(tail: str, start: str) -> None:
+    try:
+        endpoint = resolve(base_url=f"{start}{tail}")
+    except UsageError:
+        return
+    as_sent, as_judged = httpx2.URL(endpoint.base_url), urlsplit(endpoint.base_url)
+    assert as_sent.host == as_judged.hostname
+    assert as_sent.scheme == as_judged.scheme
+    if endpoint.api_key is not None:
+        assert as_sent.host.rstrip(".") == "api.openai.com"
+        assert (as_sent.scheme, as_sent.port) == ("https", None)

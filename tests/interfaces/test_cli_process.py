@@ -1,0 +1,156 @@
+"""The command line as a process of its own: signals, pipes, terminals, imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from command_line import Write
+
+SLOW = """
+import asyncio, time
+from minions import tool
+
+@tool
+def blocks() -> int:
+    '''Cannot be cancelled.'''
+    print("blocking", flush=True)
+    time.sleep(30)
+    return 1
+
+@tool
+async def waits() -> int:
+    '''Can be cancelled.'''
+    print("waiting", flush=True)
+    await asyncio.sleep(30)
+    return 1
+"""
+RECIPE = "id: slow\nsteps:\n  - {id: first, set: {n: 1}}\n  - {id: second, tool: %s}\n"
+
+
+def start(here: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "minions", *arguments],
+        cwd=here,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(("tool", "word"), [("blocks", "blocking"), ("waits", "waiting")])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
+def test_a_signal_stops_the_run_within_two_seconds_and_keeps_what_was_done(
+    here: Path, write: Write, tool: str, word: str, number: signal.Signals, code: int
+) -> None:
+    write("own.py", SLOW)
+    write("slow.yaml", RECIPE % tool)
+    process = start(
+        here, "run", "slow.yaml", "--extensions", "own.py", "--db", "j.sqlite", "--json"
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"{word}\n"
+    begin = time.monotonic()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=10)
+    assert time.monotonic() - begin < 2
+    assert process.returncode == code
+    result = json.loads(out)
+    assert result["status"] == "cancelled"
+    assert [step["status"] for step in result["steps"]] == ["completed", "failed"]
+    assert result["steps"][1]["error"]["code"] == "cancelled"
+    last_line = err.strip().splitlines()[-1]
+    assert f"minions sessions show {result['run_id']} --db j.sqlite" in last_line
+    assert "Traceback" not in err
+    shown = start(here, "sessions", "show", result["run_id"], "--db", "j.sqlite")
+    assert "cancelled" in shown.communicate(timeout=10)[0]
+
+
+def test_a_reader_that_goes_away_is_no_error(here: Path, write: Write) -> None:
+    write("big.yaml", "id: big\nsteps:\n  - {id: a, set: {text: '%s'}}\n" % ("x" * 500_000))
+    command = f"{sys.executable} -m minions run big.yaml --no-store | head -c 10"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], cwd=here, capture_output=True, text=True
+    )
+    assert done.stdout == '{\n  "text"'
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+HEAVY = ("openai", "instructor", "pydantic", "rich", "httpx2", "jsonschema", "cattrs", "structlog")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import minions",
+        "from minions.__main__ import main",
+        "from minions.interfaces.cli.main import run_command_line as r; assert r(['--help']) == 0",
+    ],
+)
+def test_what_only_looks_loads_nothing_heavy(here: Path, code: str) -> None:
+    check = f"{code}\nimport sys; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], cwd=here, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_validate_and_a_run_without_models_load_no_provider_library(
+    here: Path, write: Write
+) -> None:
+    write("r.yaml", "id: r\nsteps: [{id: a, set: {n: 1}}]\n")
+    check = (
+        "from minions.interfaces.cli.main import run_command_line as r\n"
+        "assert r(['validate', 'r.yaml']) == 0\n"
+        "assert r(['run', 'r.yaml', '--no-store']) == 0\n"
+        "import sys; print([m for m in ('openai', 'instructor', 'pydantic', 'httpx2') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", check], cwd=here, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def on_terminal(here: Path, columns: int, *arguments: str) -> tuple[int, str]:
+    """Run with standard error and output on a terminal of that width; code and what it showed."""
+    pid, descriptor = pty.fork()
+    if pid == 0:  # pragma: no cover  # the child
+        os.chdir(here)
+        environ = {key: value for key, value in os.environ.items() if key not in ("CI", "NO_COLOR")}
+        environ |= {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "24"}
+        os.execve(sys.executable, [sys.executable, "-m", "minions", *arguments], environ)
+    shown = b""
+    while select.select([descriptor], [], [], 15)[0]:
+        try:
+            piece = os.read(descriptor, 65_536)
+        except OSError:  # Linux: the other side is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), shown.decode()
+
+
+@pytest.mark.parametrize("columns", [40, 120])
+def test_on_a_terminal_a_live_table_shows_every_step(
+    here: Path, write: Write, columns: int
+) -> None:
+    write("s.yaml", json.dumps({"answers": ["Hello [bold]there[/bold]!"]}))
+    write("r.yaml", "id: r\nsteps:\n  - {id: bind, set: {n: 1}}\n  - {id: talk, goal: talk}\n")
+    code, shown = on_terminal(here, columns, "run", "r.yaml", "-m", "scripted/s.yaml", "--no-store")
+    assert code == 0
+    assert "\x1b[" in shown
+    assert "✓" in shown
+    assert "bind" in shown
+    assert "talk" in shown
+    assert "Hello [bold]there[/bold]!" in shown

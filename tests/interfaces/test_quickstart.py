@@ -1,0 +1,132 @@
+"""The quickstart on real folders: offline, and over HTTP with the recipe unchanged."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from command_line import Cli
+from fakes.endpoint import Exchange, FakeEndpoint, answer, call
+from minions.contracts.calls import Prompt
+from minions.contracts.messages import Message, ToolCallRequest
+
+ROOT = Path(__file__).parents[2]
+RECIPE = str(ROOT / "recipes" / "quickstart.yaml")
+MODEL = str(ROOT / "recipes" / "quickstart_model.py")
+OFFLINE = ("-m", "scripted/quickstart", "--extensions", MODEL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that the recipe has never seen."""
+    place = tmp_path / "orchard"
+    (place / "log").mkdir(parents=True)
+    (place / "README.md").write_text("# Orchard\n\nNine apple trees. FIXME count again.\n")
+    (place / "log" / "spring.txt").write_text("Pruned.\nFIXME: order nets.\n")
+    (place / "picture.png").write_bytes(b"\x89PNG\x00\xff")
+    return place
+
+
+def test_the_report_is_true_for_any_folder(cli: Cli, folder: Path, here: Path) -> None:
+    outcome = cli(
+        "run", RECIPE, *OFFLINE, "--no-store", "--json",
+        "-p", f"folder={folder}", "-p", "out=made", "-p", "marker=FIXME",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["model"] == "scripted/quickstart"
+    assert outcome.json["output"] == {
+        "title": "Orchard",
+        "files": 3,
+        "open_items": 2,
+        "report": "report.md",
+    }
+    report = (here / "made" / "report.md").read_text()
+    assert report.startswith("# Orchard\n")
+    assert "Read: README.md, log/spring.txt." in report
+
+
+def test_an_empty_folder_is_passed_over_without_a_model_call(
+    cli: Cli, tmp_path: Path, here: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    outcome = cli(
+        "run", RECIPE, *OFFLINE, "--no-store", "--json",
+        "-p", f"folder={tmp_path / 'empty'}", "-p", "out=made",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    assert [step["status"] for step in outcome.json["steps"]] == [  # type: ignore[union-attr,index,call-overload]  # JSON
+        "completed", "skipped", "skipped", "skipped",
+    ]  # fmt: skip
+    assert not (here / "made").exists()
+
+
+def test_a_folder_that_is_not_there_is_one_clear_error(cli: Cli) -> None:
+    outcome = cli("run", RECIPE, *OFFLINE, "--no-store", "-p", "folder=nowhere")
+    assert outcome.code == 1
+    assert "nowhere" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def _model_module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("quickstart_model", MODEL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def _answer_as_the_script_does(exchange: Exchange) -> None:
+    """The scripted model behind a real HTTP endpoint."""
+    messages = [_message(dict(item)) for item in exchange.request.messages]
+    reply = _model_module().answer(Prompt(tuple(messages)))
+    if isinstance(reply, list):
+        calls = [call(item.name, json.loads(item.arguments)) for item in reply]
+        await answer(tool_calls=calls)(exchange)
+    else:
+        await answer(json.dumps(reply))(exchange)
+
+
+def _message(item: dict[str, object]) -> Message:
+    calls = tuple(
+        ToolCallRequest(
+            id=c["id"], name=c["function"]["name"], arguments=c["function"]["arguments"]
+        )
+        for c in item.pop("tool_calls", None) or []  # type: ignore[attr-defined]  # JSON
+    )
+    return Message(tool_calls=calls, **item)  # type: ignore[arg-type]  # JSON
+
+
+@pytest.mark.parametrize("model", ["openai/any", "ollama/any"])
+async def test_the_same_recipe_runs_over_http_unchanged(
+    here: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    async with FakeEndpoint(default=_answer_as_the_script_does) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+        monkeypatch.setenv("OLLAMA_HOST", server.host)
+        process = await asyncio.create_subprocess_exec(
+            "python", "-m", "minions", "run", RECIPE, "-m", model, "--no-store", "--json",
+            "-p", f"folder={folder}", "-p", "out=made", "-p", "marker=FIXME",
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=here,
+        )  # fmt: skip
+        out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    result = json.loads(out)
+    assert result["model"] == model
+    assert result["output"]["open_items"] == 2
+    assert [request.headers.get("authorization") for request in server.requests] == (
+        ["Bearer sk-test"] * len(server.requests)
+        if model.startswith("openai")
+        else [None] * len(server.requests)
+    )
+    final = server.requests[-1].body
+    assert {tool["function"]["name"] for tool in server.requests[0].body["tools"]} == {
+        "files__read"
+    }  # type: ignore[union-attr,index,call-overload]  # JSON
+    assert [m["role"] for m in final["messages"]].count("tool") == 2  # type: ignore[union-attr,index,call-overload]  # JSON
