@@ -130,11 +130,11 @@ def read_templates(node: Node | None, report: Report) -> tuple[TemplateUse, ...]
     uses: list[TemplateUse] = []
     pending = [node] if node is not None else []
     while pending:
-        current = pending.pop(0)
+        current = pending.pop()
         if isinstance(current, MappingNode):
-            pending[:0] = [entry.value for entry in current.entries]
+            pending.extend(entry.value for entry in reversed(current.entries))
         elif isinstance(current, SequenceNode):
-            pending[:0] = current.items
+            pending.extend(reversed(current.items))
         elif isinstance(current.value, str):
             use = _compiled(current, current.value, report)
             if use is not None:

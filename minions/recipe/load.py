@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,15 @@ from minions.recipe.checks.references import check_references
 from minions.recipe.checks.tools import check_tools
 from minions.recipe.drafts import RecipeDraft, Report
 from minions.recipe.model import AgentRecipe, OnFailure
-from minions.recipe.reader import Node, SequenceNode, node_of, read_document, read_source, to_plain
+from minions.recipe.reader import (
+    MAX_FAULTS,
+    Node,
+    SequenceNode,
+    node_of,
+    read_document,
+    read_source,
+    to_plain,
+)
 from minions.recipe.sections import Section, read_section
 from minions.recipe.settings_parts import read_settings
 from minions.recipe.step_parts import build_step, read_step
@@ -125,14 +134,30 @@ def find_faults(source: Path | str, catalog: Catalog) -> tuple[Fault, ...]:
 
 def _check(node: Node, catalog: Catalog, file: str, directory: str | None) -> LoadedRecipe:
     faults: list[Fault] = []
-    section = read_section(node, keys.RECIPE, faults.append)
-    draft = read_settings(section, catalog, faults.append)
-    _read_steps(draft, catalog, faults.append)
-    _run_checks(draft, faults.append)
+
+    def report(fault: Fault) -> None:
+        faults.append(fault)
+        if len(faults) == MAX_FAULTS:
+            raise _EnoughError
+
+    draft = None
+    with contextlib.suppress(_EnoughError):
+        draft = _checked_draft(node, catalog, report)
     ordered = tuple(sorted(faults, key=lambda fault: (fault.line, fault.column)))
-    if any(not fault.is_warning for fault in ordered):
+    if draft is None or any(not fault.is_warning for fault in ordered):
         return LoadedRecipe(faults=ordered)
     return LoadedRecipe(recipe=_build(draft, node, file, directory), faults=ordered)
+
+
+class _EnoughError(Exception):
+    """There are more faults than anybody mends at one go."""
+
+
+def _checked_draft(node: Node, catalog: Catalog, report: Report) -> RecipeDraft:
+    draft = read_settings(read_section(node, keys.RECIPE, report), catalog, report)
+    _read_steps(draft, catalog, report)
+    _run_checks(draft, report)
+    return draft
 
 
 def _read_steps(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.errors import Fault, near_names
+from minions.contracts.errors import Fault
 from minions.contracts.json_values import JsonValue
 from minions.recipe.keys import Key, Table
 from minions.recipe.reader import (
@@ -20,6 +20,8 @@ from minions.recipe.reader import (
     SequenceNode,
     to_plain,
 )
+
+from minions.recipe.values import nearest
 
 __all__ = ["Section", "Texts", "read_section", "read_texts", "suggestion", "type_of"]
 
@@ -123,8 +125,8 @@ def later(place: Place, what: str) -> Fault:
 
 def suggestion(name: str, options: tuple[str, ...]) -> str | None:
     """`did you mean 'x'?` for the caret's label, or None."""
-    near = near_names(name, options, limit=1)
-    return f"did you mean '{near[0]}'?" if near else None
+    near = nearest(name, options)
+    return f"did you mean '{near}'?" if near else None
 
 
 def _unknown_key(entry: Entry, table: Table, owner: str | None) -> Fault:
@@ -136,7 +138,7 @@ def _unknown_key(entry: Entry, table: Table, owner: str | None) -> Fault:
         )
     return entry.key_node.place.fault(
         "unknown-key",
-        f"unknown key '{entry.key}' in {table.name}",
+        f"unknown key '{entry.key:.60}' in {table.name}",
         label=suggestion(entry.key, table.spellings),
         help=f"keys are: {', '.join(table.names)}",
     )

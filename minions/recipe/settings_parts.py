@@ -250,7 +250,7 @@ class _ToolsReader:
             self._fail(
                 node.place.fault(
                     "unknown-toolset",
-                    f"unknown toolset or tool '{name}'",
+                    f"unknown toolset or tool '{name:.60}'",
                     label=suggestion(name, known),
                     help=f"there are: {', '.join(known) or 'none'}",
                 )

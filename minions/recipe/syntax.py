@@ -13,7 +13,6 @@ from typing import Final, NoReturn, TypeVar
 
 from attrs import frozen
 
-from minions.contracts.errors import near_names
 from minions.contracts.json_values import JsonValue
 from minions.recipe.filters import FILTERS, TESTS, Function
 from minions.recipe.terms import (
@@ -34,7 +33,7 @@ from minions.recipe.terms import (
     Subscript,
     Term,
 )
-from minions.recipe.values import PathPart, Reference, TemplateError
+from minions.recipe.values import PathPart, Reference, TemplateError, nearest
 
 __all__ = ["Parsed", "parse_expression"]
 
@@ -195,7 +194,7 @@ class _Parser:
 
     def _fail(self, expected: str) -> NoReturn:
         token = self._next
-        found = f"'{token.text}' stands there" if token.text else "the expression ends there"
+        found = f"'{token.text:.40}' stands there" if token.text else "the expression ends there"
         raise TemplateError(
             f"{expected}, but {found}", offset=token.offset, length=max(1, len(token.text))
         )
@@ -496,10 +495,10 @@ def _function(functions: Mapping[str, Function], token: _Token, kind: str, extra
     found = functions.get(token.text)
     if found is None:
         names = (*functions, extra)
-        close = near_names(token.text, names, limit=1)
-        near = f"did you mean '{close[0]}'? " if close else ""
+        close = nearest(token.text, names)
+        near = f"did you mean '{close}'? " if close else ""
         raise TemplateError(
-            f"there is no {kind} '{token.text}'",
+            f"there is no {kind} '{token.text:.40}'",
             hint=f"{near}{kind}s are: {', '.join(sorted(names))}",
             offset=token.offset,
             length=len(token.text),

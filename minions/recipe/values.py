@@ -6,7 +6,7 @@ Parsing and operators live elsewhere.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias, TypeGuard
 
 from attrs import frozen
@@ -27,6 +27,7 @@ __all__ = [
     "is_number",
     "is_same",
     "look_up",
+    "nearest",
     "path_text",
     "resolve",
     "type_name",
@@ -71,13 +72,15 @@ class MissingValueError(EvaluationError):
         self.path = path_text(path)
         self.resolved = path_text(path[:depth])
         """The part of the path that exists; empty when not even its root does."""
-        near = near_names(wanted, names, limit=1)
-        self.nearest = near[0] if near else None
+        self.nearest = nearest(wanted, names)
         """The key beside the missing one that looks most like it."""
         inside = f"'{self.resolved}' has no '{wanted}'" if depth else f"there is no '{wanted}'"
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        there = "" if near or not names else f" It has: {', '.join(names[:8])}."
-        super().__init__(f"'{self.path}' has no value: {inside}.{hint}{there}", suggestions=near)
+        hint = f" Did you mean '{self.nearest}'?" if self.nearest else ""
+        there = "" if self.nearest or not names else f" It has: {', '.join(names[:8])}."
+        super().__init__(
+            f"'{self.path}' has no value: {inside}.{hint}{there}",
+            suggestions=[self.nearest] if self.nearest else (),
+        )
 
 
 @frozen(kw_only=True)
@@ -92,6 +95,18 @@ class Reference:
     """Under a `default` filter or an `is defined` test: it may be missing."""
     offset: int = 0
     """Where it stands in the template's string."""
+
+
+_LONGEST_NAME: Final = 100
+_MOST_NAMES: Final = 1_000
+
+
+def nearest(name: str, options: Sequence[str]) -> str | None:
+    """The option that looks most like `name`; none for what is too much to compare."""
+    if len(name) > _LONGEST_NAME:
+        return None
+    near = near_names(name, options[:_MOST_NAMES], limit=1)
+    return near[0] if near else None
 
 
 class Missing(enum.Enum):

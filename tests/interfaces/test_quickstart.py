@@ -7,6 +7,7 @@ import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -59,9 +60,8 @@ def test_an_empty_folder_is_passed_over_without_a_model_call(
         "-p", f"folder={tmp_path / 'empty'}", "-p", "out=made",
     )  # fmt: skip
     assert outcome.code == 0, outcome.err
-    assert [step["status"] for step in outcome.json["steps"]] == [  # type: ignore[union-attr,index,call-overload]  # JSON
-        "completed", "skipped", "skipped", "skipped",
-    ]  # fmt: skip
+    steps = json.loads(outcome.out)["steps"]
+    assert [step["status"] for step in steps] == ["completed", "skipped", "skipped", "skipped"]
     assert not (here / "made").exists()
 
 
@@ -83,23 +83,21 @@ def _model_module() -> ModuleType:
 
 async def _answer_as_the_script_does(exchange: Exchange) -> None:
     """The scripted model behind a real HTTP endpoint."""
-    messages = [_message(dict(item)) for item in exchange.request.messages]
+    messages = [_message(item) for item in json.loads(exchange.request.raw)["messages"]]
     reply = _model_module().answer(Prompt(tuple(messages)))
     if isinstance(reply, list):
-        calls = [call(item.name, json.loads(item.arguments)) for item in reply]
+        calls = [call(item.name, item.arguments, call_id=f"c{at}") for at, item in enumerate(reply)]
         await answer(tool_calls=calls)(exchange)
     else:
         await answer(json.dumps(reply))(exchange)
 
 
-def _message(item: dict[str, object]) -> Message:
+def _message(item: dict[str, Any]) -> Message:  # Any: JSON as it came in
     calls = tuple(
-        ToolCallRequest(
-            id=c["id"], name=c["function"]["name"], arguments=c["function"]["arguments"]
-        )
-        for c in item.pop("tool_calls", None) or []  # type: ignore[attr-defined]  # JSON
+        ToolCallRequest(id=asked["id"], **asked["function"])
+        for asked in item.pop("tool_calls", None) or []
     )
-    return Message(tool_calls=calls, **item)  # type: ignore[arg-type]  # JSON
+    return Message(tool_calls=calls, **item)
 
 
 @pytest.mark.parametrize("model", ["openai/any", "ollama/any"])
@@ -125,8 +123,6 @@ async def test_the_same_recipe_runs_over_http_unchanged(
         if model.startswith("openai")
         else [None] * len(server.requests)
     )
-    final = server.requests[-1].body
-    assert {tool["function"]["name"] for tool in server.requests[0].body["tools"]} == {
-        "files__read"
-    }  # type: ignore[union-attr,index,call-overload]  # JSON
-    assert [m["role"] for m in final["messages"]].count("tool") == 2  # type: ignore[union-attr,index,call-overload]  # JSON
+    first, last = (json.loads(server.requests[at].raw) for at in (0, -1))
+    assert [tool["function"]["name"] for tool in first["tools"]] == ["files__read"]
+    assert [message["role"] for message in last["messages"]].count("tool") == 2

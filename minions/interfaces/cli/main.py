@@ -93,7 +93,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
         if debug:
             traceback.print_exc()
         return _fail(error, arguments)
-    except Exception as error:  # the rim of the program: a bug must still end in one line
+    except Exception as error:  # noqa: BLE001  # the rim of the program: a bug must still end in one line
         if debug:
             traceback.print_exc()
         return _fail_internally(error)

@@ -19,5 +19,6 @@ def command(what: str) -> int:
     In a recipe's first line, for editors with a YAML language server:
     # yaml-language-server: $schema=recipe.schema.json
     """
-    click.echo(json.dumps(recipe_schema(), ensure_ascii=False, indent=2))
+    schemas = {"recipe": recipe_schema}
+    click.echo(json.dumps(schemas[what](), ensure_ascii=False, indent=2))
     return 0

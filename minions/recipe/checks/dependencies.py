@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TypeAlias
+
+from minions.contracts.errors import Fault
 
 from minions.recipe.checks.references import Readings
 from minions.recipe.drafts import RecipeDraft, Report, StepDraft
@@ -11,6 +15,9 @@ from minions.recipe.reader import Place, ScalarNode
 from minions.recipe.sections import Texts, read_texts, suggestion
 
 __all__ = ["link_steps"]
+
+Edges: TypeAlias = Mapping[tuple[int, int], Callable[[], Place]]
+"""Consumer and producer, with where the recipe says so: looked up for faults only."""
 
 
 def link_steps(
@@ -22,20 +29,21 @@ def link_steps(
         The names that `depends_on` mentions.
     """
     used: set[str] = set()
-    edges: dict[tuple[int, int], Place] = {}
+    names = _Names(draft)
+    edges: dict[tuple[int, int], Callable[[], Place]] = {}
     for step, reading in zip(draft.steps, readings, strict=True):
         declared = []
         for text in _declared(step, report):
             used.add(text.text)
-            producer = _named(draft, step, text, report)
+            producer = names.find(step, text, report)
             if producer is not None:
                 declared.append(producer.index)
-                edges.setdefault((step.index, producer.index), text.node.place)
+                edges.setdefault((step.index, producer.index), partial(_place_of, text))
         implied = [index for index in reading.values if index not in declared]
         step.depends_on = tuple(dict.fromkeys((*declared, *implied)))
         step.after = tuple(index for index in reading.states if index not in step.depends_on)
         for index, use in (*reading.values.items(), *reading.states.items()):
-            edges.setdefault((step.index, index), use.place_of(reading.places[index]))
+            edges.setdefault((step.index, index), partial(use.place_of, reading.places[index]))
     on_cycles = _report_cycles(draft, edges, report)
     if draft.mode is ExecutionMode.SEQUENTIAL:
         _report_forward(draft, edges, on_cycles, report)
@@ -49,40 +57,51 @@ def _declared(step: StepDraft, report: Report) -> tuple[Texts, ...]:
     return read_texts(step.section.items("depends_on"), "a step's name", report)
 
 
-def _named(draft: RecipeDraft, step: StepDraft, name: Texts, report: Report) -> StepDraft | None:
-    found = [other for other in draft.steps if other.id == name.text][:1]
-    found = found or [other for other in draft.steps if other.save_as == name.text]
-    place = name.node.place
-    if len(found) > 1:
-        report(
-            place.fault(
-                "ambiguous-name",
-                f"'{name.text}' is the save_as name of several steps",
-                help=f"name one of them: {', '.join(other.id for other in found)}",
-            )
-        )
-        return None
-    if not found:
-        ids = tuple(other.id for other in draft.steps)
-        saved = tuple(other.save_as for other in draft.steps if other.save_as)
-        report(
-            place.fault(
-                "unknown-step",
-                f"unknown step '{name.text}' in depends_on",
-                label=suggestion(name.text, (*ids, *saved)),
-                help=f"steps are: {', '.join(ids)}",
-            )
-        )
-        return None
-    if found[0] is step:
-        report(place.fault("cycle", f"the step '{step.id}' depends on itself"))
-        return None
-    return found[0]
+def _place_of(text: Texts) -> Place:
+    return text.node.place
 
 
-def _report_cycles(
-    draft: RecipeDraft, edges: Mapping[tuple[int, int], Place], report: Report
-) -> set[tuple[int, int]]:
+class _Names:
+    """Steps by what `depends_on` may call them."""
+
+    def __init__(self, draft: RecipeDraft) -> None:
+        self._ids: dict[str, StepDraft] = {}
+        self._saved: dict[str, list[StepDraft]] = {}
+        for step in draft.steps:
+            self._ids.setdefault(step.id, step)
+            if step.save_as is not None:
+                self._saved.setdefault(step.save_as, []).append(step)
+
+    def find(self, step: StepDraft, name: Texts, report: Report) -> StepDraft | None:
+        """The step that `name` means in `step`; None where a fault was reported."""
+        own = self._ids.get(name.text)
+        found = [own] if own is not None else self._saved.get(name.text, [])
+        if not found:
+            report(self._unknown(name))
+        elif len(found) > 1:
+            report(
+                name.node.place.fault(
+                    "ambiguous-name",
+                    f"'{name.text}' is the save_as name of several steps",
+                    help=f"name one of them: {', '.join(other.id for other in found)}",
+                )
+            )
+        elif found[0] is step:
+            report(name.node.place.fault("cycle", f"the step '{step.id}' depends on itself"))
+        else:
+            return found[0]
+        return None
+
+    def _unknown(self, name: Texts) -> Fault:
+        return name.node.place.fault(
+            "unknown-step",
+            f"unknown step '{name.text:.60}' in depends_on",
+            label=suggestion(name.text, (*self._ids, *self._saved)),
+            help=f"steps are: {', '.join(self._ids)}",
+        )
+
+
+def _report_cycles(draft: RecipeDraft, edges: Edges, report: Report) -> set[tuple[int, int]]:
     """One fault per cycle found; the edges that lie on one."""
     following: dict[int, list[int]] = {}
     for consumer, producer in edges:
@@ -93,7 +112,7 @@ def _report_cycles(
         on_cycles.update(pairs)
         ids = [draft.steps[index].id for index in (*cycle, cycle[0])]
         report(
-            edges[pairs[0]].fault(
+            edges[pairs[0]]().fault(
                 "cycle",
                 f"these steps wait for each other: {' → '.join(ids)}",
                 help="remove one of these dependencies",
@@ -126,7 +145,7 @@ def _cycles(following: Mapping[int, list[int]], count: int) -> Iterator[tuple[in
 
 def _report_forward(
     draft: RecipeDraft,
-    edges: Mapping[tuple[int, int], Place],
+    edges: Edges,
     on_cycles: set[tuple[int, int]],
     report: Report,
 ) -> None:
@@ -134,7 +153,7 @@ def _report_forward(
         if producer > consumer and (consumer, producer) not in on_cycles:
             names = f"'{draft.steps[consumer].id}' needs '{draft.steps[producer].id}'"
             report(
-                place.fault(
+                place().fault(
                     "forward-dependency",
                     f"{names}, which comes later",
                     help="move that step up, or set execution_mode: planned",

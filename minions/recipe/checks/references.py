@@ -95,7 +95,7 @@ class _Checker:
             self._report(
                 place.fault(
                     "unknown-reference",
-                    f"unknown input '{name}'",
+                    f"unknown input '{name:.60}'",
                     label=suggestion(name, declared),
                     help=known,
                 )
@@ -116,7 +116,7 @@ class _Checker:
             return
         name = str(reference.path[1])
         if (producer := self._ids.get(name)) is None:
-            self._unknown(use, reference, f"unknown step '{name}'", tuple(self._ids), name)
+            self._unknown(use, reference, f"unknown step '{name:.60}'", tuple(self._ids), name)
             return
         member = reference.path[2] if len(reference.path) > 2 else None
         if member == "artifacts":
@@ -193,7 +193,7 @@ class _Checker:
         self._report(
             use.place_of(reference).fault(
                 "unknown-reference",
-                f"'{known}' can never have '{wanted}': {dead_end.reason}",
+                f"'{known}' can never have '{wanted:.60}': {dead_end.reason}",
                 label=suggestion(wanted, dead_end.names),
                 help=help_text,
             )
@@ -210,7 +210,7 @@ class _Checker:
         self._report(
             use.place_of(reference).fault(
                 "unknown-reference",
-                f"unknown name '{root}'",
+                f"unknown name '{root:.60}'",
                 label=label,
                 help=f"names are: {', '.join(('inputs', 'steps', 'run', *names))}",
             )

@@ -71,5 +71,5 @@ def _step(node: Mapping[str, JsonValue], part: PathPart) -> JsonValue:
     if isinstance(properties, Mapping) and str(part) in properties:
         return properties[str(part)]
     if node.get("additionalProperties") is False:
-        return f"it has no '{part}'"
+        return f"it has no '{part!s:.60}'"
     return {}

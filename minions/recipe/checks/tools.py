@@ -46,7 +46,7 @@ def _report_unknown(draft: RecipeDraft, name: str, place: Place, report: Report)
     report(
         place.fault(
             "unknown-tool",
-            f"unknown tool '{name}'",
+            f"unknown tool '{name:.60}'",
             label=suggestion(name, known),
             help=f"tools are: {', '.join(draft.tools.specs) or 'none; add some under tools:'}",
         )
@@ -158,7 +158,7 @@ def _is_plainly_right(node: Node, schema: JsonValue) -> bool:
 def _unknown_parameter(entry: Entry, owner: str, known: tuple[str, ...]) -> Fault:
     return entry.key_node.place.fault(
         "unknown-key",
-        f"{owner} does not know '{entry.key}'",
+        f"{owner} does not know '{entry.key:.60}'",
         label=suggestion(entry.key, known),
         help=f"it knows: {', '.join(known) or 'none'}",
     )
