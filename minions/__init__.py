@@ -15,11 +15,17 @@ if TYPE_CHECKING:
     from minions.adapters.sqlite_journal import SqliteJournal
     from minions.contracts.calls import (
         ChatModel,
+        DeltaSink,
+        ModelCall,
         ModelCallExecutor,
         ModelCallResponse,
+        ModelFailure,
         OutputInstructions,
         Prompt,
+        ToolCall,
         ToolCallExecutor,
+        ToolCallResponse,
+        ToolFailure,
     )
     from minions.contracts.completion import (
         Completion,
@@ -28,13 +34,10 @@ if TYPE_CHECKING:
         CompletionMode,
         StepCompletionChain,
     )
-    from minions.contracts.errors import (
-        AgentExecutionError,
-        MinionsError,
-        RecipeError,
-        ToolError,
-    )
+    from minions.contracts.context import RunContext
+    from minions.contracts.errors import AgentExecutionError, MinionsError, RecipeError, ToolError
     from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
+    from minions.contracts.json_values import JsonValue
     from minions.contracts.messages import Message, MessageBundle
     from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
     from minions.contracts.tools import Tool, ToolScope, ToolSpec
@@ -42,9 +45,12 @@ if TYPE_CHECKING:
     from minions.engine.completion import DefaultStepCompletionChain
     from minions.engine.context import Agent, AgentContext, Extensions
     from minions.engine.graph import DefaultStepGraph
+    from minions.engine.memory import ConversationMemory
+    from minions.engine.model_calls import ModelCallExecutors
     from minions.engine.services import Services
     from minions.engine.step_executor import StepExecutor
     from minions.engine.step_manager import StepManager
+    from minions.engine.tool_calls import tool_call_executors
     from minions.interfaces.library import run
     from minions.recipe.model import AgentRecipe
 
@@ -62,20 +68,27 @@ __all__ = [
     "CompletionCriteria",
     "CompletionLink",
     "CompletionMode",
+    "ConversationMemory",
     "DefaultStep",
     "DefaultStepCompletionChain",
     "DefaultStepGraph",
+    "DeltaSink",
     "Extensions",
+    "JsonValue",
     "Message",
     "MessageBundle",
     "MinionsError",
+    "ModelCall",
     "ModelCallExecutor",
+    "ModelCallExecutors",
     "ModelCallResponse",
+    "ModelFailure",
     "OpenAIModel",
     "OutputInstructions",
     "Prompt",
     "PythonStep",
     "RecipeError",
+    "RunContext",
     "RunStatus",
     "ScriptedModel",
     "Services",
@@ -88,12 +101,16 @@ __all__ = [
     "StepScope",
     "StepStatus",
     "Tool",
+    "ToolCall",
     "ToolCallExecutor",
+    "ToolCallResponse",
     "ToolError",
+    "ToolFailure",
     "ToolScope",
     "ToolSpec",
     "run",
     "tool",
+    "tool_call_executors",
     "tool_request",
 ]
 
@@ -104,11 +121,17 @@ _HOMES: Final = {
     "minions.adapters.sqlite_journal": ("SqliteJournal",),
     "minions.contracts.calls": (
         "ChatModel",
+        "DeltaSink",
+        "ModelCall",
         "ModelCallExecutor",
         "ModelCallResponse",
+        "ModelFailure",
         "OutputInstructions",
         "Prompt",
+        "ToolCall",
         "ToolCallExecutor",
+        "ToolCallResponse",
+        "ToolFailure",
     ),
     "minions.contracts.completion": (
         "Completion",
@@ -117,13 +140,10 @@ _HOMES: Final = {
         "CompletionMode",
         "StepCompletionChain",
     ),
-    "minions.contracts.errors": (
-        "AgentExecutionError",
-        "MinionsError",
-        "RecipeError",
-        "ToolError",
-    ),
+    "minions.contracts.context": ("RunContext",),
+    "minions.contracts.errors": ("AgentExecutionError", "MinionsError", "RecipeError", "ToolError"),
     "minions.contracts.executions": ("AgentResult", "RunStatus", "StepExecution", "StepStatus"),
+    "minions.contracts.json_values": ("JsonValue",),
     "minions.contracts.messages": ("Message", "MessageBundle"),
     "minions.contracts.steps": ("DefaultStep", "PythonStep", "Step", "StepScope"),
     "minions.contracts.tools": ("Tool", "ToolScope", "ToolSpec"),
@@ -131,9 +151,12 @@ _HOMES: Final = {
     "minions.engine.completion": ("DefaultStepCompletionChain",),
     "minions.engine.context": ("Agent", "AgentContext", "Extensions"),
     "minions.engine.graph": ("DefaultStepGraph",),
+    "minions.engine.memory": ("ConversationMemory",),
+    "minions.engine.model_calls": ("ModelCallExecutors",),
     "minions.engine.services": ("Services",),
     "minions.engine.step_executor": ("StepExecutor",),
     "minions.engine.step_manager": ("StepManager",),
+    "minions.engine.tool_calls": ("tool_call_executors",),
     "minions.interfaces.library": ("run",),
     "minions.recipe.model": ("AgentRecipe",),
 }

@@ -18,6 +18,7 @@ from minions.contracts.tools import ToolSpec
 
 if TYPE_CHECKING:
     from returns.result import Result
+    from typing_extensions import TypeVar as TypeVarWithDefault
 
     from minions.contracts.context import RunContext
 
@@ -49,7 +50,11 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
+if TYPE_CHECKING:
+    T_co = TypeVarWithDefault("T_co", covariant=True, default=object)
+else:
+    T_co = TypeVar("T_co", covariant=True)
+"""The type of an output. Only checkers need the default: a bare `Step` is a `Step[object]`."""
 
 
 # --- what is asked of a model -------------------------------------------------------------

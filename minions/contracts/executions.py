@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, TypeVar, cast
+from typing import Generic, cast
 
 from attrs import field, frozen
 
-from minions.contracts.calls import ModelCall, ModelCallResponse, ToolCall
+from minions.contracts.calls import ModelCall, ModelCallResponse, T_co, ToolCall
 from minions.contracts.completion import Completion, CompletionMode
 from minions.contracts.errors import AgentExecutionError, FailureInfo, NotFoundError, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 
 __all__ = ["AgentResult", "Artifact", "RunStatus", "StepExecution", "StepStatus", "Warned"]
-
-T_co = TypeVar("T_co", covariant=True)
 
 
 class StepStatus(StrEnum):

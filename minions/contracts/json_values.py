@@ -16,9 +16,18 @@ else:
     JsonValue = object  # so that hints can be read anywhere: a recursive alias cannot
 """What YAML, tools, models and the journal exchange."""
 
-_DECODER = json.JSONDecoder(
-    parse_constant=lambda name: (_ for _ in ()).throw(ValueError(f"{name} is not JSON"))
-)
+
+def _refused(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    """A float that JSON can say again; `1e999` would be infinite."""
+    value = float(text)
+    return value if value - value == 0 else _refused(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refused, parse_float=_finite)
 
 
 def dumps(value: JsonValue) -> str:

@@ -27,7 +27,11 @@ class RetryConfig:
             failures: From 1.
             random: In [0, 1); used only with jitter.
         """
-        delay = min(self.max_delay, self.initial_delay * self.exponential_base ** (failures - 1))
+        try:
+            grown = self.initial_delay * self.exponential_base ** (failures - 1)
+        except OverflowError:  # after about a thousand failures
+            grown = self.max_delay
+        delay = min(self.max_delay, grown)
         if self.jitter:
             delay = min(self.max_delay, delay * (0.5 + random))
         return delay

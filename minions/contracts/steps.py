@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from attrs import field, frozen
 
-from minions.contracts.calls import OutputInstructions
+from minions.contracts.calls import OutputInstructions, T_co
 from minions.contracts.completion import CompletionCriteria, StepCompletionChain
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageBundle, MessageRole, ToolCallRequest
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DefaultStep", "PythonStep", "Step", "StepScope"]
 
-T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
 

@@ -14,7 +14,7 @@ from minions.contracts.context import Limits
 from minions.contracts.errors import NotFoundError
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult
-from minions.contracts.json_values import JsonValue
+from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.steps import PythonStep
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.agent_run import AgentRun
@@ -134,7 +134,13 @@ class AgentExecutor:
         """
         agent = Agent(self._find(recipe))
         checked = resolve_inputs(agent.recipe, inputs or {}, from_text=False, base=Path.cwd())
-        tools = self._open_tools(agent.recipe, checked)
+        ids = self._services.ids
+        run_id, session_id = ids("run"), session_id or ids("ses")
+        known: dict[str, JsonValue] = {
+            "inputs": checked,
+            "run": {"id": run_id, "session_id": session_id},
+        }
+        tools = self._open_tools(agent.recipe, known)
         built = build_recipe(agent.recipe, tools, self._extensions.links)
         context = AgentContext(
             agent,
@@ -143,7 +149,10 @@ class AgentExecutor:
             services=self._services,
             tools=tools,
             inputs=checked,
+            run_id=run_id,
             session_id=session_id,
+            system_prompt=_rendered(agent.recipe, agent.recipe.system_prompt, known),
+            goal=_rendered(agent.recipe, agent.recipe.goal, known),
         )
         run = AgentRun(
             context,
@@ -166,7 +175,7 @@ class AgentExecutor:
             )
         return self._recipes(recipe)
 
-    def _open_tools(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue]) -> Toolbox:
+    def _open_tools(self, recipe: AgentRecipe, known: Mapping[str, JsonValue]) -> Toolbox:
         """The recipe's toolsets and every tool the operator registered."""
         opened: list[Tool] = []
         for use in recipe.tools:
@@ -174,7 +183,7 @@ class AgentExecutor:
             if toolset is None:
                 self._extensions.tools.get(use.name)  # registered, or a clear error
                 continue
-            options = compile_template(use.options).render({"inputs": inputs})
+            options = compile_template(use.options).render(known)
             checked = cast("Mapping[str, JsonValue]", options)
             opened += toolset.open(checked, use.prefix or use.name)
         return Toolbox(tuple(opened)).plus(self._extensions.tools)
@@ -189,6 +198,14 @@ def _as_source(models: ModelSource | ChatModel) -> ModelSource:
         return model
 
     return only
+
+
+def _rendered(recipe: AgentRecipe, text: str | None, known: Mapping[str, JsonValue]) -> str | None:
+    """A template in a recipe that was read; text as it stands in one made by code."""
+    if text is None or recipe.document is None:
+        return text
+    value = compile_template(text).render(known)
+    return value if isinstance(value, str) else dumps(value)
 
 
 def _check_steps(built: BuiltRecipe, run: AgentRun, base: Limits) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
-
 import attrs
 from attrs import evolve, frozen
 
@@ -20,6 +18,7 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.build import BuiltRecipe
 from minions.engine.context import AgentContext, ModelSource
+from minions.engine.error_groups import leading_error
 from minions.engine.event_stream import Listener
 from minions.engine.graph import DependencyStepGraph
 from minions.engine.model_calls import ModelCallExecutors
@@ -86,9 +85,9 @@ class AgentRun:
 
     def cancel(self) -> None:
         """Stop as soon as may be; `execute` then returns a CANCELLED result."""
-        self._is_cancel_wanted = True
-        if self._task is not None:
+        if self._task is not None and not self._is_cancel_wanted:
             self._task.cancel()
+        self._is_cancel_wanted = True
 
     # --- models ---------------------------------------------------------------------------
 
@@ -122,22 +121,33 @@ class AgentRun:
             LeaseHeldError, JournalError: The journal refused before anything was done.
             CancelledError: The task was cancelled by somebody else; what was done is recorded.
         """
-        self._task = asyncio.current_task()
         recorder = self.context.recorder
         await recorder.open()
         try:
             await self._record_start()
             try:
-                end = await self._walk_within_time()
+                end = await self._walk_until_cancelled()
             except asyncio.CancelledError:
-                end = _End(status=RunStatus.CANCELLED, error=_CANCELLED)
-                result = await self._finish(end)
-                if not self._is_cancel_wanted:
-                    raise
-                return result
+                await self._finish(_CANCELLED)
+                raise
             return await self._finish(end)
         finally:
             await recorder.close()
+
+    async def _walk_until_cancelled(self) -> _End:
+        """The walk, in reach of `cancel` from its first moment to its last."""
+        if self._is_cancel_wanted:
+            return _CANCELLED
+        self._task = task = asyncio.current_task()
+        try:
+            return await self._walk_within_time()
+        except asyncio.CancelledError:
+            # Our own request is used up here; any other one goes on to whoever made it.
+            if task is None or not self._is_cancel_wanted or task.uncancel() > 0:
+                raise
+            return _CANCELLED
+        finally:
+            self._task = None
 
     async def _record_start(self) -> None:
         context = self.context
@@ -157,16 +167,14 @@ class AgentRun:
 
     async def _walk_within_time(self) -> _End:
         context = self.context
+        context.deadline = deadline = asyncio.timeout(context.limits.timeout_s)
         try:
-            async with asyncio.timeout(context.limits.timeout_s) as deadline:
-                context.deadline = deadline
+            async with deadline:
                 await self._walk()
-        except TimeoutError:
-            if not deadline.expired():
-                raise
+        except Exception as error:  # noqa: BLE001  # the rim of a run: once begun, every end is a result
+            if not (isinstance(error, TimeoutError) and deadline.expired()):
+                return _End(status=RunStatus.FAILED, error=_raised(leading_error(error)))
             context.ledger.run_out_of_time()
-        except (MinionsError, BaseExceptionGroup) as error:
-            return _End(status=RunStatus.FAILED, error=_first_failure(error))
         return self._verdict()
 
     async def _walk(self) -> None:
@@ -247,6 +255,7 @@ class AgentRun:
             await self._record_end(step, StepStatus.FAILED, error=error.info())
             return False
         if not holds:
+            self.context.ledger.give_back_step()
             await self._record_skip(step, Skip("its condition `when` is false"))
         return holds
 
@@ -375,7 +384,10 @@ class AgentRun:
         return decode(encode(output), wanted)
 
 
-_CANCELLED = FailureInfo(code="cancelled", message="The run was cancelled; what was done is kept.")
+_CANCELLED = _End(
+    status=RunStatus.CANCELLED,
+    error=FailureInfo(code="cancelled", message="The run was cancelled; what was done is kept."),
+)
 
 
 def _repeated(step_id: str) -> FailureInfo:
@@ -394,13 +406,8 @@ def _step_failure(execution: StepExecution[object]) -> FailureInfo:
     return evolve(error, where=error.where or execution.step_id)
 
 
-def _first_failure(error: BaseException) -> FailureInfo:
-    """The first of our own errors, also inside the group of a parallel batch."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in cast("tuple[BaseException, ...]", error.exceptions):
-            if isinstance(inner, MinionsError | BaseExceptionGroup):
-                return _first_failure(inner)
-        raise error
+def _raised(error: BaseException) -> FailureInfo:
     if isinstance(error, MinionsError):
         return error.info()
-    raise error
+    text = f"The run raised {type(error).__name__}: {error}. What was done is kept."
+    return FailureInfo(code="run-raised", message=text)

@@ -32,6 +32,10 @@ class Ledger:
         self.steps += 1
         return True
 
+    def give_back_step(self) -> None:
+        """A step that was counted was not executed after all."""
+        self.steps -= 1
+
     def spend(self, usage: TokenUsage) -> None:
         """Add what a model call used; found out only afterwards, so the limit may be overshot."""
         self.usage += usage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from attrs import field, frozen
 
@@ -53,6 +53,10 @@ class Extensions:
     """Models by their full name, such as `scripted/demo`."""
 
 
+_RESERVED: Final = ("inputs", "steps", "run")
+"""Roots of `values` that a step of the same id must not hide; `steps.<id>.output` still works."""
+
+
 class AgentContext(RunContext):
     """One run. Made afresh for each, so two runs never share anything."""
 
@@ -68,11 +72,20 @@ class AgentContext(RunContext):
         run_id: str | None = None,
         session_id: str | None = None,
         events: EventStream | None = None,
+        system_prompt: str | None = None,
+        goal: str | None = None,
     ) -> None:
-        """Raises:
+        """Prepare a run.
+
+        Args:
+            system_prompt: The agent's, rendered; None: the recipe's as it stands.
+            goal: Likewise.
+        Raises:
         MetadataError: The recipe's limits have a wrong name or type.
         """
         self.agent = agent
+        self.system_prompt = system_prompt or agent.recipe.system_prompt
+        self.goal = goal or agent.recipe.goal
         self.step_manager = step_manager
         self.services = services or Services()
         self.metadata_values: dict[str, object] = dict(agent.recipe.limits)
@@ -175,7 +188,8 @@ class AgentContext(RunContext):
             return None
         output = encode(execution.output)
         seen["output"] = output
-        self._values[execution.step_id] = output
+        if execution.step_id not in _RESERVED:
+            self._values[execution.step_id] = output
         if save_as is not None:
             self._values[save_as] = output
         return output

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from attrs import evolve, frozen
 from returns.pipeline import is_successful
-from returns.result import Result, Success
+from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import (
     CallStatus,
@@ -22,10 +22,11 @@ from minions.contracts.calls import (
 )
 from minions.contracts.codec import encode
 from minions.contracts.context import RunContext, snake_case
+from minions.contracts.errors import JournalError, MinionsError
 from minions.contracts.events import Retrying
 from minions.contracts.json_values import JsonValue
 from minions.engine.context import StepView
-from minions.engine.retry import with_retries
+from minions.engine.retry import is_retryable_error, with_retries
 
 __all__ = [
     "DefaultModelCallExecutor",
@@ -144,7 +145,12 @@ class ModelCalls:
 
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
             view.memory.restore_snapshot(mark)
-            return await executor.execute(running, view)
+            try:
+                return await executor.execute(running, view)
+            except JournalError:
+                raise
+            except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
+                return Failure(_raised(error))
 
         attempted = await with_retries(
             attempt,
@@ -206,6 +212,18 @@ class ModelCalls:
                 error=dict(failure.info().to_json()),
             )
         )
+
+
+def _raised(error: Exception) -> ModelFailure:
+    if isinstance(error, MinionsError):
+        return ModelFailure(
+            code=error.error_code, message=error.message, suggestions=error.suggestions
+        )
+    return ModelFailure(
+        code="model-raised",
+        message=f"The model call raised {type(error).__name__}: {error}",
+        is_retryable=is_retryable_error(error, unless_known=False),
+    )
 
 
 def _metrics(response: ModelCallResponse, duration_ms: float) -> Mapping[str, JsonValue]:

@@ -73,15 +73,15 @@ def opening_messages(
     The agent's own prompt, goal and messages each stand in it once.
     """
     recipe = view.context.recipe
+    agents = recipe.messages.messages
     head = [system(recipe.system_prompt)] if recipe.system_prompt else []
+    head += [message for message in agents if message.role is MessageRole.SYSTEM]
     head += [message for message in own if message.role is MessageRole.SYSTEM]
     if output is not None:
         head.append(system(output_words(output)))
     if mode is CompletionMode.SIGNAL:
         head.append(system(_SIGNAL_WORDS))
     body = [Message(role=MessageRole.GOAL, content=recipe.goal)] if recipe.goal else []
-    agents = recipe.messages.messages
-    head[1:1] = [message for message in agents if message.role is MessageRole.SYSTEM]
     body += [message for message in agents if message.role is not MessageRole.SYSTEM]
     body += [message for message in own if message.role is not MessageRole.SYSTEM]
     return (*head, *body)
@@ -162,6 +162,9 @@ class ModelLoop:
     ) -> Result[Answer, FailureInfo]:
         """One logical model call on the conversation as it stands."""
         view = self.view
+        if self.trace.calls_left < 1:  # another conversation of the same step took the last one
+            spent = budget_spent(self.trace.picture())
+            return Failure(FailureInfo(code=spent.code, message=spent.reason))
         keeps_tools = phase == "model" and not (constraint and constraint.mode is OutputMode.TOOLS)
         prompt = Prompt(
             view.memory.prompt_messages(view.conversation_id),
@@ -277,8 +280,9 @@ class ModelLoop:
 
     def _plain_output(self, answer: Answer) -> JsonValue:
         """The text; where the model only called tools, the last result."""
-        if answer.response.text:
-            return answer.response.text
+        text = answer.response.text
+        if text or not answer.response.tool_calls:
+            return text
         calls = self.trace.picture().last_tool_calls
         response = calls[-1].response if calls else None
         if response is None:
@@ -292,7 +296,7 @@ def _answer_text(arguments: str) -> str:
 
     try:
         parsed = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments
     if isinstance(parsed, dict) and len(parsed) == 1:
         value = next(iter(parsed.values()))

@@ -55,7 +55,7 @@ class JournalledScope(StepScope):
 
     async def call_model(self, messages: Iterable[Message] | str) -> str:
         """One fresh call in a conversation of its own."""
-        return cast(str, await self._converse(messages, None))
+        return cast("str | None", await self._converse(messages, None)) or ""
 
     async def ask_model(
         self, messages: Iterable[Message] | str, output: OutputInstructions[U]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 
+from minions.contracts.errors import JournalError
 from minions.contracts.events import RunEvent
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
@@ -29,6 +30,8 @@ class Recorder:
         self._lease: Lease | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()  # two parallel steps may write the first fact
+        self._writing = asyncio.Lock()  # facts are shown in the order of their positions
+        self._is_closed = False
 
     async def record(
         self,
@@ -44,9 +47,10 @@ class Recorder:
         """
         lease = self._lease or await self.open()
         draft = EntryDraft(kind=kind, key=key, state=state, body=body)
-        entry = await self._services.journal.append(lease, draft)
-        if (event := self._maker.event_of(entry)) is not None:
-            self._events.publish(event)
+        async with self._writing:
+            entry = await self._services.journal.append(lease, draft)
+            if (event := self._maker.event_of(entry)) is not None:
+                self._events.publish(event)
         return entry
 
     def publish(self, event: RunEvent) -> None:
@@ -63,8 +67,15 @@ class Recorder:
 
         Raises:
             LeaseHeldError: Another run of the session is active.
+            JournalError: The run has ended.
         """
         async with self._opening:
+            if self._is_closed:
+                raise JournalError(
+                    f"Run '{self.run_id}' has ended; nothing more is stored. A Python step left "
+                    "work behind: await every task before the step returns.",
+                    code="run-ended",
+                )
             if self._lease is None:
                 services = self._services
                 self._lease = await services.journal.acquire(
@@ -77,12 +88,14 @@ class Recorder:
         """Give the lease back."""
         keeper, lease = self._keeper, self._lease
         self._keeper = self._lease = None
+        self._is_closed = True
         if keeper is not None:
             keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await keeper
         if lease is not None:
-            await self._services.journal.release(lease)
+            with contextlib.suppress(JournalError):  # a lease that is kept runs out by itself
+                await self._services.journal.release(lease)
 
     async def _keep(self, lease: Lease) -> None:
         """Renew in time. A lost lease shows at the next append, which is fenced."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -13,7 +14,7 @@ from minions.contracts.errors import MinionsError, ToolError
 from minions.contracts.retry import RetryConfig
 from minions.engine.services import Services
 
-__all__ = ["Attempted", "is_retryable_error", "with_retries"]
+__all__ = ["Attempted", "is_being_cancelled", "is_retryable_error", "with_retries"]
 
 V = TypeVar("V")
 
@@ -47,6 +48,12 @@ def _http_status(error: BaseException) -> int | None:
             if isinstance(status, int):
                 return status
     return None
+
+
+def is_being_cancelled() -> bool:
+    """Whether somebody asked for it; else a CancelledError is one that the called code lost."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 class Retryable(Protocol):

@@ -83,9 +83,10 @@ class DependencyWalk:
 
     async def _wait_for_one(self) -> None:
         done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
-        ended = sorted((self._running.pop(task), task) for task in done)
-        for position, task in ended:
-            self._settle(position, task.result())
+        for task in sorted(done, key=self._running.__getitem__):
+            # Out of the list only after its result: what raises is gathered with the others.
+            self._settle(self._running[task], task.result())
+            del self._running[task]
 
     async def _stop_the_others(self) -> None:
         for task in self._running:

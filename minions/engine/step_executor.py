@@ -21,9 +21,11 @@ from minions.contracts.messages import Message
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox
 from minions.engine.context import AgentContext, StepView
+from minions.engine.error_groups import leading_error
 from minions.engine.model_calls import capabilities_of
 from minions.engine.model_loop import Ending, ModelLoop, opening_messages
 from minions.engine.python_steps import JournalledScope
+from minions.engine.retry import is_being_cancelled
 from minions.engine.trace import StepTrace
 
 __all__ = ["StepExecutor"]
@@ -117,23 +119,31 @@ class StepExecutor(Generic[T]):
     async def _guarded(self) -> Ending:
         """Whatever a step's own code raises is this step's failure."""
         try:
-            return await self._work()
-        except (JournalError, BaseExceptionGroup):
-            raise
-        except MinionsError as error:
-            return Ending(error=error.info())
+            ending = await self._work()
+            encode(ending.output)  # later steps and the journal read it as JSON
+        except asyncio.CancelledError as error:
+            if is_being_cancelled():
+                raise
+            return self._raised(error)
         except Exception as error:  # noqa: BLE001  # the rim of a step: an application's code raises anything
-            text = f"Step '{self.step.id}' raised {type(error).__name__}: {error}"
-            return Ending(error=FailureInfo(code="step-raised", message=text))
+            leading = leading_error(error)
+            if isinstance(leading, JournalError):
+                raise leading from error
+            return self._raised(leading)
+        return ending
+
+    def _raised(self, error: BaseException) -> Ending:
+        if isinstance(error, MinionsError):
+            return Ending(error=error.info())
+        text = f"Step '{self.step.id}' raised {type(error).__name__}: {error}"
+        return Ending(error=FailureInfo(code="step-raised", message=text))
 
     async def _work(self) -> Ending:
         step = self.step
         if isinstance(step, PythonStep):
             if not step.is_instant:
                 await self._record_start(())
-            output = await step.run(self._scope())
-            encode(output)  # later steps and the journal read it as JSON
-            return Ending(output=output)
+            return Ending(output=await step.run(self._scope()))
         own = step.messages(self._view)
         mode = step.completion_criteria.mode
         opening = opening_messages(self._view, own, self._output, mode)

@@ -28,7 +28,7 @@ from minions.contracts.schema import SchemaValidator
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.engine.completion import FINAL_ANSWER
 from minions.engine.context import StepView
-from minions.engine.retry import is_retryable_error, with_retries
+from minions.engine.retry import is_being_cancelled, is_retryable_error, with_retries
 
 __all__ = ["DefaultToolCallExecutor", "ToolBatch", "tool_call_executors"]
 
@@ -47,7 +47,7 @@ class DefaultToolCallExecutor(ToolCallExecutor):
     """Finds the tool, checks permission and arguments, invokes it within its time."""
 
     def __init__(self) -> None:
-        self._validators: dict[Tool, SchemaValidator] = {}
+        self._validators: dict[str, SchemaValidator] = {}
 
     async def execute(
         self, call: ToolCall, context: RunContext
@@ -85,9 +85,12 @@ class DefaultToolCallExecutor(ToolCallExecutor):
         )
 
     def _validator(self, tool: Tool) -> SchemaValidator:
-        validator = self._validators.get(tool)
+        """One per schema: tools need no hash, and each run opens new ones."""
+        parameters = tool.spec.parameters
+        text = dumps(parameters)
+        validator = self._validators.get(text)
         if validator is None:
-            validator = self._validators[tool] = SchemaValidator(tool.spec.parameters)
+            validator = self._validators[text] = SchemaValidator(parameters)
         return validator
 
 
@@ -160,7 +163,11 @@ async def _invoke(
         if deadline.expired():
             return Failure(_overrun(tool, timeout_s))
         return Failure(_raised(tool, error))
-    except Exception as error:  # noqa: BLE001  # the rim of a tool call: a stranger's code raises anything
+    except asyncio.CancelledError as error:
+        if is_being_cancelled():
+            raise
+        return Failure(_raised(tool, error))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # the rim of a tool call: a stranger's code raises anything
         return Failure(_raised(tool, error))
     return _response(tool, result, context.limits.max_tool_result_bytes)
 
@@ -175,7 +182,7 @@ def _overrun(tool: Tool, timeout_s: float) -> ToolFailure:
     )
 
 
-def _raised(tool: Tool, error: Exception) -> ToolFailure:
+def _raised(tool: Tool, error: BaseException) -> ToolFailure:
     may_repeat = tool.spec.effect is not Effect.ONCE
     if isinstance(error, MinionsError):
         code, text = error.error_code, error.message

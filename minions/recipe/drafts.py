@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
 
 from attrs import define, field, frozen
 
@@ -23,7 +22,7 @@ from minions.recipe.model import (
     ToolsetUse,
 )
 from minions.recipe.reader import MappingNode, Node, Place, ScalarNode, SequenceNode
-from minions.recipe.sections import Section
+from minions.recipe.sections import Report, Section
 from minions.recipe.values import TemplateError
 
 __all__ = [
@@ -36,8 +35,6 @@ __all__ = [
     "read_condition",
     "read_templates",
 ]
-
-Report: TypeAlias = Callable[[Fault], None]
 
 
 @frozen(kw_only=True, eq=False)

@@ -18,13 +18,11 @@ from minions.recipe.terms import Term
 from minions.recipe.values import (
     EvaluationError,
     MissingValueError,
-    PathPart,
     Reference,
     Scope,
     TemplateError,
     as_text,
     check_size,
-    resolve,
 )
 
 __all__ = [
@@ -36,7 +34,6 @@ __all__ = [
     "TemplateError",
     "compile_condition",
     "compile_template",
-    "resolve_path",
 ]
 
 MAX_DEPTH: Final = 100
@@ -191,15 +188,6 @@ def compile_condition(text: str) -> Condition:
         offset=mark.start(),
         length=2,
     )
-
-
-def resolve_path(path: tuple[PathPart, ...], scope: Scope) -> JsonValue:
-    """The very value that `path` leads to.
-
-    Raises:
-        MissingValueError: It leads nowhere.
-    """
-    return resolve(path, scope)
 
 
 def _references_of(terms: Iterator[Term] | list[Term]) -> tuple[Reference, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from minions.contracts.json_values import JsonValue
@@ -346,8 +346,3 @@ TESTS: Final[Mapping[str, Function]] = {
     "string": lambda value: isinstance(value, str),
     "true": lambda value: value is True,
 }
-
-
-def names_of(functions: Iterable[str], *more: str) -> str:
-    """For messages: every name in order."""
-    return ", ".join(sorted((*functions, *more)))

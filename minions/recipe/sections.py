@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from attrs import field, frozen
 
@@ -20,12 +20,12 @@ from minions.recipe.reader import (
     SequenceNode,
     to_plain,
 )
-
 from minions.recipe.values import nearest
 
-__all__ = ["Section", "Texts", "read_section", "read_texts", "suggestion", "type_of"]
+__all__ = ["Report", "Section", "Texts", "read_section", "read_texts", "suggestion", "type_of"]
 
-Report = Callable[[Fault], None]
+Report: TypeAlias = Callable[[Fault], None]
+"""Takes each fault as it is found."""
 
 
 @frozen(kw_only=True)

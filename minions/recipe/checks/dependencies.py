@@ -7,7 +7,6 @@ from functools import partial
 from typing import TypeAlias
 
 from minions.contracts.errors import Fault
-
 from minions.recipe.checks.references import Readings
 from minions.recipe.drafts import RecipeDraft, Report, StepDraft
 from minions.recipe.model import ExecutionMode

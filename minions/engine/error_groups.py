@@ -1,0 +1,27 @@
+"""What a group of errors is about: parallel work raises several at once, a person reads one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from minions.contracts.errors import JournalError, MinionsError
+
+__all__ = ["leading_error"]
+
+
+def leading_error(error: BaseException) -> BaseException:
+    """The error itself; of a group the journal's, else the first of our own, else the first."""
+    found = list(_leaves(error))
+    for kind in (JournalError, MinionsError):
+        for leaf in found:
+            if isinstance(leaf, kind):
+                return leaf
+    return found[0]
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

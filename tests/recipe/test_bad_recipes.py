@@ -1,0 +1,26 @@
+"""Every recipe in tests/bad_recipes shows exactly the faults in the file beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minions.recipe.load import check_recipe_text
+from recipe.sample_catalog import CATALOG, shown
+
+FOLDER = Path(__file__).parent.parent / "bad_recipes"
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_bad_recipe_shows_all_its_faults(path: Path) -> None:
+    loaded = check_recipe_text(path.read_bytes(), path.name, CATALOG)
+    lines = [shown(fault) for fault in loaded.faults]
+    assert lines == path.with_suffix(".expected").read_text().splitlines()
+    for fault in loaded.faults:
+        assert fault.source_line is not None
+        assert fault.column - 1 + fault.length <= max(1, len(fault.source_line) + 1)
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(list(FOLDER.glob("*.yaml"))) == len(list(FOLDER.glob("*.expected"))) >= 25

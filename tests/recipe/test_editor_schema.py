@@ -1,0 +1,115 @@
+"""The editor schema and the loader say the same."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from minions.contracts.context import Limits
+from minions.contracts.json_values import JsonValue
+from minions.contracts.retry import RetryConfig
+from minions.contracts.schema import SchemaValidator
+from minions.recipe import keys
+from minions.recipe.editor_schema import recipe_schema
+from minions.recipe.model import ModelConfig, Permissions
+from minions.recipe.reader import read_document, to_plain
+from recipe.sample_catalog import check
+from recipe.test_recipe_load import FULL
+
+VALIDATOR = SchemaValidator(recipe_schema())
+
+
+def errors(text: str) -> tuple[str, ...]:
+    return VALIDATOR.errors(to_plain(read_document(text)))
+
+
+GOOD = [
+    FULL,
+    "name: x\nsteps: [{id: a, goal: A}]",
+    "id: x\nversion: 1.5\nmodel: demo\nsteps: [{id: a, set: {x: 1}, when: true, depends_on: []}]",
+    "limits: {maxSteps: 1, max_tokens: 2}\nsteps: [{id: a, tool: add, params: {a: 1, b: 2}}]",
+    "inputs: {a: 1, b: , c: {type: string}}\nsteps: [{id: a, goal: A, completion: signal}]",
+    "steps: [{id: a, goal: A, messages: [{user: x}, {role: system, content: y}]}]",
+    "steps: [{id: a, goal: A, output: {type: string}}, {id: b, goal: B, depends_on: a}]",
+]
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_a_good_recipe_is_good_for_both(text: str) -> None:
+    assert check(text).errors == ()
+    assert errors(text) == ()
+
+
+STEP = "steps: [{id: a, goal: A}]"
+BAD = [
+    "stesp: []",
+    "steps: []",
+    f"id: x\nname: y\n{STEP}",
+    f"limits: {{max_steps: 1, maxSteps: 2}}\n{STEP}",
+    f"limits: {{max_steps: 0}}\n{STEP}",
+    f"execution_mode: paralel\n{STEP}",
+    f"permissions: {{allow_write: 1}}\n{STEP}",
+    f"retry: {{max_attempts: 0}}\n{STEP}",
+    f"model: {{temprature: 1}}\n{STEP}",
+    f"inputs: {{bad name: 1}}\n{STEP}",
+    "steps: [{id: a}]",
+    "steps: [{goal: A}]",
+    "steps: [{id: 1a, goal: A}]",
+    "steps: [{id: a, goal: A, tool: add}]",
+    "steps: [{id: a, goal: A, params: {}}]",
+    "steps: [{id: a, goal: A, messages: [{user: x, system: y}]}]",
+    "steps: [{id: a, goal: A, completion: txt}]",
+    "steps: [{id: a, goal: A, timeout_s: 0}]",
+]
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_bad_recipe_is_bad_for_both(text: str) -> None:
+    assert check(text).errors
+    assert errors(text)
+
+
+@pytest.mark.parametrize("name", [key.name for key in keys.RECIPE.keys if not key.is_served])
+def test_keys_of_later_versions_are_not_in_the_schema(name: str) -> None:
+    text = f"{name}: x\n{STEP}"
+    assert [fault.code for fault in check(text).faults] == ["not-supported-yet"]
+    assert errors(text)
+
+
+@pytest.mark.parametrize("name", [key.name for key in keys.STEP.keys if not key.is_served])
+def test_step_keys_of_later_versions_are_not_in_the_schema(name: str) -> None:
+    text = f"steps: [{{id: a, goal: A, {name}: x}}]"
+    assert [fault.code for fault in check(text).faults] == ["not-supported-yet"]
+    assert errors(text)
+
+
+@pytest.mark.parametrize(
+    ("table", "kind"),
+    [
+        (keys.LIMITS, Limits),
+        (keys.RETRY, RetryConfig),
+        (keys.MODEL, ModelConfig),
+        (keys.PERMISSIONS, Permissions),
+    ],
+)
+def test_the_tables_have_every_field_of_their_classes(
+    table: keys.Table, kind: type[attrs.AttrsInstance]
+) -> None:
+    assert table.names == tuple(field.name for field in attrs.fields(kind))
+
+
+def test_every_key_is_described() -> None:
+    def undescribed(schema: JsonValue) -> list[str]:
+        if not isinstance(schema, dict):
+            return []
+        own = schema.get("properties")
+        names = own.items() if isinstance(own, dict) else ()
+        return [name for name, value in names if "description" not in value]
+
+    schema = recipe_schema()
+    definitions = schema["$defs"]
+    assert isinstance(definitions, dict)
+    steps = definitions["step"]["oneOf"]
+    assert [undescribed(part) for part in (schema, *definitions.values(), *steps)] == [
+        [] for _ in range(len(definitions) + len(steps) + 1)
+    ]

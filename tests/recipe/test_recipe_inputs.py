@@ -1,0 +1,123 @@
+"""Inputs: defaults, what typed text becomes, paths, and all problems at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
+from minions.recipe.inputs import resolve_inputs
+from minions.recipe.model import AgentRecipe
+from recipe.sample_catalog import load
+
+BASE = Path("/here")
+
+
+def recipe_with(inputs: str) -> AgentRecipe:
+    return load(f"inputs: {inputs}\nsteps: [{{id: a, goal: A}}]\n")
+
+
+def typed(kind: str, text: str) -> JsonValue:
+    recipe = recipe_with(f"{{x: {{type: {kind}}}}}")
+    return resolve_inputs(recipe, {"x": text}, from_text=True, base=BASE)["x"]
+
+
+def test_defaults_fill_what_was_not_given() -> None:
+    recipe = recipe_with("{a: 1, b: {type: 'null', default: null}, c: {type: string}}")
+    assert resolve_inputs(recipe, {"c": "x"}, from_text=False, base=BASE) == {
+        "a": 1,
+        "b": None,
+        "c": "x",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("integer", "3", 3),
+        ("integer", " -3 ", -3),
+        ("integer", "3.0", 3),
+        ("number", "3.0", 3.0),
+        ("number", "1e3", 1000.0),
+        ("boolean", "true", True),
+        ("array", "[1, 2]", [1, 2]),
+        ("object", '{"a": 1}', {"a": 1}),
+        ("string", "3", "3"),
+        ("string", "true", "true"),
+        ("[string, integer]", "3", "3"),
+        ("[integer, boolean]", "false", False),
+        ("['null', integer]", "null", None),
+    ],
+)
+def test_typed_text_becomes_what_the_schema_says(kind: str, text: str, value: JsonValue) -> None:
+    result = typed(kind, text)
+    assert result == value
+    assert type(result) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("integer", "3.5"),
+        ("integer", "true"),
+        ("boolean", "yes"),
+        ("boolean", "1"),
+        ("array", "{}"),
+    ],
+)
+def test_typed_text_that_does_not_fit_is_refused(kind: str, text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        typed(kind, text)
+    assert caught.value.error_code == "bad-input"
+    assert text in caught.value.message
+
+
+def test_a_schema_without_a_type_leaves_text_alone() -> None:
+    recipe = recipe_with("{x: }")
+    assert resolve_inputs(recipe, {"x": "3"}, from_text=True, base=BASE) == {"x": "3"}
+
+
+def test_only_the_named_ones_are_read_from_text() -> None:
+    recipe = recipe_with("{a: 1, b: 2}")
+    given: dict[str, JsonValue] = {"a": "7", "b": 8}
+    assert resolve_inputs(recipe, given, from_text=frozenset({"a"}), base=BASE) == {"a": 7, "b": 8}
+    with pytest.raises(UsageError):
+        resolve_inputs(recipe, given, from_text=frozenset({"b"}), base=BASE)
+
+
+def test_paths_start_where_they_were_written() -> None:
+    recipe = recipe_with(
+        "{a: {type: string, format: path, default: in/x}, b: {type: string, format: path}}"
+    )
+    assert resolve_inputs(recipe, {"b": "out"}, base=BASE) == {
+        "a": "/recipes/in/x",
+        "b": "/here/out",
+    }
+    again = resolve_inputs(recipe, {"b": "/abs"}, base=BASE)
+    assert again == {"a": "/recipes/in/x", "b": "/abs"}
+    assert resolve_inputs(recipe, again, base=Path("/elsewhere")) == again
+
+
+def test_every_problem_has_its_line() -> None:
+    recipe = recipe_with("{topic: {type: string, description: About what}, count: 3}")
+    with pytest.raises(UsageError) as caught:
+        resolve_inputs(recipe, {"topc": "x", "count": "three"}, from_text=True, base=BASE)
+    assert caught.value.message.splitlines() == [
+        "There is no input 'topc'. Did you mean 'topic'? Inputs are: topic, count.",
+        "The input 'topic' is missing (About what).",
+        "The input 'count' does not fit: $: 'three' is not of type 'integer'",
+    ]
+    assert caught.value.suggestions == ("topic",)
+
+
+@given(st.text(), st.sampled_from(["integer", "number", "boolean", "array", "object", "string"]))
+def test_any_text_fits_or_is_refused(text: str, kind: str) -> None:
+    try:
+        value = typed(kind, text)
+    except UsageError as error:
+        value = error.error_code
+    assert value is not None

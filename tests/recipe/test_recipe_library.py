@@ -1,0 +1,48 @@
+"""Recipes are found by path, and by id under folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minions.contracts.errors import NotFoundError
+from minions.recipe.library import find_recipe, recipe_ids
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a.yaml").write_text("id: news.daily  # the news\nsteps: []\n")
+    (tmp_path / "b.yml").write_text("description: no id\nsteps:\n  - id: inner\n")
+    (tmp_path / "deep" / "c.yaml").write_text('name: "other"\n')
+    (tmp_path / "broken.yaml").write_bytes(b"\xff\xfe{{{")
+    (tmp_path / "notes.txt").write_text("id: text\n")
+    return tmp_path
+
+
+def test_ids_come_from_the_file_or_its_name(folder: Path) -> None:
+    assert recipe_ids([folder]) == {
+        "news.daily": folder / "a.yaml",
+        "b": folder / "b.yml",
+        "other": folder / "deep" / "c.yaml",
+        "broken": folder / "broken.yaml",
+    }
+
+
+def test_a_path_wins_over_an_id(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert find_recipe("a.yaml", [folder]) == Path("a.yaml")
+    assert find_recipe("news.daily", [folder / "none", folder]) == folder / "a.yaml"
+
+
+def test_a_miss_names_what_is_near_and_where_was_looked(folder: Path) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        find_recipe("news.dayly", [folder])
+    error = caught.value
+    assert (error.error_code, error.suggestions) == ("recipe-not-found", ("news.daily",))
+    assert str(folder) in error.message
+    with pytest.raises(NotFoundError, match=r"Did you mean 'other'"):
+        find_recipe("othr.yaml", [folder])
+    with pytest.raises(NotFoundError, match="no folder"):
+        find_recipe("x", [])
