@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+
 import attrs
 from attrs import evolve, frozen
 
@@ -126,7 +127,7 @@ class AgentRun:
         try:
             await self._record_start()
             try:
-                end = await self._walk_until_cancelled()
+                end = _CANCELLED if self._is_cancel_wanted else await self._walk_until_cancelled()
             except asyncio.CancelledError:
                 await self._finish(_CANCELLED)
                 raise
@@ -136,11 +137,12 @@ class AgentRun:
 
     async def _walk_until_cancelled(self) -> _End:
         """The walk, in reach of `cancel` from its first moment to its last."""
-        if self._is_cancel_wanted:
-            return _CANCELLED
         self._task = task = asyncio.current_task()
         try:
-            return await self._walk_within_time()
+            end = await self._walk_within_time()
+            if self._is_cancel_wanted:
+                await asyncio.sleep(0)  # the request arrives here, not at the caller's
+            return end
         except asyncio.CancelledError:
             # Our own request is used up here; any other one goes on to whoever made it.
             if task is None or not self._is_cancel_wanted or task.uncancel() > 0:

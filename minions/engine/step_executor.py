@@ -125,7 +125,7 @@ class StepExecutor(Generic[T]):
             if is_being_cancelled():
                 raise
             return self._raised(error)
-        except Exception as error:  # noqa: BLE001  # the rim of a step: an application's code raises anything
+        except Exception as error:  # the rim of a step: an application's code raises anything
             leading = leading_error(error)
             if isinstance(leading, JournalError):
                 raise leading from error
