@@ -142,12 +142,13 @@ class AgentRun:
             end = await self._walk_within_time()
             if self._is_cancel_wanted:
                 await asyncio.sleep(0)  # the request arrives here, not at the caller's
-            return end
         except asyncio.CancelledError:
             # Our own request is used up here; any other one goes on to whoever made it.
             if task is None or not self._is_cancel_wanted or task.uncancel() > 0:
                 raise
             return _CANCELLED
+        else:
+            return end
         finally:
             self._task = None
 

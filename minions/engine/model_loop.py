@@ -72,16 +72,16 @@ def opening_messages(
 
     The agent's own prompt, goal and messages each stand in it once.
     """
-    recipe = view.context.recipe
-    agents = recipe.messages.messages
-    head = [system(recipe.system_prompt)] if recipe.system_prompt else []
+    agent = view.context
+    agents = agent.recipe.messages.messages
+    head = [system(agent.system_prompt)] if agent.system_prompt else []
     head += [message for message in agents if message.role is MessageRole.SYSTEM]
     head += [message for message in own if message.role is MessageRole.SYSTEM]
     if output is not None:
         head.append(system(output_words(output)))
     if mode is CompletionMode.SIGNAL:
         head.append(system(_SIGNAL_WORDS))
-    body = [Message(role=MessageRole.GOAL, content=recipe.goal)] if recipe.goal else []
+    body = [Message(role=MessageRole.GOAL, content=agent.goal)] if agent.goal else []
     body += [message for message in agents if message.role is not MessageRole.SYSTEM]
     body += [message for message in own if message.role is not MessageRole.SYSTEM]
     return (*head, *body)
