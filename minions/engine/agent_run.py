@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import attrs
 from attrs import evolve, frozen
@@ -375,10 +376,18 @@ class AgentRun:
     def _raw_output(self) -> object:
         if self._built.output is not None:
             return self._built.output.render(self.context.values)
-        for execution in reversed(self.context.step_manager.step_executions):
+        for execution in reversed(self._in_recipe_order()):
             if execution.status is StepStatus.COMPLETED:
                 return execution.output
         return None
+
+    def _in_recipe_order(self) -> Sequence[StepExecution[object]]:
+        """Of parallel steps the one written last counts, not the one that took longest."""
+        executions = self.context.step_manager.step_executions
+        graph = self._built.graph
+        if not isinstance(graph, DependencyStepGraph):
+            return executions
+        return sorted(executions, key=lambda execution: graph.index(execution.step_id))
 
     def _typed(self, output: object) -> object:
         wanted = self._output_class

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: plain lines, or a live table on a terminal."""
+"""What a person sees while a run goes on: plain lines, or a live list on a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from minions.interfaces.render import painter
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
-    from rich.table import Table
+    from rich.text import Text
 
 __all__ = ["LiveProgress", "PlainProgress", "Progress", "model_line"]
 
@@ -122,7 +122,7 @@ class _Row:
 
 
 class LiveProgress(Progress):
-    """A table that is drawn again four times a second; what scrolled out of sight is summed up."""
+    """Drawn again four times a second; what does not fit the height is summed up."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
@@ -166,30 +166,31 @@ class LiveProgress(Progress):
         if self._is_started:
             self._live.stop()
 
-    def _table(self) -> Table:
-        from rich.table import Table
+    def _table(self) -> Text:
+        """One line a step, cut to the terminal's width."""
         from rich.text import Text
 
-        table = Table.grid(padding=(0, 1))
-        table.add_column(width=1)
-        table.add_column(overflow="ellipsis", no_wrap=True)
-        table.add_column(justify="right", no_wrap=True)
-        table.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
         rows = list(self._rows.items())
         room = max(3, self._console.size.height - 4)
+        width = min(max((len(step_id) for step_id, _ in rows), default=0), self._console.width // 2)
+        lines = [_line(step_id, row, width) for step_id, row in rows[-room:]]
         if len(rows) > room:
-            table.add_row("", f"… {len(rows) - room} steps before", "", "")
-        for step_id, row in rows[-room:]:
-            glyph, color = _glyph(row)
-            elapsed = row.end.duration_ms if row.end else (monotonic() - row.begin) * 1000
-            # Text, not markup: a model's words may hold brackets.
-            table.add_row(
-                Text(glyph, style=color),
-                Text(step_id),
-                Text(spoken(elapsed)),
-                Text(_detail(row), style="dim"),
-            )
-        return table
+            lines.insert(0, Text(f"  … {len(rows) - room} steps before", style="dim"))
+        for line in lines:
+            line.truncate(self._console.width, overflow="ellipsis")
+        return Text("\n").join(lines)
+
+
+def _line(step_id: str, row: _Row, width: int) -> Text:
+    """Text, not markup: a model's words may hold brackets."""
+    from rich.text import Text
+
+    glyph, color = _glyph(row)
+    name = Text(step_id)
+    name.truncate(width, overflow="ellipsis", pad=True)
+    elapsed = row.end.duration_ms if row.end else (monotonic() - row.begin) * 1000
+    line = Text.assemble((glyph, color), " ", name, f" {spoken(elapsed):>7} ")
+    return line.append(_detail(row), style="dim")
 
 
 def _glyph(row: _Row) -> tuple[str, str]:
