@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Mapping
@@ -192,8 +193,8 @@ def test_the_database_file_is_for_its_owner_only(cli: Cli, write: Write, here: P
     write("bind.yaml", SET)
     cli("run", "bind.yaml", "--db", "j.sqlite")
     assert (here / "j.sqlite").stat().st_mode & 0o777 == 0o600
-    rows = sqlite3.connect(here / "j.sqlite").execute("select count(*) from entries").fetchone()
-    assert rows[0] >= 3
+    with contextlib.closing(sqlite3.connect(here / "j.sqlite")) as database:
+        assert database.execute("select count(*) from entries").fetchone()[0] >= 3
 
 
 def test_the_configuration_file_names_model_and_extensions(cli: Cli, write: Write) -> None:
