@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
     from minions.contracts.json_values import JsonValue
     from minions.contracts.messages import Message, MessageBundle
+    from minions.contracts.retry import RetryConfig
     from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
     from minions.contracts.tools import Tool, ToolScope, ToolSpec
     from minions.engine.agent_executor import AgentExecutor
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from minions.engine.step_manager import StepManager
     from minions.engine.tool_calls import tool_call_executors
     from minions.interfaces.library import run
-    from minions.recipe.model import AgentRecipe
+    from minions.recipe.model import AgentRecipe, InputSpec, ModelConfig, Permissions
 
 __version__ = "0.1.0"
 
@@ -74,6 +75,7 @@ __all__ = [
     "DefaultStepGraph",
     "DeltaSink",
     "Extensions",
+    "InputSpec",
     "JsonValue",
     "Message",
     "MessageBundle",
@@ -82,12 +84,15 @@ __all__ = [
     "ModelCallExecutor",
     "ModelCallExecutors",
     "ModelCallResponse",
+    "ModelConfig",
     "ModelFailure",
     "OpenAIModel",
     "OutputInstructions",
+    "Permissions",
     "Prompt",
     "PythonStep",
     "RecipeError",
+    "RetryConfig",
     "RunContext",
     "RunStatus",
     "ScriptedModel",
@@ -145,6 +150,7 @@ _HOMES: Final = {
     "minions.contracts.executions": ("AgentResult", "RunStatus", "StepExecution", "StepStatus"),
     "minions.contracts.json_values": ("JsonValue",),
     "minions.contracts.messages": ("Message", "MessageBundle"),
+    "minions.contracts.retry": ("RetryConfig",),
     "minions.contracts.steps": ("DefaultStep", "PythonStep", "Step", "StepScope"),
     "minions.contracts.tools": ("Tool", "ToolScope", "ToolSpec"),
     "minions.engine.agent_executor": ("AgentExecutor",),
@@ -158,7 +164,7 @@ _HOMES: Final = {
     "minions.engine.step_manager": ("StepManager",),
     "minions.engine.tool_calls": ("tool_call_executors",),
     "minions.interfaces.library": ("run",),
-    "minions.recipe.model": ("AgentRecipe",),
+    "minions.recipe.model": ("AgentRecipe", "InputSpec", "ModelConfig", "Permissions"),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -67,7 +67,16 @@ def decode(value: JsonValue, target: type[T]) -> T:
     try:
         return _converter().structure(value, target)
     except Exception as error:  # cattrs groups errors of any class per place
-        raise ValueError("; ".join(transform_error(error, path="$"))) from error
+        lines = transform_error(error, path="$", format_exception=_words)
+        raise ValueError("; ".join(lines)) from error
+
+
+def _words(error: BaseException, hint: type[object] | None) -> str:
+    """Our own hooks say what was expected and what stood there; the rest is worded by cattrs."""
+    from cattrs.v import format_exception
+
+    own = isinstance(error, ValueError) and str(error).startswith("expected ")
+    return str(error) if own else format_exception(error, hint)
 
 
 @functools.cache  # a converter holds compiled functions per class, no data

@@ -11,7 +11,13 @@ from attrs import field, frozen
 
 from minions.contracts.calls import ModelCall, ModelCallResponse, T_co, ToolCall
 from minions.contracts.completion import Completion, CompletionMode
-from minions.contracts.errors import AgentExecutionError, FailureInfo, NotFoundError, near_names
+from minions.contracts.errors import (
+    AgentExecutionError,
+    FailureInfo,
+    NotFoundError,
+    StepFailedError,
+    near_names,
+)
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 
@@ -96,6 +102,23 @@ class StepExecution(Generic[T_co]):
     def is_complete(self) -> bool:
         """COMPLETED."""
         return self.status is StepStatus.COMPLETED
+
+    def unwrap(self) -> T_co:
+        """The output of a COMPLETED step.
+
+        Raises:
+            StepFailedError: It FAILED or was SKIPPED; the message says why.
+        """
+        if self.is_complete:
+            return cast("T_co", self.output)
+        raise StepFailedError(
+            self.error
+            or FailureInfo(
+                code=f"step-{self.status.value}",
+                message=self.reason or f"Step '{self.step_id}' is {self.status.value}.",
+                where=self.step_id,
+            )
+        )
 
     @property
     def last_response(self) -> ModelCallResponse | None:

@@ -123,6 +123,9 @@ def _on_plain_answer(execution: StepExecution[object], reason: str) -> Completio
     response = execution.last_response
     if response is None or response.tool_calls:
         return Completion.UNDECIDED
+    instruction = response.completion_instruction
+    if instruction is not None and instruction.is_more_calls_needed:
+        return Completion.UNDECIDED
     return Completion.complete(reason)
 
 
@@ -140,7 +143,7 @@ class CallBudgetLink(CompletionLink):
 def budget_spent(execution: StepExecution[object]) -> Completion:
     """The verdict when no call is left."""
     return Completion.failed(
-        f"Step '{execution.step_id}' made {len(execution.model_calls)} model calls, its limit "
+        f"Step '{execution.step_id}' made {execution.model_call_limit} model calls, its limit "
         "max_model_calls_per_step, and was not complete. Raise the limit, or say more clearly "
         "when the step is done.",
         code="max-model-calls",

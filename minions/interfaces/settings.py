@@ -42,7 +42,8 @@ class Settings:
     )
     params: str | None = field(default=None, metadata=_described("File with inputs, YAML or JSON."))
     extensions: tuple[str, ...] = field(
-        default=(), metadata=_described("Python files or modules with tools, steps and links.")
+        default=(),
+        metadata=_described("Python files or modules with tools, completion links and models."),
     )
     db: str | None = field(
         default=None, metadata=_described("Journal: path of an SQLite file, or sqlite:///PATH.")

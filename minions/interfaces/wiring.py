@@ -98,6 +98,12 @@ class Models:
         """
         return lambda config: self._get(config, recipe, folder)
 
+    def _for(self, name: str, config: ModelConfig) -> ModelConfig:
+        """The settings that go with that model: a server belongs to the model it was named with."""
+        if self._override is None or name == config.name:
+            return config
+        return evolve(config, name=name, base_url=None, api_key_env=None, output_mode=None)
+
     async def aclose(self) -> None:
         """Close every model that was made."""
         for model in self._made.values():
@@ -106,11 +112,10 @@ class Models:
     def _get(self, config: ModelConfig, recipe: AgentRecipe, folder: Path) -> ChatModel:
         model = self._made.get(config)
         if model is None:
-            named = self._override or config.name
-            name = named or self._fallback(recipe)
-            own = config.name is not None and self._override is None
+            own = self._override is None and config.name is not None
             home = Path(recipe.directory) if own and recipe.directory else folder
-            model = self._made[config] = self._make(name, config, home)
+            name = self._override or config.name or self._fallback(recipe)
+            model = self._made[config] = self._make(name, self._for(name, config), home)
         return model
 
     def _fallback(self, recipe: AgentRecipe) -> str:

@@ -1,0 +1,374 @@
+"""Small builders with defaults: steps, tools, models, services and whole runs for tests."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from attrs import field, frozen
+
+from minions.adapters.scripted_model import Answer, AnswerFunction, ScriptedModel
+from minions.contracts.calls import (
+    ChatModel,
+    ModelCallResponse,
+    ModelCapabilities,
+    OutputInstructions,
+    OutputMode,
+)
+from minions.contracts.completion import CompletionCriteria, StepCompletionChain
+from minions.contracts.errors import JournalError
+from minions.contracts.executions import AgentResult, StepExecution
+from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import (
+    Message,
+    MessageBundle,
+    TokenUsage,
+    ToolCallRequest,
+    assistant,
+)
+from minions.contracts.retry import RetryConfig
+from minions.contracts.runtime import Ids
+from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
+from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope, ToolSpec
+from minions.engine.agent_executor import AgentExecutor
+from minions.engine.context import AgentContext, Extensions
+from minions.engine.memory import ConversationMemory
+from minions.engine.memory_journal import MemoryJournal
+from minions.engine.services import Services
+from minions.recipe.model import AgentRecipe, StepSpec
+from minions.testing.clock import FakeClock
+
+# --- what is handed in -----------------------------------------------------------------------
+
+
+def counting_ids() -> Ids:
+    """`run_1`, `run_2`, `exe_1` …"""
+    counts: Counter[str] = Counter()
+
+    def next_id(prefix: str) -> str:
+        counts[prefix] += 1
+        return f"{prefix}_{counts[prefix]}"
+
+    return next_id
+
+
+def deterministic_services(
+    journal: Journal | None = None, clock: FakeClock | None = None, seed: int = 1
+) -> Services:
+    """A clock that moves only by sleeping, a seeded random, ids that count."""
+    clock = clock or FakeClock()
+    return Services(
+        clock=clock,
+        sleep=clock.sleep,
+        random=random.Random(seed).random,
+        ids=counting_ids(),
+        journal=journal or MemoryJournal(clock),
+        worker_id="worker",
+    )
+
+
+class FailingJournal(MemoryJournal):
+    """Refuses every fact from the n-th on, counted from 1."""
+
+    def __init__(self, fails_from: int, clock: FakeClock | None = None) -> None:
+        super().__init__(clock or FakeClock())
+        self._fails_from = fails_from
+        self._appended = 0
+
+    async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
+        self._appended += 1
+        if self._appended >= self._fails_from:
+            raise JournalError(f"no room for fact {self._appended}")
+        return await super().append(lease, draft)
+
+
+# --- steps -----------------------------------------------------------------------------------
+
+
+def signal_step(
+    step_id: str = "work",
+    *,
+    tools: Iterable[str] = (),
+    messages: MessageBundle | None = None,
+    chain: StepCompletionChain | None = None,
+    output: OutputInstructions[object] | None = None,
+    decision_tool: ToolCallRequest | None = None,
+    optional: bool = False,
+    tool_failure: str = "fail",
+    mode: str = "signal",
+    patterns: Iterable[str] = (),
+    limits: Mapping[str, object] | None = None,
+) -> DefaultStep[object]:
+    """The library's default: it loops until a link of the chain decides."""
+    return DefaultStep(
+        id=step_id,
+        messages=MessageBundle.of(goal=f"Goal of {step_id}.") if messages is None else messages,
+        available_tools=frozenset(tools),
+        completion_criteria=CompletionCriteria(mode=mode, patterns=patterns),
+        completion_chain=chain,
+        output=output,
+        decision_tool=decision_tool,
+        is_optional=optional,
+        tool_failure=tool_failure,
+        metadata=limits or {},
+    )
+
+
+def text_step(
+    step_id: str = "work",
+    *,
+    tools: Iterable[str] = (),
+    messages: MessageBundle | None = None,
+    chain: StepCompletionChain | None = None,
+    output: OutputInstructions[object] | None = None,
+    decision_tool: ToolCallRequest | None = None,
+    optional: bool = False,
+    tool_failure: str = "fail",
+    limits: Mapping[str, object] | None = None,
+) -> DefaultStep[object]:
+    """Complete with the first answer that calls no tool; structured where output is declared."""
+    return signal_step(
+        step_id,
+        tools=tools,
+        messages=messages,
+        chain=chain,
+        output=output,
+        decision_tool=decision_tool,
+        optional=optional,
+        tool_failure=tool_failure,
+        mode="structured" if output is not None else "text",
+        limits=limits,
+    )
+
+
+@frozen
+class _FunctionStep(PythonStep[object]):
+    function: Callable[[StepScope], Awaitable[object]]
+    id: str
+    is_optional: bool
+    metadata: Mapping[str, object]
+
+    async def run(self, scope: StepScope) -> object:
+        return await self.function(scope)
+
+
+def python_step(
+    function: Callable[[StepScope], Awaitable[object]],
+    step_id: str = "code",
+    *,
+    optional: bool = False,
+    limits: Mapping[str, object] | None = None,
+) -> PythonStep[object]:
+    """A step whose work is `function`."""
+    return _FunctionStep(function, step_id, optional, limits or {})
+
+
+# --- tools -----------------------------------------------------------------------------------
+
+
+@frozen(eq=False)
+class FakeTool(Tool):
+    """Does what `work` says and remembers what it was asked."""
+
+    spec: ToolSpec
+    work: Callable[[Mapping[str, JsonValue]], object]
+    asked: list[Mapping[str, JsonValue]] = field(factory=list)
+    scopes: list[ToolScope] = field(factory=list)
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        self.asked.append(arguments)
+        self.scopes.append(scope)
+        result = self.work(arguments)
+        return await result if isinstance(result, Awaitable) else result
+
+
+def fake_tool(
+    name: str = "look",
+    work: Callable[[Mapping[str, JsonValue]], object] | None = None,
+    *,
+    effect: Effect = Effect.UNDECLARED,
+    parameters: Mapping[str, JsonValue] | None = None,
+    timeout_s: float | None = None,
+) -> FakeTool:
+    """A tool that gives `seen`, or what `work` gives (awaited where it can be)."""
+    spec = ToolSpec(
+        name=name, effect=effect, parameters=parameters or {"type": "object"}, timeout_s=timeout_s
+    )
+    return FakeTool(spec, work or (lambda arguments: "seen"))
+
+
+def flaky_tool(
+    name: str = "look",
+    *,
+    failures: int,
+    error: BaseException | None = None,
+    result: object = "seen",
+    effect: Effect = Effect.UNDECLARED,
+) -> FakeTool:
+    """Raises `failures` times, then gives `result`."""
+    left = itertools.count(failures, -1)
+
+    def work(arguments: Mapping[str, JsonValue]) -> object:
+        if next(left) > 0:
+            raise error or RuntimeError("not now")
+        return result
+
+    return fake_tool(name, work, effect=effect)
+
+
+# --- models ----------------------------------------------------------------------------------
+
+
+class ConstrainedModel(ScriptedModel):
+    """A scripted model whose server takes a schema."""
+
+    def __init__(
+        self,
+        answers: Iterable[Answer] | AnswerFunction,
+        *,
+        output_mode: OutputMode = OutputMode.JSON_SCHEMA,
+        tools_with_schema: bool = False,
+    ) -> None:
+        super().__init__(answers)
+        self._capabilities = ModelCapabilities(
+            output_mode=output_mode, tools_with_schema=tools_with_schema
+        )
+
+    @property
+    def capabilities(self) -> ModelCapabilities:
+        return self._capabilities
+
+
+def answer_of(
+    text: str | None = None,
+    *,
+    tool_calls: Iterable[ToolCallRequest] = (),
+    input_tokens: int = 10,
+    output_tokens: int = 5,
+) -> ModelCallResponse:
+    """An answer with a known number of tokens."""
+    usage = TokenUsage(input_tokens=input_tokens, output_tokens=output_tokens)
+    return ModelCallResponse(message=assistant(text, tool_calls=tool_calls), usage=usage)
+
+
+# --- runs --------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class Ran:
+    """A run from the outside."""
+
+    result: AgentResult[object]
+    model: ChatModel
+    entries: Sequence[JournalEntry]
+    context: AgentContext
+
+    @property
+    def only(self) -> StepExecution[object]:
+        """The execution of a run of one step."""
+        (execution,) = self.result.executions
+        return execution
+
+    @property
+    def ids(self) -> list[str]:
+        """Of the steps, in the order of the result."""
+        return [execution.step_id for execution in self.result.executions]
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        """Of each step."""
+        return {each.step_id: each.status.value for each in self.result.executions}
+
+    @property
+    def prompts(self) -> list[tuple[Message, ...]]:
+        """The messages of every model call."""
+        assert isinstance(self.model, ScriptedModel)
+        return [prompt.messages for prompt in self.model.prompts]
+
+    @property
+    def facts(self) -> list[tuple[str, str, str]]:
+        """Kind, key and state of each entry."""
+        return [(entry.kind, entry.key, entry.state) for entry in self.entries]
+
+    def conversation(self, key: str) -> list[Message]:
+        """The messages of `step/visit/0` as memory holds them at the end."""
+        memory = self.context.memory
+        return list(memory.prompt_messages(f"{self.context.run_id}/{key}"))
+
+
+def recipe_of(
+    steps: Sequence[StepSpec | Step[object]],
+    *,
+    limits: Mapping[str, JsonValue] | None = None,
+    retry: RetryConfig | None = None,
+    **fields: object,
+) -> AgentRecipe:
+    """A recipe called `recipe`; `fields` are the recipe's own."""
+    return AgentRecipe(
+        id="recipe",
+        steps=tuple(steps),
+        limits=limits or {},
+        retry=retry or RetryConfig(),
+        **fields,  # type: ignore[arg-type]  # each test names fields that exist
+    )
+
+
+def executor_of(
+    model: ChatModel, *, tools: Iterable[Tool] = (), services: Services | None = None
+) -> AgentExecutor:
+    """An executor with one model for all steps."""
+    return AgentExecutor(
+        model,
+        extensions=Extensions(tools=Toolbox(tuple(tools))),
+        services=services or deterministic_services(),
+    )
+
+
+async def run_of(
+    recipe: AgentRecipe,
+    answers: Iterable[Answer] | AnswerFunction | ChatModel = (),
+    *,
+    tools: Iterable[Tool] = (),
+    services: Services | None = None,
+    inputs: Mapping[str, JsonValue] | None = None,
+    output_class: type[object] | None = None,
+) -> Ran:
+    """Run to the end, with everything that can be looked at afterwards."""
+    services = services or deterministic_services()
+    model = answers if isinstance(answers, ChatModel) else ScriptedModel(answers)
+    executor = executor_of(model, tools=tools, services=services)
+    run = executor.prepare(recipe, inputs, output_class=output_class)
+    result = await run.execute()
+    entries = await services.journal.entries(run.session_id)
+    return Ran(result=result, model=model, entries=entries, context=run.context)
+
+
+async def run_recipe(
+    steps: Sequence[StepSpec | Step[object]] | Step[object],
+    answers: Iterable[Answer] | AnswerFunction | ChatModel = (),
+    *,
+    tools: Iterable[Tool] = (),
+    services: Services | None = None,
+    retry: RetryConfig | None = None,
+    **limits: JsonValue,
+) -> Ran:
+    """As `run_of`, for steps under these limits."""
+    listed = [steps] if isinstance(steps, Step) else steps
+    recipe = recipe_of(listed, limits=limits, retry=retry)
+    return await run_of(recipe, answers, tools=tools, services=services)
+
+
+def live_conversations(context: AgentContext) -> Mapping[str, tuple[Message, ...]]:
+    """Every conversation that is not empty."""
+    memory = context.memory
+    assert isinstance(memory, ConversationMemory)
+    return shown_conversations(memory)
+
+
+def shown_conversations(memory: ConversationMemory) -> Mapping[str, tuple[Message, ...]]:
+    """Likewise, of a memory that was folded."""
+    ids = memory._conversations
+    return {each: found for each in ids if (found := memory.prompt_messages(each))}

@@ -1,0 +1,126 @@
+"""The documentation is true: code runs, commands print what it says, links lead somewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import runpy
+import shlex
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, cast
+
+import pytest
+
+from docs.markdown_blocks import Block, blocks_of, links_of
+from minions.interfaces.cli.main import run_command_line
+from minions.interfaces.extension_files import load_extensions
+from minions.interfaces.wiring import built_in_extensions, catalog_of
+from minions.recipe.load import check_recipe_text
+
+ROOT: Final = Path(__file__).parents[2]
+DOCS: Final = ROOT / "docs"
+PAGES: Final = sorted(
+    page
+    for page in (*DOCS.rglob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")))
+    if page.exists()
+)
+_RECIPE: Final = re.compile(r"^steps:", re.MULTILINE)
+
+
+def _name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the reader of a page works."""
+    place = tmp_path / "work"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "argv", ["docs"])
+    return place
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_block_of_a_page_does_what_the_page_says(
+    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks run in page order, in one folder and one Python module."""
+    module = types.ModuleType("docs_page")
+    monkeypatch.setitem(sys.modules, "docs_page", module)  # where type hints are looked up
+    for block in blocks_of(page):
+        if not block.is_run:
+            continue
+        if block.file is not None:
+            target = folder / block.file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(block.text, "utf-8")
+        place = f"{_name(page)}:{block.line}"
+        if block.language == "python":
+            exec(compile(block.text, place, "exec"), module.__dict__)  # our own pages
+        elif block.language == "yaml" and _RECIPE.search(block.text):
+            assert (_faults(block, folder) == []) is block.is_right, place
+        elif block.language == "console":
+            _check_console(block, place)
+
+
+def _faults(block: Block, folder: Path) -> Sequence[str]:
+    """With the tools and links that the page has defined so far."""
+    files = [path.name for path in sorted(folder.glob("*.py"))]
+    catalog = catalog_of(load_extensions(files, folder, built_in_extensions()))
+    loaded = check_recipe_text(block.text, block.file or "recipe.yaml", catalog)
+    return [f"{fault.where} {fault.message}" for fault in loaded.errors]
+
+
+def _check_console(block: Block, place: str) -> None:
+    """`$ minions …` and what it prints; `…` stands for any text, `; echo $?` for the exit code."""
+    for command, expected in _commands(block.text):
+        assert command.startswith("minions "), f"{place}: only minions commands can be run"
+        printed = _printed(command)
+        pattern = ".*".join(re.escape(part) for part in expected.rstrip("\n").split("…"))
+        assert re.fullmatch(pattern, printed.rstrip("\n"), re.DOTALL), (
+            f"{place}: `{command}` printed\n{printed}\nand the page says\n{expected}"
+        )
+
+
+def _commands(text: str) -> Sequence[tuple[str, str]]:
+    parts = re.split(r"^\$ (.+)\n", text, flags=re.MULTILINE)[1:]
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _printed(command: str) -> str:
+    words, echo, _ = command.partition("; echo $?")
+    buffer = io.StringIO()
+    with contextlib.redirect_stdout(buffer), contextlib.redirect_stderr(buffer):
+        code = run_command_line(shlex.split(words)[1:])
+    return buffer.getvalue() + (f"{code}\n" if echo else "")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_relative_link_leads_to_a_file(page: Path) -> None:
+    targets = [link.partition("#")[0] for link in links_of(page) if "://" not in link]
+    missing = [target for target in targets if target and not (page.parent / target).exists()]
+    assert missing == []
+
+
+def _script(name: str) -> Mapping[str, Callable[..., object]]:
+    return cast("Mapping[str, Callable[..., object]]", runpy.run_path(str(DOCS / name)))
+
+
+def test_the_tables_of_the_recipe_page_are_those_of_the_loader() -> None:
+    """If this fails: `python docs/generate_recipes.py`."""
+    text = (DOCS / "recipes.md").read_text("utf-8")
+    assert _script("generate_recipes.py")["page"](text) == text
+
+
+def test_the_acceptance_page_says_which_statements_are_covered() -> None:
+    """If this fails: `python docs/generate_acceptance.py`."""
+    text = (DOCS / "acceptance.md").read_text("utf-8")
+    rows = re.findall(r"^\| (A-\d+) \|.*\| (.+) \|$", text, re.MULTILINE)
+    covered = cast("Mapping[str, object]", _script("generate_acceptance.py")["covered"]())
+    assert len(rows) == 106
+    assert {number for number, where in rows if where != "not yet"} == set(covered)

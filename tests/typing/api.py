@@ -1,0 +1,303 @@
+"""An application's view of the library: what it subclasses and what types it gets back.
+
+Checked by mypy strict; run by `test_api`. Imports from the public names only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import assert_type
+
+from attrs import field, frozen
+from returns.result import Failure, Result, Success
+
+import minions
+from minions import (
+    Agent,
+    AgentContext,
+    AgentExecutor,
+    AgentRecipe,
+    AgentResult,
+    ChatModel,
+    Completion,
+    CompletionCriteria,
+    CompletionLink,
+    CompletionMode,
+    ConversationMemory,
+    DefaultStep,
+    DefaultStepCompletionChain,
+    DefaultStepGraph,
+    DeltaSink,
+    JsonValue,
+    Message,
+    MessageBundle,
+    ModelCall,
+    ModelCallExecutor,
+    ModelCallExecutors,
+    ModelCallResponse,
+    ModelFailure,
+    OutputInstructions,
+    Prompt,
+    PythonStep,
+    RunContext,
+    Services,
+    Step,
+    StepCompletionChain,
+    StepExecution,
+    StepExecutor,
+    StepManager,
+    StepScope,
+    Tool,
+    ToolCall,
+    ToolCallExecutor,
+    ToolCallResponse,
+    ToolError,
+    ToolFailure,
+    ToolScope,
+    ToolSpec,
+    tool_call_executors,
+)
+from minions.testing.clock import FakeClock
+
+# --- values ----------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class Report:
+    """What the application wants to have."""
+
+    title: str
+    pages: int
+
+
+# --- output instructions -----------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class ShortReport(OutputInstructions[Report]):
+    """Own schema, own refusal."""
+
+    most_pages: int = 10
+    output_class: type[Report] = Report
+
+    def convert(self, value: JsonValue) -> Report:
+        report = super().convert(value)
+        if report.pages > self.most_pages:
+            raise ValueError(f"at most {self.most_pages} pages, not {report.pages}")
+        return report
+
+
+# --- steps -------------------------------------------------------------------------------------
+
+
+@frozen
+class PhraseLink(CompletionLink):
+    """Complete once the model has said `phrase`."""
+
+    phrase: str
+
+    def check(self, execution: StepExecution) -> Completion:
+        if self.phrase in (execution.last_text or ""):
+            return Completion.complete("the phrase was said", evidence=self.phrase)
+        return Completion.UNDECIDED
+
+
+@frozen
+class WriteReport(Step[Report]):
+    """A model step with everything overridden that can be."""
+
+    subject: str
+
+    @property
+    def id(self) -> str:
+        return "write"
+
+    @property
+    def available_tools(self) -> frozenset[str]:
+        return frozenset({"lookup"})
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        return {"max_model_calls_per_step": 5, "owner": "press"}
+
+    @property
+    def completion_criteria(self) -> CompletionCriteria:
+        return CompletionCriteria(mode=CompletionMode.STRUCTURED)
+
+    @property
+    def completion_chain(self) -> StepCompletionChain:
+        return DefaultStepCompletionChain().prepend(PhraseLink("over and out"))
+
+    @property
+    def output(self) -> OutputInstructions[Report]:
+        return ShortReport()
+
+    def messages(self, view: RunContext) -> Sequence[Message]:
+        return [Message(role="user", content=f"Report on {self.subject} for {view.run_id[:4]}.")]
+
+
+class CountPages(PythonStep[int]):
+    """Code: asks a model, calls a tool."""
+
+    @property
+    def id(self) -> str:
+        return "count"
+
+    async def run(self, scope: StepScope) -> int:
+        report = await scope.ask_model("Report.", OutputInstructions(output_class=Report))
+        assert_type(report, Report)
+        assert_type(await scope.call_model("Anything else?"), str)
+        assert_type(await scope.call_tool("lookup", {"word": report.title}), JsonValue)
+        return report.pages
+
+
+# --- models, tools, executors --------------------------------------------------------------------
+
+
+class EchoModel(ChatModel):
+    """Says back what it was told last."""
+
+    async def complete(
+        self, prompt: Prompt, on_delta: DeltaSink | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        if not prompt.messages:
+            return Failure(ModelFailure(code="empty-prompt", message="Nothing was said."))
+        text = prompt.messages[-1].content or ""
+        return Success(
+            ModelCallResponse(message=Message(role="assistant", content=f"status: done. {text}"))
+        )
+
+
+class Lookup(Tool):
+    """A tool without the decorator."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        word: JsonValue = {"type": "string"}
+        return ToolSpec(
+            name="lookup",
+            parameters={"type": "object", "properties": {"word": word}, "required": ["word"]},
+        )
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        if arguments["word"] == "":
+            raise ToolError("Give a word.")
+        return {"word": arguments["word"], "step": scope.step_id}
+
+
+@frozen
+class CannedModelCalls(ModelCallExecutor):
+    """Model calls without a model."""
+
+    text: str
+
+    async def execute(
+        self, call: ModelCall, context: RunContext
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        return Success(
+            ModelCallResponse(
+                message=Message(role="assistant", content=f"{self.text} {call.phase}")
+            )
+        )
+
+
+@frozen
+class CannedToolCalls(ToolCallExecutor):
+    """Tool calls without a tool."""
+
+    known: frozenset[str] = field(default=frozenset({"lookup"}))
+
+    async def execute(
+        self, call: ToolCall, context: RunContext
+    ) -> Result[ToolCallResponse, ToolFailure]:
+        if call.name not in self.known:
+            return Failure(ToolFailure(code="unknown-tool", message=f"no {call.name}"))
+        return Success(ToolCallResponse(content="canned", value="canned"))
+
+
+def canned_model_calls(_call: ModelCall, _context: RunContext) -> ModelCallExecutor:
+    """A `ModelCallExecutorFactory`."""
+    return CannedModelCalls("status: done")
+
+
+def canned_tool_calls(_call: ToolCall, _context: RunContext) -> ToolCallExecutor:
+    """A `ToolCallExecutorFactory`."""
+    return CannedToolCalls()
+
+
+# --- running -------------------------------------------------------------------------------------
+
+
+def services() -> Services:
+    """With a clock that stands still."""
+    clock = FakeClock()
+    return Services(clock=clock, sleep=clock.sleep)
+
+
+def run_typed(recipe: AgentRecipe, model: ChatModel) -> Report:
+    """The synchronous door: the type asked for is the type given."""
+    result = minions.run(
+        recipe, output_class=Report, model=model, tools=[Lookup()], services=services()
+    )
+    assert_type(result, AgentResult[Report])
+    assert_type(result.output, Report | None)
+    assert_type(result.unwrap(), Report)
+    return result.unwrap()
+
+
+def run_untyped(recipe: AgentRecipe, model: ChatModel) -> JsonValue:
+    """Without a type the output is JSON."""
+    result = minions.run(recipe, {}, model=model)
+    assert_type(result, AgentResult[JsonValue])
+    return result.unwrap()
+
+
+async def execute_typed(recipe: AgentRecipe, model: ChatModel) -> Report:
+    """The asynchronous door."""
+    executor = AgentExecutor(model)
+    assert_type(await executor.execute(recipe), AgentResult[JsonValue])
+    result = await executor.execute(recipe, output_class=Report)
+    assert_type(result, AgentResult[Report])
+    return result.unwrap()
+
+
+def context_of(step: Step) -> AgentContext:
+    """One step, one run, by hand."""
+    recipe = AgentRecipe(id="one", steps=[step])
+    manager = StepManager(DefaultStepGraph([step]))
+    return AgentContext(Agent(recipe), manager, ConversationMemory(), services=services())
+
+
+async def execute_step(model: ChatModel) -> StepExecution[Report]:
+    """A step's type is its execution's."""
+    step = WriteReport("tides")
+    executor = StepExecutor(
+        step, context_of(step), ModelCallExecutors(model), tool_call_executors()
+    )
+    execution = await executor.execute()
+    assert_type(execution, StepExecution[Report])
+    assert_type(execution.output, Report | None)
+    return execution
+
+
+def execute_python_step(model: ChatModel) -> int | None:
+    """`minions.run` waits for any coroutine of the library and keeps its type."""
+    step = CountPages()
+    executor = StepExecutor(step, context_of(step), ModelCallExecutors(model), canned_tool_calls)
+    execution = minions.run(executor.execute())
+    assert_type(execution, StepExecution[int])
+    return execution.output
+
+
+def execute_default_step() -> StepExecution:
+    """From parts; a declared output gives the type, none gives `object`."""
+    plain = DefaultStep(id="plain", messages=MessageBundle.of(system="Be brief.", goal="Go."))
+    assert_type(plain, DefaultStep[object])
+    typed = DefaultStep(id="typed", output=OutputInstructions(output_class=Report))
+    assert_type(typed, DefaultStep[Report])
+    plain.metadata.get("max_model_calls_per_step")
+    context = context_of(plain)
+    context.metadata["maxModelCallsPerStep"] = 5
+    return minions.run(
+        StepExecutor(plain, context, canned_model_calls, canned_tool_calls).execute()
+    )
