@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import collections.abc
 import datetime
+import enum
 import functools
-import operator
 import pathlib
 import types
 import typing
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import attrs
@@ -35,6 +36,8 @@ def encode(value: object) -> JsonValue:
 
 def _plain(value: object) -> JsonValue:
     """Check, and turn tuples and sets into lists."""
+    if isinstance(value, enum.Enum):  # a StrEnum or IntEnum counts as plain for the converter
+        return _plain(value.value)
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -51,6 +54,8 @@ def _plain(value: object) -> JsonValue:
 
 
 def _key(key: object) -> str:
+    if isinstance(key, enum.Enum):
+        key = key.value
     if isinstance(key, str):
         return key
     raise TypeError(f"{key!r} is not a string; JSON object keys are")
@@ -84,12 +89,10 @@ def _converter() -> Converter:
     from cattrs import Converter
 
     converter = Converter(forbid_extra_keys=True, omit_if_default=False)
-    # By predicate: a hook for a class answers for its subclasses too, such as every StrEnum.
+    # By class, or cattrs' own hooks for them come first and coerce.
     for kind in (str, int, bool):
-        converter.register_structure_hook_func(
-            functools.partial(operator.is_, kind), functools.partial(_exactly, kind)
-        )
-    converter.register_structure_hook_func(functools.partial(operator.is_, float), _number)
+        converter.register_structure_hook(kind, functools.partial(_exactly, kind))
+    converter.register_structure_hook(float, _number)
     converter.register_structure_hook(datetime.datetime, _from_iso)
     converter.register_unstructure_hook(datetime.datetime, _to_iso)
     converter.register_structure_hook(datetime.date, _date_from_iso)
@@ -132,16 +135,22 @@ def _first_that_fits(converter: Converter, value: object, hint: object) -> objec
     raise ValueError(f"expected {hint}, got {type(value).__name__} {value!r}")
 
 
-def _exactly(kind: type[T], value: object, _: object) -> T:
+def _exactly(kind: type[T], value: object, hint: type[T]) -> T:
     if type(value) is not kind:
         raise ValueError(f"expected {kind.__name__}, got {type(value).__name__} {value!r}")
-    return value
+    return value if hint is kind else _as_subclass(value, hint)
 
 
-def _number(value: object, _: object) -> float:
+def _as_subclass(value: object, hint: type[T]) -> T:
+    """The hook of a class answers for its subclasses too, such as every StrEnum."""
+    make: Callable[[object], T] = hint
+    return make(value)
+
+
+def _number(value: object, hint: type[float]) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"expected a number, got {type(value).__name__} {value!r}")
-    return float(value)
+    return float(value) if hint is float else _as_subclass(value, hint)
 
 
 def _from_iso(value: object, _: object) -> datetime.datetime:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from attrs import field, frozen
 
 from minions.contracts.calls import OutputInstructions, T_co
-from minions.contracts.completion import CompletionCriteria, StepCompletionChain
+from minions.contracts.completion import CompletionCriteria, CompletionMode, StepCompletionChain
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageBundle, MessageRole, ToolCallRequest
 
@@ -23,6 +23,11 @@ U = TypeVar("U")
 
 def _as_names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(names)
+
+
+def _default_criteria(output: OutputInstructions[object] | None) -> CompletionCriteria:
+    mode = CompletionMode.SIGNAL if output is None else CompletionMode.STRUCTURED
+    return CompletionCriteria(mode=mode)
 
 
 def _no_metadata() -> Mapping[str, object]:
@@ -64,8 +69,11 @@ class Step(ABC, Generic[T_co]):
 
     @property
     def completion_criteria(self) -> CompletionCriteria:
-        """When the step is done, as data; `completion_chain` overrules it."""
-        return CompletionCriteria()
+        """When the step is done, as data; `completion_chain` overrules it.
+
+        Unless you say otherwise: `structured` where `output` is declared, else `signal`.
+        """
+        return _default_criteria(self.output)
 
     @property
     def completion_chain(self) -> StepCompletionChain | None:
@@ -112,13 +120,18 @@ class DefaultStep(Step[T_co]):
     available_tools: frozenset[str] = field(default=frozenset(), converter=_as_names)
     description: str = ""
     metadata: Mapping[str, object] = field(factory=_no_metadata)
-    completion_criteria: CompletionCriteria = field(factory=CompletionCriteria)
-    completion_chain: StepCompletionChain | None = None
     output: OutputInstructions[T_co] | None = None
+    completion_criteria: CompletionCriteria = field()
+    """Default: `structured` where `output` is declared, else `signal`."""
+    completion_chain: StepCompletionChain | None = None
     decision_tool: ToolCallRequest | None = None
     is_optional: bool = False
     tool_failure: str = "fail"
     version: str = "1"
+
+    @completion_criteria.default
+    def _criteria(self) -> CompletionCriteria:
+        return _default_criteria(self.output)
 
     @property
     def goal(self) -> Message | None:

@@ -510,7 +510,7 @@ async def test_cancelled_during_a_retry_delay_no_attempt_follows(what: str) -> N
     services = services_with(sleep)
     executor = executor_of(model, tools=[look], services=services)
     task = asyncio.create_task(executor.execute(recipe_of([text_step(tools=["look"])])))
-    await asleep.wait()
+    await asyncio.wait_for(asleep.wait(), 5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
