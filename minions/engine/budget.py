@@ -36,6 +36,10 @@ class Ledger:
         """A step that was counted was not executed after all."""
         self.steps -= 1
 
+    def give_step_back(self) -> None:
+        """The step was not executed after all: its condition is false."""
+        self.steps -= 1
+
     def spend(self, usage: TokenUsage) -> None:
         """Add what a model call used; found out only afterwards, so the limit may be overshot."""
         self.usage += usage
