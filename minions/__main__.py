@@ -9,9 +9,13 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    from minions.interfaces.cli.main import run_command_line
+    try:
+        from minions.interfaces.cli.main import run_command_line
 
-    sys.exit(run_command_line(sys.argv[1:]))
+        code = run_command_line(sys.argv[1:])
+    except KeyboardInterrupt:  # while modules were still being imported
+        code = 130
+    sys.exit(code)
 
 
 if __name__ == "__main__":

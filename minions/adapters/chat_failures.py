@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.calls import ModelFailure
+from minions.contracts.calls import ModelFailure, OutputMode
 from minions.contracts.messages import TokenUsage
 
 __all__ = ["ChatPeer", "error_failure", "retry_after_s", "status_failure"]
@@ -146,26 +146,29 @@ def status_failure(
     said = peer.clean(_words_of(error) or body.decode("utf-8", errors="replace"))
     if 300 <= status < 400:
         return _redirected(peer, status, headers.get("location", ""))
-    return _classified(
-        peer, status, said or "no message", retry_after_s(headers, now), _code_of(error)
-    )
+    said = said or "no message"
+    heard = f"{peer.base_url} answered HTTP {status} for '{peer.name}': {said}"
+    return _classified(peer, status, heard, retry_after_s(headers, now), _code_of(error))
 
 
 def error_failure(peer: ChatPeer, error: object) -> ModelFailure:
     """The failure for an error object inside a 200 or a stream."""
     said = peer.clean(_words_of(error) or json.dumps(error, default=str))
     code = _code_of(error)
-    return _classified(peer, _status_of(code, error), said, None, code)
+    heard = f"{peer.base_url} answered HTTP 200 with an error for '{peer.name}': {said}"
+    return _classified(peer, _status_of(code, error), heard, None, code)
 
 
 def _classified(
-    peer: ChatPeer, status: int, said: str, wait_s: float | None, code: str
+    peer: ChatPeer, status: int, heard: str, wait_s: float | None, code: str
 ) -> ModelFailure:
-    heard = f"{peer.base_url} answered HTTP {status} for '{peer.name}': {said}"
+    """Args:
+    status: What was sent, or what an error inside a 200 would have had.
+    """
     if status in (401, 403):
         return _auth_rejected(peer, heard)
     if status == 404:
-        return _not_found(peer, said)
+        return _not_found(peer, heard)
     if status == 429 and code == "insufficient_quota":
         return ModelFailure(code="quota-exhausted", message=heard)
     if status == 429:
@@ -176,7 +179,19 @@ def _classified(
         return ModelFailure(
             code="model-unavailable", message=heard, is_retryable=True, retry_after_s=wait_s
         )
-    return ModelFailure(code="bad-request", message=heard)
+    return _bad_request(heard)
+
+
+def _bad_request(heard: str) -> ModelFailure:
+    if not re.search(r"response_format|json_schema", heard):
+        return ModelFailure(code="bad-request", message=heard)
+    modes = tuple(f"output_mode: {mode}" for mode in (OutputMode.JSON, OutputMode.MD_JSON))
+    return ModelFailure(
+        code="bad-request",
+        message=f"{heard} (The server may not know JSON Schemas: under `model`, try "
+        f"`{modes[0]}`, `{modes[1]}` or `output_mode: {OutputMode.TOOLS}`.)",
+        suggestions=(*modes, f"output_mode: {OutputMode.TOOLS}"),
+    )
 
 
 def _auth_rejected(peer: ChatPeer, heard: str) -> ModelFailure:
@@ -194,12 +209,12 @@ def _auth_rejected(peer: ChatPeer, heard: str) -> ModelFailure:
     )
 
 
-def _not_found(peer: ChatPeer, said: str) -> ModelFailure:
+def _not_found(peer: ChatPeer, heard: str) -> ModelFailure:
     tries = (f"ollama pull {peer.model}",) if peer.provider == "ollama" else ()
     return ModelFailure(
         code="model-not-found",
         message=f"There is no model '{peer.model}' at {peer.base_url}, or no chat completions "
-        f"there (HTTP 404): {said}",
+        f"there: {heard}",
         suggestions=(*tries, "check the model's name and base_url"),
     )
 

@@ -16,7 +16,7 @@ from returns.result import Failure, Result, Success
 
 from minions.adapters.chat_failures import ChatPeer, error_failure
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.json_values import JsonValue, dumps, json_type
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
 
 __all__ = ["AnswerReader", "PlainAnswer", "StreamedAnswer", "read_usage"]
@@ -70,7 +70,7 @@ class PlainAnswer(AnswerReader):
         try:
             document: object = json.loads(body)
             if not isinstance(document, dict):
-                raise _MalformedError(f"it is a JSON {type(document).__name__}")
+                raise _MalformedError(f"it is a JSON {json_type(document)}")
             if document.get("error"):
                 return Failure(error_failure(self._peer, document["error"]))
             assembly = _Assembly()
@@ -156,7 +156,7 @@ class StreamedAnswer(AnswerReader):
 
     def _take_document(self, document: object) -> Sequence[ModelDelta]:
         if not isinstance(document, dict):
-            raise _MalformedError(f"a piece of the stream is a JSON {type(document).__name__}")
+            raise _MalformedError(f"a piece of the stream is a JSON {json_type(document)}")
         if document.get("error"):
             self._stop(error_failure(self._peer, document["error"]))
             return ()

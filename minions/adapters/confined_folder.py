@@ -1,17 +1,19 @@
 """Files below one root and nowhere else: paths resolved, links that lead out refused.
 
-What is read or written is not known here.
+Whoever changes a file holds the lock of its folder, so that threads and processes wait for each
+other. What is read or written is not known here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import fnmatch
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -174,6 +176,7 @@ class ConfinedFolder:
         with (
             self._failures_told(place),
             _folder(place.root, place.parts[:-1], create=True) as folder,
+            _locked(folder),
         ):
             mode = self._mode_of_present(place, folder)
             if mode is not None and not overwrite:
@@ -186,6 +189,33 @@ class ConfinedFolder:
                     code="file-exists",
                 )
             _write_and_rename(folder, place.parts[-1], data, mode)
+
+    @contextlib.contextmanager
+    def changing(self, place: Place) -> Iterator[tuple[BinaryIO, Callable[[bytes], None]]]:
+        """A regular file, and what puts other data in its place; who changes it too has to wait.
+
+        Raises:
+            ToolError: There is no such file, or something else changed it meanwhile.
+        """
+        with (
+            self._failures_told(place),
+            _folder(place.root, place.parts[:-1]) as folder,
+            _locked(folder),
+            self.opened(place) as file,
+        ):
+            before = os.fstat(file.fileno())
+
+            def replace(data: bytes) -> None:
+                now = os.stat(place.parts[-1], dir_fd=folder, follow_symlinks=False)
+                if _version(now) != _version(before):  # an editor asks for no lock
+                    raise ToolError(
+                        f"'{place.relative}' was changed by something else meanwhile. Read it "
+                        "again. Nothing was changed.",
+                        code="file-changed",
+                    )
+                _write_and_rename(folder, place.parts[-1], data, stat.S_IMODE(before.st_mode))
+
+            yield file, replace
 
     def _mode_of_present(self, place: Place, folder: int) -> int | None:
         try:
@@ -232,8 +262,12 @@ class ConfinedFolder:
         while folder.parts and not folder.path.is_dir():
             missing, folder = folder.parts[-1], Place(folder.root, folder.parts[:-1])
         names = [entry.name for entry in self.entries(folder)]
-        near = near_names(missing, names)
+        # As shown: a name that is no UTF-8 looks like what was asked for and is another one.
+        is_shown = "�" in missing and missing in names
+        near = () if is_shown else near_names(missing, names)
         hint = f" Did you mean '{near[0]}'?" if near else ""
+        if is_shown:
+            hint = f" The name of '{missing}' is not UTF-8, so it cannot be given; rename the file."
         return ToolError(
             f"There is no '{place.relative}' below '{self.root}'.{hint} "
             f"In '{folder.relative}' there are: {', '.join(names[:10]) or 'no files'}"
@@ -273,6 +307,36 @@ def _folder(root: str, parts: Sequence[str], *, create: bool = False) -> Iterato
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+_UNLOCKABLE: Final = frozenset(
+    {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+)
+
+
+@contextlib.contextmanager
+def _locked(folder: int) -> Iterator[None]:
+    """Alone with what is directly in `folder`, among all who ask; the end of a process frees it.
+
+    Not the file: a rename puts another one in its place, and whoever waited would have the old
+    one. On a file system without such locks nobody waits.
+    """
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _UNLOCKABLE:
+            raise
+    try:
+        yield
+    finally:
+        # Not left to closing: a process forked meanwhile has the descriptor too.
+        with contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_UN)
+
+
+def _version(found: os.stat_result) -> tuple[int, int, int, int]:
+    """Another one: another file, or other data."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _write_and_rename(folder: int, name: str, data: bytes, mode: int | None) -> None:

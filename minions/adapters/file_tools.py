@@ -190,7 +190,7 @@ class _FileTools:
         place = self.folder.place(path)
         with self.folder.opened(place) as file:
             if start_line is None and end_line is None:
-                data = self._whole(place, file, self.options.max_read_bytes)
+                data = self._whole(place, file, self.options.max_read_bytes, "read")
             else:
                 data = self._lines(place, file, start_line or 1, end_line)
         text = _as_text(place, data)
@@ -249,13 +249,14 @@ class _FileTools:
     ) -> FileEdited:
         """Replace a piece of a text file."""
         place = self.folder.place(path)
-        with self.folder.opened(place) as file:
-            text = _as_text(place, self._whole(place, file, self.options.max_write_bytes))
-        count = text.count(old) if old else 0
-        if count != 1 and not (count and replace_all):
-            raise _no_unique_match(place, text, count)
-        data = self._encoded(place, text.replace(old, new))
-        self.folder.replace(place, data, overwrite=True)
+        with self.folder.changing(place) as (file, replace):
+            most = self.options.max_write_bytes
+            text = _as_text(place, self._whole(place, file, most, "edited"))
+            count = text.count(old) if old else 0
+            if count != 1 and not (count and replace_all):
+                raise _no_unique_match(place, text, count)
+            data = self._encoded(place, text.replace(old, new))
+            replace(data)
         return FileEdited(place.relative, count, len(data))
 
     def _files(self, pattern: str) -> Sequence[Place]:
@@ -264,13 +265,13 @@ class _FileTools:
         found = (place for place in self.folder.files(root) if glob.matches(place.parts))
         return sorted(found, key=lambda place: place.relative)
 
-    def _whole(self, place: Place, file: BinaryIO, most: int) -> bytes:
+    def _whole(self, place: Place, file: BinaryIO, most: int, what: str) -> bytes:
         data = file.read(most + 1)
         if len(data) > most:
             size = file.seek(0, 2)
             raise ToolError(
-                f"'{place.relative}' has {size} bytes; at most {most} can be used at once. "
-                "Read a part of it with start_line and end_line, or use search.",
+                f"'{place.relative}' has {size} bytes; at most {most} can be {what} at once. "
+                f"{_OF_TOO_LARGE[what]}",
                 code="file-too-large",
             )
         return data
@@ -331,6 +332,10 @@ class _FileTools:
 
 # --- text and lines --------------------------------------------------------------------------
 
+_OF_TOO_LARGE: Final = {
+    "read": "Read a part of it with start_line and end_line, or use search.",
+    "edited": "The operator can raise the toolset's option `max_write_bytes`.",
+}
 _PIECE: Final = 64 * 1024
 _PROBE: Final = 8 * 1024
 _LONGEST_SEARCHED: Final = 10_000

@@ -5,10 +5,13 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from minions.contracts.errors import ToolError
 
 __all__ = ["GlobPattern"]
+
+_CLASS: Final = re.compile(r"\[!?+\]?+[^\]]*\]")
 
 
 class GlobPattern:
@@ -29,6 +32,12 @@ class GlobPattern:
             raise ToolError(
                 f"The pattern {pattern!r} uses braces, which are not known here. Ask once for "
                 "each choice.",
+                code="bad-pattern",
+            )
+        if any("[" in _CLASS.sub("", segment) for segment in segments):
+            raise ToolError(
+                f"The pattern {pattern!r} opens a '[' that is not closed in the same name. Write "
+                "'[[]' for the character itself.",
                 code="bad-pattern",
             )
         self._segments = [

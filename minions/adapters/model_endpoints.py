@@ -1,19 +1,21 @@
 """Which server answers for `provider/model`, and whether it may have the key. Pure: no client here.
 
 The rule: a key goes to the provider's own URL, to a URL the operator configured, and to
-hosts the operator trusts. A recipe that names another URL gets an answer without the key.
+hosts the operator trusts. A recipe that names another URL gets an answer without the key, and
+one that names another key than the provider's gets none at all unless the operator listed it.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
+from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
 
@@ -22,7 +24,6 @@ __all__ = [
     "EndpointWishes",
     "OperatorModels",
     "ProviderConfig",
-    "check_base_url",
     "check_key",
     "is_loopback_url",
     "resolve_endpoint",
@@ -59,6 +60,8 @@ class OperatorModels:
     """By provider name."""
     trusted_hosts: frozenset[str] = field(default=frozenset(), converter=_as_hosts)
     """`host` (any port) or `host:port` that a recipe's own `base_url` may send the key to."""
+    recipe_key_variables: frozenset[str] = frozenset()
+    """Variables that a recipe's `api_key_env` may name, beside the provider's own."""
 
 
 class EndpointWishes(Protocol):
@@ -100,7 +103,8 @@ def resolve_endpoint(
         operator: The operator's configuration, which decides where a key may go.
 
     Raises:
-        UsageError: `bad-model-name`, `unknown-provider` or `bad-base-url`.
+        UsageError: `bad-model-name`, `unknown-provider`, `bad-base-url`, or `key-not-allowed`
+            for an `api_key_env` that is neither the provider's nor listed by the operator.
         EnvironmentRefusedError: `no-key` or `bad-key` (names the variable), `insecure-base-url`.
     """
     provider, model = _split_name(model_name)
@@ -165,7 +169,8 @@ class _Home:
     base_url: str
     api_key_env: str | None
     needs_key: bool
-    is_operators: bool
+    may_be_plain: bool = False
+    """The operator named URL and variable himself: then the key may travel unencrypted."""
 
 
 def _homes(
@@ -184,12 +189,12 @@ def _homes(
                 base_url=check_base_url(config.base_url, source),
                 api_key_env=config.api_key_env or usual_key,
                 needs_key=config.api_key_env is not None,
-                is_operators=True,
+                may_be_plain=config.api_key_env is not None,
             )
         )
     if known is not None:
         own_key = config.api_key_env if config and not homes else None
-        homes += _known_homes(known, own_key or usual_key, environ)
+        homes += _known_homes(known, own_key, environ)
     if not homes:
         raise UsageError(
             f"[providers.{provider}] has no `base_url`, and '{provider}' is not built in. "
@@ -200,13 +205,12 @@ def _homes(
     return tuple(homes)
 
 
-def _known_homes(known: _Known, api_key_env: str | None, environ: Mapping[str, str]) -> list[_Home]:
-    own = _Home(
-        base_url=known.base_url,
-        api_key_env=api_key_env,
-        needs_key=api_key_env is not None,
-        is_operators=False,
-    )
+def _known_homes(known: _Known, own_key: str | None, environ: Mapping[str, str]) -> list[_Home]:
+    """Args:
+    own_key: The operator's variable; None: the provider's usual one.
+    """
+    api_key_env = own_key or known.api_key_env
+    own = _Home(base_url=known.base_url, api_key_env=api_key_env, needs_key=api_key_env is not None)
     said = environ.get(known.base_url_env, "").strip() if known.base_url_env else ""
     if not said or known.base_url_env is None:
         return [own]
@@ -215,7 +219,7 @@ def _known_homes(known: _Known, api_key_env: str | None, environ: Mapping[str, s
         base_url=check_base_url(url, f"the environment variable {known.base_url_env}"),
         api_key_env=api_key_env,
         needs_key=False,
-        is_operators=True,
+        may_be_plain=own_key is not None,
     )
     return [theirs, own]
 
@@ -253,6 +257,9 @@ def _key(
 ) -> str | None:
     """The key for `base_url`; None where none is needed or this URL must not have it."""
     home = next((home for home in homes if _origin(home.base_url) == _origin(base_url)), None)
+    if config.api_key_env is not None:
+        own = {place.api_key_env for place in ((home,) if home else homes)} - {None}
+        _check_variable(config.api_key_env, own, model_name, operator)
     if home is None and not _is_trusted(base_url, operator.trusted_hosts):
         return None
     variable = config.api_key_env or (home or homes[0]).api_key_env
@@ -264,9 +271,28 @@ def _key(
             raise _no_key(model_name, variable)
         return None
     check_key(key, f"the key in the environment variable {variable}")
-    if not (home is not None and home.is_operators):
+    if not (home is not None and home.may_be_plain and variable == home.api_key_env):
         _refuse_plain_http(base_url, variable)
     return key
+
+
+def _check_variable(
+    variable: str, own: Set[str | None], model_name: str, operator: OperatorModels
+) -> None:
+    """A recipe could name any secret of the environment, and the provider would be sent it."""
+    if variable in own or variable in operator.recipe_key_variables:
+        return
+    provider = _split_name(model_name)[0]
+    names = ", ".join(sorted(filter(None, own)))
+    usual = f"its own is {names}" if names else "it has none of its own"
+    raise UsageError(
+        f"The recipe's api_key_env names the environment variable '{variable}', which is no key "
+        f"of the provider '{provider}' ({usual}), so it is not sent. If recipes may use it, set "
+        f'recipe_key_variables = ["{variable}"] in minions.toml, or api_key_env of '
+        f"[providers.{provider}].",
+        code="key-not-allowed",
+        suggestions=(f'recipe_key_variables = ["{variable}"]',),
+    )
 
 
 def check_key(key: str, source: str) -> str:
@@ -295,12 +321,13 @@ def _no_key(model_name: str, variable: str) -> EnvironmentRefusedError:
 
 
 def _refuse_plain_http(base_url: str, variable: str) -> None:
-    """Only the operator may decide that a key travels unencrypted."""
+    """Only the operator may decide that a key travels unencrypted, by naming both."""
     if base_url.startswith("https:") or is_loopback_url(base_url):
         return
     raise EnvironmentRefusedError(
-        f"The recipe's base_url {base_url} would carry the key of {variable} unencrypted. Use "
-        "https, or set this URL as base_url of a [providers.NAME] table in minions.toml.",
+        f"The base_url {base_url} would carry the key of {variable} unencrypted. Use https, or "
+        "set this URL as base_url, with its api_key_env, of a [providers.NAME] table in "
+        "minions.toml.",
         code="insecure-base-url",
     )
 
@@ -311,41 +338,6 @@ def _is_trusted(base_url: str, trusted_hosts: frozenset[str]) -> bool:
 
 
 # --- URLs ----------------------------------------------------------------------------------------
-
-# Narrower than the standard on purpose: two URL parsers must not disagree on the host.
-_URL: Final = re.compile(
-    r"https?://(?:[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_.])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/[!-~]*)?",
-    re.IGNORECASE,
-)
-
-
-def check_base_url(base_url: str, source: str) -> str:
-    """`base_url` without blanks around and slashes behind.
-
-    Raises:
-        UsageError: `bad-base-url`; `source` says whose it is. User names, queries and
-            fragments are refused: credentials belong in an environment variable.
-    """
-    url = base_url.strip().rstrip("/")
-    if _URL.fullmatch(url) and not set(url) & set("\\?#@") and _has_good_port(url):
-        scheme, separator, rest = url.partition("://")
-        return f"{scheme.lower()}{separator}{rest}"
-    # A password may stand before an `@`, so only what follows it is shown.
-    shown = f"…@{url.rpartition('@')[2]}" if "@" in url else url
-    raise UsageError(
-        f"{source[0].upper()}{source[1:]} is {shown!r}, which is no base URL. Expected "
-        "http:// or https:// with a host, perhaps a port and a path, and neither user name "
-        "nor query, such as `http://127.0.0.1:11434/v1`.",
-        code="bad-base-url",
-    )
-
-
-def _has_good_port(url: str) -> bool:
-    try:
-        urlsplit(url).port  # noqa: B018  # reading it is the check
-    except ValueError:
-        return False
-    return True
 
 
 def is_loopback_url(base_url: str) -> bool:

@@ -20,7 +20,8 @@ from returns.result import Failure, Result
 from minions.adapters.chat_failures import ChatPeer, status_failure
 from minions.adapters.chat_request import encode_body, request_body
 from minions.adapters.chat_response import AnswerReader, PlainAnswer, StreamedAnswer
-from minions.adapters.model_endpoints import check_base_url, check_key, is_loopback_url
+from minions.adapters.model_endpoints import check_key, is_loopback_url
+from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import (
     ChatModel,
     DeltaSink,
@@ -125,6 +126,13 @@ class OpenAIModel(ChatModel):
         # The sockets of a loop that has ended went with it, and cannot be closed on another.
         if client is not None and self._client_loop is asyncio.get_running_loop():
             await client.close()
+
+    def warm_up(self) -> None:
+        """Import the SDK and what its first request pulls in: about a second."""
+        import httpx2  # noqa: F401  # loaded here so that the first call need not
+        from openai import AsyncOpenAI
+
+        AsyncOpenAI(api_key="none", base_url=self._peer.base_url).chat  # noqa: B018  # lazy import
 
     def _open_client(self) -> AsyncOpenAI:
         """The client; a new one where another event loop runs now, which cannot share sockets."""

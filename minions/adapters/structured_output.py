@@ -25,7 +25,7 @@ from minions.contracts.calls import (
 )
 from minions.contracts.json_values import JsonValue, find_json_value
 from minions.contracts.messages import Message, MessageRole, ToolCallRequest
-from minions.contracts.output import checked_output, parse_text
+from minions.contracts.output import bare_text, checked_output, parse_text
 from minions.contracts.schema import JsonSchema, SchemaValidator
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ class InstructorParser(OutputParser):
 
     def __init__(self) -> None:
         self._kept: dict[int, _Kept[Any]] = {}  # Any: each entry has a T of its own
+
+    def warm_up(self) -> None:
+        """Import `instructor` and fill its registry: about half a second."""
+        self.request(OutputInstructions(schema={"type": "object"}), OutputMode.JSON_SCHEMA)
 
     def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> OutputRequest:
         """The constraining part of a request; the same object at every call.
@@ -272,7 +276,10 @@ def _check(kept: _Kept[T], text: str, is_wrapped: bool) -> _Checked[T]:
     try:
         value = find_json_value(text)
     except ValueError as error:
-        return _Checked(Failure(OutputFailure(message=f"The answer holds no JSON: {error}.")))
+        refusal = OutputFailure(message=f"The answer holds no JSON: {error}.")
+        if text.lstrip().startswith(("{", "[", "```")):  # JSON it was to be, and is broken
+            return _Checked(Failure(refusal))
+        return _Checked(bare_text(instructions, validator, text, Failure(refusal)))
     if not (is_wrapped and isinstance(value, dict) and set(value) == {_WRAPPER}):
         return _Checked(checked_output(instructions, validator, value))
     inner = checked_output(instructions, validator, value[_WRAPPER])

@@ -352,6 +352,11 @@ class ChatModel(ABC):
             on_delta: Called with each piece while the answer comes in; None asks for no stream.
         """
 
+    def warm_up(self) -> None:
+        """Load what the first call needs. May take seconds: called off the event loop, before
+        the clock of the first step that asks this model starts.
+        """
+
     async def aclose(self) -> None:
         """Give back what is held open. Called once, after the last run."""
 
@@ -385,6 +390,9 @@ ToolCallExecutorFactory: TypeAlias = Callable[[ToolCall, "RunContext"], ToolCall
 
 class OutputParser(ABC):
     """Builds the constraining part of a request and reads answers against the schema."""
+
+    def warm_up(self) -> None:
+        """Load what the first `request` needs; as `ChatModel.warm_up`."""
 
     @abstractmethod
     def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> OutputRequest:

@@ -10,12 +10,12 @@ import functools
 import pathlib
 import types
 import typing
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from minions.contracts.json_values import JsonValue
+from minions.contracts.json_values import JsonValue, json_type
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -35,7 +35,7 @@ def encode(value: object) -> JsonValue:
 
 
 def _plain(value: object) -> JsonValue:
-    """Check, and turn tuples and sets into lists."""
+    """Check, and turn tuples into lists."""
     if isinstance(value, enum.Enum):  # a StrEnum or IntEnum counts as plain for the converter
         return _plain(value.value)
     if value is None or isinstance(value, bool | int | str):
@@ -48,9 +48,12 @@ def _plain(value: object) -> JsonValue:
         return {_key(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return sorted((_plain(item) for item in value), key=str)
     raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is not JSON")
+
+
+def _in_order(items: Iterable[object]) -> list[object]:
+    """A set as a list that is the same in every process."""
+    return sorted(items, key=str)
 
 
 def _key(key: object) -> str:
@@ -88,7 +91,12 @@ def _words(error: BaseException, hint: type[object] | None) -> str:
 def _converter() -> Converter:
     from cattrs import Converter
 
-    converter = Converter(forbid_extra_keys=True, omit_if_default=False)
+    converter = Converter(
+        forbid_extra_keys=True,
+        omit_if_default=False,
+        # What a set holds may have no hash once it is written.
+        unstruct_collection_overrides={collections.abc.Set: _in_order},
+    )
     # By class, or cattrs' own hooks for them come first and coerce.
     for kind in (str, int, bool):
         converter.register_structure_hook(kind, functools.partial(_exactly, kind))
@@ -132,13 +140,23 @@ def _first_that_fits(converter: Converter, value: object, hint: object) -> objec
             return converter.structure(value, member)
         except Exception:  # noqa: BLE001, S112  # cattrs raises any class; the next may fit
             continue
-    raise ValueError(f"expected {hint}, got {type(value).__name__} {value!r}")
+    raise ValueError(f"expected {hint}, got {_seen(value)}")
 
 
 def _exactly(kind: type[T], value: object, hint: type[T]) -> T:
     if type(value) is not kind:
-        raise ValueError(f"expected {kind.__name__}, got {type(value).__name__} {value!r}")
+        raise ValueError(f"expected {_JSON_NAMES[kind]}, got {_seen(value)}")
     return value if hint is kind else _as_subclass(value, hint)
+
+
+_JSON_NAMES: Final[Mapping[type, str]] = {str: "string", int: "integer", bool: "boolean"}
+
+
+def _seen(value: object) -> str:
+    """What stood there, in JSON's words: models read this too."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower().replace("none", "null")
+    return f"{json_type(value)} {value!r}"
 
 
 def _as_subclass(value: object, hint: type[T]) -> T:
@@ -149,7 +167,7 @@ def _as_subclass(value: object, hint: type[T]) -> T:
 
 def _number(value: object, hint: type[float]) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"expected a number, got {type(value).__name__} {value!r}")
+        raise ValueError(f"expected a number, got {_seen(value)}")
     return float(value) if hint is float else _as_subclass(value, hint)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from enum import StrEnum
@@ -94,6 +95,25 @@ class CompletionMode(StrEnum):
     """Only a link: an instruction, a pattern, a tool's outcome. The guide's loop."""
 
 
+def _checked(link: CompletionLink, answer: object) -> Completion:
+    """What a link said; nothing means it passes.
+
+    Raises:
+        UsageError: It is neither a `Completion` nor None.
+    """
+    if answer is None:
+        return Completion.UNDECIDED
+    if isinstance(answer, Completion):
+        return answer
+    if inspect.iscoroutine(answer):
+        answer.close()
+    raise UsageError(
+        f"The completion link {link.name} returned {type(answer).__name__}; `check` is synchronous "
+        "and returns Completion.complete(…), Completion.failed(…) or Completion.UNDECIDED.",
+        code="bad-link",
+    )
+
+
 def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(texts)
 
@@ -123,7 +143,7 @@ class StepCompletionChain:
     def check(self, execution: StepExecution[object]) -> Completion:
         """The first decisive verdict; UNDECIDED when every link passes."""
         for link in self.links:
-            completion = link.check(execution)
+            completion = _checked(link, link.check(execution))
             if completion.verdict is not Verdict.UNDECIDED:
                 return evolve(completion, decided_by=link.name)
         return Completion.UNDECIDED

@@ -48,6 +48,7 @@ __all__ = [
     "UsageError",
     "did_you_mean",
     "near_names",
+    "words_of",
 ]
 
 
@@ -232,6 +233,15 @@ class ToolError(MinionsError):
     """Raised by a tool for what the model can mend; its text goes to the model."""
 
     code = "tool-error"
+
+
+def words_of(error: BaseException) -> str:
+    """`Class: text` of any error, also of one whose text cannot be had."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # a stranger's __str__ may raise anything
+        text = "(its text cannot be shown)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def near_names(name: str, options: Iterable[str], *, limit: int = 3) -> tuple[str, ...]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from typing import TypeVar, cast
 
+from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import OutputFailure, OutputInstructions
 from minions.contracts.errors import SchemaError
-from minions.contracts.json_values import JsonValue, dumps, find_json_value
+from minions.contracts.json_values import JsonValue, dumps, find_json_value, json_type, parse_json
 from minions.contracts.schema import JsonSchema, SchemaValidator, schema_of
 
 __all__ = [
+    "bare_text",
     "checked_output",
     "convert_output",
     "output_words",
@@ -37,11 +39,11 @@ def schema_of_instructions(instructions: OutputInstructions[T]) -> JsonSchema:
     if not isinstance(schema, str):
         return schema
     try:
-        parsed = json.loads(schema)
+        parsed = parse_json(schema)
     except ValueError as error:
         raise SchemaError(f"The output schema is not JSON: {error}.") from error
-    if not isinstance(parsed, dict):
-        raise SchemaError(f"The output schema is {type(parsed).__name__}, not a JSON object.")
+    if not isinstance(parsed, Mapping):
+        raise SchemaError(f"The output schema is a JSON {json_type(parsed)}, not an object.")
     return parsed
 
 
@@ -67,12 +69,33 @@ def output_words(instructions: OutputInstructions[T]) -> str:
 def parse_text(
     instructions: OutputInstructions[T], validator: SchemaValidator, text: str
 ) -> Result[T, OutputFailure]:
-    """The declared output inside a free text."""
+    """The declared output inside a free text, or the text itself where a string is declared."""
     try:
         value = find_json_value(text)
     except ValueError as error:
-        return Failure(OutputFailure(message=f"The answer holds no JSON: {error}."))
-    return checked_output(instructions, validator, value)
+        refusal = OutputFailure(message=f"The answer holds no JSON: {error}.")
+        return bare_text(instructions, validator, text, Failure(refusal))
+    checked = checked_output(instructions, validator, value)
+    if is_successful(checked):
+        return checked
+    return bare_text(instructions, validator, text, checked)
+
+
+def bare_text(
+    instructions: OutputInstructions[T],
+    validator: SchemaValidator,
+    text: str,
+    otherwise: Result[T, OutputFailure],
+) -> Result[T, OutputFailure]:
+    """A text without quotes where a string is declared: models leave them out.
+
+    Args:
+        otherwise: The result where the schema does not take the text.
+    """
+    stripped = text.strip()
+    if not stripped or validator.errors(stripped):
+        return otherwise
+    return checked_output(instructions, validator, stripped)
 
 
 def checked_output(

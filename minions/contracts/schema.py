@@ -364,6 +364,10 @@ def _node_is_explosive(node: _Node, *, repeated: bool) -> bool:
         if repeated and not _begin_differently(branches):
             return True
         return any(_is_explosive(branch, repeated=repeated) for branch in branches)
+    if operator in ("ASSERT", "ASSERT_NOT"):
+        return _is_explosive(
+            typing.cast("tuple[int, Sequence[_Node]]", argument)[1], repeated=False
+        )
     return False
 
 
@@ -376,9 +380,19 @@ def _is_fenced(body: Sequence[_Node]) -> bool:
         return False
     return any(
         str(node[0]) == "LITERAL"
-        and not any(_can_match(other, typing.cast("int", node[1])) for other in rest)
+        and not any(
+            _can_match(other, case)
+            for other in rest
+            for case in _cases(typing.cast("int", node[1]))
+        )
         for node, rest in ((body[0], body[1:]), (body[-1], body[:-1]))
     )
+
+
+def _cases(character: int) -> tuple[int, ...]:
+    """The character in lower and upper case, for `(?i)` may stand anywhere in the pattern."""
+    text = chr(character)
+    return tuple(ord(case) for case in (text, text.lower(), text.upper()) if len(case) == 1)
 
 
 def _can_match(node: _Node, character: int) -> bool:
@@ -386,16 +400,22 @@ def _can_match(node: _Node, character: int) -> bool:
     operator, argument = str(node[0]), node[1]
     if operator == "LITERAL":
         return argument == character
+    if operator == "NOT_LITERAL":
+        return argument != character
     if operator == "IN":
-        return any(_can_match(item, character) for item in typing.cast("list[_Node]", argument))
+        items = typing.cast("list[_Node]", argument)
+        is_negated = str(items[0][0]) == "NEGATE"
+        found = any(_can_match(item, character) for item in items[is_negated:])
+        return found is not is_negated
     if operator == "RANGE":
         low, high = typing.cast("tuple[int, int]", argument)
         return low <= character <= high
     if operator == "CATEGORY":
         text = chr(character)
-        known = {"CATEGORY_DIGIT": text.isdigit(), "CATEGORY_SPACE": text.isspace()}
-        known["CATEGORY_WORD"] = text.isalnum() or text == "_"
-        return known.get(str(argument), True)
+        kind = str(argument)
+        known = {"DIGIT": text.isdigit(), "SPACE": text.isspace()}
+        known["WORD"] = text.isalnum() or text == "_"
+        return known[kind.removeprefix("CATEGORY_").removeprefix("NOT_")] is not ("NOT_" in kind)
     if operator in _REPEATS:
         body = typing.cast("tuple[int, int, Sequence[_Node]]", argument)[2]
         return any(_can_match(item, character) for item in body)
@@ -404,5 +424,7 @@ def _can_match(node: _Node, character: int) -> bool:
 
 def _begin_differently(branches: Sequence[Sequence[_Node]]) -> bool:
     heads = [branch[0] if len(branch) else ("EMPTY", None) for branch in branches]
-    literal = [head[1] for head in heads if str(head[0]) == "LITERAL"]
+    literal = [
+        min(_cases(typing.cast("int", head[1]))) for head in heads if str(head[0]) == "LITERAL"
+    ]
     return len(literal) == len(heads) and len(set(literal)) == len(literal)

@@ -14,16 +14,17 @@ from minions.contracts.calls import (
     ToolCallExecutorFactory,
 )
 from minions.contracts.codec import decode, encode
-from minions.contracts.errors import FailureInfo, JournalError, MinionsError
+from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.schema import SchemaValidator, schema_of
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.build import BuiltRecipe
 from minions.engine.context import AgentContext, ModelSource
 from minions.engine.error_groups import leading_error
 from minions.engine.event_stream import Listener
 from minions.engine.graph import DependencyStepGraph
-from minions.engine.model_calls import ModelCallExecutors
+from minions.engine.model_calls import ModelCallExecutors, warm_up
 from minions.engine.scheduling import DependencyWalk, Skip
 from minions.engine.step_executor import StepExecutor
 from minions.recipe.model import ExecutionMode, ModelConfig, OnFailure
@@ -59,7 +60,10 @@ class AgentRun:
         self._own_model_factory = model_call_executor_factory
         self._tool_factory = tool_call_executor_factory
         self._output_class = output_class
+        self._output_check = SchemaValidator(schema_of(output_class)) if output_class else None
         self._factories: dict[ModelConfig, ModelCallExecutors] = {}
+        self._warm: set[int] = set()
+        """Factories whose model is loaded; they live as long as the run."""
         self._failed: StepExecution[object] | None = None
         self._problem: FailureInfo | None = None
         self._is_cancel_wanted = False
@@ -207,7 +211,7 @@ class AgentRun:
             if bound is not None and self.context.ledger.steps >= bound:
                 self.context.ledger.stop_at("max_steps", bound)
                 return
-            if self._stop_reason() is not None:
+            if not self._may_start_step():
                 return
             await self._run_step(step)
             if self._failed is not None:
@@ -218,20 +222,27 @@ class AgentRun:
         """Why nothing new may start."""
         if self._failed is not None and self.context.recipe.on_failure is OnFailure.STOP:
             return f"the run stopped: step '{self._failed.step_id}' failed"
-        if not self.context.ledger.may_start_step():
-            return f"the run's limit {self.context.ledger.reached} is reached"
         return None
+
+    def _may_start_step(self) -> bool:
+        self.context.check_time()
+        return self.context.ledger.may_start_step()
 
     async def _run_step(self, step: Step[object]) -> StepStatus:
         """One step with its condition; its result becomes readable for the others."""
         control = self._built.control(step.id)
         if control.when is not None and not await self._holds(step):
             return StepStatus.SKIPPED if self._failed_condition(step) is None else StepStatus.FAILED
-        needs_model = not isinstance(step, PythonStep)
+        ledger = self.context.ledger
+        if not self._may_start_step():
+            await self._record_skip(step, Skip(f"the run's limit {ledger.reached} is reached"))
+            return StepStatus.SKIPPED
+        ledger.steps += 1
+        models = await self._ready_models(step)
         executor = StepExecutor(
             step,
             self.context,
-            self.model_factory_for(step) if needs_model else self._lazy_model(step),
+            models,
             self._tool_factory,
             options=self._options(step),
         )
@@ -239,6 +250,17 @@ class AgentRun:
         self.context.publish_result(execution, control.save_as)
         self._note_failure(execution)
         return execution.status
+
+    async def _ready_models(self, step: Step[object]) -> ModelCallExecutorFactory:
+        """The step's way to its model, loaded before the step's clock starts."""
+        if isinstance(step, PythonStep):
+            return self._lazy_model(step)
+        factory = self.model_factory_for(step)
+        if id(factory) not in self._warm:
+            self._warm.add(id(factory))
+            parser = self.context.services.parser
+            await warm_up(factory, parser, constrains=step.output is not None)
+        return factory
 
     def _lazy_model(self, step: Step[object]) -> ModelCallExecutorFactory:
         """A Python step's model is looked for only when it asks one."""
@@ -259,7 +281,6 @@ class AgentRun:
             await self._record_end(step, StepStatus.FAILED, error=error.info())
             return False
         if not holds:
-            self.context.ledger.give_back_step()
             await self._record_skip(step, Skip("its condition `when` is false"))
         return holds
 
@@ -391,6 +412,8 @@ class AgentRun:
 
     def _typed(self, output: object) -> object:
         wanted = self._output_class
+        if self._output_check is not None and (errors := self._output_check.errors(encode(output))):
+            raise ValueError(f"it does not fit {wanted}: {'; '.join(errors)}")
         if wanted is None or (attrs.has(wanted) and isinstance(output, wanted)):
             return output
         return decode(encode(output), wanted)
@@ -421,5 +444,5 @@ def _step_failure(execution: StepExecution[object]) -> FailureInfo:
 def _raised(error: BaseException) -> FailureInfo:
     if isinstance(error, MinionsError):
         return error.info()
-    text = f"The run raised {type(error).__name__}: {error}. What was done is kept."
+    text = f"The run raised {words_of(error)}. What was done is kept."
     return FailureInfo(code="run-raised", message=text)

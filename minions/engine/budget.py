@@ -16,6 +16,7 @@ class Ledger:
         self._limits = limits
         self.usage = TokenUsage()
         self.steps = 0
+        """Executed so far; those that were passed over do not count."""
         self._allowed: object = None
         self.reached: str | None = None
         """The limit that was reached, by its name."""
@@ -23,18 +24,13 @@ class Ledger:
         """Whether something was kept from starting: only then the run is limited."""
 
     def may_start_step(self) -> bool:
-        """Count one more step if the run still has one."""
+        """Whether the run still has one; whoever starts it counts it."""
         if self.reached is None and self.steps == self._limits.max_steps:
             self.reached = "max_steps"
         if self.reached is not None:
             self.has_refused = True
             return False
-        self.steps += 1
         return True
-
-    def give_back_step(self) -> None:
-        """A step that was counted was not executed after all."""
-        self.steps -= 1
 
     def give_step_back(self) -> None:
         """The step was not executed after all: its condition is false."""
@@ -78,5 +74,6 @@ class Ledger:
         return FailureInfo(
             code="limit-reached",
             message=f"The run's limit {name}={allowed} is reached: {spent}. "
-            "What was done is kept; raise the limit under `limits:` to go further.",
+            "What was done is kept; raise the limit to go further."
+            " (It stands under `limits:` or in a flag.)",
         )

@@ -123,6 +123,11 @@ class AgentContext(RunContext):
         """Whether the run's own timeout is what cancels its steps."""
         return self.deadline is not None and self.deadline.expired()
 
+    def check_time(self) -> None:
+        """Tell the ledger that the time is over: code that swallowed its cancellation goes on."""
+        if self.is_out_of_time:
+            self.ledger.run_out_of_time()
+
     @property
     def recipe(self) -> AgentRecipe:
         """The agent's."""

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TypeAlias, TypedDict, cast
 
 from minions.contracts.codec import decode
+from minions.contracts.errors import words_of
 from minions.contracts.events import (
     LimitReached,
     RunCompleted,
@@ -34,6 +35,8 @@ class EventStream:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
+        self.problems: list[str] = []
+        """Listeners that raised, in words."""
 
     @property
     def is_watched(self) -> bool:
@@ -45,9 +48,13 @@ class EventStream:
         self._listeners.append(listener)
 
     def publish(self, event: RunEvent) -> None:
-        """To all, in the order they came."""
-        for listener in self._listeners:
-            listener(event)
+        """To all, in the order they came. One that raises hears nothing more: the run goes on."""
+        for listener in tuple(self._listeners):
+            try:
+                listener(event)
+            except Exception as error:  # noqa: BLE001  # a listener is a stranger's code
+                self._listeners.remove(listener)
+                self.problems.append(f"a listener was dropped at {event.type}: {words_of(error)}")
 
 
 class EventMaker:
@@ -211,4 +218,5 @@ _MAKERS: Mapping[tuple[str, str], Callable[[JournalEntry], RunEvent]] = {
     ("tool_call", "started"): _tool_started,
     ("tool_call", "finished"): _tool_finished,
     ("tool_call", "failed"): _tool_finished,
+    ("tool_call", "interrupted"): _tool_finished,
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from attrs import evolve, frozen
 from returns.pipeline import is_successful
@@ -18,15 +19,20 @@ from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,
     ModelFailure,
+    OutputParser,
+    Prompt,
     StepCompletionInstruction,
 )
 from minions.contracts.codec import encode
 from minions.contracts.context import RunContext, snake_case
-from minions.contracts.errors import JournalError, MinionsError
+from minions.contracts.errors import JournalError, MinionsError, words_of
 from minions.contracts.events import Retrying
 from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import TokenUsage
+from minions.contracts.runtime import Clock
 from minions.engine.context import StepView
 from minions.engine.retry import is_retryable_error, with_retries
+from minions.engine.trace import StepTrace
 
 __all__ = [
     "DefaultModelCallExecutor",
@@ -34,6 +40,7 @@ __all__ = [
     "ModelCalls",
     "capabilities_of",
     "instruction_in",
+    "warm_up",
 ]
 
 
@@ -62,6 +69,18 @@ class ModelCallExecutors:
         return self._executor
 
 
+async def warm_up(
+    factory: ModelCallExecutorFactory, parser: OutputParser, *, constrains: bool
+) -> None:
+    """Load libraries now, in a thread: neither a step's time nor Ctrl-C shall wait for imports."""
+    if not isinstance(factory, ModelCallExecutors):
+        return
+    model = factory.model
+    await asyncio.to_thread(model.warm_up)
+    if constrains and model.capabilities.output_mode is not None:
+        await asyncio.to_thread(parser.warm_up)
+
+
 def capabilities_of(factory: ModelCallExecutorFactory) -> ModelCapabilities:
     """The model's, where the factory tells; else words only."""
     if isinstance(factory, ModelCallExecutors):
@@ -79,12 +98,14 @@ class DefaultModelCallExecutor(ModelCallExecutor):
         self, call: ModelCall, context: RunContext
     ) -> Result[ModelCallResponse, ModelFailure]:
         """One attempt."""
-        outcome = await self.model.complete(call.prompt, context.delta_sink)
+        outcome = _checked(
+            self.model.complete, await self.model.complete(call.prompt, context.delta_sink)
+        )
         if not is_successful(outcome):
             return outcome
         response = outcome.unwrap()
         if response.completion_instruction is None and response.text:
-            instruction = instruction_in(response.text)
+            instruction = instruction_in(response.text, besides=_declared(call.prompt))
             if instruction is not None:
                 return Success(evolve(response, completion_instruction=instruction))
         return outcome
@@ -94,11 +115,22 @@ _FLAGS = ("is_complete", "is_more_calls_needed", "is_non_recoverable")
 _TEXTS = ("next_step_id", "failure_reason")
 
 
-def instruction_in(text: str) -> StepCompletionInstruction | None:
+def _declared(prompt: Prompt) -> Collection[str]:
+    """Fields of the declared output: they are data, whatever they are called."""
+    if prompt.instructions is None:
+        return ()
+    properties = prompt.instructions.json_schema().get("properties")
+    return tuple(properties) if isinstance(properties, Mapping) else ()
+
+
+def instruction_in(text: str, *, besides: Collection[str] = ()) -> StepCompletionInstruction | None:
     """The instruction that a whole-text JSON object gives: at least one of its flags, as a bool.
 
     Both spellings count (`is_complete`, `isComplete`). JSON inside prose does not: what a model
     quotes is not what it says.
+
+    Args:
+        besides: Keys that mean something else here.
     """
     stripped = text.strip()
     if not stripped.startswith("{") or (
@@ -111,10 +143,20 @@ def instruction_in(text: str) -> StepCompletionInstruction | None:
         return None
     if not isinstance(parsed, dict):
         return None
-    values = {snake_case(key): value for key, value in parsed.items()}
+    values = {snake_case(key): value for key, value in parsed.items() if key not in besides}
     flags = {name: values[name] for name in _FLAGS if isinstance(values.get(name), bool)}
     texts = {name: values[name] for name in _TEXTS if isinstance(values.get(name), str)}
     return StepCompletionInstruction(**flags, **texts) if flags else None
+
+
+_CUT_OFF = ModelFailure(
+    code="cut-off",
+    message="The call was cut off before its answer came; it may have been paid for.",
+)
+
+
+def _elapsed_ms(clock: Clock, begin: float) -> float:
+    return round((clock.monotonic() - begin) * 1000, 3)
 
 
 @frozen(kw_only=True)
@@ -123,6 +165,8 @@ class ModelCalls:
 
     view: StepView
     factory: ModelCallExecutorFactory
+    trace: StepTrace
+    """A call that is cut off stands in it, too: it may have been paid for."""
 
     async def carry_out(self, call: ModelCall, *, remember: bool = True) -> ModelCall:
         """The call, COMPLETED with a response or FAILED with a failure.
@@ -136,6 +180,7 @@ class ModelCalls:
             StepFailedError: The run's ledger is spent; no call was made.
         """
         view, context = self.view, self.view.context
+        context.check_time()
         context.ledger.check()
         clock = context.services.clock
         begin = clock.monotonic()
@@ -146,20 +191,27 @@ class ModelCalls:
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
             view.memory.restore_snapshot(mark)
             try:
-                return await executor.execute(running, view)
+                return _checked(executor.execute, await executor.execute(running, view))
             except JournalError:
                 raise
             except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
                 return Failure(_raised(error))
 
-        attempted = await with_retries(
-            attempt,
-            most=context.recipe.retry.max_attempts,
-            config=context.recipe.retry,
-            services=context.services,
-            on_retry=self._tell_retry,
-        )
-        duration_ms = round((clock.monotonic() - begin) * 1000, 3)
+        try:
+            attempted = await with_retries(
+                attempt,
+                most=context.recipe.retry.max_attempts,
+                config=context.recipe.retry,
+                services=context.services,
+                on_retry=self._tell_retry,
+            )
+        except asyncio.CancelledError:
+            cut = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF, attempts=1)
+            cut = evolve(cut, completed_at=clock.now())
+            self.trace.add_model_call(cut)
+            await self._record(cut, _elapsed_ms(clock, begin), remember=False)
+            raise
+        duration_ms = _elapsed_ms(clock, begin)
         done = evolve(running, attempts=attempted.attempts, completed_at=clock.now())
         if not is_successful(attempted.outcome):
             view.memory.restore_snapshot(mark)
@@ -169,12 +221,27 @@ class ModelCalls:
             await self._record(done, duration_ms, remember=False)
             return done
         response = attempted.outcome.unwrap()
-        context.ledger.spend(response.usage)
+        context.ledger.spend(await self._usage(call.prompt, response))
         done = evolve(done, status=CallStatus.COMPLETED, response=response)
         await self._record(done, duration_ms, remember=remember)
         if remember:
             view.memory.save_chat_response(view.conversation_id, response.message)
         return done
+
+    async def _usage(self, prompt: Prompt, response: ModelCallResponse) -> TokenUsage:
+        """What the server counted; where it counts nothing, an estimate, and one warning."""
+        if response.usage.total_tokens:
+            return response.usage
+        context = self.view.context
+        if not any(warned.code == "usage-unknown" for warned in context.warnings):
+            await context.warn(
+                "usage-unknown",
+                f"The model '{response.model_name}' reports no token usage: the run's tokens are "
+                "estimated from characters.",
+            )
+        asked = sum(len(message.content or "") for message in prompt.messages)
+        said = len(response.text or "") + sum(len(c.arguments) for c in response.tool_calls)
+        return TokenUsage(input_tokens=asked // 4 + 1, output_tokens=said // 4 + 1)
 
     async def _record(self, call: ModelCall, duration_ms: float, *, remember: bool) -> None:
         view = self.view
@@ -186,7 +253,8 @@ class ModelCalls:
         if call.failure is not None:
             body["error"] = dict(call.failure.info().to_json())
             body["usage"] = call.failure.usage.to_json()
-            await view.context.recorder.record("model_call", call.key, "failed", body)
+            state = "interrupted" if call.failure is _CUT_OFF else "failed"
+            await view.context.recorder.record("model_call", call.key, state, body)
             return
         assert call.response is not None  # noqa: S101  # a call without failure has a response
         body["conversation"] = view.conversation_id if remember else f"{view.conversation_id}#aside"
@@ -214,6 +282,18 @@ class ModelCalls:
         )
 
 
+def _checked(
+    door: Callable[..., object], outcome: object
+) -> Result[ModelCallResponse, ModelFailure]:
+    """The outcome, if it is one; an application may have forgotten to wrap it."""
+    if isinstance(outcome, Result):
+        return outcome
+    raise TypeError(
+        f"{door.__qualname__} returned {type(outcome).__name__}; wrap an answer in "
+        "returns.result.Success, a ModelFailure in returns.result.Failure"
+    )
+
+
 def _raised(error: Exception) -> ModelFailure:
     if isinstance(error, MinionsError):
         return ModelFailure(
@@ -221,7 +301,7 @@ def _raised(error: Exception) -> ModelFailure:
         )
     return ModelFailure(
         code="model-raised",
-        message=f"The model call raised {type(error).__name__}: {error}",
+        message=f"The model call raised {words_of(error)}",
         is_retryable=is_retryable_error(error, unless_known=False),
     )
 

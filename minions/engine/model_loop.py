@@ -40,7 +40,7 @@ from minions.engine.completion import FINAL_ANSWER, DefaultStepCompletionChain, 
 from minions.engine.context import StepView
 from minions.engine.model_calls import ModelCalls
 from minions.engine.output_ladder import Answer, OutputLadder
-from minions.engine.tool_calls import ToolBatch
+from minions.engine.tool_batch import ToolBatch
 from minions.engine.trace import StepTrace
 
 __all__ = ["Ending", "ModelLoop", "open_conversation", "opening_messages"]
@@ -175,7 +175,7 @@ class ModelLoop:
         )
         mark = view.memory.take_snapshot(view.conversation_id)
         call = ModelCall(key=self.trace.reserve_model_key(phase), prompt=prompt, phase=phase)
-        calls = ModelCalls(view=view, factory=self.model_call_executor_factory)
+        calls = ModelCalls(view=view, factory=self.model_call_executor_factory, trace=self.trace)
         is_call_for_schema = constraint is not None and constraint.mode is OutputMode.TOOLS
         done = await calls.carry_out(call, remember=not is_call_for_schema)
         if done.status is CallStatus.FAILED or done.response is None:
@@ -212,10 +212,10 @@ class ModelLoop:
         batch = ToolBatch(
             view=self.view,
             factory=self.tool_call_executor_factory,
+            trace=self.trace,
             reports_failures=self.step.tool_failure == "report",
         )
         done = await batch.run(requests, self.trace.reserve_tool_key())
-        self.trace.add_tool_calls(done)
         for call in done:
             if call.status is CallStatus.FAILED and call.failure is not None:
                 return call.failure.info()

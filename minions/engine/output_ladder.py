@@ -86,7 +86,7 @@ class OutputLadder:
         read = self._read(asked.unwrap())
         if is_successful(read):
             return Success(read.unwrap())
-        return Failure(_refused(read.failure(), "it was asked to repair it once"))
+        return Failure(_refused(read.failure(), "the model was asked to repair it once"))
 
     def _read(self, answer: Answer) -> Result[object, OutputFailure]:
         return self.parser.parse(self.instructions, answer.raw, answer.mode)
@@ -98,4 +98,4 @@ def _repair_words(failure: OutputFailure) -> str:
 
 def _refused(failure: OutputFailure, what: str) -> FailureInfo:
     info = failure.info()
-    return FailureInfo(code=info.code, message=f"{info.message} The model's output: {what}.")
+    return FailureInfo(code=info.code, message=f"{info.message} No valid output came: {what}.")

@@ -21,7 +21,7 @@ from minions.engine.completion import budget_spent
 from minions.engine.context import StepView
 from minions.engine.model_calls import capabilities_of
 from minions.engine.model_loop import ModelLoop, open_conversation, opening_messages
-from minions.engine.tool_calls import ToolBatch
+from minions.engine.tool_batch import ToolBatch
 from minions.engine.trace import StepTrace
 
 __all__ = ["JournalledScope"]
@@ -105,11 +105,12 @@ class JournalledScope(StepScope):
 
     async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
         """One call under the same retries, permissions and limits as a model's."""
-        batch = ToolBatch(view=self._view, factory=self._tools, reports_failures=False)
+        batch = ToolBatch(
+            view=self._view, factory=self._tools, trace=self._trace, reports_failures=False
+        )
         key = self._trace.reserve_tool_key()
         request = ToolCallRequest(id=key, name=name, arguments=dumps(arguments))
         done = await batch.run([request], key, remember=False)
-        self._trace.add_tool_calls(done)
         call = done[0]
         if call.failure is not None:
             raise StepFailedError(call.failure.info())

@@ -56,6 +56,10 @@ def is_being_cancelled() -> bool:
     return task is None or task.cancelling() > 0
 
 
+_LONGEST_WAIT_S = 600.0
+"""A server that asks to wait longer has said no: the failure tells for how long."""
+
+
 class Retryable(Protocol):
     """A failure that knows whether trying again can help."""
 
@@ -95,9 +99,10 @@ async def with_retries(
         if is_successful(outcome):
             return Attempted(outcome, attempts)
         failure = outcome.failure()
-        if not failure.is_retryable or attempts >= most:
-            return Attempted(outcome, attempts)
         delay_s = getattr(failure, "retry_after_s", None)
+        is_too_long = delay_s is not None and delay_s > _LONGEST_WAIT_S
+        if not failure.is_retryable or attempts >= most or is_too_long:
+            return Attempted(outcome, attempts)
         if delay_s is None:
             delay_s = config.delay_s(attempts, services.random())
         on_retry(attempts, delay_s, failure)

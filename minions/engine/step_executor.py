@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Generic, TypeVar, cast
 
+from attrs import evolve
+
 from minions.contracts.calls import (
     ModelCallExecutorFactory,
     ModelOptions,
@@ -14,7 +16,7 @@ from minions.contracts.calls import (
 from minions.contracts.codec import encode
 from minions.contracts.completion import CompletionMode
 from minions.contracts.context import Limits
-from minions.contracts.errors import FailureInfo, JournalError, MinionsError
+from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message
@@ -135,7 +137,7 @@ class StepExecutor(Generic[T]):
     def _raised(self, error: BaseException) -> Ending:
         if isinstance(error, MinionsError):
             return Ending(error=error.info())
-        text = f"Step '{self.step.id}' raised {type(error).__name__}: {error}"
+        text = f"Step '{self.step.id}' raised {words_of(error)}"
         return Ending(error=FailureInfo(code="step-raised", message=text))
 
     async def _work(self) -> Ending:
@@ -181,6 +183,8 @@ class StepExecutor(Generic[T]):
 
     async def _end(self, ending: Ending) -> StepExecution[object]:
         """Record the end, then tell the manager."""
+        if ending.error is not None and ending.error.where is None:
+            ending = evolve(ending, error=evolve(ending.error, where=self.step.id))
         execution = self._trace.ended(
             StepStatus.FAILED if ending.error else StepStatus.COMPLETED,
             completed_at=self._clock.now(),

@@ -1,17 +1,14 @@
-"""Tool calls: one attempt, the attempts of one call, and the batch of one answer."""
+"""One attempt at a tool call: the tool is found, allowed, given its arguments, and timed."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 
-from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import (
-    CallStatus,
     ToolCall,
     ToolCallExecutor,
     ToolCallExecutorFactory,
@@ -20,17 +17,15 @@ from minions.contracts.calls import (
 )
 from minions.contracts.codec import encode
 from minions.contracts.context import RunContext
-from minions.contracts.errors import MinionsError, ToolError, near_names
-from minions.contracts.events import Retrying
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import ToolCallRequest, tool_result
+from minions.contracts.errors import MinionsError, ToolError, near_names, words_of
+from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
+from minions.contracts.messages import ToolCallRequest
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.engine.completion import FINAL_ANSWER
-from minions.engine.context import StepView
-from minions.engine.retry import is_being_cancelled, is_retryable_error, with_retries
+from minions.engine.retry import is_being_cancelled, is_retryable_error
 
-__all__ = ["DefaultToolCallExecutor", "ToolBatch", "tool_call_executors"]
+__all__ = ["DefaultToolCallExecutor", "tool_call_executors"]
 
 
 def tool_call_executors() -> ToolCallExecutorFactory:
@@ -114,11 +109,11 @@ def _misfit(tool: Tool, errors: Sequence[str]) -> ToolFailure:
 def _arguments(request: ToolCallRequest) -> Result[Mapping[str, JsonValue], ToolFailure]:
     """The arguments as a mapping; an empty text is none."""
     try:
-        value = json.loads(request.arguments or "{}")
-    except (ValueError, RecursionError) as error:
+        value = parse_json(request.arguments or "{}")
+    except ValueError as error:
         return _no_arguments(request, f"are not JSON ({error})")
     if not isinstance(value, dict):
-        return _no_arguments(request, f"are a JSON {type(value).__name__}, not an object")
+        return _no_arguments(request, f"are a JSON {json_type(value)}, not an object")
     return Success(value)
 
 
@@ -187,7 +182,7 @@ def _raised(tool: Tool, error: BaseException) -> ToolFailure:
     if isinstance(error, MinionsError):
         code, text = error.error_code, error.message
     else:
-        code, text = "tool-failed", f"{type(error).__name__}: {error}"
+        code, text = "tool-failed", words_of(error)
     return ToolFailure(
         code=code,
         message=f"The tool '{tool.spec.name}' failed: {text}",
@@ -228,146 +223,3 @@ def _response(tool: Tool, result: object, most_bytes: int) -> Result[ToolCallRes
             )
         )
     return Success(ToolCallResponse(content=content, value=value))
-
-
-# --- the attempts of a call, and the batch --------------------------------------------------
-
-
-@frozen(kw_only=True)
-class ToolBatch:
-    """Runs the tool calls of one answer and puts their results into memory in request order."""
-
-    view: StepView
-    factory: ToolCallExecutorFactory
-    reports_failures: bool
-    """Policy `report`: what is left over after the retries goes to the model."""
-
-    async def run(
-        self, requests: Sequence[ToolCallRequest], key: str, *, remember: bool = True
-    ) -> tuple[ToolCall, ...]:
-        """All calls, carried out, in request order.
-
-        Workers return values and touch no memory, so one call's failed attempt can never
-        erase its neighbour's result.
-
-        Args:
-            key: Of the answer; each call's key adds its index.
-            remember: Whether a conversation waits for the results.
-        """
-        calls = [
-            ToolCall(key=f"{key}/{index}", request=request)
-            for index, request in enumerate(requests)
-        ]
-        if self.view.limits.sequential_tool_calls or len(calls) == 1:
-            done = [await self._carry_out(call) for call in calls]
-        else:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._carry_out(call)) for call in calls]
-            done = [task.result() for task in tasks]
-        if remember:
-            for call in done:
-                await self._remember(call)
-        return tuple(done)
-
-    async def _carry_out(self, call: ToolCall) -> ToolCall:
-        view, services = self.view, self.view.context.services
-        started_at, begin = services.clock.now(), services.clock.monotonic()
-        recorder = view.context.recorder
-        facts: dict[str, JsonValue] = {
-            "step_id": view.step_id,
-            "call_id": call.request.id,
-            "tool": call.name,
-        }
-        await recorder.record(
-            "tool_call", call.key, "started", {**facts, "arguments": call.request.arguments}
-        )
-        running = evolve(call, status=CallStatus.EXECUTING, started_at=started_at)
-        executor = self.factory(running, view)
-        attempted = await with_retries(
-            lambda: executor.execute(running, view),
-            most=view.limits.max_tool_call_retries + 1,
-            config=view.context.recipe.retry,
-            services=services,
-            on_retry=lambda attempt, delay_s, failure: self._tell_retry(
-                call, attempt, delay_s, failure
-            ),
-        )
-        done = self._settled(running, attempted.outcome, attempted.attempts)
-        done = evolve(done, completed_at=services.clock.now())
-        facts["attempts"] = done.attempts
-        facts["duration_ms"] = round((services.clock.monotonic() - begin) * 1000, 3)
-        await recorder.record("tool_call", call.key, _state(done), {**facts, **_result_body(done)})
-        return done
-
-    def _settled(
-        self, call: ToolCall, outcome: Result[ToolCallResponse, ToolFailure], attempts: int
-    ) -> ToolCall:
-        """A mendable failure, or any under policy `report`, becomes an answer the model reads."""
-        if is_successful(outcome):
-            return evolve(
-                call, status=CallStatus.COMPLETED, response=outcome.unwrap(), attempts=attempts
-            )
-        failure = outcome.failure()
-        answers = failure.is_mendable or (
-            self.reports_failures and failure.code != "permission-denied"
-        )
-        response = ToolCallResponse(content=f"Error: {failure.message}", is_error=True)
-        return evolve(
-            call,
-            status=CallStatus.COMPLETED if answers else CallStatus.FAILED,
-            response=response,
-            failure=failure,
-            attempts=attempts,
-        )
-
-    async def _remember(self, call: ToolCall) -> None:
-        view = self.view
-        content = call.response.content if call.response else ""
-        view.memory.save_tool_response(
-            view.conversation_id,
-            tool_result(content, tool_call_id=call.request.id, name=call.name),
-        )
-        body: dict[str, JsonValue] = {
-            "step_id": view.step_id,
-            "conversation": view.conversation_id,
-            "call": call.key,
-            "tool_call_id": call.request.id,
-            "name": call.name,
-        }
-        await view.context.recorder.record("message", f"{call.key}/answer", "recorded", body)
-
-    def _tell_retry(
-        self, call: ToolCall, attempt: int, delay_s: float, failure: ToolFailure
-    ) -> None:
-        context = self.view.context
-        context.services.log.warning(
-            "tool_call_retried", tool=call.name, attempt=attempt, code=failure.code
-        )
-        context.events.publish(
-            Retrying(
-                run_id=context.run_id,
-                session_id=context.session_id,
-                timestamp=context.services.clock.now(),
-                step_id=self.view.step_id,
-                what=call.name,
-                attempt=attempt,
-                delay_s=delay_s,
-                error=dict(failure.info().to_json()),
-            )
-        )
-
-
-def _state(call: ToolCall) -> str:
-    return "finished" if call.status is CallStatus.COMPLETED else "failed"
-
-
-def _result_body(call: ToolCall) -> dict[str, JsonValue]:
-    """The value, or the words where there is no value; never both."""
-    response = call.response
-    if response is None:
-        return {}
-    if call.failure is not None:
-        return {"content": response.content, "error": dict(call.failure.info().to_json())}
-    if response.value is None or isinstance(response.value, str):
-        return {"content": response.content}
-    return {"value": response.value}

@@ -71,7 +71,7 @@ class PlainProgress(Progress):
         if isinstance(event, StepFinished):
             return f"  {self._finished(event)}"
         if isinstance(event, Retrying):
-            return f"    {retry_text(event)}"
+            return f"    {event.step_id}: {retry_text(event)}"
         if isinstance(event, LimitReached):
             return f"  {self._paint('limit reached', 'yellow')}: {event.message}"
         return None
@@ -105,10 +105,8 @@ def _facts(event: StepFinished) -> list[str]:
 
 def retry_text(event: Retrying) -> str:
     """Which attempt failed, why, and when the next one follows."""
-    return (
-        f"{event.what}: attempt {event.attempt} failed ({event.error.get('code')}), "
-        f"again in {event.delay_s:.1f} s"
-    )
+    code = event.error.get("code")
+    return f"{event.what}: attempt {event.attempt} failed ({code}), again in {event.delay_s:.1f} s"
 
 
 class _Row:

@@ -22,9 +22,9 @@ _CODES: Final = {
 }
 
 
-def wants_color(stream: TextIO, environ: Mapping[str, str]) -> bool:
+def wants_color(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
     """NO_COLOR and TERM=dumb win, then FORCE_COLOR, then whether it is a terminal."""
-    if environ.get("NO_COLOR") or environ.get("TERM") == "dumb":
+    if stream is None or environ.get("NO_COLOR") or environ.get("TERM") == "dumb":
         return False
     if environ.get("FORCE_COLOR"):
         return True

@@ -64,6 +64,12 @@ class Settings:
         default=(),
         metadata=_described("Hosts that a recipe's own base_url may send the provider's key to."),
     )
+    recipe_key_variables: tuple[str, ...] = field(
+        default=(),
+        metadata=_described(
+            "Environment variables that a recipe's own api_key_env may name, beside the provider's."
+        ),
+    )
     providers: Mapping[str, ProviderSettings] = field(
         factory=dict, metadata=_described("OpenAI-compatible servers, by provider name.")
     )

@@ -195,7 +195,11 @@ def _operator(settings: Settings) -> OperatorModels:
         )
         for name, provider in settings.providers.items()
     }
-    return OperatorModels(providers=providers, trusted_hosts=frozenset(settings.trusted_hosts))
+    return OperatorModels(
+        providers=providers,
+        trusted_hosts=frozenset(settings.trusted_hosts),
+        recipe_key_variables=frozenset(settings.recipe_key_variables),
+    )
 
 
 def _output_mode(name: str, text: str | None) -> OutputMode | None:

@@ -8,6 +8,7 @@ from typing import TypeAlias, TypeVar
 
 import attrs
 from attrs import field, frozen
+from attrs.validators import ge
 
 from minions.contracts.calls import ModelOptions, OutputMode
 from minions.contracts.completion import CompletionCriteria
@@ -229,7 +230,7 @@ class AgentRecipe:
     """Become `AgentContext.metadata`."""
     retry: RetryConfig = field(factory=RetryConfig)
     execution_mode: ExecutionMode = field(default=ExecutionMode.SEQUENTIAL, converter=ExecutionMode)
-    max_parallel: int = 16
+    max_parallel: int = field(default=16, validator=ge(1))
     on_failure: OnFailure = field(default=OnFailure.STOP, converter=OnFailure)
     steps: tuple[StepSpec | Step[object], ...] = field(converter=_as_steps)
     graph: Edges | StepGraph | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import subprocess
@@ -230,13 +231,15 @@ async def test_files_are_found_by_pattern(files: Files) -> None:
         ("**/deep/**/*.py", "src/deep/x/y/a.py", True),
         ("**", "a/b", True),
         ("*", ".env", True),
+        ("[[]a]", "[a]", True),
+        ("[]]", "]", True),
     ],
 )
 def test_glob_patterns(pattern: str, path: str, fits: bool) -> None:
     assert GlobPattern(pattern).matches(path.split("/")) is fits
 
 
-@pytest.mark.parametrize("pattern", ["", "/etc/*", "../*", "**/*.{ts,js}"])
+@pytest.mark.parametrize("pattern", ["", "/etc/*", "../*", "**/*.{ts,js}", "src/[ab", "[!]*"])
 async def test_patterns_that_could_find_nothing_are_refused(files: Files, pattern: str) -> None:
     assert (await files.refusal("glob", pattern=pattern)).error_code == "bad-pattern"
 
@@ -288,6 +291,14 @@ async def test_line_numbers_hold_beyond_one_batch(files: Files, root: Path) -> N
     found = await files("search", pattern="yes", glob="many.txt")
     assert isinstance(found, Mapping)
     assert found["matches"] == [{"path": "many.txt", "line": 5_000, "text": "yes"}]
+
+
+async def test_a_name_that_is_no_utf_8_is_not_its_own_near_name(files: Files, root: Path) -> None:
+    (root / os.fsdecode(b"caf\xe9")).touch()
+    error = await files.refusal("read", path="caf�")
+    assert "Did you mean" not in error.message
+    assert "The name of 'caf�' is not UTF-8" in error.message
+    assert error.suggestions == ()
 
 
 # --- write and edit --------------------------------------------------------------------------
@@ -354,6 +365,70 @@ async def test_all_occurrences_are_edited_on_request(files: Files, root: Path) -
     assert edited == {"path": "abc", "replacements": 3, "bytes": 12}
     error = await files.refusal("edit", path="abc", old="z", new="x", replace_all=True)
     assert "occurs 0 times" in str(error)
+
+
+async def test_edits_of_one_file_at_the_same_time_are_all_kept(root: Path) -> None:
+    (root / "c.txt").write_text("".join(f"<{n}>\n" for n in range(60)))
+    toolsets = [Files(root), Files(root / "src" / "..")]
+    await asyncio.gather(
+        *(
+            toolsets[n % 2]("edit", path="c.txt", old=f"<{n}>", new=f"[{n}]", replace_all=False)
+            for n in range(60)
+        )
+    )
+    assert (root / "c.txt").read_text() == "".join(f"[{n}]\n" for n in range(60))
+
+
+_EDITS = """
+import sys
+from pathlib import Path
+from minions.adapters.confined_folder import ConfinedFolder
+
+folder = ConfinedFolder(root=sys.argv[1])
+for _ in range(100):
+    with folder.changing(folder.place("n.txt")) as (file, replace):
+        replace(str(int(file.read()) + 1).encode())
+"""
+
+
+def test_two_processes_that_change_one_file_wait_for_each_other(root: Path) -> None:
+    (root / "n.txt").write_text("0")
+    command = [sys.executable, "-c", _EDITS, str(root)]
+    started = [subprocess.Popen(command) for _ in range(2)]
+    assert [process.wait(60) for process in started] == [0, 0]
+    assert (root / "n.txt").read_text() == "200"
+
+
+def test_what_an_editor_wrote_meanwhile_is_not_lost(root: Path) -> None:
+    folder = ConfinedFolder(root=str(root))
+    with (
+        pytest.raises(ToolError, match="changed by something else") as caught,
+        folder.changing(folder.place("README.md")) as (_, replace),
+    ):
+        (root / "README.md").write_text("by an editor")
+        replace(b"by us")
+    assert caught.value.error_code == "file-changed"
+    assert (root / "README.md").read_text() == "by an editor"
+    assert sorted(os.listdir(root)) == [".git", "README.md", "src"]
+
+
+async def test_only_one_of_many_first_writes_makes_the_file(files: Files, root: Path) -> None:
+    outcomes = await asyncio.gather(
+        *(files("write", path="new.txt", text=str(n), overwrite=False) for n in range(20)),
+        return_exceptions=True,
+    )
+    refused = [outcome for outcome in outcomes if isinstance(outcome, ToolError)]
+    assert [error.error_code for error in refused] == ["file-exists"] * 19
+
+
+async def test_a_file_too_large_to_edit_is_no_reason_to_read_lines(root: Path) -> None:
+    error = await Files(root, max_write_bytes=10).refusal(
+        "edit", path="src/main.py", old="os", new="sys"
+    )
+    assert error.message == (
+        "'src/main.py' has 22 bytes; at most 10 can be edited at once. "
+        "The operator can raise the toolset's option `max_write_bytes`."
+    )
 
 
 # --- confinement -----------------------------------------------------------------------------

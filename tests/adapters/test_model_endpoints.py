@@ -12,10 +12,10 @@ from minions.adapters.model_endpoints import (
     Endpoint,
     OperatorModels,
     ProviderConfig,
-    check_base_url,
     is_loopback_url,
     resolve_endpoint,
 )
+from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.recipe.model import ModelConfig
@@ -33,12 +33,17 @@ def resolve(
     environ: Mapping[str, str] = KEYS,
     providers: Mapping[str, ProviderConfig] | None = None,
     trusted: tuple[str, ...] = (),
+    listed: tuple[str, ...] = (),
 ) -> Endpoint:
     return resolve_endpoint(
         name,
         ModelConfig(base_url=base_url, api_key_env=api_key_env),
         environ,
-        OperatorModels(providers=providers or {}, trusted_hosts=frozenset(trusted)),
+        OperatorModels(
+            providers=providers or {},
+            trusted_hosts=frozenset(trusted),
+            recipe_key_variables=frozenset(listed),
+        ),
     )
 
 
@@ -172,9 +177,9 @@ def test_an_operators_url_for_openai_replaces_its_own_and_gets_its_key() -> None
 
 
 def test_openai_base_url_counts_as_the_operators() -> None:
-    environ = {**KEYS, "OPENAI_BASE_URL": "http://gateway.example:8000/v1"}
+    environ = {**KEYS, "OPENAI_BASE_URL": "https://gateway.example:8000/v1"}
     endpoint = resolve(environ=environ)
-    assert (endpoint.base_url, endpoint.api_key) == ("http://gateway.example:8000/v1", "sk-openai")
+    assert (endpoint.base_url, endpoint.api_key) == ("https://gateway.example:8000/v1", "sk-openai")
 
 
 def test_the_configuration_comes_before_the_environments_url_and_both_may_have_the_key() -> None:
@@ -231,7 +236,7 @@ def test_a_recipes_url_at_the_providers_own_origin_gets_the_key(base_url: str) -
 def test_a_recipes_other_url_gets_no_key(base_url: str) -> None:
     endpoint = resolve(base_url=base_url)
     assert (endpoint.base_url, endpoint.api_key) == (base_url, None)
-    assert resolve(base_url=base_url, api_key_env="OTHER").api_key is None
+    assert resolve(base_url=base_url, api_key_env="OTHER", listed=("OTHER",)).api_key is None
     assert resolve(base_url=base_url, environ={}).api_key is None
 
 
@@ -250,11 +255,53 @@ def test_a_trusted_host_gets_the_key(trusted: tuple[str, ...], expected: str | N
     assert key_for("https://mine.example:8443/v1", trusted=trusted) == expected
 
 
-def test_a_recipes_key_variable_is_honoured_where_a_key_may_go() -> None:
-    assert resolve(api_key_env="OTHER").api_key == "sk-other"
-    assert resolve("ollama/m", api_key_env="OTHER").api_key == "sk-other"
-    trusted = resolve(base_url="https://t.example", api_key_env="OTHER", trusted=("t.example",))
+def test_a_listed_key_variable_of_a_recipe_is_honoured_where_a_key_may_go() -> None:
+    assert resolve(api_key_env="OTHER", listed=("OTHER",)).api_key == "sk-other"
+    assert resolve("ollama/m", api_key_env="OTHER", listed=("OTHER",)).api_key == "sk-other"
+    trusted = resolve(
+        base_url="https://t.example", api_key_env="OTHER", trusted=("t.example",), listed=("OTHER",)
+    )
     assert trusted.api_key == "sk-other"
+
+
+def test_a_recipe_may_name_the_variable_that_is_the_providers_anyway() -> None:
+    assert resolve(api_key_env="OPENAI_API_KEY").api_key == "sk-openai"
+    lab = ProviderConfig(base_url="https://lab.example", api_key_env="OTHER")
+    assert resolve("lab/m", api_key_env="OTHER", providers={"lab": lab}).api_key == "sk-other"
+    with pytest.raises(UsageError, match="which is no key of the provider 'openai'"):
+        resolve(api_key_env="OPENAI_API_KEY", providers={"openai": lab})
+
+
+@pytest.mark.parametrize("variable", ["AWS_SECRET_ACCESS_KEY", "HOME", "ANTHROPIC_API_KEY", ""])
+@pytest.mark.parametrize("name", ["openai/m", "ollama/m", "lab/m"])
+@pytest.mark.parametrize(
+    "base_url", [None, OPENAI_URL, "https://t.example", "https://evil.example", "http://127.0.0.1"]
+)
+def test_a_recipe_cannot_have_another_secret_sent(
+    name: str, variable: str, base_url: str | None
+) -> None:
+    with pytest.raises(UsageError, match="it is not sent") as caught:
+        resolve(
+            name,
+            base_url=base_url,
+            api_key_env=variable,
+            environ={**KEYS, variable: "secret", "OLLAMA_HOST": "http://gpu-box"},
+            providers={"lab": ProviderConfig(base_url="https://lab.example", api_key_env="OTHER")},
+            trusted=("t.example",),
+        )
+    assert caught.value.error_code == "key-not-allowed"
+
+
+def test_the_refusal_of_a_key_variable_says_which_setting_allows_it() -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve(api_key_env="HOME")
+    assert caught.value.message == (
+        "The recipe's api_key_env names the environment variable 'HOME', which is no key of the "
+        "provider 'openai' (its own is OPENAI_API_KEY), so it is not sent. If recipes may use it, "
+        'set recipe_key_variables = ["HOME"] in minions.toml, or api_key_env of '
+        "[providers.openai]."
+    )
+    assert caught.value.suggestions == ('recipe_key_variables = ["HOME"]',)
 
 
 @pytest.mark.parametrize("value", [None, "", "  "])
@@ -264,7 +311,7 @@ def test_a_missing_key_is_refused_with_its_variable_and_what_to_try(
 ) -> None:
     environ = {} if value is None else {variable: value}
     with pytest.raises(EnvironmentRefusedError) as caught:
-        resolve(api_key_env=None if variable.startswith("OPENAI") else variable, environ=environ)
+        resolve(api_key_env=variable, environ=environ, listed=("MY_KEY",))
     assert caught.value.error_code == "no-key"
     assert f"'openai/m' needs a key, but the environment variable {variable} is not set" in str(
         caught.value
@@ -277,7 +324,12 @@ def test_a_key_variable_that_was_named_must_be_set_wherever_it_may_go() -> None:
     with pytest.raises(EnvironmentRefusedError, match="GONE is not set"):
         resolve("groq/m", providers={"groq": config})
     with pytest.raises(EnvironmentRefusedError, match="GONE is not set"):
-        resolve(base_url="https://t.example", api_key_env="GONE", trusted=("t.example",))
+        resolve(
+            base_url="https://t.example",
+            api_key_env="GONE",
+            trusted=("t.example",),
+            listed=("GONE",),
+        )
 
 
 def test_a_trusted_host_may_do_without_a_key() -> None:
@@ -302,12 +354,29 @@ def test_the_key_is_not_in_the_repr() -> None:
 
 
 def test_only_the_operator_may_let_a_key_travel_unencrypted() -> None:
-    providers = {"openai": ProviderConfig(base_url="http://gpu-box:8000/v1")}
-    assert resolve(providers=providers).api_key == "sk-openai"
+    config = ProviderConfig(base_url="http://gpu-box:8000/v1", api_key_env="OPENAI_API_KEY")
+    assert resolve(providers={"openai": config}).api_key == "sk-openai"
     with pytest.raises(EnvironmentRefusedError, match="unencrypted") as caught:
         key_for("http://gpu-box:8000/v1", trusted=("gpu-box",))
     assert caught.value.error_code == "insecure-base-url"
     assert "sk-openai" not in str(caught.value)
+
+
+def test_a_url_alone_does_not_let_a_key_travel_unencrypted() -> None:
+    said = {**KEYS, "OPENAI_BASE_URL": "http://gpu-box/v1", "OLLAMA_HOST": "gpu-box"}
+    url_only = {"openai": ProviderConfig(base_url="http://gpu-box/v1")}
+    refusals = (
+        lambda: resolve(environ=said),
+        lambda: resolve(providers=url_only),
+        lambda: resolve("ollama/m", environ=said, api_key_env="OTHER", listed=("OTHER",)),
+    )
+    for refusal in refusals:
+        with pytest.raises(EnvironmentRefusedError, match="unencrypted") as caught:
+            refusal()
+        assert caught.value.error_code == "insecure-base-url"
+    named = {"openai": ProviderConfig(api_key_env="OTHER")}
+    assert resolve(environ=said, providers=named).api_key == "sk-other"
+    assert resolve("ollama/m", environ=said).api_key is None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "127.9.9.9", "a.localhost"])

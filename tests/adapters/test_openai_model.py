@@ -760,6 +760,20 @@ async def test_an_error_inside_a_200_is_a_failure_with_its_words(
     assert (plain.code, plain.is_retryable) == (code, is_retryable)
     said = error if isinstance(error, str) else cast("dict[str, str]", error).get("message", "odd")
     assert said in plain.message
+    assert "answered HTTP 200 with an error for 'fake/m-1': " in plain.message
+
+
+@pytest.mark.parametrize(
+    "words", ["response_format is not supported", "unknown type json_schema", "too long"]
+)
+async def test_a_server_that_knows_no_schemas_is_told_of_the_other_modes(
+    model_at: Make, words: str
+) -> None:
+    failure = failure_of(await ask(model_at, fake.status(400, {"error": {"message": words}})))
+    assert failure.code == "bad-request"
+    modes = ("output_mode: json", "output_mode: md_json", "output_mode: tools")
+    assert failure.suggestions == (() if words == "too long" else modes)
+    assert all(mode in failure.message for mode in failure.suggestions)
 
 
 # --- failures of the transport ------------------------------------------------------------------

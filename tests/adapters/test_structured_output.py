@@ -368,6 +368,47 @@ def test_nothing_is_kept_for_instructions_that_are_gone(parser: InstructorParser
     assert parser._kept == {}
 
 
+TONE = OutputInstructions(schema={"enum": ["good", "bad", "42"]}, name="tone")
+
+
+@pytest.mark.parametrize("mode", [None, *ALL_MODES])
+@pytest.mark.parametrize("text", ["good", " good\n", '"good"'])
+def test_a_declared_string_may_come_without_quotes(
+    parser: InstructorParser, mode: OutputMode | None, text: str
+) -> None:
+    assert parser.parse(TONE, said(text), mode) == Success("good")
+    words: OutputInstructions[str] = OutputInstructions(output_class=str)
+    assert parser.parse(words, said(text), mode) == Success("good")
+
+
+def test_the_whole_text_is_the_string_where_the_json_in_it_does_not_fit(
+    parser: InstructorParser,
+) -> None:
+    assert parser.parse(TONE, said("42"), None) == Success("42")
+    words = OutputInstructions(output_class=str)
+    assert parser.parse(words, said("see {} there"), None) == Success("see {} there")
+
+
+@pytest.mark.parametrize("mode", [None, *ALL_MODES])
+@pytest.mark.parametrize("text", ["", "  ", "fine"])
+def test_a_text_that_is_none_of_the_declared_strings_is_refused(
+    parser: InstructorParser, mode: OutputMode | None, text: str
+) -> None:
+    assert "holds no JSON" in failure_of(parser.parse(TONE, said(text), mode)).message
+
+
+@pytest.mark.parametrize("mode", [*ALL_MODES])
+def test_a_broken_wrapper_is_no_string(parser: InstructorParser, mode: OutputMode) -> None:
+    words = OutputInstructions(output_class=str)
+    broken = parser.parse(words, said('{"value": "go'), mode)
+    assert "holds no JSON" in failure_of(broken).message
+
+
+def test_a_number_that_json_cannot_say_is_what_is_told(parser: InstructorParser) -> None:
+    failure = failure_of(parser.parse(REPORT, said('{"score": 1e999}'), None))
+    assert failure.message == "The answer holds no JSON: 1e999 is no number that JSON can say."
+
+
 def test_free_text_is_parsed_without_the_vendors() -> None:
     code = """
 import sys

@@ -388,9 +388,10 @@ async def test_after_a_failed_required_step_nothing_later_runs() -> None:
     ran = await run_recipe(steps, ["one", "never"])
     assert ran.statuses == {"a": "completed", "b": "failed"}
     assert ran.result.status is RunStatus.FAILED
-    error = FailureInfo(code="step-raised", message="Step 'b' raised ValueError: no luck")
-    assert ran.result.step("b").error == error
-    assert ran.result.error == FailureInfo(code=error.code, message=error.message, where="b")
+    error = FailureInfo(
+        code="step-raised", message="Step 'b' raised ValueError: no luck", where="b"
+    )
+    assert ran.result.step("b").error == ran.result.error == error
     assert (ran.result.output, len(ran.prompts)) == (None, 1)
 
 

@@ -114,7 +114,7 @@ class MemoryAgainstCopies(RuleBasedStateMachine):
 
 
 MemoryAgainstCopies.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None
+    max_examples=80, stateful_step_count=40, deadline=None
 )
 TestMemoryAgainstCopies = MemoryAgainstCopies.TestCase
 

@@ -31,7 +31,7 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.context import RunContext
-from minions.contracts.errors import ToolError, UsageError
+from minions.contracts.errors import ToolError, UsageError, words_of
 from minions.contracts.events import Retrying
 from minions.contracts.executions import RunStatus, StepStatus
 from minions.contracts.json_values import JsonValue
@@ -222,9 +222,8 @@ async def test_whatever_a_tool_raises_is_a_failure_of_that_call(
     step = text_step(tools=["look"], tool_failure="report")
     ran = await run_recipe(step, [requests, "done"], tools=[look])
     assert ran.only.output == "done"
-    kind = type(error).__name__
     messages = {call.failure.message for call in ran.only.tool_calls if call.failure}
-    assert messages == {f"The tool 'look' failed: {kind}: {error}"}
+    assert messages == {f"The tool 'look' failed: {words_of(error)}"}
 
 
 @pytest.mark.parametrize(
@@ -323,7 +322,7 @@ async def test_a_model_that_fails_for_good_fails_the_step_with_its_reason() -> N
     """A-28: and leaves the conversation as it was."""
     refusal = ModelFailure(code="auth-rejected", message="The key was refused.")
     ran = await run_recipe(text_step(), [refusal, "never"])
-    assert (ran.only.error, len(ran.prompts)) == (refusal.info(), 1)
+    assert (ran.only.error, len(ran.prompts)) == (evolve(refusal.info(), where="work"), 1)
     assert ran.conversation("work/1/0") == [goal("Goal of work.")]
 
 

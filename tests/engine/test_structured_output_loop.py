@@ -97,7 +97,7 @@ async def test_the_run_gives_the_class_that_was_asked_for() -> None:
     assert wrong.result.status is RunStatus.FAILED
     assert wrong.result.error is not None
     assert wrong.result.error.code == "invalid-output"
-    assert "expected int, got str 'one' @ $['n']" in wrong.result.error.message
+    assert "$.n: 'one' is not of type 'integer'" in wrong.result.error.message
     assert wrong.statuses == {"work": "completed"}
 
 

@@ -9,7 +9,7 @@ import attrs
 import click
 
 from minions.contracts.codec import encode
-from minions.interfaces.cli.setup import common_options, surroundings
+from minions.interfaces.cli.setup import common_options, json_text, say, surroundings
 from minions.interfaces.settings import Settings
 
 __all__ = ["command"]
@@ -28,10 +28,10 @@ def command(*, show_origin: bool, **flags: object) -> int:
             key: {"value": value, "origin": around.origin.origins[key]}
             for key, value in values.items()
         }
-        click.echo(json.dumps(report, ensure_ascii=False))
+        say(json_text(report))
         return 0
     for attribute in attrs.fields(Settings):
         value = json.dumps(values[attribute.name], ensure_ascii=False)
         origin = f"    # {around.origin.origins[attribute.name]}" if show_origin else ""
-        click.echo(f"{attribute.name} = {value}{origin}")
+        say(f"{attribute.name} = {value}{origin}")
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import os
 import platform
 import shutil
 import sys
@@ -15,9 +15,9 @@ import click
 from attrs import frozen
 
 from minions.contracts.codec import encode
-from minions.contracts.errors import MinionsError
+from minions.contracts.errors import EnvironmentRefusedError, MinionsError
 from minions.engine.sessions import list_runs
-from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
+from minions.interfaces.cli.setup import Surroundings, common_options, json_text, say, surroundings
 from minions.interfaces.render import stderr_painter
 from minions.interfaces.wiring import database_of
 
@@ -45,12 +45,12 @@ def command(**flags: object) -> int:
     around = surroundings(flags)
     findings = list(_findings(around))
     if around.settings.json:
-        click.echo(json.dumps([encode(finding) for finding in findings]))
+        say(json_text([encode(finding) for finding in findings]))
     else:
         paint = stderr_painter()
         for finding in findings:
             mark = paint("ok ", "green") if finding.ok else paint("bad", "red")
-            click.echo(f"{mark} {finding.name}: {finding.detail}")
+            say(f"{mark} {finding.name}: {finding.detail}")
     return 0 if all(finding.ok for finding in findings) else 4
 
 
@@ -94,6 +94,7 @@ def _database(around: Surroundings) -> str:
         return "none (--no-store)"
     path = database_of(around.settings, around.folder_of("db"))
     if not path.exists():
+        _refuse_unwritable(path)
         return f"{path} (not there yet; the first run makes it)"
 
     async def count() -> int:
@@ -104,6 +105,16 @@ def _database(around: Surroundings) -> str:
             await journal.aclose()
 
     return f"{path}, {asyncio.run(count())} runs"
+
+
+def _refuse_unwritable(path: Path) -> None:
+    place = path.parent
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise EnvironmentRefusedError(
+            f"{path} cannot be made: {place} is no writable folder. Name another one with --db."
+        )
 
 
 def _disk(around: Surroundings) -> Finding:

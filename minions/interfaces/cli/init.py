@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from minions.contracts.errors import UsageError
-from minions.interfaces.cli.setup import tell
+from minions.interfaces.cli.setup import say, tell
 
 __all__ = ["command"]
 
@@ -38,7 +38,7 @@ def command(directory: str) -> int:
             (target / path).write_bytes(source.read_bytes())
     except OSError as error:
         raise UsageError(f"{target}: {error.strerror}.", code="not-writable") from error
-    click.echo(f"Made {len(wanted)} files in {target.resolve()}.")
+    say(f"Made {len(wanted)} files in {target.resolve()}.")
     go_there = f"cd {directory} && " if directory != "." else ""
     tell(f"Try it: {go_there}minions run hello")
     return 0

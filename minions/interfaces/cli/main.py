@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import json
+import io
 import os
 import sys
 import traceback
@@ -13,7 +14,8 @@ from typing import Final
 import click
 
 import minions
-from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError
+from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError, words_of
+from minions.interfaces.cli.setup import json_text, say, tell
 from minions.interfaces.render import error_lines, error_to_json, stderr_painter
 
 __all__ = ["command", "run_command_line"]
@@ -76,28 +78,43 @@ def command() -> None:
 def run_command_line(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Prints errors, never a traceback without `--debug`."""
     debug = "--debug" in arguments or os.environ.get("MINIONS_DEBUG") in ("1", "true", "yes")
+    _write_whatever_comes()
     try:
         result = command.main(args=list(arguments), prog_name="minions", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        tell(error.format_message())
         return 2
     except click.ClickException as error:
         return _fail(UsageError(_usage_text(error)), arguments)
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        # The reader of our output went away: not our error, and nothing more can be printed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except MinionsError as error:
         if debug:
             traceback.print_exc()
         return _fail(error, arguments)
+    except OSError as error:  # a file system or stream that says no: nothing of ours is broken
+        if debug:
+            traceback.print_exc()
+        return _fail(_refusal(error), arguments)
     except Exception as error:  # noqa: BLE001  # the rim of the program: a bug must still end in one line
         if debug:
             traceback.print_exc()
         return _fail_internally(error)
     return result if isinstance(result, int) else 0
+
+
+def _write_whatever_comes() -> None:
+    """Escape what a stream's encoding cannot say: half an emoji of a model must not end a run."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _refusal(error: OSError) -> EnvironmentRefusedError:
+    where = f" {error.filename}:" if error.filename else ""
+    return EnvironmentRefusedError(
+        f"The operating system refuses:{where} {error.strerror or error}.", code="system"
+    )
 
 
 def _usage_text(error: click.ClickException) -> str:
@@ -110,9 +127,10 @@ def _usage_text(error: click.ClickException) -> str:
 
 def _fail(error: MinionsError, arguments: Sequence[str]) -> int:
     for line in error_lines(error, stderr_painter()):
-        click.echo(line, err=True)
+        tell(line)
     if "--json" in arguments:
-        click.echo(json.dumps(error_to_json(error), ensure_ascii=False))
+        with contextlib.suppress(MinionsError):  # already told in words
+            say(json_text(error_to_json(error)))
     if isinstance(error, UsageError):
         return 2
     return 4 if isinstance(error, EnvironmentRefusedError) else 1
@@ -120,9 +138,6 @@ def _fail(error: MinionsError, arguments: Sequence[str]) -> int:
 
 def _fail_internally(error: Exception) -> int:
     paint = stderr_painter()
-    click.echo(
-        f"{paint('error[internal]', 'red')}: {type(error).__name__}: {error}\n"
-        "This is a bug in minions. Run again with --debug and report what it prints.",
-        err=True,
-    )
+    tell(f"{paint('error[internal]', 'red')}: {words_of(error)}")
+    tell("This is a bug in minions. Run again with --debug and report what it prints.")
     return 70

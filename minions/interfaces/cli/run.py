@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import TextIO, cast
 
 import attrs
 import click
@@ -20,7 +20,14 @@ from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.agent_run import AgentRun
-from minions.interfaces.cli.setup import Surroundings, common_options, surroundings, tell
+from minions.interfaces.cli.setup import (
+    Surroundings,
+    common_options,
+    json_text,
+    say,
+    surroundings,
+    tell,
+)
 from minions.interfaces.durations import seconds_of
 from minions.interfaces.progress import LiveProgress, PlainProgress, Progress
 from minions.interfaces.render import stderr_painter, wants_color
@@ -51,11 +58,20 @@ def command(recipe: str, pairs: tuple[str, ...], **flags: object) -> int:
     around = surroundings(flags)
     if around.settings.json and around.settings.events:
         raise UsageError("--json and --events exclude each other: one object, or one per line.")
-    return asyncio.run(_run(around, recipe, pairs, override=cast("str | None", flags["model"])))
+    out = sys.stdout
+    # What tools and extensions print is no result: only we write to standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        override = cast("str | None", flags["model"])
+        return asyncio.run(_run(around, recipe, pairs, override=override, out=out))
 
 
 async def _run(
-    around: Surroundings, name: str, pairs: tuple[str, ...], *, override: str | None
+    around: Surroundings,
+    name: str,
+    pairs: tuple[str, ...],
+    *,
+    override: str | None,
+    out: TextIO,
 ) -> int:
     extensions = around.extensions()
     recipe = _bounded(load_recipe(_path(name), catalog_of(extensions)), around)
@@ -71,7 +87,7 @@ async def _run(
             services=make_services(journal, make_log(around.settings, tell)),
         )
         run = executor.prepare(recipe, inputs)
-        return await _follow(run, around)
+        return await _follow(run, around, out)
     finally:
         await models.aclose()
         await journal.aclose()
@@ -134,18 +150,20 @@ def _params_file(path: Path) -> Mapping[str, JsonValue]:
 # --- the run --------------------------------------------------------------------------------------
 
 
-async def _follow(run: AgentRun, around: Surroundings) -> int:
+async def _follow(run: AgentRun, around: Surroundings, out: TextIO) -> int:
     """Show the run while it goes on; print its result; its exit code."""
     progress = _progress(around)
     run.listen(progress.on_event)
     if around.settings.events:
-        run.listen(_print_event)
+        run.listen(lambda event: say(json_text(event_to_json(event)), out))
     caught = _stop_on_signals(run)
     try:
         result = await run.execute()
     finally:
         progress.close()
-    _report(result, around)
+    _report(result, around, out)
+    for problem in run.context.events.problems:
+        tell(problem)
     if caught:
         return 128 + caught[0]
     return EXIT_CODES[result.status]
@@ -171,10 +189,6 @@ def _stop_on_signals(run: AgentRun) -> list[int]:
     return caught
 
 
-def _print_event(event: RunEvent) -> None:
-    print(json.dumps(event_to_json(event), ensure_ascii=False), flush=True)  # noqa: T201
-
-
 class _Silent(Progress):
     """For programs that read the output."""
 
@@ -187,7 +201,12 @@ def _progress(around: Surroundings) -> Progress:
     if around.settings.events:
         return _Silent()
     environ = around.environ
-    is_live = sys.stderr.isatty() and environ.get("TERM") != "dumb" and not environ.get("CI")
+    is_live = (
+        sys.stderr is not None
+        and sys.stderr.isatty()
+        and environ.get("TERM") != "dumb"
+        and not environ.get("CI")
+    )
     if not is_live or around.settings.debug:
         return PlainProgress(tell, stderr_painter())
     from rich.console import Console
@@ -196,13 +215,12 @@ def _progress(around: Surroundings) -> Progress:
     return LiveProgress(console)
 
 
-def _report(result: AgentResult[object], around: Surroundings) -> None:
+def _report(result: AgentResult[object], around: Surroundings, out: TextIO) -> None:
     """The result to standard output, the summary to standard error."""
-    say: Callable[[str], None] = click.echo
     if around.settings.json:
-        say(json.dumps(result_to_json(result), ensure_ascii=False))
+        say(json_text(result_to_json(result)), out)
     elif not around.settings.events and result.output is not None:
-        say(output_text(result.output))
+        say(output_text(result.output), out)
     for line in summary_lines(result, stderr_painter()):
         tell(line)
     if around.settings.no_store:

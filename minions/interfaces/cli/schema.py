@@ -6,6 +6,7 @@ import json
 
 import click
 
+from minions.interfaces.cli.setup import say
 from minions.recipe.editor_schema import recipe_schema
 
 __all__ = ["command"]
@@ -20,5 +21,5 @@ def command(what: str) -> int:
     # yaml-language-server: $schema=recipe.schema.json
     """
     schemas = {"recipe": recipe_schema}
-    click.echo(json.dumps(schemas[what](), ensure_ascii=False, indent=2))
+    say(json.dumps(schemas[what](), ensure_ascii=False, indent=2))
     return 0

@@ -19,7 +19,14 @@ from minions.engine.sessions import (
     list_runs,
     show_run,
 )
-from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
+from minions.interfaces.cli.setup import (
+    Surroundings,
+    common_options,
+    json_text,
+    say,
+    surroundings,
+    tell,
+)
 from minions.interfaces.durations import spoken
 from minions.interfaces.results import output_text
 
@@ -39,12 +46,12 @@ def list_(*, limit: int, **flags: object) -> int:
     around = surroundings(flags)
     runs = asyncio.run(_list(around))[:limit]
     if around.settings.json:
-        click.echo(json.dumps([encode(run) for run in runs], ensure_ascii=False))
+        say(json_text([encode(run) for run in runs]))
         return 0
     if not runs:
-        click.echo("No runs yet. `minions run RECIPE` makes the first.", err=True)
+        tell("No runs yet. `minions run RECIPE` makes the first.")
     for run in runs:
-        click.echo(
+        say(
             f"{run.run_id}  {run.session_id}  {run.started_at:%Y-%m-%d %H:%M:%S}Z  "
             f"{run.status:<13} {run.recipe}"
         )
@@ -68,10 +75,10 @@ def show(name: str, *, messages: bool, **flags: object) -> int:
     around = surroundings(flags)
     detail = asyncio.run(_show(around, name))
     if around.settings.json:
-        click.echo(json.dumps(encode(detail), ensure_ascii=False))
+        say(json_text(encode(detail)))
         return 0
     for line in _lines(detail, messages=messages):
-        click.echo(line)
+        say(line)
     return 0
 
 

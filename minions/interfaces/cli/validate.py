@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from minions.contracts.errors import Fault, MinionsError, RecipeError
-from minions.interfaces.cli.setup import common_options, surroundings, tell
+from minions.contracts.json_values import JsonValue
+from minions.interfaces.cli.setup import common_options, json_text, say, surroundings, tell
 from minions.interfaces.render import fault_to_json, faults_lines, stderr_painter
 from minions.interfaces.wiring import catalog_of
 from minions.recipe.catalog import Catalog
@@ -52,11 +52,11 @@ def _print_text(by_file: dict[str, tuple[Fault, ...]]) -> None:
         for line in faults_lines(faults, paint):
             tell(line)
         if not any(not fault.is_warning for fault in faults):
-            click.echo(f"{name}: ok")
+            say(f"{name}: ok")
 
 
 def _print_json(by_file: dict[str, tuple[Fault, ...]]) -> None:
-    report = {
+    report: dict[str, JsonValue] = {
         "recipes": [
             {
                 "recipe": name,
@@ -66,4 +66,4 @@ def _print_json(by_file: dict[str, tuple[Fault, ...]]) -> None:
             for name, faults in by_file.items()
         ]
     }
-    click.echo(json.dumps(report, ensure_ascii=False))
+    say(json_text(report))

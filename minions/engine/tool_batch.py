@@ -1,0 +1,194 @@
+"""The tool calls of one answer: attempts, the journal, and results in request order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from attrs import evolve, frozen
+from returns.pipeline import is_successful
+from returns.result import Result
+
+from minions.contracts.calls import (
+    CallStatus,
+    ToolCall,
+    ToolCallExecutorFactory,
+    ToolCallResponse,
+    ToolFailure,
+)
+from minions.contracts.events import Retrying
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import ToolCallRequest, tool_result
+from minions.engine.context import StepView
+from minions.engine.retry import with_retries
+from minions.engine.trace import StepTrace
+
+__all__ = ["ToolBatch"]
+
+
+@frozen(kw_only=True)
+class ToolBatch:
+    """Runs the tool calls of one answer and puts their results into memory in request order."""
+
+    view: StepView
+    factory: ToolCallExecutorFactory
+    trace: StepTrace
+    """Every call stands in it at the end, also one that was cut off."""
+    reports_failures: bool
+    """Policy `report`: what is left over after the retries goes to the model."""
+
+    async def run(
+        self, requests: Sequence[ToolCallRequest], key: str, *, remember: bool = True
+    ) -> tuple[ToolCall, ...]:
+        """All calls, carried out, in request order.
+
+        Workers return values and touch no memory, so one call's failed attempt can never
+        erase its neighbour's result.
+
+        Args:
+            key: Of the answer; each call's key adds its index.
+            remember: Whether a conversation waits for the results.
+        """
+        calls = [
+            ToolCall(key=f"{key}/{index}", request=request)
+            for index, request in enumerate(requests)
+        ]
+        ended: dict[int, ToolCall] = {}
+        try:
+            await self._carry_out_all(calls, ended)
+        finally:
+            done = tuple(ended[index] for index in sorted(ended))
+            self.trace.add_tool_calls(done)
+        if remember:
+            for call in done:
+                await self._remember(call)
+        return done
+
+    async def _carry_out_all(self, calls: Sequence[ToolCall], ended: dict[int, ToolCall]) -> None:
+        if self.view.limits.sequential_tool_calls or len(calls) == 1:
+            for index, call in enumerate(calls):
+                await self._carry_out(index, call, ended)
+            return
+        async with asyncio.TaskGroup() as group:
+            for index, call in enumerate(calls):
+                group.create_task(self._carry_out(index, call, ended))
+
+    async def _carry_out(self, index: int, call: ToolCall, ended: dict[int, ToolCall]) -> None:
+        view, services = self.view, self.view.context.services
+        begin = services.clock.monotonic()
+        recorder = view.context.recorder
+        facts: dict[str, JsonValue] = {
+            "step_id": view.step_id,
+            "call_id": call.request.id,
+            "tool": call.name,
+        }
+        await recorder.record(
+            "tool_call", call.key, "started", {**facts, "arguments": call.request.arguments}
+        )
+        running = evolve(call, status=CallStatus.EXECUTING, started_at=services.clock.now())
+        try:
+            done = await self._attempts(running)
+        except asyncio.CancelledError:
+            done = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF)
+            raise
+        finally:
+            done = evolve(done, completed_at=services.clock.now())
+            ended[index] = done
+            facts["attempts"] = done.attempts
+            facts["duration_ms"] = round((services.clock.monotonic() - begin) * 1000, 3)
+            facts.update(_result_body(done))
+            await recorder.record("tool_call", call.key, _state(done), facts)
+
+    async def _attempts(self, running: ToolCall) -> ToolCall:
+        view = self.view
+        executor = self.factory(running, view)
+        attempted = await with_retries(
+            lambda: executor.execute(running, view),
+            most=view.limits.max_tool_call_retries + 1,
+            config=view.context.recipe.retry,
+            services=view.context.services,
+            on_retry=lambda attempt, delay_s, failure: self._tell_retry(
+                running, attempt, delay_s, failure
+            ),
+        )
+        return self._settled(running, attempted.outcome, attempted.attempts)
+
+    def _settled(
+        self, call: ToolCall, outcome: Result[ToolCallResponse, ToolFailure], attempts: int
+    ) -> ToolCall:
+        """A mendable failure, or any under policy `report`, becomes an answer the model reads."""
+        if is_successful(outcome):
+            return evolve(
+                call, status=CallStatus.COMPLETED, response=outcome.unwrap(), attempts=attempts
+            )
+        failure = outcome.failure()
+        answers = failure.is_mendable or (
+            self.reports_failures and failure.code != "permission-denied"
+        )
+        response = ToolCallResponse(content=f"Error: {failure.message}", is_error=True)
+        return evolve(
+            call,
+            status=CallStatus.COMPLETED if answers else CallStatus.FAILED,
+            response=response,
+            failure=failure,
+            attempts=attempts,
+        )
+
+    async def _remember(self, call: ToolCall) -> None:
+        view = self.view
+        content = call.response.content if call.response else ""
+        view.memory.save_tool_response(
+            view.conversation_id,
+            tool_result(content, tool_call_id=call.request.id, name=call.name),
+        )
+        body: dict[str, JsonValue] = {
+            "step_id": view.step_id,
+            "conversation": view.conversation_id,
+            "call": call.key,
+            "tool_call_id": call.request.id,
+            "name": call.name,
+        }
+        await view.context.recorder.record("message", f"{call.key}/answer", "recorded", body)
+
+    def _tell_retry(
+        self, call: ToolCall, attempt: int, delay_s: float, failure: ToolFailure
+    ) -> None:
+        context = self.view.context
+        context.services.log.warning(
+            "tool_call_retried", tool=call.name, attempt=attempt, code=failure.code
+        )
+        context.events.publish(
+            Retrying(
+                run_id=context.run_id,
+                session_id=context.session_id,
+                timestamp=context.services.clock.now(),
+                step_id=self.view.step_id,
+                what=call.name,
+                attempt=attempt,
+                delay_s=delay_s,
+                error=dict(failure.info().to_json()),
+            )
+        )
+
+
+_CUT_OFF = ToolFailure(
+    code="cut-off", message="The call was cut off before it ended; what it did is not known."
+)
+
+
+def _state(call: ToolCall) -> str:
+    if call.failure is _CUT_OFF:
+        return "interrupted"
+    return "finished" if call.status is CallStatus.COMPLETED else "failed"
+
+
+def _result_body(call: ToolCall) -> dict[str, JsonValue]:
+    """The value, or the words where there is no value; never both."""
+    response = call.response
+    if response is None:
+        return {"error": dict(call.failure.info().to_json())} if call.failure else {}
+    if call.failure is not None:
+        return {"content": response.content, "error": dict(call.failure.info().to_json())}
+    if response.value is None or isinstance(response.value, str):
+        return {"content": response.content}
+    return {"value": response.value}

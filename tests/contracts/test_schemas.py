@@ -1,0 +1,381 @@
+"""JSON Schemas from hints, the checks on schemas from strangers, and patterns that could hang."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import pathlib
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypedDict
+
+import pytest
+from attrs import define, field, frozen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minions.contracts.calls import OutputInstructions
+from minions.contracts.codec import decode, encode
+from minions.contracts.errors import SchemaError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import TokenUsage
+from minions.contracts.schema import SchemaValidator, check_schema, is_explosive_pattern, schema_of
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@frozen
+class Point:
+    """Where it is.
+
+    More that a model does not need.
+    """
+
+    x: int
+    y: float = 0.0
+
+
+@frozen
+class Tree:
+    name: str
+    children: tuple[Tree, ...] = ()
+
+
+@dataclass
+class Plain:
+    name: str
+    tags: list[str] | None = None
+
+
+class Typed(TypedDict, total=False):
+    name: str
+
+
+@define
+class Described:
+    size: int = field(metadata={"description": "In metres."})
+    shape: object = field(default=None, metadata={"schema": {"enum": ["round", "flat"]}})
+    hidden: int = field(init=False, default=3)
+
+
+TEXT: dict[str, JsonValue] = {"type": "string"}
+SHORT: dict[str, JsonValue] = {"maxLength": 9}
+POINT: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}, "y": {"type": "number"}},
+    "required": ["x"],
+    "additionalProperties": False,
+    "description": "Where it is.",
+}
+
+
+# --- from hints --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hint", "schema"),
+    [
+        (str, {"type": "string"}),
+        (bool, {"type": "boolean"}),
+        (int, {"type": "integer"}),
+        (float, {"type": "number"}),
+        (type(None), {"type": "null"}),
+        (object, {}),
+        (Any, {}),
+        (bytes, {"type": "string", "contentEncoding": "base64"}),
+        (pathlib.Path, {"type": "string"}),
+        (datetime.date, {"type": "string", "format": "date"}),
+        (datetime.datetime, {"type": "string", "format": "date-time"}),
+        (int | None, {"type": ["integer", "null"]}),
+        (int | str | None, {"type": ["integer", "string", "null"]}),
+        (int | object, {}),
+        (list | None, {"type": ["array", "null"]}),
+        (list[str] | None, {"anyOf": [{"type": "array", "items": TEXT}, {"type": "null"}]}),
+        (list, {"type": "array"}),
+        (Sequence[str], {"type": "array", "items": {"type": "string"}}),
+        (Iterable[str], {"type": "array", "items": {"type": "string"}}),
+        (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}),
+        (
+            tuple[int, str],
+            {
+                "type": "array",
+                "prefixItems": [{"type": "integer"}, {"type": "string"}],
+                "minItems": 2,
+                "items": False,
+            },
+        ),
+        (set[int], {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
+        (dict, {"type": "object"}),
+        (dict[str, object], {"type": "object"}),
+        (Mapping[str, bool], {"type": "object", "additionalProperties": {"type": "boolean"}}),
+        (Literal["a", 1, None], {"enum": ["a", 1, None]}),
+        (Colour, {"enum": ["red", "blue"]}),
+        (Level, {"enum": [1, 2]}),
+        (Annotated[str, "What.", {"maxLength": 9}], {**TEXT, "description": "What.", **SHORT}),
+        (Point, POINT),
+        (
+            list[Point],
+            {"type": "array", "items": {"$ref": "#/$defs/Point"}, "$defs": {"Point": POINT}},
+        ),
+    ],
+)
+def test_a_hint_has_its_schema(hint: object, schema: Mapping[str, JsonValue]) -> None:
+    assert schema_of(hint) == schema
+    check_schema(schema_of(hint))
+
+
+def test_a_class_that_holds_itself_points_to_itself() -> None:
+    schema = schema_of(Tree)
+    validator = SchemaValidator(schema)
+    assert schema["properties"] == {
+        "name": {"type": "string"},
+        "children": {"type": "array", "items": {"$ref": "#/$defs/Tree"}},
+    }
+    grown = encode(Tree("oak", (Tree("twig", (Tree("leaf"),)),)))
+    assert validator.errors(grown) == ()
+    assert validator.errors({"name": "oak", "children": [{"name": 1}]}) == (
+        "$.children[0].name: 1 is not of type 'string'",
+    )
+
+
+def test_fields_are_described_and_replaced_by_their_metadata() -> None:
+    properties = schema_of(Described)["properties"]
+    assert properties == {
+        "size": {"type": "integer", "description": "In metres."},
+        "shape": {"enum": ["round", "flat"]},
+    }
+
+
+def test_dataclasses_and_typed_dicts_are_objects() -> None:
+    assert schema_of(Plain)["required"] == ["name"]
+    assert schema_of(Typed) == {
+        "type": "object",
+        "properties": {"name": {"type": "string"}},
+        "required": [],
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize("hint", [complex, Callable[[], int], type, Tree | complex])
+def test_what_json_cannot_say_is_refused_by_name(hint: object) -> None:
+    with pytest.raises(SchemaError, match="No JSON Schema for the type"):
+        schema_of(hint)
+
+
+@frozen(kw_only=True)
+class Everything:
+    """One field of each kind."""
+
+    text: str
+    number: float
+    count: int
+    flag: bool
+    maybe: int | None
+    either: int | str
+    when: datetime.datetime
+    day: datetime.date
+    raw: bytes
+    colour: Colour
+    level: Level
+    word: Literal["a", "b"]
+    point: Point
+    points: tuple[Point, ...]
+    pair: tuple[int, str]
+    names: list[str]
+    unique: frozenset[int]
+    table: dict[str, Point]
+    tree: Tree
+
+
+points = st.builds(Point, st.integers(), st.floats(allow_nan=False, allow_infinity=False))
+trees = st.recursive(
+    st.builds(Tree, st.text()),
+    lambda inner: st.builds(Tree, st.text(), st.lists(inner, max_size=2).map(tuple)),
+    max_leaves=4,
+)
+everything = st.builds(
+    Everything,
+    text=st.text(),
+    number=st.floats(allow_nan=False, allow_infinity=False),
+    count=st.integers(),
+    flag=st.booleans(),
+    maybe=st.none() | st.integers(),
+    either=st.integers() | st.text(),
+    when=st.datetimes(timezones=st.just(datetime.UTC)),
+    day=st.dates(),
+    raw=st.binary(),
+    colour=st.sampled_from(Colour),
+    level=st.sampled_from(Level),
+    word=st.sampled_from(["a", "b"]),
+    point=points,
+    points=st.lists(points, max_size=3).map(tuple),
+    pair=st.tuples(st.integers(), st.text()),
+    names=st.lists(st.text()),
+    unique=st.frozensets(st.integers()),
+    table=st.dictionaries(st.text(), points, max_size=3),
+    tree=trees,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(value=everything)
+def test_what_is_encoded_fits_the_schema_of_its_class_and_decodes_to_itself(
+    value: Everything,
+) -> None:
+    written = encode(value)
+    assert SchemaValidator(schema_of(Everything)).errors(written) == ()
+    assert decode(written, Everything) == value
+
+
+# --- validators --------------------------------------------------------------------------------
+
+
+def test_a_validator_names_each_place_and_stops_at_its_limit() -> None:
+    validator = SchemaValidator({"type": "array", "items": {"type": "integer"}})
+    assert validator.errors([1, 2]) == ()
+    assert validator.errors([1, "two", [3]]) == (
+        "$[1]: 'two' is not of type 'integer'",
+        "$[2]: [3] is not of type 'integer'",
+    )
+    assert len(validator.errors(["x"] * 50)) == 5
+    (only,) = validator.errors(["y" * 10_000], limit=1)
+    assert len(only) < 350
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "strnig"}, "$.type: 'strnig' is not valid"),
+        ({"properties": {"a": {"minimum": "1"}}}, "$.properties.a.minimum"),
+        ({"$ref": "https://example.invalid/x.json"}, "points outside the schema"),
+        ({"$ref": "other.json#/a"}, "points outside the schema"),
+        ({"$ref": "#/$defs/Nope"}, "leads nowhere in this schema"),
+        ({"items": {"$dynamicRef": "file:///etc/passwd"}}, "$.items.$dynamicRef"),
+        ({"pattern": "("}, "$.pattern: not a regular expression: '('"),
+        ({"pattern": "(a+)+$"}, "repeats a repetition"),
+        ({"pattern": "a" * 1001}, "a pattern of 1001 characters"),
+        ({"patternProperties": {"(x*)*": {}}}, "repeats a repetition"),
+        ({"allOf": [{"anyOf": [{"pattern": "(a|a)*"}]}]}, "$.allOf[0].anyOf[0].pattern"),
+    ],
+)
+def test_a_schema_that_is_broken_or_unsafe_is_refused_with_its_place(
+    schema: Mapping[str, JsonValue], words: str
+) -> None:
+    with pytest.raises(SchemaError) as caught:
+        check_schema(schema)
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"$defs": {"A": {"type": "string"}}, "$ref": "#/$defs/A"},
+        {"$defs": {"a/b~c": {}}, "$ref": "#/$defs/a~1b~0c"},
+        {"$ref": "#"},
+        {"allOf": [{}, {"$ref": "#/allOf/0"}]},
+        {"properties": {"$ref": {"type": "string"}, "pattern": {"type": "string"}}},
+        {"const": {"pattern": "(", "$ref": "x"}},
+        {"enum": [{"pattern": "(a+)+"}]},
+    ],
+)
+def test_a_schema_that_only_looks_unsafe_is_taken(schema: Mapping[str, JsonValue]) -> None:
+    check_schema(schema)
+
+
+# --- patterns that take exponential time -------------------------------------------------------
+
+
+EXPLOSIVE = [
+    ("(a+)+$", "a" * 40 + "!"),
+    ("(a*)*$", "a" * 40 + "!"),
+    ("(a+)*b", "a" * 40 + "!"),
+    ("((a+)?)+$", "a" * 40 + "!"),
+    ("(a|a)*$", "a" * 40 + "!"),
+    ("(a|aa)+$", "a" * 60 + "!"),
+    ("(a|b|ab)*$", "ab" * 40 + "!"),
+    ("([a-z]+)*$", "a" * 40 + "!"),
+    ("(.*)*$", "a" * 40 + "!\n"),
+    (r"(\w+\s?)*$", "a" * 40 + "!"),
+    ("(x+x+)+y", "x" * 40),
+    ("(?=(a+)+$)b", "a" * 40 + "!"),
+    ("(?i)(ab|Ab)*$", "ab" * 40 + "!"),
+    ("(?i)(aA*)*$", "a" * 40 + "!"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "_"), EXPLOSIVE)
+def test_a_pattern_that_takes_exponential_time_is_found(pattern: str, _: str) -> None:
+    assert is_explosive_pattern(pattern)
+
+
+HARMLESS = [
+    "",
+    "^$",
+    "^[a-z]+$",
+    r"^\d{4}-\d{2}-\d{2}$",
+    "^[a-z]+(-[a-z]+)*$",
+    r"^([a-z]+\.)*[a-z]+$",
+    r"^(ab|cd)*$",
+    r"^[^@\s]+@[^@\s]+\.[^@\s]+$",
+    r"^(\d{1,3}\.){3}\d{1,3}$",
+    r"^#([0-9a-f]{3}){1,2}$",
+    "^(a)?(b)?$",
+    "(?i)^(yes|no)$",
+    r"^(/[^/]*)+$",
+    r"^(;[^;,]+)*$",
+    r"^(1\D+)*$",
+    r"^(\w+ )*\w+$",
+]
+
+
+@pytest.mark.parametrize("pattern", HARMLESS)
+def test_a_pattern_that_does_not_is_taken(pattern: str) -> None:
+    assert not is_explosive_pattern(pattern)
+    begin = time.monotonic()
+    for text in ("a" * 2000 + "!", "-a" * 1000 + "!", "/" * 2000 + "\n", "1" * 2000, "ab" * 999):
+        re.search(pattern, text)
+    assert time.monotonic() - begin < 2
+
+
+# --- output instructions -----------------------------------------------------------------------
+
+
+def test_instructions_give_their_schema_from_text_mapping_or_class() -> None:
+    """A-36."""
+    text = '{"type": "object"}'
+    assert OutputInstructions[object](schema=text).json_schema() == {"type": "object"}
+    assert OutputInstructions[object](schema={"type": "array"}).json_schema() == {"type": "array"}
+    assert OutputInstructions(output_class=Point).json_schema() == POINT
+    both = OutputInstructions(schema=text, output_class=Point)
+    assert both.json_schema() == {"type": "object"}
+    assert both.convert({"x": 1}) == Point(1)
+
+
+def test_instructions_convert_to_the_class_or_leave_the_value() -> None:
+    """A-36."""
+    assert OutputInstructions(output_class=list[Point]).convert([{"x": 1, "y": 2}]) == [Point(1, 2)]
+    assert OutputInstructions[object](schema={}).convert([1]) == [1]
+    with pytest.raises(ValueError, match=r"expected integer, got string 'one' @ \$\.x"):
+        OutputInstructions(output_class=Point).convert({"x": "one"})
+
+
+def test_usage_adds_up_and_an_unknown_cost_makes_the_sum_unknown() -> None:
+    known = TokenUsage(input_tokens=1, output_tokens=2, cached_tokens=1, cost_usd=0.5)
+    unknown = TokenUsage(input_tokens=1)
+    assert known + known == TokenUsage(
+        input_tokens=2, output_tokens=4, cached_tokens=2, cost_usd=1.0
+    )
+    assert (known + unknown).cost_usd is None
+    assert (TokenUsage() + known, known + TokenUsage()) == (known, known)
+    assert known.to_json()["total_tokens"] == 3

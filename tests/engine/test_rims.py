@@ -1,0 +1,259 @@
+"""Where strangers' code, servers and clocks meet the engine: nothing there may change a result."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from returns.result import Result, Success
+
+from minions.adapters.function_tool import tool
+from minions.adapters.scripted_model import ScriptedModel, tool_request
+from minions.contracts.calls import (
+    CallStatus,
+    ChatModel,
+    DeltaSink,
+    ModelCallResponse,
+    ModelFailure,
+    OutputInstructions,
+    Prompt,
+)
+from minions.contracts.completion import Completion, CompletionCriteria, CompletionLink
+from minions.contracts.events import RunEvent
+from minions.contracts.executions import RunStatus, StepExecution
+from minions.contracts.messages import MessageBundle, assistant
+from minions.contracts.steps import DefaultStep, PythonStep, StepScope
+from minions.contracts.tools import Toolbox
+from minions.engine.agent_executor import AgentExecutor
+from minions.engine.completion import DefaultStepCompletionChain
+from minions.engine.context import Extensions
+from minions.engine.services import Services
+from minions.recipe.model import AgentRecipe
+from minions.testing.clock import FakeClock
+
+
+def text_step(**changes: object) -> DefaultStep[object]:
+    return DefaultStep(
+        id="a",
+        messages=MessageBundle.of(goal="go"),
+        completion_criteria=CompletionCriteria(mode="text"),
+        **changes,  # type: ignore[arg-type]  # a builder
+    )
+
+
+def recipe(*steps: DefaultStep[object] | PythonStep[object], **limits: int | float) -> AgentRecipe:
+    return AgentRecipe(id="r", steps=steps, limits=limits)
+
+
+async def test_a_listener_that_raises_is_dropped_and_the_run_goes_on() -> None:
+    heard: list[str] = []
+
+    def broken(event: RunEvent) -> None:
+        heard.append(event.type)
+        raise BrokenPipeError
+
+    run = AgentExecutor(ScriptedModel(["ok"])).prepare(recipe(text_step()))
+    run.listen(broken)
+    result = await run.execute()
+    assert result.status is RunStatus.COMPLETED
+    assert heard == ["run_started"]
+    assert run.context.events.problems == ["a listener was dropped at run_started: BrokenPipeError"]
+
+
+class Waiting(ChatModel):
+    """Never answers."""
+
+    async def complete(self, prompt: Prompt, on_delta: DeltaSink | None = None) -> object:  # type: ignore[override]  # it never comes to that
+        await asyncio.Event().wait()
+        return None
+
+
+async def test_a_model_call_that_is_cut_off_stands_in_the_record() -> None:
+    """A-25: it may have been paid for."""
+    services = Services()
+    executor = AgentExecutor(Waiting(), services=services)
+    result = await executor.execute(recipe(text_step(metadata={"timeout_s": 0.01})))
+    (call,) = result.step("a").model_calls
+    assert (call.status, call.failure and call.failure.code) == (CallStatus.FAILED, "cut-off")
+    states = [(entry.kind, entry.state) for entry in await services.journal.entries()]
+    assert ("model_call", "interrupted") in states
+
+
+async def test_tool_calls_that_are_cut_off_stand_in_the_record_in_request_order() -> None:
+    """A-25."""
+
+    @tool
+    async def hangs() -> int:
+        await asyncio.Event().wait()
+        return 1
+
+    @tool
+    async def answers() -> int:
+        return 2
+
+    executor = AgentExecutor(
+        ScriptedModel([[tool_request("hangs"), tool_request("answers")]]),
+        extensions=Extensions(tools=Toolbox((hangs, answers))),
+    )
+    step = text_step(available_tools={"hangs", "answers"}, metadata={"timeout_s": 0.05})
+    result = await executor.execute(recipe(step))
+    calls = result.step("a").tool_calls
+    assert [(call.name, call.status.value) for call in calls] == [
+        ("hangs", "failed"),
+        ("answers", "completed"),
+    ]
+    assert calls[0].failure is not None
+    assert calls[0].failure.code == "cut-off"
+
+
+class Nothing(CompletionLink):
+    def check(self, execution: StepExecution[object]) -> Completion:
+        return None  # type: ignore[return-value]  # what an application may do
+
+
+class Wrong(CompletionLink):
+    def check(self, execution: StepExecution[object]) -> Completion:
+        return True  # type: ignore[return-value]  # likewise
+
+
+class Late(CompletionLink):
+    async def check(self, execution: StepExecution[object]) -> Completion:  # type: ignore[override]  # likewise
+        return Completion.COMPLETE
+
+
+async def test_a_link_that_says_nothing_passes() -> None:
+    """A-20."""
+    chain = DefaultStepCompletionChain().prepend(Nothing())
+    result = await AgentExecutor(ScriptedModel(["ok"])).execute(
+        recipe(text_step(completion_chain=chain))
+    )
+    assert result.output == "ok"
+
+
+@pytest.mark.parametrize(("link", "said"), [(Wrong(), "bool"), (Late(), "coroutine")])
+async def test_a_link_that_says_something_else_is_named(link: CompletionLink, said: str) -> None:
+    chain = DefaultStepCompletionChain().prepend(link)
+    result = await AgentExecutor(ScriptedModel(["ok"])).execute(
+        recipe(text_step(completion_chain=chain))
+    )
+    assert result.error is not None
+    assert result.error.code == "bad-link"
+    assert f"{link.name} returned {said}" in result.error.message
+
+
+async def test_a_declared_field_is_data_even_if_it_is_called_like_an_instruction() -> None:
+    """A-17 and A-104: the schema says what the answer means."""
+    output: OutputInstructions[object] = OutputInstructions(
+        schema={
+            "type": "object",
+            "properties": {"is_non_recoverable": {"type": "boolean"}},
+            "required": ["is_non_recoverable"],
+        }
+    )
+    step = DefaultStep[object](id="a", messages=MessageBundle.of(goal="go"), output=output)
+    result = await AgentExecutor(ScriptedModel(['{"is_non_recoverable": true}'])).execute(
+        recipe(step)
+    )
+    assert result.output == {"is_non_recoverable": True}
+
+
+class Uncounted(ChatModel):
+    """Its server reports no usage."""
+
+    async def complete(
+        self, prompt: Prompt, on_delta: DeltaSink | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        return Success(ModelCallResponse(message=assistant("x" * 4_000)))
+
+
+async def test_tokens_are_estimated_and_said_to_be_where_the_server_counts_none() -> None:
+    steps = [
+        DefaultStep[object](
+            id=name,
+            messages=MessageBundle.of(goal="go"),
+            completion_criteria=CompletionCriteria(mode="text"),
+        )
+        for name in ("a", "b")
+    ]
+    result = await AgentExecutor(Uncounted()).execute(recipe(*steps, max_tokens=100))
+    assert result.status is RunStatus.LIMIT_REACHED
+    assert result.usage.total_tokens > 1_000
+    assert [warned.code for warned in result.warnings] == ["usage-unknown"]
+
+
+async def test_a_server_that_asks_to_wait_for_hours_has_said_no() -> None:
+    """A-32: within reason the server's own delay holds; beyond it the call fails at once."""
+    clock = FakeClock()
+    far = ModelFailure(
+        code="rate-limited", message="Wait 27 hours.", is_retryable=True, retry_after_s=99_999
+    )
+    services = Services(clock=clock, sleep=clock.sleep)
+    model = ScriptedModel([far, "never"])
+    result = await AgentExecutor(model, services=services).execute(recipe(text_step()))
+    assert result.error is not None
+    assert result.error.code == "rate-limited"
+    assert len(model.prompts) == 1
+    assert clock.monotonic() == FakeClock().monotonic()
+
+
+class Mute(Exception):  # an application's own
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+async def test_an_error_whose_text_cannot_be_had_still_fails_only_its_step() -> None:
+    class Raises(PythonStep[object]):
+        @property
+        def id(self) -> str:
+            return "a"
+
+        async def run(self, scope: StepScope) -> object:
+            raise Mute
+
+    result = await AgentExecutor(ScriptedModel([])).execute(recipe(Raises()))
+    assert result.error is not None
+    assert result.error.message == "Step 'a' raised Mute: (its text cannot be shown)"
+    assert [execution.step_id for execution in result.executions] == ["a"]
+
+
+class Unwrapped(ChatModel):
+    async def complete(self, prompt: Prompt, on_delta: DeltaSink | None = None) -> object:  # type: ignore[override]  # what an application may forget
+        return ModelCallResponse(message=assistant("hi"))
+
+
+async def test_a_model_that_forgets_to_wrap_its_answer_is_told_how() -> None:
+    result = await AgentExecutor(Unwrapped()).execute(recipe(text_step()))
+    assert result.error is not None
+    assert "wrap an answer in returns.result.Success" in result.error.message
+
+
+class Heavy(ScriptedModel):
+    """Takes its time to load."""
+
+    loaded_at: float | None = None
+
+    def warm_up(self) -> None:
+        import time
+
+        time.sleep(0.1)
+        self.loaded_at = time.monotonic()
+
+
+async def test_loading_a_model_counts_against_no_steps_time() -> None:
+    model = Heavy(["ok"])
+    result = await AgentExecutor(model).execute(recipe(text_step(metadata={"timeout_s": 0.08})))
+    assert result.output == "ok"
+    assert model.loaded_at is not None
+    assert result.step("a").duration_ms < 80
+
+
+@pytest.mark.parametrize("value", ['{"a": 1}', '"ab"'])
+async def test_an_output_that_only_looks_like_a_list_is_refused(value: str) -> None:
+    output: OutputInstructions[object] = OutputInstructions(schema={})
+    step = DefaultStep[object](id="a", messages=MessageBundle.of(goal="go"), output=output)
+    result = await AgentExecutor(ScriptedModel([value])).execute(
+        recipe(step), output_class=list[str]
+    )
+    assert result.status is RunStatus.FAILED
+    assert result.error is not None
+    assert result.error.code == "invalid-output"
