@@ -81,10 +81,10 @@ def fault_lines(fault: Fault, paint: painter) -> Iterator[str]:
     if fault.source_line is not None:
         number = str(fault.line)
         bar = paint("|", "blue")
-        yield f"{paint(number, 'blue')} {bar} {_shown(fault.source_line)}"
-        caret = " " * (fault.column - 1) + "^" * max(1, fault.length)
+        shown, caret = _excerpt(fault.source_line, fault.column - 1, fault.length)
+        yield f"{paint(number, 'blue')} {bar} {shown}"
         label = f" {fault.label}" if fault.label else ""
-        yield f"{' ' * len(number)} {bar} {paint(_cut(caret) + label, color)}"
+        yield f"{' ' * len(number)} {bar} {paint(caret + label, color)}"
     elif fault.label:
         yield f"  {fault.label}"
     if fault.help:
@@ -95,12 +95,14 @@ _WIDEST: Final = 200
 """Characters of a source line that are shown; machine-made lines can be megabytes."""
 
 
-def _shown(line: str) -> str:
-    return _cut(line.replace("\t", " ").rstrip("\n"))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}…"
+def _excerpt(source_line: str, at: int, length: int) -> tuple[str, str]:
+    """As much of the line as is shown, with the caret that goes under it."""
+    line = source_line.replace("\t", " ").rstrip("\n")
+    start = max(0, min(at - _WIDEST // 2, len(line) - _WIDEST))
+    end = start + _WIDEST
+    before, after = "…" if start else "", "…" if end < len(line) else ""
+    caret = "^" * max(1, min(length, end - at))
+    return f"{before}{line[start:end]}{after}", " " * (len(before) + at - start) + caret
 
 
 def error_to_json(error: MinionsError) -> dict[str, JsonValue]:

@@ -87,6 +87,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         return _fail(UsageError(_usage_text(error)), arguments)
     except (click.Abort, KeyboardInterrupt):
+        tell("Interrupted.")
         return 130
     except MinionsError as error:
         if debug:

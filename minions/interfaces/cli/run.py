@@ -14,10 +14,10 @@ from typing import TextIO, cast
 import attrs
 import click
 
-from minions.contracts.errors import UsageError
+from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult
-from minions.contracts.json_values import JsonValue
+from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.agent_run import AgentRun
 from minions.interfaces.cli.setup import (
@@ -37,6 +37,7 @@ from minions.recipe.inputs import resolve_inputs
 from minions.recipe.library import find_recipe
 from minions.recipe.load import load_recipe
 from minions.recipe.model import AgentRecipe
+from minions.recipe.values import type_name
 
 __all__ = ["command"]
 
@@ -73,6 +74,7 @@ async def _run(
     override: str | None,
     out: TextIO,
 ) -> int:
+    signals = _Signals()
     extensions = around.extensions()
     recipe = _bounded(load_recipe(_path(name), catalog_of(extensions)), around)
     inputs = _inputs(recipe, pairs, around)
@@ -87,7 +89,7 @@ async def _run(
             services=make_services(journal, make_log(around.settings, tell)),
         )
         run = executor.prepare(recipe, inputs)
-        return await _follow(run, around, out)
+        return await _follow(run, around, out, signals)
     finally:
         await models.aclose()
         await journal.aclose()
@@ -132,31 +134,60 @@ def _pair(pair: str) -> tuple[str, str]:
 
 
 def _params_file(path: Path) -> Mapping[str, JsonValue]:
-    from minions.recipe.reader import read_document, to_plain
-
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"--params {path}: {error.strerror}.", code="bad-input") from error
-    value = to_plain(read_document(content, str(path)))
-    if not isinstance(value, dict):
+    if not content.strip():
         raise UsageError(
-            f"--params {path}: a mapping of inputs was expected, not {type(value).__name__}.",
+            f"--params {path}: the file is empty; a mapping of inputs was expected, such as "
+            "'name: value', or {} for none.",
+            code="bad-input",
+        )
+    read = _json_params if path.suffix.lower() == ".json" else _yaml_params
+    value = read(content, path)
+    if not isinstance(value, Mapping):
+        raise UsageError(
+            f"--params {path}: a mapping of inputs was expected, not a {type_name(value)}.",
             code="bad-input",
         )
     return value
 
 
+def _json_params(content: bytes, path: Path) -> JsonValue:
+    try:
+        value = parse_json(content.decode("utf-8-sig"), unique_keys=True)
+        dumps(value).encode()
+    except UnicodeEncodeError as error:
+        message = f"--params {path}: it holds half a character (a lone surrogate)."
+        raise UsageError(message, code="bad-input") from error
+    except ValueError as error:
+        raise UsageError(f"--params {path}: not JSON: {error}.", code="bad-input") from error
+    return value
+
+
+def _yaml_params(content: bytes, path: Path) -> JsonValue:
+    from minions.recipe.reader import read_document, to_plain
+
+    try:
+        return to_plain(read_document(content, str(path)))
+    except RecipeError as error:
+        if error.faults[0].code == "empty-recipe":  # comments only
+            return {}
+        lines = (f"--params {fault.where}: {fault.message}" for fault in error.faults)
+        raise UsageError("\n".join(lines), code="bad-input", where=error.where) from error
+
+
 # --- the run --------------------------------------------------------------------------------------
 
 
-async def _follow(run: AgentRun, around: Surroundings, out: TextIO) -> int:
+async def _follow(run: AgentRun, around: Surroundings, out: TextIO, signals: _Signals) -> int:
     """Show the run while it goes on; print its result; its exit code."""
     progress = _progress(around)
     run.listen(progress.on_event)
     if around.settings.events:
         run.listen(lambda event: say(json_text(event_to_json(event)), out))
-    caught = _stop_on_signals(run)
+    signals.stop(run)
     try:
         result = await run.execute()
     finally:
@@ -164,29 +195,39 @@ async def _follow(run: AgentRun, around: Surroundings, out: TextIO) -> int:
     _report(result, around, out)
     for problem in run.context.events.problems:
         tell(problem)
-    if caught:
-        return 128 + caught[0]
+    if signals.caught is not None:
+        return 128 + signals.caught
     return EXIT_CODES[result.status]
 
 
-def _stop_on_signals(run: AgentRun) -> list[int]:
-    """The first SIGINT or SIGTERM cancels the run, the second leaves at once.
+class _Signals:
+    """The first SIGINT or SIGTERM cancels the run, the second leaves at once."""
 
-    Gives the list in which a caught signal will stand.
-    """
-    caught: list[int] = []
+    def __init__(self) -> None:
+        """Catch from now on; an event loop must be running."""
+        self.caught: int | None = None
+        self._run: AgentRun | None = None
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
 
-    def on_signal(number: int) -> None:
-        if caught:
+    def stop(self, run: AgentRun) -> None:
+        """Let signals cancel `run`, also one that came before there was a run."""
+        self._run = run
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # a SIGINT before our handler was there
+            task.uncancel()
+            self.caught = signal.SIGINT
+        if self.caught is not None:
+            run.cancel()
+
+    def _on_signal(self, number: int) -> None:
+        if self.caught is not None:
             os._exit(128 + number)
-        caught.append(number)
+        self.caught = number
         tell(f"\n{signal.Signals(number).name}: stopping; what was done is kept.")
-        run.cancel()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal, number)
-    return caught
+        if self._run is not None:
+            self._run.cancel()
 
 
 class _Silent(Progress):
