@@ -23,7 +23,7 @@ from minions.recipe.model import (
 )
 from minions.recipe.reader import MappingNode, Node, Place, ScalarNode, SequenceNode
 from minions.recipe.sections import Report, Section
-from minions.recipe.values import TemplateError
+from minions.recipe.values import TemplateError, nearest
 
 __all__ = [
     "GoalParts",
@@ -32,6 +32,7 @@ __all__ = [
     "StepDraft",
     "TemplateUse",
     "ToolNames",
+    "is_lost_name",
     "read_condition",
     "read_templates",
 ]
@@ -81,6 +82,22 @@ class StepDraft:
     after: tuple[int, ...] = ()
 
     @property
+    def is_named(self) -> bool:
+        """Whether `id` is what the recipe calls it."""
+        return self.section.text("id") is not None
+
+    @property
+    def title(self) -> str:
+        """For messages."""
+        return f"'{self.id}'" if self.is_named else f"step {self.index + 1}"
+
+    @property
+    def lost_names(self) -> tuple[str, ...]:
+        """What others may call it, though it cannot be called so."""
+        nodes = (self.section.refused.get(key) for key in ("id", "save_as"))
+        return tuple(str(node.value) for node in nodes if isinstance(node, ScalarNode))
+
+    @property
     def save_as(self) -> str | None:
         """The step's other name."""
         return self.section.text("save_as")
@@ -120,6 +137,17 @@ class RecipeDraft:
     output_templates: tuple[TemplateUse, ...] = ()
     prompt_templates: tuple[TemplateUse, ...] = ()
     """Of the agent's own prompt and goal and of tool options: they may read inputs only."""
+
+
+def is_lost_name(draft: RecipeDraft, name: str) -> bool:
+    """Whether a step is, or may be, called so whose name was reported as faulty already."""
+    if "steps" in draft.section.refused or any(name in step.lost_names for step in draft.steps):
+        return True
+    if all(step.is_named or step.lost_names for step in draft.steps):
+        return False
+    names = [step.id for step in draft.steps if step.is_named]
+    saved = [step.save_as for step in draft.steps if step.save_as is not None]
+    return nearest(name, (*names, *saved)) is None
 
 
 def read_templates(node: Node | None, report: Report) -> tuple[TemplateUse, ...]:

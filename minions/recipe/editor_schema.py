@@ -23,6 +23,7 @@ def recipe_schema() -> JsonSchema:
             "model": _object(keys.MODEL),
             "permissions": _object(keys.PERMISSIONS),
             "limits": _object(keys.LIMITS),
+            "step_limits": _object(keys.STEP_LIMITS),
             "retry": _object(keys.RETRY),
             "message": _message(),
             "completion": _object(keys.COMPLETION),

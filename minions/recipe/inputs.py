@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -10,7 +9,7 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.errors import UsageError, did_you_mean, near_names
-from minions.contracts.json_values import JsonValue
+from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.recipe.model import AgentRecipe, InputSpec
 
@@ -81,7 +80,10 @@ def _resolved(
     if name not in given:
         if not spec.has_default:
             about = f" ({spec.description})" if spec.description else ""
-            return _Outcome(problems=(f"The input '{name}' is missing{about}.",))
+            problem = (
+                f"The input '{name}' is missing{about}. It takes {_takes(spec.schema)}: -p {name}=…"
+            )
+            return _Outcome(problems=(problem,))
         home = Path(recipe.directory) if recipe.directory else base
         return _Outcome(value=_absolute(spec.default, spec.schema, home))
     value = given[name]
@@ -91,6 +93,27 @@ def _resolved(
     if errors:
         return _Outcome(problems=tuple(f"The input '{name}' does not fit: {e}" for e in errors))
     return _Outcome(value=_absolute(value, spec.schema, base))
+
+
+def _takes(schema: JsonSchema) -> str:
+    """What fits, in a few words."""
+    choices = schema.get("enum")
+    if isinstance(choices, list | tuple):
+        return f"one of {', '.join(dumps(choice) for choice in choices)}"
+    kind = schema.get("type")
+    kinds = kind if isinstance(kind, list | tuple) else [kind]
+    return " or ".join(_WORDS.get(str(name), "any value") for name in kinds)
+
+
+_WORDS: Final[Mapping[str, str]] = {
+    "string": "text",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
 
 
 def _from_text(text: str, schema: JsonSchema) -> JsonValue:
@@ -103,8 +126,8 @@ def _from_text(text: str, schema: JsonSchema) -> JsonValue:
     if "string" in kinds:
         return text
     try:
-        value: JsonValue = json.loads(text.strip())
-    except (ValueError, RecursionError):
+        value = parse_json(text.strip())
+    except ValueError:
         return text
     if isinstance(value, float) and value.is_integer() and "number" not in kinds:
         value = int(value)  # 3.0 where a whole number is wanted

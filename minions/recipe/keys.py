@@ -29,6 +29,7 @@ __all__ = [
     "RETRY",
     "SET",
     "STEP",
+    "STEP_LIMITS",
     "TOOL",
     "Key",
     "Table",
@@ -157,6 +158,12 @@ _LIMITS_KEY: Final = Key(
     types=("object",),
     shape={"$ref": "#/$defs/limits"},
 )
+_STEP_LIMITS_KEY: Final = Key(
+    name="limits",
+    description="How much this step may spend.",
+    types=("object",),
+    shape={"$ref": "#/$defs/step_limits"},
+)
 _METADATA_KEY: Final = _mapping("metadata", "Whatever the application wants to keep beside it.")
 
 RECIPE: Final = Table(
@@ -173,11 +180,18 @@ RECIPE: Final = Table(
         _text("description", "What the recipe is for, for people."),
         Key(
             name="inputs",
-            description="Name to JSON Schema (with `default`, `description`), or to a default.",
+            description="Name to JSON Schema (with `default`, `description`), to a default, or to "
+            "null: any value, required.",
             types=("object",),
             shape={
                 "propertyNames": {"pattern": STEP_PATTERN},
-                "additionalProperties": {"type": ["object", "string", "number", "boolean", "null"]},
+                "additionalProperties": {
+                    "anyOf": [
+                        {"type": "object"},
+                        {"type": ["string", "number", "boolean"], "description": "A default."},
+                        {"type": "null", "description": "Any value, required."},
+                    ]
+                },
             },
         ),
         _text("system_prompt", "In the first prompt of each model step, once.", "context"),
@@ -266,6 +280,13 @@ LIMITS: Final = Table(
     camel_case=True,
 )
 
+_OF_THE_RUN: Final = ("allow_repeated_steps", "max_steps", "max_tokens")
+STEP_LIMITS: Final = Table(
+    "limits of a step",
+    tuple(key for key in LIMITS.keys if key.name not in _OF_THE_RUN),
+    camel_case=True,
+)
+
 RETRY: Final = Table(
     "retry",
     (
@@ -313,7 +334,7 @@ STEP: Final = Table(
         ),
         _flag("optional", "Its failure does not stop the run."),
         _seconds("timeout_s", "Wall time of the step, in seconds."),
-        _LIMITS_KEY,
+        _STEP_LIMITS_KEY,
         _METADATA_KEY,
         *_later(
             "loop while plan recipe code ask assert uses analyze extends with form timeout default "

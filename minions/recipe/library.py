@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -57,9 +58,21 @@ def _id_of(path: Path) -> str:
     return match.group(1).decode() if match else path.stem
 
 
+def _near_files(path: Path) -> tuple[str, ...]:
+    """Recipes beside where `path` would be, whose names look like it."""
+    if path.suffix not in SUFFIXES:
+        return ()
+    by_stem: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for other in sorted(path.parent.iterdir()):
+            if other.suffix in SUFFIXES:
+                by_stem.setdefault(other.stem, other.name)
+    return tuple(str(path.with_name(by_stem[stem])) for stem in near_names(path.stem, by_stem))
+
+
 def _not_found(name: str, folders: Sequence[Path], known: dict[str, Path]) -> NotFoundError:
     stem = Path(name).stem if name.endswith(SUFFIXES) else name
-    near = near_names(stem, known)
+    near = _near_files(Path(name).expanduser()) or near_names(stem, known)
     looked = ", ".join(str(folder) for folder in folders) or "no folder"
     hint = f" Did you mean '{near[0]}'?" if near else ""
     there = f" Recipes there: {', '.join(sorted(known)[:10])}." if known else ""

@@ -281,7 +281,8 @@ class _Builder:
     def document(self, text: str) -> Node:
         import yaml
 
-        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+        # libyaml refuses half a character even where the other half follows, as JSON writes it.
+        loader = yaml.BaseLoader if _HALF.search(text) else _fast_loader()
         events = iter(yaml.parse(text, Loader=loader))
         try:
             node = self._document(events)
@@ -452,7 +453,7 @@ class _Builder:
         return ScalarNode(place=self._place(event), value=self._value(event))
 
     def _value(self, event: yaml.ScalarEvent) -> None | bool | int | float | str:
-        text: str = event.value
+        text = self._joined(event)
         if event.tag is None:
             # A plain scalar's style is None in the Python parser and '' in the C one.
             return text if event.style else self._plain(event, text)
@@ -462,7 +463,31 @@ class _Builder:
         if event.tag not in _TAGGED or not isinstance(value, _TAGGED[event.tag]):
             self._faults.append(self._unknown_tag(event))
             return text
-        return float(value) if event.tag == f"{_CORE}float" and value is not None else value
+        if event.tag != f"{_CORE}float" or value is None:
+            return value
+        try:
+            return float(value)
+        except OverflowError:
+            message = f"{text:.40} is too large for a number"
+            self._faults.append(self._place(event).fault("bad-value", message))
+            return text
+
+    def _joined(self, event: yaml.ScalarEvent) -> str:
+        """The text with two halves of a character as the one that they mean."""
+        text: str = event.value
+        if not _SURROGATE.search(text):
+            return text
+        try:
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            self._faults.append(
+                self._place(event).fault(
+                    "bad-character",
+                    "half a character (a lone surrogate) is no text",
+                    help='write the character itself, or both halves: "\\ud83c\\udf89"',
+                )
+            )
+            return ""
 
     def _plain(self, event: yaml.ScalarEvent, text: str) -> None | bool | int | float | str:
         if text in _WORDS:
@@ -494,6 +519,16 @@ class _Builder:
         return place.fault(
             "bad-yaml", f"not YAML: {problem}{f', {context}' if context else ''}", help=hint
         )
+
+
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+
+
+def _fast_loader() -> type[yaml.BaseLoader | yaml.CBaseLoader]:
+    import yaml
+
+    return getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 _TAGGED: Final[Mapping[str, type | tuple[type, ...]]] = {

@@ -43,6 +43,8 @@ class Section:
     place: Place
     entries: Mapping[str, Entry] = field(factory=dict)
     """By the key's own name, whatever alias was written."""
+    refused: Mapping[str, Node] = field(factory=dict)
+    """What was meant for a key and cannot be used; what follows from that is no fault."""
 
     def node(self, name: str) -> Node | None:
         """What stands under that key; None when nothing usable does."""
@@ -102,20 +104,24 @@ def read_section(
         )
         return Section(place=node.place)
     entries: dict[str, Entry] = {}
+    refused: dict[str, Node] = {}
     for entry in node.entries:
         key = table.find(entry.key)
         if key is None:
             report(_unknown_key(entry, table, (owners or {}).get(entry.key)))
+            if (meant := table.find(nearest(entry.key, table.spellings) or "")) is not None:
+                refused.setdefault(meant.name, entry.value)
         elif not key.is_served:
             report(later(entry.key_node.place, entry.key))
         elif key.name in entries:
             report(_given_twice(entry, entries[key.name]))
         elif (fault := check_value(entry.value, key)) is not None:
             report(fault)
+            refused[key.name] = entry.value
         else:
             entries[key.name] = entry
     _check_required(node, table, report)
-    return Section(place=node.place, entries=entries)
+    return Section(place=node.place, entries=entries, refused=refused)
 
 
 def later(place: Place, what: str) -> Fault:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import attrs
 
+from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import OutputMode
 from minions.contracts.context import Limits
-from minions.contracts.errors import Fault, MetadataError
+from minions.contracts.errors import Fault, MetadataError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema, SchemaValidator
@@ -135,6 +136,11 @@ def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
     section = read_section(node, keys.MODEL, report)
     if (name_node := section.scalar("name")) is not None:
         _model_name(name_node, catalog, report)
+    if (url := section.scalar("base_url")) is not None:
+        try:
+            check_base_url(str(url.value), "'base_url'")
+        except UsageError as error:
+            report(url.place.fault("bad-value", error.message))
     values = section.values()
     if "output_mode" in values:
         values["output_mode"] = OutputMode(str(values["output_mode"]))
@@ -177,11 +183,18 @@ def _read_permissions(node: Node, report: Report) -> Permissions:
     return Permissions(allow_write=section.plain("allow_write", False) is True)
 
 
-def read_limits(node: Node | None, report: Report) -> dict[str, JsonValue]:
-    """Limits in their own spelling."""
+def read_limits(
+    node: Node | None, report: Report, *, is_of_step: bool = False
+) -> dict[str, JsonValue]:
+    """Limits in their own spelling; a step has only those that hold for one step."""
     if node is None:
         return {}
     section = read_section(node, keys.LIMITS, report)
+    for name, entry in section.entries.items() if is_of_step else ():
+        if keys.STEP_LIMITS.find(name) is None:
+            place = entry.key_node.place
+            message = f"the limit '{entry.key}' is the run's; a step cannot have its own"
+            report(place.fault("bad-value", message, help="set it under 'limits' of the recipe"))
     values = section.values()
     try:
         Limits.from_metadata(values)

@@ -52,13 +52,13 @@ def read_step(node: Node, index: int, catalog: Catalog, report: Report) -> StepD
     step = StepDraft(
         id=section.text("id") or f"<step {index + 1}>", index=index, kind=kind, section=section
     )
-    step.limits = read_limits(section.node("limits"), report)
+    step.limits = read_limits(section.node("limits"), report, is_of_step=True)
     templates = list(read_condition(section.scalar("when"), report))
     for name in _TEMPLATE_KEYS:
         templates.extend(read_templates(section.node(name), report))
     if kind == "goal":
         step.goal = _goal_parts(section, catalog, report, templates)
-        step.output = step.goal.schema or TEXT_OUTPUT
+        step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
     elif kind == "set" and (values := section.mapping("set")) is not None:
         step.output = _known_shape(values)
     step.templates = tuple(templates)
@@ -103,12 +103,14 @@ def _goal_parts(
 ) -> GoalParts:
     schema = None
     output = section.mapping("output")
+    is_declared = output is not None or "output" in section.refused
     if output is not None:
         schema = read_output_schema(output, report)
     model = section.node("model")
     parts = GoalParts(
         messages=_messages(section.items("messages"), report, templates),
-        schema=schema if schema is not None or output is None else {},
+        # One that cannot be used says nothing: what reads it is no fault.
+        schema={} if schema is None and is_declared else schema,
         model=read_model(model, catalog, report) if model is not None else None,
     )
     return _with_completion(parts, section, catalog, report)

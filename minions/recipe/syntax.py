@@ -65,6 +65,8 @@ _CONSTANTS: Final[Mapping[str, None | bool]] = {
     "null": None,
 }
 _KEYWORDS: Final = frozenset({"and", "else", "if", "in", "is", "not", "or"})
+WORDS: Final = tuple(sorted({*_CONSTANTS, *_KEYWORDS}))
+"""What can be no name."""
 _NOT_THERE: Final[Mapping[str, tuple[str, str]]] = {
     "(": ("calls are not supported", "use a filter, such as 'items|length'"),
     "**": ("there is no operator '**'", "write the product out"),

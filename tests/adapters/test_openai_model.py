@@ -769,7 +769,8 @@ async def test_an_error_inside_a_200_is_a_failure_with_its_words(
 async def test_a_server_that_knows_no_schemas_is_told_of_the_other_modes(
     model_at: Make, words: str
 ) -> None:
-    failure = failure_of(await ask(model_at, fake.status(400, {"error": {"message": words}})))
+    raw = json.dumps({"error": {"message": words}}).encode()
+    failure = failure_of(await ask(model_at, fake.status(400, raw)))
     assert failure.code == "bad-request"
     modes = ("output_mode: json", "output_mode: md_json", "output_mode: tools")
     assert failure.suggestions == (() if words == "too long" else modes)

@@ -108,7 +108,7 @@ def test_every_problem_has_its_line() -> None:
         resolve_inputs(recipe, {"topc": "x", "count": "three"}, from_text=True, base=BASE)
     assert caught.value.message.splitlines() == [
         "There is no input 'topc'. Did you mean 'topic'? Inputs are: topic, count.",
-        "The input 'topic' is missing (About what).",
+        "The input 'topic' is missing (About what). It takes text: -p topic=…",
         "The input 'count' does not fit: $: 'three' is not of type 'integer'",
     ]
     assert caught.value.suggestions == ("topic",)

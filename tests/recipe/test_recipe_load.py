@@ -72,7 +72,7 @@ steps:
     completion: {patterns: ["DONE"], links: [polite]}
     tool_failure: report
     model: demo
-    limits: {maxSteps: 3}
+    limits: {maxModelCallsPerStep: 3}
     optional: true
     timeout_s: 10
     when: inputs.count > 2
@@ -114,7 +114,7 @@ def test_a_full_recipe_becomes_a_value() -> None:
             when="inputs.count > 2",
             optional=True,
             timeout_s=10,
-            limits={"max_steps": 3},
+            limits={"max_model_calls_per_step": 3},
             goal="Summarize {{ text }}",
             system_prompt="Be brief.",
             messages=(

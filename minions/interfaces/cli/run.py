@@ -139,11 +139,7 @@ def _params_file(path: Path) -> Mapping[str, JsonValue]:
     except OSError as error:
         raise UsageError(f"--params {path}: {error.strerror}.", code="bad-input") from error
     if not content.strip():
-        raise UsageError(
-            f"--params {path}: the file is empty; a mapping of inputs was expected, such as "
-            "'name: value', or {} for none.",
-            code="bad-input",
-        )
+        raise _no_params(path)
     read = _json_params if path.suffix.lower() == ".json" else _yaml_params
     value = read(content, path)
     if not isinstance(value, Mapping):
@@ -152,6 +148,14 @@ def _params_file(path: Path) -> Mapping[str, JsonValue]:
             code="bad-input",
         )
     return value
+
+
+def _no_params(path: Path) -> UsageError:
+    return UsageError(
+        f"--params {path}: the file is empty; a mapping of inputs was expected, such as "
+        "'name: value', or {} for none.",
+        code="bad-input",
+    )
 
 
 def _json_params(content: bytes, path: Path) -> JsonValue:
@@ -173,7 +177,7 @@ def _yaml_params(content: bytes, path: Path) -> JsonValue:
         return to_plain(read_document(content, str(path)))
     except RecipeError as error:
         if error.faults[0].code == "empty-recipe":  # comments only
-            return {}
+            raise _no_params(path) from error
         lines = (f"--params {fault.where}: {fault.message}" for fault in error.faults)
         raise UsageError("\n".join(lines), code="bad-input", where=error.where) from error
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from minions.contracts.errors import Fault
 from minions.recipe.checks.references import Readings
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.drafts import RecipeDraft, Report, StepDraft, is_lost_name
 from minions.recipe.model import ExecutionMode
 from minions.recipe.reader import Place, ScalarNode
 from minions.recipe.sections import Texts, read_texts, suggestion
@@ -64,10 +64,12 @@ class _Names:
     """Steps by what `depends_on` may call them."""
 
     def __init__(self, draft: RecipeDraft) -> None:
+        self._draft = draft
         self._ids: dict[str, StepDraft] = {}
         self._saved: dict[str, list[StepDraft]] = {}
         for step in draft.steps:
-            self._ids.setdefault(step.id, step)
+            if step.is_named:
+                self._ids.setdefault(step.id, step)
             if step.save_as is not None:
                 self._saved.setdefault(step.save_as, []).append(step)
 
@@ -75,6 +77,8 @@ class _Names:
         """The step that `name` means in `step`; None where a fault was reported."""
         own = self._ids.get(name.text)
         found = [own] if own is not None else self._saved.get(name.text, [])
+        if not found and is_lost_name(self._draft, name.text):
+            return None
         if not found:
             report(self._unknown(name))
         elif len(found) > 1:
@@ -150,7 +154,7 @@ def _report_forward(
 ) -> None:
     for (consumer, producer), place in edges.items():
         if producer > consumer and (consumer, producer) not in on_cycles:
-            names = f"'{draft.steps[consumer].id}' needs '{draft.steps[producer].id}'"
+            names = f"{draft.steps[consumer].title} needs '{draft.steps[producer].id}'"
             report(
                 place().fault(
                     "forward-dependency",

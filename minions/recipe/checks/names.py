@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from minions.contracts.errors import Fault
 from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.reader import Place
+from minions.recipe.syntax import WORDS
 
 __all__ = ["check_names", "check_unused_names"]
 
@@ -14,18 +17,17 @@ RESERVED: Final = ("inputs", "steps", "loop", "run", "env")
 
 def check_names(draft: RecipeDraft, report: Report) -> None:
     """Duplicate ids, reserved names, and `save_as` names that hide a step."""
+    inputs = draft.section.mapping("inputs")
+    for entry in inputs.entries if inputs else ():
+        if entry.key in WORDS:
+            report(_reserved(entry.key_node.place, f"an input cannot be called '{entry.key}'"))
     first: dict[str, StepDraft] = {}
     for step in draft.steps:
         if step.section.node("id") is None:
             continue
-        if step.id in RESERVED:
-            report(
-                step.place.fault(
-                    "reserved-name",
-                    f"a step cannot be called '{step.id}'",
-                    help=f"templates use these names themselves: {', '.join(RESERVED)}",
-                )
-            )
+        if step.id in (*RESERVED, *WORDS):
+            message = f"a step cannot be called '{step.id}'"
+            report(_reserved(step.place, message, is_root=step.id in RESERVED))
         if (other := first.setdefault(step.id, step)) is not step:
             report(
                 step.place.fault(
@@ -43,17 +45,12 @@ def _check_save_as(step: StepDraft, by_id: dict[str, StepDraft], report: Report)
     name = step.save_as
     if name is None:
         return
-    if name in RESERVED:
-        report(
-            step.section.place_of("save_as").fault(
-                "reserved-name",
-                f"save_as cannot be '{name}'",
-                help=f"templates use these names themselves: {', '.join(RESERVED)}",
-            )
-        )
+    place = step.section.place_of("save_as")
+    if name in (*RESERVED, *WORDS):
+        report(_reserved(place, f"save_as cannot be '{name}'", is_root=name in RESERVED))
     elif name in by_id and by_id[name] is not step:
         report(
-            step.section.place_of("save_as").fault(
+            place.fault(
                 "name-clash",
                 f"save_as '{name}' is also the id of a step",
                 label=f"that step is at line {by_id[name].place.line}",
@@ -62,13 +59,21 @@ def _check_save_as(step: StepDraft, by_id: dict[str, StepDraft], report: Report)
         )
 
 
+def _reserved(place: Place, message: str, *, is_root: bool = False) -> Fault:
+    if is_root:
+        hint = f"templates use these names themselves: {', '.join(RESERVED)}"
+    else:
+        hint = f"these are words of expressions: {', '.join(WORDS)}"
+    return place.fault("reserved-name", message, help=hint)
+
+
 def check_unused_names(draft: RecipeDraft, used: frozenset[str], report: Report) -> None:
     """A `save_as` that nobody reads: a warning.
 
     Args:
         used: Every name that a template or `depends_on` mentions.
     """
-    faulty = {*RESERVED, *(step.id for step in draft.steps)}
+    faulty = {*RESERVED, *WORDS, *(step.id for step in draft.steps)}
     for step in draft.steps:
         name = step.save_as
         if name is not None and name not in used and name not in faulty:

@@ -8,7 +8,7 @@ from attrs import define, field
 
 from minions.contracts.schema import JsonSchema
 from minions.recipe.checks.shapes import find_dead_end
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft, TemplateUse
+from minions.recipe.drafts import RecipeDraft, Report, StepDraft, TemplateUse, is_lost_name
 from minions.recipe.expressions import Reference
 from minions.recipe.model import ExecutionMode
 from minions.recipe.sections import later, suggestion
@@ -49,7 +49,8 @@ class _Checker:
         self._ids: dict[str, StepDraft] = {}
         self._saved: dict[str, list[StepDraft]] = {}
         for step in draft.steps:
-            self._ids.setdefault(step.id, step)
+            if step.is_named:
+                self._ids.setdefault(step.id, step)
             if step.save_as is not None:
                 self._saved.setdefault(step.save_as, []).append(step)
 
@@ -90,6 +91,8 @@ class _Checker:
             return
         name, declared = str(reference.path[1]), tuple(self._draft.inputs)
         if name not in declared:
+            if "inputs" in self._draft.section.refused:
+                return
             known = f"inputs are: {', '.join(declared)}" if declared else "no inputs are declared"
             place = use.place_of(reference)
             self._report(
@@ -116,6 +119,8 @@ class _Checker:
             return
         name = str(reference.path[1])
         if (producer := self._ids.get(name)) is None:
+            if is_lost_name(self._draft, name):
+                return
             self._unknown(use, reference, f"unknown step '{name:.60}'", tuple(self._ids), name)
             return
         member = reference.path[2] if len(reference.path) > 2 else None
@@ -139,6 +144,8 @@ class _Checker:
         readings: Readings,
     ) -> None:
         producers = [self._ids[root]] if root in self._ids else self._saved.get(root, [])
+        if not producers and is_lost_name(self._draft, root):
+            return
         if not producers:
             self._unknown_root(use, reference, root)
             return

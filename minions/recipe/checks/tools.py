@@ -40,7 +40,7 @@ def _goal_tools(draft: RecipeDraft, step: StepDraft, report: Report) -> tuple[st
 
 
 def _report_unknown(draft: RecipeDraft, name: str, place: Place, report: Report) -> None:
-    if not draft.tools.is_complete and "__" in name:
+    if "tools" in draft.section.refused or (not draft.tools.is_complete and "__" in name):
         return  # its toolset may be the faulty one
     known = (*draft.tools.specs, *draft.tools.prefixes)
     report(
@@ -164,9 +164,17 @@ def _unknown_parameter(entry: Entry, owner: str, known: tuple[str, ...]) -> Faul
     )
 
 
+def _leads_through(path: str, key: str) -> bool:
+    """Whether a JSON path such as `$.key[0].a` begins with that key."""
+    for first in (f"$.{key}", f"$['{key}']", f'$["{key}"]'):
+        if path.startswith(first) and path[len(first) : len(first) + 1] in ("", ".", "["):
+            return True
+    return False
+
+
 def _report_misfit(error: str, constants: Mapping[str, Entry], owner: str, report: Report) -> None:
     path, _, message = error.partition(": ")
-    key = next((key for key in constants if path.removeprefix("$.").startswith(key)), None)
+    key = next((key for key in constants if _leads_through(path, key)), None)
     if key is None:
         return  # about the whole, such as too few properties: the rest is not known yet
     report(
