@@ -289,6 +289,8 @@ class ModelCall:
     status: CallStatus = CallStatus.PENDING
     response: ModelCallResponse | None = None
     failure: ModelFailure | None = None
+    retried_usage: TokenUsage = field(factory=TokenUsage)
+    """Of failed attempts that were tried again, where the server counted."""
     attempts: int = 0
     started_at: datetime | None = None
     completed_at: datetime | None = None

@@ -143,6 +143,7 @@ class StepExecution(Generic[T_co]):
         """Of all model calls, failed ones too where the server counted."""
         total = TokenUsage()
         for call in self.model_calls:
+            total += call.retried_usage
             if call.response is not None:
                 total += call.response.usage
             elif call.failure is not None:
@@ -164,7 +165,7 @@ class AgentResult(Generic[T_co]):
     recipe_id: str
     status: RunStatus
     executions: tuple[StepExecution[object], ...] = ()
-    """In order of start; skipped steps at the point where they were passed over."""
+    """In order of their end; skipped steps at the point where they were passed over."""
     output: T_co | None = None
     usage: TokenUsage = field(factory=TokenUsage)
     error: FailureInfo | None = None

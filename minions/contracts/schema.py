@@ -51,7 +51,7 @@ def schema_of(hint: object) -> dict[str, JsonValue]:
     Raises:
         SchemaError: A hint that JSON cannot express; the message names it.
     """
-    definitions: dict[str, JsonValue] = {}
+    definitions = _Definitions()
     schema = _of(hint, definitions)
     if (name := _sole_reference(schema)) is not None:
         body = typing.cast("dict[str, JsonValue]", definitions[name])
@@ -59,8 +59,16 @@ def schema_of(hint: object) -> dict[str, JsonValue]:
             del definitions[name]
         schema = dict(body)
     if definitions:
-        schema["$defs"] = definitions
+        schema["$defs"] = dict(definitions)
     return schema
+
+
+class _Definitions(dict[str, JsonValue]):
+    """`$defs` in the making, and which class each name stands for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classes: dict[str, type[object]] = {}
 
 
 def _sole_reference(schema: Mapping[str, JsonValue]) -> str | None:
@@ -68,7 +76,7 @@ def _sole_reference(schema: Mapping[str, JsonValue]) -> str | None:
     return reference.removeprefix("#/$defs/") if isinstance(reference, str) else None
 
 
-def _of(hint: object, definitions: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _of(hint: object, definitions: _Definitions) -> dict[str, JsonValue]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     # Only plain hints are looked up: `Annotated[int, {…}]` and what holds it cannot be hashed.
     if origin is None and hint in _PLAIN:
@@ -96,9 +104,7 @@ def _of(hint: object, definitions: dict[str, JsonValue]) -> dict[str, JsonValue]
     )
 
 
-def _annotated(
-    arguments: tuple[object, ...], definitions: dict[str, JsonValue]
-) -> dict[str, JsonValue]:
+def _annotated(arguments: tuple[object, ...], definitions: _Definitions) -> dict[str, JsonValue]:
     """`Annotated[int, "text"]` describes; `Annotated[int, {"minimum": 1}]` refines."""
     schema = _of(arguments[0], definitions)
     for extra in arguments[1:]:
@@ -109,9 +115,7 @@ def _annotated(
     return schema
 
 
-def _union(
-    arguments: tuple[object, ...], definitions: dict[str, JsonValue]
-) -> dict[str, JsonValue]:
+def _union(arguments: tuple[object, ...], definitions: _Definitions) -> dict[str, JsonValue]:
     options = [_of(argument, definitions) for argument in arguments]
     if {} in options:
         return {}
@@ -133,7 +137,7 @@ _MAPPINGS: Final = (dict, collections.abc.Mapping, collections.abc.MutableMappin
 
 
 def _container(
-    origin: object, arguments: tuple[object, ...], definitions: dict[str, JsonValue]
+    origin: object, arguments: tuple[object, ...], definitions: _Definitions
 ) -> dict[str, JsonValue] | None:
     if origin in _MAPPINGS:
         values = _of(arguments[1], definitions) if len(arguments) == 2 else {}
@@ -152,15 +156,21 @@ def _container(
     return schema
 
 
-def _object(hint: type[object], definitions: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _object(hint: type[object], definitions: _Definitions) -> dict[str, JsonValue]:
     name = hint.__name__
+    if definitions.classes.setdefault(name, hint) is not hint:
+        raise SchemaError(
+            f"Two different classes in one schema are called '{name}': "
+            f"{definitions.classes[name].__module__}.{definitions.classes[name].__qualname__} and "
+            f"{hint.__module__}.{hint.__qualname__}. Rename one."
+        )
     if name not in definitions:
         definitions[name] = {}  # reserved first: a field may point back here
         definitions[name] = _object_body(hint, definitions)
     return {"$ref": f"#/$defs/{name}"}
 
 
-def _object_body(hint: type[object], definitions: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _object_body(hint: type[object], definitions: _Definitions) -> dict[str, JsonValue]:
     hints = typing.get_type_hints(hint, include_extras=True)
     properties: dict[str, JsonValue] = {}
     required: list[JsonValue] = []
@@ -204,7 +214,7 @@ def _fields(hint: type[object]) -> Iterator[tuple[str, Mapping[str, object], boo
             )
 
 
-def _typed_dict(hint: type[object], definitions: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _typed_dict(hint: type[object], definitions: _Definitions) -> dict[str, JsonValue]:
     hints = typing.get_type_hints(hint, include_extras=True)
     required: frozenset[str] = getattr(hint, "__required_keys__", frozenset())
     return {

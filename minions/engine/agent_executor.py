@@ -11,11 +11,12 @@ from attrs import evolve
 
 from minions.contracts.calls import ChatModel, ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.context import Limits
-from minions.contracts.errors import NotFoundError
+from minions.contracts.errors import NotFoundError, SchemaError
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.steps import PythonStep
+from minions.contracts.schema import check_schema
+from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.agent_run import AgentRun
 from minions.engine.build import BuiltRecipe, build_recipe
@@ -208,9 +209,28 @@ def _rendered(recipe: AgentRecipe, text: str | None, known: Mapping[str, JsonVal
     return value if isinstance(value, str) else dumps(value)
 
 
+def _check_output(step: Step[object]) -> None:
+    """The declared output of a step made by code.
+
+    Raises:
+        SchemaError: It has no schema, or none that is safe.
+    """
+    try:
+        output = step.output
+        schema = output.json_schema() if output is not None else None
+    except SchemaError:
+        raise
+    except Exception:  # noqa: BLE001  # an application's property: the run tells what it raises
+        return
+    if schema is not None:
+        check_schema(schema)
+
+
 def _check_steps(built: BuiltRecipe, run: AgentRun, base: Limits) -> None:
     """Limits and models of every step, before the first one starts."""
     for step in built.graph.steps:
         Limits.from_metadata(step.metadata, base=evolve(base))
         if not isinstance(step, PythonStep):
             run.model_factory_for(step)
+            if not built.controls:  # a loaded recipe's schemas are checked already
+                _check_output(step)

@@ -348,6 +348,7 @@ class AgentRun:
         context.step_manager.set_workflow_complete()
         end, output = self._output(end)
         try:
+            await self._record_what_never_started(end)
             await self._record_end_of_run(end, output)
         except JournalError as error:
             end = _End(status=RunStatus.FAILED, error=end.error or error.info())
@@ -365,6 +366,15 @@ class AgentRun:
             warnings=tuple(context.warnings),
             step_ids={execution.step_id: at for at, execution in enumerate(executions)},
         )
+
+    async def _record_what_never_started(self, end: _End) -> None:
+        """Steps that the run's time or a cancellation kept from starting: passed over, and why."""
+        graph, manager = self._built.graph, self.context.step_manager
+        if end.error is None or not isinstance(graph, DependencyStepGraph):
+            return
+        for step in graph.steps:
+            if manager.latest(step.id) is None:
+                await self._record_skip(step, Skip(f"the run ended before: {end.error.code}"))
 
     async def _record_end_of_run(self, end: _End, output: object) -> None:
         context = self.context

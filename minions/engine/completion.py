@@ -8,7 +8,6 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.calls import CallStatus
 from minions.contracts.completion import (
     Completion,
     CompletionLink,
@@ -89,7 +88,7 @@ class ToolOutcomeLink(CompletionLink):
     def check(self, execution: StepExecution[object]) -> Completion:
         """Looks at the newest batch of tool calls."""
         for call in execution.last_tool_calls:
-            if call.name == FINAL_ANSWER and call.status is CallStatus.COMPLETED:
+            if call.name == FINAL_ANSWER and call.failure is None:
                 return Completion.complete(f"{FINAL_ANSWER} was called", evidence=call.key)
             value = call.response.value if call.response else None
             if isinstance(value, Mapping) and value.get("step_complete") is True:

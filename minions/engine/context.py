@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import field, frozen
 
@@ -21,8 +21,10 @@ from minions.engine.budget import Ledger
 from minions.engine.event_stream import EventStream
 from minions.engine.recorder import Recorder
 from minions.engine.services import Services
-from minions.engine.step_manager import StepManager
 from minions.recipe.model import AgentRecipe, ModelConfig
+
+if TYPE_CHECKING:
+    from minions.engine.step_manager import StepManager
 
 __all__ = ["Agent", "AgentContext", "Extensions", "ModelSource", "StepView"]
 

@@ -76,6 +76,8 @@ async def warm_up(
     if not isinstance(factory, ModelCallExecutors):
         return
     model = factory.model
+    if type(model).warm_up is ChatModel.warm_up:
+        return  # nothing to load: no thread, so that a seed replays the order of facts
     await asyncio.to_thread(model.warm_up)
     if constrains and model.capabilities.output_mode is not None:
         await asyncio.to_thread(parser.warm_up)
@@ -188,6 +190,13 @@ class ModelCalls:
         executor = self.factory(running, view)
         mark = view.memory.take_snapshot(view.conversation_id)
 
+        wasted: list[TokenUsage] = []
+
+        def on_retry(attempt: int, delay_s: float, failure: ModelFailure) -> None:
+            wasted.append(failure.usage)
+            context.ledger.spend(failure.usage)
+            self._tell_retry(attempt, delay_s, failure)
+
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
             view.memory.restore_snapshot(mark)
             try:
@@ -203,7 +212,7 @@ class ModelCalls:
                 most=context.recipe.retry.max_attempts,
                 config=context.recipe.retry,
                 services=context.services,
-                on_retry=self._tell_retry,
+                on_retry=on_retry,
             )
         except asyncio.CancelledError:
             cut = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF, attempts=1)
@@ -212,7 +221,12 @@ class ModelCalls:
             await self._record(cut, _elapsed_ms(clock, begin), remember=False)
             raise
         duration_ms = _elapsed_ms(clock, begin)
-        done = evolve(running, attempts=attempted.attempts, completed_at=clock.now())
+        done = evolve(
+            running,
+            attempts=attempted.attempts,
+            retried_usage=sum(wasted, TokenUsage()),
+            completed_at=clock.now(),
+        )
         if not is_successful(attempted.outcome):
             view.memory.restore_snapshot(mark)
             failure = attempted.outcome.failure()
@@ -221,7 +235,8 @@ class ModelCalls:
             await self._record(done, duration_ms, remember=False)
             return done
         response = attempted.outcome.unwrap()
-        context.ledger.spend(await self._usage(call.prompt, response))
+        response = evolve(response, usage=await self._usage(call.prompt, response))
+        context.ledger.spend(response.usage)
         done = evolve(done, status=CallStatus.COMPLETED, response=response)
         await self._record(done, duration_ms, remember=remember)
         if remember:

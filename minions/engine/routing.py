@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from attrs import field, frozen
-from returns.pipeline import is_successful
 
 from minions.contracts.calls import ToolCall, ToolCallExecutorFactory
+from minions.contracts.completion import CompletionMode
 from minions.contracts.executions import StepExecution
+from minions.contracts.messages import ToolCallRequest
 from minions.contracts.steps import Step
-
-if TYPE_CHECKING:
-    from minions.engine.context import AgentContext
+from minions.engine.context import AgentContext, StepView
+from minions.engine.tool_batch import ToolBatch
+from minions.engine.trace import StepTrace
 
 __all__ = [
     "DecisionToolLink",
@@ -85,20 +85,46 @@ class DecisionToolLink(NextStepLink):
         request = transition.current.decision_tool
         if request is None:
             return None
-        key = f"{transition.current.id}/{transition.context.ledger.steps}/0/decide/1/0"
-        call = ToolCall(key=key, request=request)
-        context = transition.context
-        executor = transition.tool_call_executor_factory(call, context)
-        outcome = await executor.execute(call, context)
-        if not is_successful(outcome):
-            message = outcome.failure().message
-            await _warn(transition, "decision-tool-failed", message)
+        call = await _carried_out(transition, request)
+        if call.failure is not None:
+            await _warn(transition, "decision-tool-failed", call.failure.message)
             return None
-        answer = outcome.unwrap().content.strip().strip('"')
+        answer = call.response.content.strip().strip('"') if call.response else ""
         step = transition.candidate(answer)
         if step is None:
             await _warn(transition, "unknown-decision", f"{request.name} said '{answer}'")
         return step
+
+
+async def _carried_out(transition: Transition, request: ToolCallRequest) -> ToolCall:
+    """The decision call, under the same retries, permissions and journal as any other."""
+    context, current = transition.context, transition.current
+    key = f"{current.id}/{context.step_manager.visits(current.id)}/0"
+    view = StepView(
+        context,
+        step_id=current.id,
+        key=key,
+        limits=context.limits,
+        metadata=context.metadata,
+        tools=context.tools,
+    )
+    trace = StepTrace(
+        current,
+        execution_id=key,
+        key=key,
+        limits=context.limits,
+        mode=CompletionMode.TEXT,
+        declares_output=False,
+        started_at=context.services.clock.now(),
+    )
+    batch = ToolBatch(
+        view=view,
+        factory=transition.tool_call_executor_factory,
+        trace=trace,
+        reports_failures=False,
+    )
+    (call,) = await batch.run([request], f"{key}/decide/1", remember=False)
+    return call
 
 
 @frozen

@@ -51,7 +51,6 @@ class StepExecutor(Generic[T]):
 
         Raises:
             MetadataError: A limit of a wrong name or type.
-            SchemaError: The step's declared output has no safe schema.
         """
         self.step = step
         self.context = context

@@ -249,7 +249,11 @@ MODEL: Final = Table(
         _count("max_output_tokens", "Longest answer."),
         _seconds("timeout_s", "The whole call, in seconds."),
         _seconds("idle_timeout_s", "Longest silence while the answer comes in, in seconds."),
-        _text("api_key_env", "The environment variable that holds the key."),
+        _text(
+            "api_key_env",
+            "The environment variable that holds the key: the provider's own, or one that the "
+            "operator lists in `recipe_key_variables`.",
+        ),
         _choice("output_mode", "How a schema is put to the server.", OutputMode),
         *_later("fallbacks tiers"),
     ),

@@ -459,7 +459,10 @@ class _Builder:
             return text if event.style else self._plain(event, text)
         if event.tag in ("!", f"{_CORE}str"):
             return text
+        known = len(self._faults)
         value = self._plain(event, text) if event.tag in _TAGGED else text
+        if len(self._faults) > known:
+            return text
         if event.tag not in _TAGGED or not isinstance(value, _TAGGED[event.tag]):
             self._faults.append(self._unknown_tag(event))
             return text

@@ -140,7 +140,8 @@ def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
         try:
             check_base_url(str(url.value), "'base_url'")
         except UsageError as error:
-            report(url.place.fault("bad-value", error.message))
+            message, _, expected = error.message.partition(". Expected ")
+            report(url.place.fault("bad-value", message, help=f"expected {expected}"))
     values = section.values()
     if "output_mode" in values:
         values["output_mode"] = OutputMode(str(values["output_mode"]))

@@ -401,15 +401,13 @@ def test_two_processes_that_change_one_file_wait_for_each_other(root: Path) -> N
 
 def test_what_an_editor_wrote_meanwhile_is_not_lost(root: Path) -> None:
     folder = ConfinedFolder(root=str(root))
-    with (
-        pytest.raises(ToolError, match="changed by something else") as caught,
-        folder.changing(folder.place("README.md")) as (_, replace),
-    ):
+    with folder.changing(folder.place("README.md")) as (_, replace):
         (root / "README.md").write_text("by an editor")
-        replace(b"by us")
+        with pytest.raises(ToolError, match="changed by something else") as caught:
+            replace(b"by us")
     assert caught.value.error_code == "file-changed"
     assert (root / "README.md").read_text() == "by an editor"
-    assert sorted(os.listdir(root)) == [".git", "README.md", "src"]
+    assert {path.name for path in root.iterdir()} == {".git", "README.md", "src"}
 
 
 async def test_only_one_of_many_first_writes_makes_the_file(files: Files, root: Path) -> None:

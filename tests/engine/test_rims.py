@@ -21,14 +21,14 @@ from minions.contracts.calls import (
 from minions.contracts.completion import Completion, CompletionCriteria, CompletionLink
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import RunStatus, StepExecution
-from minions.contracts.messages import MessageBundle, assistant
+from minions.contracts.messages import MessageBundle, TokenUsage, assistant
 from minions.contracts.steps import DefaultStep, PythonStep, StepScope
 from minions.contracts.tools import Toolbox
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.completion import DefaultStepCompletionChain
 from minions.engine.context import Extensions
 from minions.engine.services import Services
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, GoalSpec, SetSpec
 from minions.testing.clock import FakeClock
 
 
@@ -257,3 +257,71 @@ async def test_an_output_that_only_looks_like_a_list_is_refused(value: str) -> N
     assert result.status is RunStatus.FAILED
     assert result.error is not None
     assert result.error.code == "invalid-output"
+
+
+async def test_what_failed_attempts_used_is_counted() -> None:
+    """A-28: paid for, though no trace of it is in memory."""
+    busy = ModelFailure(
+        code="model-unavailable",
+        message="Busy.",
+        is_retryable=True,
+        usage=TokenUsage(input_tokens=100),
+    )
+    clock = FakeClock()
+    services = Services(clock=clock, sleep=clock.sleep)
+    answer = ModelCallResponse(message=assistant("ok"), usage=TokenUsage(input_tokens=7))
+    result = await AgentExecutor(ScriptedModel([busy, busy, answer]), services=services).execute(
+        recipe(text_step())
+    )
+    assert result.usage.input_tokens == 207
+    assert result.step("a").usage.input_tokens == 207
+
+
+async def test_a_decision_call_is_recorded_and_tried_again() -> None:
+    """A-04: it is a tool call like any other."""
+    asked: list[int] = []
+
+    @tool
+    async def decide() -> str:
+        asked.append(1)
+        if len(asked) < 2:
+            raise RuntimeError("not now")
+        return "c"
+
+    first = text_step(decision_tool=tool_request("decide"))
+    others = [
+        DefaultStep[object](
+            id=name,
+            messages=MessageBundle.of(goal="go"),
+            completion_criteria=CompletionCriteria(mode="text"),
+        )
+        for name in ("b", "c")
+    ]
+    clock = FakeClock()
+    services = Services(clock=clock, sleep=clock.sleep)
+    executor = AgentExecutor(
+        ScriptedModel(["one", "two"]),
+        services=services,
+        extensions=Extensions(tools=Toolbox((decide,))),
+    )
+    result = await executor.execute(
+        AgentRecipe(id="r", steps=[first, *others], graph={"a": ["b", "c"]})
+    )
+    assert [execution.step_id for execution in result.executions] == ["a", "c"]
+    rows = [(entry.kind, entry.key, entry.state) for entry in await services.journal.entries()]
+    assert ("tool_call", "a/1/0/decide/1/0", "finished") in rows
+
+
+async def test_steps_that_the_runs_time_kept_from_starting_are_passed_over() -> None:
+    result = await AgentExecutor(Waiting()).execute(
+        AgentRecipe(
+            id="r",
+            steps=[GoalSpec(id="a", goal="go"), SetSpec(id="b", set={"n": 1})],
+            limits={"timeout_s": 0.01},
+        )
+    )
+    assert result.status is RunStatus.LIMIT_REACHED
+    assert [(each.step_id, each.status.value) for each in result.executions] == [
+        ("a", "failed"),
+        ("b", "skipped"),
+    ]

@@ -22,6 +22,7 @@ from builders import (
 from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import OutputInstructions, OutputMode
 from minions.contracts.completion import Completion, CompletionLink
+from minions.contracts.errors import SchemaError
 from minions.contracts.executions import RunStatus, StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole, assistant, goal
@@ -209,10 +210,13 @@ async def test_a_class_that_raises_anything_at_all_fails_the_step_not_the_engine
         OutputInstructions[object](schema={"type": "strnig"}),
     ],
 )
-async def test_a_schema_that_is_none_fails_the_step(output: OutputInstructions[object]) -> None:
-    ran = await run_recipe(text_step(output=output), [GOOD, GOOD])
-    assert ran.only.error is not None
-    assert ran.only.error.code == "bad-schema"
+async def test_a_schema_that_is_none_is_refused_before_the_run(
+    output: OutputInstructions[object],
+) -> None:
+    model = ScriptedModel([GOOD, GOOD])
+    with pytest.raises(SchemaError):
+        await executor_of(model).execute(recipe_of([text_step(output=output)]))
+    assert model.prompts == []
 
 
 # --- constrained answers -----------------------------------------------------------------------

@@ -102,6 +102,86 @@ def test_params_come_from_a_file_and_flags_win(cli: Cli, write: Write) -> None:
     assert outcome.json["output"] == {"a": 1, "b": 5}
 
 
+ECHO = "id: r\ninputs: {x: null}\nsteps: [{id: s, set: {x: '{{ inputs.x }}'}}]\n"
+
+
+def test_params_in_a_json_file_are_read_as_json(cli: Cli, write: Write) -> None:
+    write("r.yaml", ECHO)
+    write("p.json", '\ufeff{"x": "party \\ud83c\\udf89 yes: no\\u2028"}')
+    outcome = cli("run", "r.yaml", "--params", "p.json", "--json")
+    assert outcome.json["output"] == {"x": "party 🎉 yes: no\u2028"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("p.json", '{"x": 1, "x": 2}', "the key 'x' is given twice"),
+        ("p.json", '{"x": "\\ud83c"}', "half a character"),
+        ("p.json", '{"x": 1e400}', "1e400 is no number that JSON can say"),
+        ("p.json", '{"x": NaN}', "NaN is no number that JSON can say"),
+        ("p.json", '{"x": ', "not JSON: Expecting value: line 1 column 7"),
+        ("p.json", "[" * 100_000, "nested too deep"),
+        ("p.json", "[]", "a mapping of inputs was expected, not a list"),
+        ("p.json", " ", "the file is empty; a mapping of inputs was expected"),
+        ("p.yaml", "", "the file is empty; a mapping of inputs was expected"),
+        ("p.yaml", "# nothing", "the file is empty; a mapping of inputs was expected"),
+        ("p.yaml", "x: [", "p.yaml:2:1: not YAML"),
+        ("p.yaml", "x: 1e400", "p.yaml:1:4: 1e400 is too large for a number"),
+        ("p.yaml", "text", "a mapping of inputs was expected, not a text"),
+    ],
+)
+def test_a_wrong_params_file_is_a_wrong_input(
+    cli: Cli, write: Write, name: str, text: str, words: str
+) -> None:
+    write("r.yaml", ECHO)
+    write(name, text)
+    outcome = cli("run", "r.yaml", "--params", name)
+    assert outcome.code == 2
+    assert outcome.err.startswith("error[bad-input]: --params ")
+    assert words in outcome.err
+    assert "steps" not in outcome.err
+
+
+def test_an_infinite_number_is_a_wrong_input(cli: Cli, write: Write) -> None:
+    write("r.yaml", ECHO.replace("null", "{type: number}"))
+    outcome = cli("run", "r.yaml", "-p", "x=1e400")
+    assert outcome.code == 2
+    assert "error[bad-input]: The input 'x' does not fit: $: '1e400'" in outcome.err
+
+
+@pytest.mark.parametrize("at", [0, 150, 500, 990])
+def test_a_fault_in_a_very_long_line_is_shown_with_its_caret(
+    cli: Cli, write: Write, at: int
+) -> None:
+    keys = ", ".join(f"k{n:04}: '{{{{ inputs.x }}}}'" for n in range(at))
+    write("r.yaml", f"inputs: {{x: 1}}\nsteps: [{{id: s, set: {{{keys}}}, extra: 1, id: s}}]\n")
+    outcome = cli("validate", "r.yaml")
+    shown, caret = next(
+        (line, below)
+        for line, below in zip(outcome.err.splitlines(), outcome.err.splitlines()[1:], strict=False)
+        if "^" in below
+    )
+    assert len(shown) <= 210
+    start = caret.index("^")
+    assert shown[start : start + caret.count("^")] == "id"
+
+
+def test_a_key_of_the_environment_is_not_sent_because_a_recipe_says_so(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
+    model = "model: {name: ollama/m, api_key_env: AWS_SECRET_ACCESS_KEY}"
+    write("r.yaml", f"{model}\nsteps: [{{id: a, goal: A}}]\n")
+    outcome = cli("run", "r.yaml")
+    assert outcome.code == 2
+    assert "error[key-not-allowed]" in outcome.err
+    assert 'recipe_key_variables = ["AWS_SECRET_ACCESS_KEY"]' in outcome.err
+    monkeypatch.setenv("MINIONS_RECIPE_KEY_VARIABLES", "AWS_SECRET_ACCESS_KEY")
+    outcome = cli("run", "r.yaml", "--timeout", "1s")
+    assert "key-not-allowed" not in outcome.err
+
+
 def test_without_any_model_it_leaves_with_4_and_three_commands_to_try(
     cli: Cli, write: Write
 ) -> None:

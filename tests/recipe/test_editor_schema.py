@@ -29,6 +29,8 @@ GOOD = [
     "id: x\nversion: 1.5\nmodel: demo\nsteps: [{id: a, set: {x: 1}, when: true, depends_on: []}]",
     "limits: {maxSteps: 1, max_tokens: 2}\nsteps: [{id: a, tool: add, params: {a: 1, b: 2}}]",
     "inputs: {a: 1, b: , c: {type: string}}\nsteps: [{id: a, goal: A, completion: signal}]",
+    "inputs: {a: null, b: {type: 'null', default: null}}\nsteps: [{id: a, goal: A}]",
+    "limits: {max_steps: 2}\nsteps: [{id: a, goal: A, limits: {timeout_s: 1}}]",
     "steps: [{id: a, goal: A, messages: [{user: x}, {role: system, content: y}]}]",
     "steps: [{id: a, goal: A, output: {type: string}}, {id: b, goal: B, depends_on: a}]",
 ]
@@ -60,6 +62,9 @@ BAD = [
     "steps: [{id: a, goal: A, messages: [{user: x, system: y}]}]",
     "steps: [{id: a, goal: A, completion: txt}]",
     "steps: [{id: a, goal: A, timeout_s: 0}]",
+    "steps: [{id: a, goal: A, limits: {maxSteps: 1}}]",
+    "steps: [{id: a, goal: A, limits: {max_tokens: 1}}]",
+    f"inputs: {{x: [1]}}\n{STEP}",
 ]
 
 

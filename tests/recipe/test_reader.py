@@ -150,6 +150,28 @@ def test_unprintable_characters_are_placed(character: str, shown: str) -> None:
     assert fault.source_line == f"b: x{character}"
 
 
+def test_two_halves_of_a_character_are_one_in_double_quotes_only() -> None:
+    text = """
+- "party \\ud83c\\udf89"
+- {"\\uD83C\\uDF89": "\\\\ud83c"}
+- '\\ud83c'
+- \\ud83c\\udf89
+"""
+    assert plain(text) == ["party 🎉", {"🎉": "\\ud83c"}, "\\ud83c", "\\ud83c\\udf89"]
+
+
+@pytest.mark.parametrize("half", ["\\ud83c", "\\udf89", "\\udf89\\ud83c", "\\ud83c \\udf89"])
+def test_half_a_character_is_a_fault_in_its_place(half: str) -> None:
+    (fault,) = faults_of(f'a: 1\nb: "{half}"\n')
+    assert (fault.code, fault.line, fault.column) == ("bad-character", 2, 4)
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "!!float 1e400", f"!!float 0x{'f' * 290}"])
+def test_a_number_that_is_too_large_is_a_fault(number: str) -> None:
+    (fault,) = faults_of(f"a: {number}\n")
+    assert (fault.code, "is too large for a number" in fault.message) == ("bad-value", True)
+
+
 def test_several_faults_are_found_at_once() -> None:
     faults = faults_of("a: 1\na: 2\n3: x\nb: !secret y\n")
     assert [(fault.code, fault.line, fault.column) for fault in faults] == [

@@ -114,6 +114,29 @@ def test_every_problem_has_its_line() -> None:
     assert caught.value.suggestions == ("topic",)
 
 
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("null", "any value"),
+        ("{type: string}", "text"),
+        ("{type: [integer, 'null']}", "a whole number or null"),
+        ("{enum: [red, 3]}", 'one of "red", 3'),
+    ],
+)
+def test_a_missing_input_says_what_it_takes_and_how_it_is_given(schema: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve_inputs(recipe_with(f"{{x: {schema}}}"), {}, base=BASE)
+    assert caught.value.message == f"The input 'x' is missing. It takes {words}: -p x=…"
+
+
+@pytest.mark.parametrize("kind", ["number", "integer", "array", "object"])
+@pytest.mark.parametrize("text", ["1e400", "-1e400", "NaN", "Infinity", "[1e400]", '{"a": NaN}'])
+def test_a_number_that_json_cannot_say_is_no_input(kind: str, text: str) -> None:
+    with pytest.raises(UsageError, match=f"is not of type '{kind}'") as caught:
+        typed(kind, text)
+    assert caught.value.error_code == "bad-input"
+
+
 @given(st.text(), st.sampled_from(["integer", "number", "boolean", "array", "object", "string"]))
 def test_any_text_fits_or_is_refused(text: str, kind: str) -> None:
     try:

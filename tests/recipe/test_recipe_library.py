@@ -46,3 +46,18 @@ def test_a_miss_names_what_is_near_and_where_was_looked(folder: Path) -> None:
         find_recipe("othr.yaml", [folder])
     with pytest.raises(NotFoundError, match="no folder"):
         find_recipe("x", [])
+
+
+def test_the_other_suffix_and_a_near_file_are_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder / "deep")
+    (folder / "deep" / "native.yaml").write_text("id: other.id\n")
+    for asked, near in (("native.yml", "native.yaml"), ("./natve.yaml", "native.yaml")):
+        with pytest.raises(NotFoundError, match=rf"Did you mean '{near}'") as caught:
+            find_recipe(asked, [])
+        assert caught.value.suggestions == (near,)
+    absolute = str(folder / "broken.yml")
+    with pytest.raises(NotFoundError) as caught:
+        find_recipe(absolute, [])
+    assert caught.value.suggestions == (str(folder / "broken.yaml"),)

@@ -15,6 +15,7 @@ from minions.contracts.completion import CompletionCriteria, CompletionMode
 from minions.contracts.errors import NotFoundError, RecipeError, UsageError
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
+from minions.contracts.tools import ToolSpec
 from minions.recipe.catalog import Catalog
 from minions.recipe.load import (
     check_recipe_text,
@@ -394,6 +395,21 @@ def test_a_long_chain_and_a_long_cycle_need_no_recursion() -> None:
     assert check(text.replace("[{}]", "[]")).faults == ()
     faults = check(text.replace("[{}]", "[s0]")).faults
     assert [fault.code for fault in faults] == ["cycle"]
+
+
+def test_a_parameter_that_does_not_fit_is_the_one_that_is_named() -> None:
+    numbers = ("l", "lit", "o")
+    kinds = ToolSpec(
+        name="kinds",
+        parameters={
+            "type": "object",
+            "properties": {name: {"items": {"type": "integer"}} for name in numbers}
+            | {"lit": {"enum": ["a", "b"]}, "a-b": {"type": "integer"}},
+        },
+    )
+    text = "steps: [{id: x, tool: kinds, params: {l: [1], lit: c, o: [x], a-b: y}}]"
+    faults = check_recipe_text(text, "x.yaml", Catalog(tools={"kinds": kinds})).faults
+    assert [fault.message.partition(" does")[0] for fault in faults] == ["'lit'", "'o'", "'a-b'"]
 
 
 WORDS = st.sampled_from(
