@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
-from attrs import define, field, frozen
+from attrs import define, field, frozen, make_class
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -379,3 +379,26 @@ def test_usage_adds_up_and_an_unknown_cost_makes_the_sum_unknown() -> None:
     assert (known + unknown).cost_usd is None
     assert (TokenUsage() + known, known + TokenUsage()) == (known, known)
     assert known.to_json()["total_tokens"] == 3
+
+
+def test_a_pattern_is_given_only_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which patterns explode cannot be told for sure beforehand."""
+    import regex
+
+    def endless(*_: object, timeout: float) -> None:
+        assert timeout > 0
+        raise TimeoutError
+
+    validator = SchemaValidator({"type": "string", "pattern": "^a+$"})
+    assert validator.errors("aaa") == ()
+    assert validator.errors("b") == ("$: 'b' does not match '^a+$'",)
+    monkeypatch.setattr(regex, "search", endless)
+    assert validator.errors("aaa") == ("$: matching '^a+$' took longer than 0.5 s",)
+
+
+def test_two_classes_of_one_name_are_refused() -> None:
+    def item(kind: type[object]) -> type[object]:
+        return make_class("Item", {"value": field(type=kind)})
+
+    with pytest.raises(SchemaError, match="Two different classes in one schema are called 'Item'"):
+        schema_of(tuple[item(int), item(str)])  # type: ignore[misc]  # made at run time

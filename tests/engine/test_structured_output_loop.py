@@ -11,6 +11,7 @@ from attrs import frozen
 from builders import (
     ConstrainedModel,
     answer_of,
+    executor_of,
     fake_tool,
     python_step,
     recipe_of,
