@@ -6,19 +6,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from attrs import field, frozen
 
 from minions.contracts.errors import FailureInfo
+from minions.contracts.instructions import (
+    OutputFailure,
+    OutputInstructions,
+    OutputMode,
+    OutputRequest,
+)
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, as_messages
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
 
 if TYPE_CHECKING:
     from returns.result import Result
-    from typing_extensions import TypeVar as TypeVarWithDefault
 
     from minions.contracts.context import RunContext
 
@@ -50,11 +54,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-if TYPE_CHECKING:
-    T_co = TypeVarWithDefault("T_co", covariant=True, default=object)
-else:
-    T_co = TypeVar("T_co", covariant=True)
-"""The type of an output. Only checkers need the default: a bare `Step` is a `Step[object]`."""
 
 
 # --- what is asked of a model -------------------------------------------------------------
@@ -73,69 +72,8 @@ class ModelOptions:
     """Longest silence while the answer comes in."""
 
 
-class OutputMode(StrEnum):
-    """How a schema is put to a server (instructor's names)."""
-
-    JSON_SCHEMA = "json_schema"
-    JSON = "json"
-    MD_JSON = "md_json"
-    TOOLS = "tools"
-
-
-def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(texts)
-
-
 def _as_specs(specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
     return tuple(specs)
-
-
-@frozen(kw_only=True)
-class OutputInstructions(Generic[T_co]):
-    """What the output of a step must look like. Subclass to define your own.
-
-    Give `output_class` (attrs class or type hint), or `schema`, or both: the schema
-    is what the model sees, the class is what the caller gets.
-    """
-
-    instructions: tuple[str, ...] = field(default=(), converter=_as_texts)
-    """System messages that go with the schema."""
-    schema: JsonSchema | str | None = None
-    """A JSON Schema, as mapping or JSON text; None: made from `output_class`."""
-    output_class: type[T_co] | None = None
-    name: str = "output"
-    """How the schema is called in the request."""
-
-    def json_schema(self) -> JsonSchema:
-        """The schema the output is checked against.
-
-        Raises:
-            SchemaError: Neither schema nor class, broken JSON, or an unsafe schema.
-        """
-        from minions.contracts.output import schema_of_instructions
-
-        return schema_of_instructions(self)
-
-    def convert(self, value: JsonValue) -> T_co:
-        """A value that fits the schema, as the caller's type. Override for your own.
-
-        Raises:
-            ValueError: The class refuses the value; the text goes to the model for repair.
-        """
-        from minions.contracts.output import convert_output
-
-        return convert_output(self, value)
-
-
-@frozen(kw_only=True)
-class OutputRequest:
-    """The part of a request that constrains the answer, from the structured-output library."""
-
-    mode: OutputMode
-    body: Mapping[str, JsonValue] = field(factory=dict)
-    """Merged into the request body: `response_format`, or `tools` and `tool_choice`."""
-    messages: tuple[Message, ...] = ()
-    """Appended to the prompt's messages."""
 
 
 @frozen
@@ -247,19 +185,6 @@ class ToolFailure:
     def info(self) -> FailureInfo:
         """The reportable form."""
         return FailureInfo(code=self.code, message=self.message, suggestions=self.suggestions)
-
-
-@frozen(kw_only=True)
-class OutputFailure:
-    """Why an answer is not the declared output."""
-
-    message: str
-    errors: tuple[str, ...] = ()
-    """The validator's, one line per place."""
-
-    def info(self) -> FailureInfo:
-        """The reportable form."""
-        return FailureInfo(code="invalid-output", message=self.message)
 
 
 Failure: TypeAlias = ModelFailure | ToolFailure | OutputFailure

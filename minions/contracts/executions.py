@@ -9,7 +9,7 @@ from typing import Generic, cast
 
 from attrs import field, frozen
 
-from minions.contracts.calls import ModelCall, ModelCallResponse, T_co, ToolCall
+from minions.contracts.calls import ModelCall, ModelCallResponse, ToolCall
 from minions.contracts.completion import Completion, CompletionMode
 from minions.contracts.errors import (
     AgentExecutionError,
@@ -18,6 +18,7 @@ from minions.contracts.errors import (
     StepFailedError,
     near_names,
 )
+from minions.contracts.instructions import T_co
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 

@@ -1,59 +1,24 @@
-"""What `OutputInstructions` do: schema, words for the model, the way to the caller's type."""
+"""The declared output in words for the model, and read back out of what it answered."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.calls import OutputFailure, OutputInstructions
-from minions.contracts.errors import SchemaError
-from minions.contracts.json_values import JsonValue, dumps, find_json_value, json_type, parse_json
-from minions.contracts.schema import JsonSchema, SchemaValidator, schema_of
+from minions.contracts.instructions import OutputFailure, OutputInstructions
+from minions.contracts.json_values import JsonValue, dumps, find_json_value
+from minions.contracts.schema import SchemaValidator
 
 __all__ = [
     "bare_text",
     "checked_output",
-    "convert_output",
     "output_words",
     "parse_text",
-    "schema_of_instructions",
 ]
 
 T = TypeVar("T")
-
-
-def schema_of_instructions(instructions: OutputInstructions[T]) -> JsonSchema:
-    """The schema as a mapping, from its text, itself or the class.
-
-    Raises:
-        SchemaError: Neither schema nor class, or text that is no JSON object.
-    """
-    schema = instructions.schema
-    if schema is None:
-        if instructions.output_class is None:
-            raise SchemaError("OutputInstructions need a schema or an output_class.")
-        return schema_of(instructions.output_class)
-    if not isinstance(schema, str):
-        return schema
-    try:
-        parsed = parse_json(schema)
-    except ValueError as error:
-        raise SchemaError(f"The output schema is not JSON: {error}.") from error
-    if not isinstance(parsed, Mapping):
-        raise SchemaError(f"The output schema is a JSON {json_type(parsed)}, not an object.")
-    return parsed
-
-
-def convert_output(instructions: OutputInstructions[T], value: JsonValue) -> T:
-    """As the output class; the value itself where none was given."""
-    if instructions.output_class is None:
-        return cast("T", value)  # no class: T is JSON
-    from minions.contracts.codec import decode
-
-    return decode(value, instructions.output_class)
 
 
 def output_words(instructions: OutputInstructions[T]) -> str:
