@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -109,7 +110,7 @@ async def test_the_same_recipe_runs_over_http_unchanged(
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
         monkeypatch.setenv("OLLAMA_HOST", server.host)
         process = await asyncio.create_subprocess_exec(
-            "python", "-m", "minions", "run", RECIPE, "-m", model, "--no-store", "--json",
+            sys.executable, "-m", "minions", "run", RECIPE, "-m", model, "--no-store", "--json",
             "-p", f"folder={folder}", "-p", "out=made", "-p", "marker=FIXME",
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=here,
         )  # fmt: skip
