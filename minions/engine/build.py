@@ -159,33 +159,10 @@ def _build_step(
     raise UsageError(f"Step '{spec.id}' is of a kind that is not known: {type(spec).__name__}.")
 
 
-def _metadata(spec: StepSpec) -> Mapping[str, object]:
-    """The step's metadata and limits, which the executor reads as one."""
-    times = {"timeout_s": spec.timeout_s} if spec.timeout_s is not None else {}
-    return {**spec.metadata, **spec.limits, **times}
+class _Written:
+    """What every step of a recipe has from its spec."""
 
-
-# --- goal ------------------------------------------------------------------------------------
-
-
-_MOST_OF_A_DEPENDENCY: Final = 4_000
-"""Characters of a dependency's output at the end of a prompt."""
-
-
-@frozen(kw_only=True)
-class GoalStep(Step[object]):
-    """A `goal:` step of a recipe."""
-
-    spec: GoalSpec
-    texts: tuple[tuple[MessageRole, Template], ...]
-    """Role and template of each message, in prompt order."""
-    shown: tuple[str, ...]
-    """Dependencies that no template names: their outputs stand at the end of the prompt."""
-    available_tools: frozenset[str]
-    completion_criteria: CompletionCriteria
-    completion_chain: StepCompletionChain | None
-    output: OutputInstructions[object] | None
-    metadata: Mapping[str, object]
+    spec: StepSpec
 
     @property
     def id(self) -> str:
@@ -201,6 +178,35 @@ class GoalStep(Step[object]):
     def is_optional(self) -> bool:
         """As written."""
         return self.spec.optional
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """The step's metadata and limits, which the executor reads as one."""
+        spec = self.spec
+        times = {"timeout_s": spec.timeout_s} if spec.timeout_s is not None else {}
+        return {**spec.metadata, **spec.limits, **times}
+
+
+# --- goal ------------------------------------------------------------------------------------
+
+
+_MOST_OF_A_DEPENDENCY: Final = 4_000
+"""Characters of a dependency's output at the end of a prompt."""
+
+
+@frozen(kw_only=True)
+class GoalStep(_Written, Step[object]):
+    """A `goal:` step of a recipe."""
+
+    spec: GoalSpec
+    texts: tuple[tuple[MessageRole, Template], ...]
+    """Role and template of each message, in prompt order."""
+    shown: tuple[str, ...]
+    """Dependencies that no template names: their outputs stand at the end of the prompt."""
+    available_tools: frozenset[str]
+    completion_criteria: CompletionCriteria
+    completion_chain: StepCompletionChain | None
+    output: OutputInstructions[object] | None
 
     @property
     def tool_failure(self) -> str:
@@ -247,7 +253,6 @@ def _goal_step(
         completion_criteria=criteria,
         completion_chain=_chain(spec, links),
         output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
-        metadata=_metadata(spec),
     )
 
 
@@ -306,26 +311,11 @@ def _bounded(text: str) -> str:
 
 
 @frozen(kw_only=True)
-class ToolCallStep(PythonStep[JsonValue]):
+class ToolCallStep(_Written, PythonStep[JsonValue]):
     """A `tool:` step of a recipe: one call."""
 
     spec: ToolSpecStep
     params: Template
-
-    @property
-    def id(self) -> str:
-        """As written."""
-        return self.spec.id
-
-    @property
-    def is_optional(self) -> bool:
-        """As written."""
-        return self.spec.optional
-
-    @property
-    def metadata(self) -> Mapping[str, object]:
-        """As written, with the limits."""
-        return _metadata(self.spec)
 
     async def run(self, scope: StepScope) -> JsonValue:
         """Render, then call."""
@@ -334,31 +324,16 @@ class ToolCallStep(PythonStep[JsonValue]):
 
 
 @frozen(kw_only=True)
-class SetStep(PythonStep[JsonValue]):
+class SetStep(_Written, PythonStep[JsonValue]):
     """A `set:` step of a recipe: binds values."""
 
     spec: SetSpec
     values: Template
 
     @property
-    def id(self) -> str:
-        """As written."""
-        return self.spec.id
-
-    @property
     def is_instant(self) -> bool:
         """One row is enough."""
         return True
-
-    @property
-    def is_optional(self) -> bool:
-        """As written."""
-        return self.spec.optional
-
-    @property
-    def metadata(self) -> Mapping[str, object]:
-        """As written, with the limits."""
-        return _metadata(self.spec)
 
     async def run(self, scope: StepScope) -> JsonValue:
         """Render."""

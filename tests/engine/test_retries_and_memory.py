@@ -293,6 +293,11 @@ async def test_attempts_do_not_count_against_the_steps_budget() -> None:
     assert (ran.only.status, len(ran.prompts)) == (StepStatus.COMPLETED, 3)
 
 
+def conversation_in(context: RunContext) -> str:
+    """Of the only step's first visit."""
+    return "/".join((context.run_id, "work", "1", "0"))
+
+
 async def test_what_an_executor_of_ones_own_wrote_before_it_failed_is_rolled_back() -> None:
     """A-28."""
     seen: list[tuple[Message, ...]] = []
@@ -301,8 +306,8 @@ async def test_what_an_executor_of_ones_own_wrote_before_it_failed_is_rolled_bac
         async def execute(
             self, call: ModelCall, context: RunContext
         ) -> Result[ModelCallResponse, ModelFailure]:
-            seen.append(context.memory.prompt_messages(f"{context.run_id}/work/1/0"))
-            context.memory.save_chat_response(f"{context.run_id}/work/1/0", assistant("half"))
+            seen.append(context.memory.prompt_messages(conversation_in(context)))
+            context.memory.save_chat_response(conversation_in(context), assistant("half"))
             raise ConnectionError("cut off")
 
     executor = AgentExecutor(
