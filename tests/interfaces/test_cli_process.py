@@ -94,7 +94,10 @@ def test_a_reader_that_goes_away_is_no_error(here: Path, write: Write) -> None:
     assert "BrokenPipe" not in done.stderr
 
 
-HEAVY = ("openai", "instructor", "pydantic", "rich", "httpx2", "jsonschema", "cattrs", "structlog")
+HEAVY = (
+    "openai", "instructor", "pydantic", "rich", "httpx2", "jsonschema", "cattrs", "structlog",
+    "minions.engine", "minions.recipe", "minions.adapters",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

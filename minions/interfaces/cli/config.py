@@ -9,7 +9,8 @@ import attrs
 import click
 
 from minions.contracts.codec import encode
-from minions.interfaces.cli.setup import common_options, json_text, say, surroundings
+from minions.interfaces.cli.setup import common_options, surroundings
+from minions.interfaces.cli.voice import json_text, say
 from minions.interfaces.settings import Settings
 
 __all__ = ["command"]

@@ -17,7 +17,8 @@ from attrs import frozen
 from minions.contracts.codec import encode
 from minions.contracts.errors import EnvironmentRefusedError, MinionsError
 from minions.engine.sessions import list_runs
-from minions.interfaces.cli.setup import Surroundings, common_options, json_text, say, surroundings
+from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
+from minions.interfaces.cli.voice import json_text, say
 from minions.interfaces.render import stderr_painter
 from minions.interfaces.wiring import database_of
 

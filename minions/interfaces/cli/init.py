@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from minions.contracts.errors import UsageError
-from minions.interfaces.cli.setup import say, tell
+from minions.interfaces.cli.voice import say, tell
 
 __all__ = ["command"]
 

@@ -15,7 +15,7 @@ import click
 
 import minions
 from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError, words_of
-from minions.interfaces.cli.setup import json_text, say, tell
+from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.render import error_lines, error_to_json, stderr_painter
 
 __all__ = ["command", "run_command_line"]

@@ -20,14 +20,8 @@ from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.agent_run import AgentRun
-from minions.interfaces.cli.setup import (
-    Surroundings,
-    common_options,
-    json_text,
-    say,
-    surroundings,
-    tell,
-)
+from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
+from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.durations import seconds_of
 from minions.interfaces.progress import LiveProgress, PlainProgress, Progress
 from minions.interfaces.render import stderr_painter, wants_color

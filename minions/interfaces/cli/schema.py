@@ -6,7 +6,7 @@ import json
 
 import click
 
-from minions.interfaces.cli.setup import say
+from minions.interfaces.cli.voice import say
 from minions.recipe.editor_schema import recipe_schema
 
 __all__ = ["command"]

@@ -19,14 +19,8 @@ from minions.engine.sessions import (
     list_runs,
     show_run,
 )
-from minions.interfaces.cli.setup import (
-    Surroundings,
-    common_options,
-    json_text,
-    say,
-    surroundings,
-    tell,
-)
+from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
+from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.durations import spoken
 from minions.interfaces.results import output_text
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from attrs import frozen
 
-from minions.contracts.errors import EnvironmentRefusedError
-from minions.contracts.json_values import JsonValue
 from minions.interfaces.settings import Origin, Settings, load_settings
 from minions.interfaces.wiring import environment, user_settings_file
 
@@ -22,7 +16,7 @@ if TYPE_CHECKING:
     from minions.contracts.journal import Journal
     from minions.engine.context import Extensions
 
-__all__ = ["Surroundings", "common_options", "json_text", "say", "surroundings", "tell"]
+__all__ = ["Surroundings", "common_options", "surroundings"]
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it finds them
 
@@ -91,52 +85,3 @@ def common_options(function: F) -> F:
     for option in options:
         function = option(function)
     return function
-
-
-def tell(line: str) -> None:
-    """To standard error, where everything goes that is not the result.
-
-    Nobody may be there to read it: that is no reason for a run to fail.
-    """
-    if sys.stderr is None:
-        return
-    with contextlib.suppress(OSError):
-        print(line, file=sys.stderr, flush=True)  # noqa: T201  # the command line's own voice
-
-
-def say(text: str, stream: TextIO | None = None) -> None:
-    """A result, to standard output or the stream that stands for it.
-
-    A reader that went away is no error; what is said after that goes nowhere.
-
-    Raises:
-        EnvironmentRefusedError: Nothing can be written there, such as on a full disk.
-    """
-    out = stream or sys.stdout
-    if out is None:
-        return
-    try:
-        print(text, file=out, flush=True)  # the command line's own voice
-    except OSError as error:
-        _close_off(out)
-        if isinstance(error, BrokenPipeError):
-            return
-        raise EnvironmentRefusedError(
-            f"The result cannot be written to standard output: {error.strerror}.", code="no-output"
-        ) from error
-
-
-def _close_off(stream: TextIO) -> None:
-    """Lead the stream nowhere: the interpreter would stumble over it again on its way out."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def json_text(value: JsonValue) -> str:
-    """One line of JSON that standard output can carry: escaped where its encoding cannot say it."""
-    text = json.dumps(value, ensure_ascii=False)
-    try:
-        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(value)
-    return text

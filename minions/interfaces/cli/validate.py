@@ -8,7 +8,8 @@ import click
 
 from minions.contracts.errors import Fault, MinionsError, RecipeError
 from minions.contracts.json_values import JsonValue
-from minions.interfaces.cli.setup import common_options, json_text, say, surroundings, tell
+from minions.interfaces.cli.setup import common_options, surroundings
+from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.render import fault_to_json, faults_lines, stderr_painter
 from minions.interfaces.wiring import catalog_of
 from minions.recipe.catalog import Catalog

@@ -104,7 +104,8 @@ def _check_required(
             place.fault(
                 "missing-param",
                 f"the tool '{spec.name}' needs {listed} in params",
-                help=f"its parameters are: {', '.join(known)}",
+                help=f"its parameters are: {', '.join(known)}; having a model fill one in "
+                "is not supported yet",
             )
         )
 
