@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO, cast
 
 import attrs
 import click
 
-from minions.contracts.errors import RecipeError, UsageError
+from minions.contracts.errors import UsageError
 from minions.contracts.events import RunEvent, event_to_json
-from minions.contracts.executions import AgentResult
-from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.executions import AgentResult, RunStatus
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.agent_run import AgentRun
+from minions.interfaces.cli.params import given_inputs
 from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
 from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.durations import seconds_of
@@ -27,11 +27,9 @@ from minions.interfaces.progress import LiveProgress, PlainProgress, Progress
 from minions.interfaces.render import stderr_painter, wants_color
 from minions.interfaces.results import EXIT_CODES, output_text, result_to_json, summary_lines
 from minions.interfaces.wiring import Models, catalog_of, make_log, make_services
-from minions.recipe.inputs import resolve_inputs
 from minions.recipe.library import find_recipe
 from minions.recipe.load import load_recipe
 from minions.recipe.model import AgentRecipe
-from minions.recipe.values import type_name
 
 __all__ = ["command"]
 
@@ -71,7 +69,7 @@ async def _run(
     signals = _Signals()
     extensions = around.extensions()
     recipe = _bounded(load_recipe(_path(name), catalog_of(extensions)), around)
-    inputs = _inputs(recipe, pairs, around)
+    inputs = given_inputs(recipe, pairs, around)
     models = Models(
         around.settings, extensions, environ=around.environ, override=override, asked_as=name
     )
@@ -105,77 +103,6 @@ def _bounded(recipe: AgentRecipe, around: Surroundings) -> AgentRecipe:
     return recipe
 
 
-# --- inputs -------------------------------------------------------------------------------------
-
-
-def _inputs(
-    recipe: AgentRecipe, pairs: tuple[str, ...], around: Surroundings
-) -> Mapping[str, JsonValue]:
-    """From the file, then from `-p`, checked against what the recipe declares."""
-    given: dict[str, JsonValue] = {}
-    if around.settings.params is not None:
-        given.update(_params_file(around.folder_of("params") / around.settings.params))
-    texts = dict(_pair(pair) for pair in pairs)
-    given.update(texts)
-    return resolve_inputs(recipe, given, from_text=frozenset(texts), base=Path.cwd())
-
-
-def _pair(pair: str) -> tuple[str, str]:
-    name, equals, value = pair.partition("=")
-    if not equals or not name:
-        raise UsageError(f"-p {pair!r}: write it as NAME=VALUE.", code="bad-input")
-    return name, value
-
-
-def _params_file(path: Path) -> Mapping[str, JsonValue]:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"--params {path}: {error.strerror}.", code="bad-input") from error
-    if not content.strip():
-        raise _no_params(path)
-    read = _json_params if path.suffix.lower() == ".json" else _yaml_params
-    value = read(content, path)
-    if not isinstance(value, Mapping):
-        raise UsageError(
-            f"--params {path}: a mapping of inputs was expected, not a {type_name(value)}.",
-            code="bad-input",
-        )
-    return value
-
-
-def _no_params(path: Path) -> UsageError:
-    return UsageError(
-        f"--params {path}: the file is empty; a mapping of inputs was expected, such as "
-        "'name: value', or {} for none.",
-        code="bad-input",
-    )
-
-
-def _json_params(content: bytes, path: Path) -> JsonValue:
-    try:
-        value = parse_json(content.decode("utf-8-sig"), unique_keys=True)
-        dumps(value).encode()
-    except UnicodeEncodeError as error:
-        message = f"--params {path}: it holds half a character (a lone surrogate)."
-        raise UsageError(message, code="bad-input") from error
-    except ValueError as error:
-        raise UsageError(f"--params {path}: not JSON: {error}.", code="bad-input") from error
-    return value
-
-
-def _yaml_params(content: bytes, path: Path) -> JsonValue:
-    from minions.recipe.reader import read_document, to_plain
-
-    try:
-        return to_plain(read_document(content, str(path)))
-    except RecipeError as error:
-        if error.faults[0].code == "empty-recipe":  # comments only
-            raise _no_params(path) from error
-        lines = (f"--params {fault.where}: {fault.message}" for fault in error.faults)
-        raise UsageError("\n".join(lines), code="bad-input", where=error.where) from error
-
-
 # --- the run --------------------------------------------------------------------------------------
 
 
@@ -193,7 +120,7 @@ async def _follow(run: AgentRun, around: Surroundings, out: TextIO, signals: _Si
     _report(result, around, out)
     for problem in run.context.events.problems:
         tell(problem)
-    if signals.caught is not None:
+    if signals.caught is not None and result.status is RunStatus.CANCELLED:
         return 128 + signals.caught
     return EXIT_CODES[result.status]
 
@@ -265,7 +192,7 @@ def _report(result: AgentResult[object], around: Surroundings, out: TextIO) -> N
     if around.settings.no_store:
         tell(f"session {result.session_id} · not stored (--no-store)")
     else:
-        database = f" --db {around.settings.db}" if around.settings.db else ""
+        database = f" --db {shlex.quote(around.settings.db)}" if around.settings.db else ""
         tell(
             f"session {result.session_id} · see it: minions sessions show {result.run_id}{database}"
         )

@@ -1,0 +1,83 @@
+"""The inputs of a run: from a file, then from `-p`, checked against what the recipe declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from minions.contracts.errors import RecipeError, UsageError
+from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.interfaces.cli.setup import Surroundings
+from minions.recipe.inputs import resolve_inputs
+from minions.recipe.model import AgentRecipe
+from minions.recipe.values import type_name
+
+__all__ = ["given_inputs"]
+
+
+def given_inputs(
+    recipe: AgentRecipe, pairs: tuple[str, ...], around: Surroundings
+) -> Mapping[str, JsonValue]:
+    """From the file, then from `-p`, checked against what the recipe declares."""
+    given: dict[str, JsonValue] = {}
+    if around.settings.params is not None:
+        given.update(_params_file(around.folder_of("params") / around.settings.params))
+    texts = dict(_pair(pair) for pair in pairs)
+    given.update(texts)
+    return resolve_inputs(recipe, given, from_text=frozenset(texts), base=Path.cwd())
+
+
+def _pair(pair: str) -> tuple[str, str]:
+    name, equals, value = pair.partition("=")
+    if not equals or not name:
+        raise UsageError(f"-p {pair!r}: write it as NAME=VALUE.", code="bad-input")
+    return name, value
+
+
+def _params_file(path: Path) -> Mapping[str, JsonValue]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"--params {path}: {error.strerror}.", code="bad-input") from error
+    if not content.strip():
+        raise _no_params(path)
+    read = _json_params if path.suffix.lower() == ".json" else _yaml_params
+    value = read(content, path)
+    if not isinstance(value, Mapping):
+        raise UsageError(
+            f"--params {path}: a mapping of inputs was expected, not a {type_name(value)}.",
+            code="bad-input",
+        )
+    return value
+
+
+def _no_params(path: Path) -> UsageError:
+    return UsageError(
+        f"--params {path}: the file is empty; a mapping of inputs was expected, such as "
+        "'name: value', or {} for none.",
+        code="bad-input",
+    )
+
+
+def _json_params(content: bytes, path: Path) -> JsonValue:
+    try:
+        value = parse_json(content.decode("utf-8-sig"), unique_keys=True)
+        dumps(value).encode()
+    except UnicodeEncodeError as error:
+        message = f"--params {path}: it holds half a character (a lone surrogate)."
+        raise UsageError(message, code="bad-input") from error
+    except ValueError as error:
+        raise UsageError(f"--params {path}: not JSON: {error}.", code="bad-input") from error
+    return value
+
+
+def _yaml_params(content: bytes, path: Path) -> JsonValue:
+    from minions.recipe.reader import read_document, to_plain
+
+    try:
+        return to_plain(read_document(content, str(path)))
+    except RecipeError as error:
+        if error.faults[0].code == "empty-recipe":  # comments only
+            raise _no_params(path) from error
+        lines = (f"--params {fault.where}: {fault.message}" for fault in error.faults)
+        raise UsageError("\n".join(lines), code="bad-input", where=error.where) from error
