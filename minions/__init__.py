@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from minions.adapters.openai_model import OpenAIModel
     from minions.adapters.scripted_model import ScriptedModel, tool_request
     from minions.adapters.sqlite_journal import SqliteJournal
+    from minions.adapters.structured_output import InstructorParser
     from minions.contracts.calls import (
         ChatModel,
         DeltaSink,
@@ -76,6 +77,7 @@ __all__ = [
     "DeltaSink",
     "Extensions",
     "InputSpec",
+    "InstructorParser",
     "JsonValue",
     "Message",
     "MessageBundle",
@@ -124,6 +126,7 @@ _HOMES: Final = {
     "minions.adapters.openai_model": ("OpenAIModel",),
     "minions.adapters.scripted_model": ("ScriptedModel", "tool_request"),
     "minions.adapters.sqlite_journal": ("SqliteJournal",),
+    "minions.adapters.structured_output": ("InstructorParser",),
     "minions.contracts.calls": (
         "ChatModel",
         "DeltaSink",

@@ -16,6 +16,7 @@ from minions.contracts.calls import (
     ModelCapabilities,
     OutputInstructions,
     OutputMode,
+    OutputRequest,
 )
 from minions.contracts.completion import CompletionCriteria, StepCompletionChain
 from minions.contracts.errors import JournalError
@@ -37,6 +38,7 @@ from minions.engine.agent_executor import AgentExecutor
 from minions.engine.context import AgentContext, Extensions
 from minions.engine.memory import ConversationMemory
 from minions.engine.memory_journal import MemoryJournal
+from minions.engine.output_parsing import TextOutputParser
 from minions.engine.services import Services
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.testing.clock import FakeClock
@@ -67,7 +69,17 @@ def deterministic_services(
         ids=counting_ids(),
         journal=journal or MemoryJournal(clock),
         worker_id="worker",
+        parser=ConstrainingParser(),
     )
+
+
+class ConstrainingParser(TextOutputParser):
+    """Puts the schema's mode into the request, as a provider's parser does."""
+
+    def request(  # type: ignore[override]  # the free-text parser constrains nothing
+        self, instructions: OutputInstructions[object], mode: OutputMode
+    ) -> OutputRequest:
+        return OutputRequest(mode=mode)
 
 
 class FailingJournal(MemoryJournal):

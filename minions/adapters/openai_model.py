@@ -20,6 +20,7 @@ from returns.result import Failure, Result
 from minions.adapters.chat_failures import ChatPeer, status_failure
 from minions.adapters.chat_request import encode_body, request_body
 from minions.adapters.chat_response import AnswerReader, PlainAnswer, StreamedAnswer
+from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.adapters.model_endpoints import check_key, is_loopback_url
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import (
@@ -49,6 +50,13 @@ _CONNECT_S: Final = 10.0
 _MOST_CONNECTIONS: Final = 256
 _KEPT_CONNECTIONS: Final = 64
 _KEPT_S: Final = 15.0
+
+
+def _load_sdk() -> None:
+    import httpx2  # noqa: F401  # loaded here so that the first call need not
+    from openai import AsyncOpenAI
+
+    AsyncOpenAI(api_key="none").chat  # noqa: B018  # imports the module behind it
 
 
 def _utc_now() -> datetime:
@@ -127,12 +135,9 @@ class OpenAIModel(ChatModel):
         if client is not None and self._client_loop is asyncio.get_running_loop():
             await client.close()
 
-    def warm_up(self) -> None:
-        """Import the SDK and what its first request pulls in: about a second."""
-        import httpx2  # noqa: F401  # loaded here so that the first call need not
-        from openai import AsyncOpenAI
-
-        AsyncOpenAI(api_key="none", base_url=self._peer.base_url).chat  # noqa: B018  # lazy import
+    async def warm_up(self) -> None:
+        """Import the SDK and what its first request pulls in: about a second, in a thread."""
+        await run_in_daemon_thread(_load_sdk)
 
     def _open_client(self) -> AsyncOpenAI:
         """The client; a new one where another event loop runs now, which cannot share sockets."""

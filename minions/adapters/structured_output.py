@@ -15,6 +15,7 @@ from attrs import define, field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
+from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.contracts.calls import (
     ModelCallResponse,
     OutputFailure,
@@ -46,9 +47,10 @@ class InstructorParser(OutputParser):
     def __init__(self) -> None:
         self._kept: dict[int, _Kept[Any]] = {}  # Any: each entry has a T of its own
 
-    def warm_up(self) -> None:
-        """Import `instructor` and fill its registry: about half a second."""
-        self.request(OutputInstructions(schema={"type": "object"}), OutputMode.JSON_SCHEMA)
+    async def warm_up(self) -> None:
+        """Import `instructor` and fill its registry: about half a second, in a thread."""
+        example: OutputInstructions[object] = OutputInstructions(schema={"type": "object"})
+        await run_in_daemon_thread(InstructorParser().request, example, OutputMode.JSON_SCHEMA)
 
     def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> OutputRequest:
         """The constraining part of a request; the same object at every call.

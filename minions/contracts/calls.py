@@ -279,9 +279,10 @@ class ChatModel(ABC):
             on_delta: Called with each piece while the answer comes in; None asks for no stream.
         """
 
-    def warm_up(self) -> None:
-        """Load what the first call needs. May take seconds: called off the event loop, before
-        the clock of the first step that asks this model starts.
+    async def warm_up(self) -> None:
+        """Load what the first call needs, without holding up the event loop.
+
+        Awaited before the clock of the first step that asks this model starts.
         """
 
     async def aclose(self) -> None:
@@ -318,12 +319,14 @@ ToolCallExecutorFactory: TypeAlias = Callable[[ToolCall, "RunContext"], ToolCall
 class OutputParser(ABC):
     """Builds the constraining part of a request and reads answers against the schema."""
 
-    def warm_up(self) -> None:
+    async def warm_up(self) -> None:
         """Load what the first `request` needs; as `ChatModel.warm_up`."""
 
     @abstractmethod
-    def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> OutputRequest:
-        """The part to merge into a request. Built once per step."""
+    def request(
+        self, instructions: OutputInstructions[T], mode: OutputMode
+    ) -> OutputRequest | None:
+        """The part to merge into a request; None where this parser cannot constrain."""
 
     @abstractmethod
     def parse(

@@ -45,6 +45,21 @@ class Limits:
     """A tool result longer than this, as UTF-8 JSON, is an error."""
 
     @classmethod
+    def of_step(cls, metadata: Mapping[str, object], *, base: Limits) -> Limits:
+        """A step's own limits over `base`.
+
+        Raises:
+            MetadataError: As `from_metadata`, or a limit that only a whole run can have.
+        """
+        for key in metadata:
+            if snake_case(key) in _OF_RUNS:
+                raise MetadataError(
+                    f"A step's metadata gives '{key}', which limits a whole run. Put it into the "
+                    "recipe's `limits` or the context's metadata."
+                )
+        return cls.from_metadata(metadata, base=base)
+
+    @classmethod
     def from_metadata(cls, metadata: Mapping[str, object], *, base: Limits | None = None) -> Limits:
         """The limits among `metadata`, over `base`; camelCase keys work too, other keys are left.
 
@@ -67,14 +82,10 @@ class Limits:
             raise MetadataError(f"metadata: {error}.") from error
 
 
+_OF_RUNS: Final = ("max_steps", "max_tokens", "allow_repeated_steps")
 _LIMIT_KINDS: Final[Mapping[str, str]] = {
     attribute.name: str(attribute.type) for attribute in attrs.fields(Limits)
 }
-
-
-def limit_names() -> tuple[str, ...]:
-    """All limits, in their own spelling."""
-    return tuple(_LIMIT_KINDS)
 
 
 def snake_case(name: str) -> str:

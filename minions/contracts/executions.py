@@ -19,10 +19,9 @@ from minions.contracts.errors import (
     near_names,
 )
 from minions.contracts.instructions import T_co
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 
-__all__ = ["AgentResult", "Artifact", "RunStatus", "StepExecution", "StepStatus", "Warned"]
+__all__ = ["AgentResult", "RunStatus", "StepExecution", "StepStatus", "Warned"]
 
 
 class StepStatus(StrEnum):
@@ -53,14 +52,6 @@ class Warned:
 
     code: str
     message: str
-
-
-@frozen(kw_only=True)
-class Artifact:
-    """A named result that other steps may read."""
-
-    name: str
-    value: JsonValue
 
 
 @frozen(kw_only=True)
@@ -115,7 +106,7 @@ class StepExecution(Generic[T_co]):
         raise StepFailedError(
             self.error
             or FailureInfo(
-                code=f"step-{self.status.value}",
+                code=f"step-{self.status.value.replace('_', '-')}",
                 message=self.reason or f"Step '{self.step_id}' is {self.status.value}.",
                 where=self.step_id,
             )

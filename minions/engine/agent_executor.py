@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
 
-from attrs import evolve
-
 from minions.contracts.calls import ChatModel, ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.context import Limits
 from minions.contracts.errors import NotFoundError, SchemaError
@@ -229,7 +227,7 @@ def _check_output(step: Step[object]) -> None:
 def _check_steps(built: BuiltRecipe, run: AgentRun, base: Limits) -> None:
     """Limits and models of every step, before the first one starts."""
     for step in built.graph.steps:
-        Limits.from_metadata(step.metadata, base=evolve(base))
+        Limits.of_step(step.metadata, base=base)
         if not isinstance(step, PythonStep):
             run.model_factory_for(step)
             if not built.controls:  # a loaded recipe's schemas are checked already

@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 from minions.contracts.calls import (
     ModelCallExecutorFactory,
     ModelOptions,
+    OutputParser,
     ToolCallExecutorFactory,
 )
 from minions.contracts.codec import decode, encode
@@ -62,8 +63,8 @@ class AgentRun:
         self._output_class = output_class
         self._output_check = SchemaValidator(schema_of(output_class)) if output_class else None
         self._factories: dict[ModelConfig, ModelCallExecutors] = {}
-        self._warm: set[int] = set()
-        """Factories whose model is loaded; they live as long as the run."""
+        self._warm: dict[tuple[int, bool], asyncio.Future[None]] = {}
+        """What is loaded or being loaded, by factory and whether answers are constrained."""
         self._failed: StepExecution[object] | None = None
         self._problem: FailureInfo | None = None
         self._is_cancel_wanted = False
@@ -256,11 +257,30 @@ class AgentRun:
         if isinstance(step, PythonStep):
             return self._lazy_model(step)
         factory = self.model_factory_for(step)
-        if id(factory) not in self._warm:
-            self._warm.add(id(factory))
+        constrains = step.output is not None
+        loading = self._warm.get((id(factory), constrains))
+        if loading is None:
             parser = self.context.services.parser
-            await warm_up(factory, parser, constrains=step.output is not None)
+            loading = asyncio.ensure_future(self._load(factory, parser, constrains=constrains))
+            self._warm[id(factory), constrains] = loading
+        await asyncio.shield(loading)  # parallel steps wait for the same loading
         return factory
+
+    async def _load(
+        self, factory: ModelCallExecutorFactory, parser: OutputParser, *, constrains: bool
+    ) -> None:
+        """Warm up; the run's own time stands still meanwhile."""
+        loop, deadline = asyncio.get_running_loop(), self.context.deadline
+        begin, end = loop.time(), deadline.when() if deadline is not None else None
+        if deadline is None or end is None:
+            await warm_up(factory, parser, constrains=constrains)
+            return
+        deadline.reschedule(None)
+        try:
+            await warm_up(factory, parser, constrains=constrains)
+        finally:
+            if not deadline.expired():
+                deadline.reschedule(end + loop.time() - begin)
 
     def _lazy_model(self, step: Step[object]) -> ModelCallExecutorFactory:
         """A Python step's model is looked for only when it asks one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo, StepFailedError
 from minions.contracts.messages import TokenUsage
@@ -12,7 +14,8 @@ __all__ = ["Ledger"]
 class Ledger:
     """Counts steps and tokens. When a limit is reached nothing new starts."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Callable[[], Limits]) -> None:
+        """`limits` are asked at each look: an application may change them during the run."""
         self._limits = limits
         self.usage = TokenUsage()
         self.steps = 0
@@ -25,21 +28,17 @@ class Ledger:
 
     def may_start_step(self) -> bool:
         """Whether the run still has one; whoever starts it counts it."""
-        if self.reached is None and self.steps == self._limits.max_steps:
+        if self.reached is None and self.steps == self._limits().max_steps:
             self.reached = "max_steps"
         if self.reached is not None:
             self.has_refused = True
             return False
         return True
 
-    def give_step_back(self) -> None:
-        """The step was not executed after all: its condition is false."""
-        self.steps -= 1
-
     def spend(self, usage: TokenUsage) -> None:
         """Add what a model call used; found out only afterwards, so the limit may be overshot."""
         self.usage += usage
-        most = self._limits.max_tokens
+        most = self._limits().max_tokens
         if self.reached is None and most is not None and self.usage.total_tokens >= most:
             self.reached = "max_tokens"
 
@@ -70,7 +69,7 @@ class Ledger:
             "max_tokens": f"{self.usage.total_tokens} tokens were used",
             "timeout_s": "the run took too long",
         }.get(name, "the run's limit was reached")
-        allowed = self._allowed or getattr(self._limits, name, None)
+        allowed = self._allowed or getattr(self._limits(), name, None)
         return FailureInfo(
             code="limit-reached",
             message=f"The run's limit {name}={allowed} is reached: {spent}. "

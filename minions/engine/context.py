@@ -91,7 +91,8 @@ class AgentContext(RunContext):
         self.step_manager = step_manager
         self.services = services or Services()
         self.metadata_values: dict[str, object] = dict(agent.recipe.limits)
-        self.ledger = Ledger(Limits.from_metadata(self.metadata_values))
+        Limits.from_metadata(self.metadata_values)  # refused now rather than in the run
+        self.ledger = Ledger(lambda: self.limits)
         self.events = events or EventStream()
         self.warnings: list[Warned] = []
         self.deadline: asyncio.Timeout | None = None

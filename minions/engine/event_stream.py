@@ -70,7 +70,13 @@ class EventMaker:
         make = _MAKERS.get((entry.kind, entry.state))
         if entry.kind == "tool_call" and entry.state != "started":
             self._contents[entry.key] = tool_content(entry.body)
+        elif entry.kind == "step" and entry.state != "started":
+            self._forget(f"{entry.key}/")  # results that no message named
         return make(entry) if make else None
+
+    def _forget(self, prefix: str) -> None:
+        for key in [key for key in self._contents if key.startswith(prefix)]:
+            del self._contents[key]
 
 
 class _Place(TypedDict):

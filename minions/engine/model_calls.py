@@ -31,7 +31,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import Clock
 from minions.engine.context import StepView
-from minions.engine.retry import is_retryable_error, with_retries
+from minions.engine.retry import checked_result, is_retryable_error, with_retries
 from minions.engine.trace import StepTrace
 
 __all__ = [
@@ -72,15 +72,13 @@ class ModelCallExecutors:
 async def warm_up(
     factory: ModelCallExecutorFactory, parser: OutputParser, *, constrains: bool
 ) -> None:
-    """Load libraries now, in a thread: neither a step's time nor Ctrl-C shall wait for imports."""
+    """Load libraries now: no step's time shall go into imports."""
     if not isinstance(factory, ModelCallExecutors):
         return
     model = factory.model
-    if type(model).warm_up is ChatModel.warm_up:
-        return  # nothing to load: no thread, so that a seed replays the order of facts
-    await asyncio.to_thread(model.warm_up)
+    await model.warm_up()
     if constrains and model.capabilities.output_mode is not None:
-        await asyncio.to_thread(parser.warm_up)
+        await parser.warm_up()
 
 
 def capabilities_of(factory: ModelCallExecutorFactory) -> ModelCapabilities:
@@ -100,7 +98,7 @@ class DefaultModelCallExecutor(ModelCallExecutor):
         self, call: ModelCall, context: RunContext
     ) -> Result[ModelCallResponse, ModelFailure]:
         """One attempt."""
-        outcome = _checked(
+        outcome = checked_result(
             self.model.complete, await self.model.complete(call.prompt, context.delta_sink)
         )
         if not is_successful(outcome):
@@ -200,7 +198,7 @@ class ModelCalls:
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
             view.memory.restore_snapshot(mark)
             try:
-                return _checked(executor.execute, await executor.execute(running, view))
+                return checked_result(executor.execute, await executor.execute(running, view))
             except JournalError:
                 raise
             except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
@@ -215,8 +213,13 @@ class ModelCalls:
                 on_retry=on_retry,
             )
         except asyncio.CancelledError:
-            cut = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF, attempts=1)
-            cut = evolve(cut, completed_at=clock.now())
+            cut = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF)
+            cut = evolve(
+                cut,
+                attempts=len(wasted) + 1,
+                retried_usage=sum(wasted, TokenUsage()),
+                completed_at=clock.now(),
+            )
             self.trace.add_model_call(cut)
             await self._record(cut, _elapsed_ms(clock, begin), remember=False)
             raise
@@ -295,18 +298,6 @@ class ModelCalls:
                 error=dict(failure.info().to_json()),
             )
         )
-
-
-def _checked(
-    door: Callable[..., object], outcome: object
-) -> Result[ModelCallResponse, ModelFailure]:
-    """The outcome, if it is one; an application may have forgotten to wrap it."""
-    if isinstance(outcome, Result):
-        return outcome
-    raise TypeError(
-        f"{door.__qualname__} returned {type(outcome).__name__}; wrap an answer in "
-        "returns.result.Success, a ModelFailure in returns.result.Failure"
-    )
 
 
 def _raised(error: Exception) -> ModelFailure:

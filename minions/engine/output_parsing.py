@@ -12,7 +12,6 @@ from minions.contracts.calls import (
     OutputInstructions,
     OutputMode,
     OutputParser,
-    OutputRequest,
 )
 from minions.contracts.json_values import dumps
 from minions.contracts.output import parse_text
@@ -29,9 +28,8 @@ class TextOutputParser(OutputParser):
     def __init__(self) -> None:
         self._validators: dict[str, SchemaValidator] = {}
 
-    def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> OutputRequest:
-        """Nothing to add: the schema is in the prompt's words."""
-        return OutputRequest(mode=mode)
+    def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> None:
+        """None: the schema stands in the prompt's words, and nothing else is claimed."""
 
     def parse(
         self,

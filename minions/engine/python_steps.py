@@ -109,7 +109,12 @@ class JournalledScope(StepScope):
             view=self._view, factory=self._tools, trace=self._trace, reports_failures=False
         )
         key = self._trace.reserve_tool_key()
-        request = ToolCallRequest(id=key, name=name, arguments=dumps(arguments))
+        try:
+            text = dumps(arguments)
+        except (TypeError, ValueError) as error:
+            message = f"The arguments for '{name}' are not JSON: {error}."
+            raise StepFailedError(FailureInfo(code="bad-arguments", message=message)) from error
+        request = ToolCallRequest(id=key, name=name, arguments=text)
         done = await batch.run([request], key, remember=False)
         call = done[0]
         if call.failure is not None:

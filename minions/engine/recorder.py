@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Mapping
 
 from minions.contracts.errors import JournalError
-from minions.contracts.events import RunEvent
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.event_stream import EventMaker, EventStream
@@ -53,15 +52,6 @@ class Recorder:
                 self._events.publish(event)
         return entry
 
-    def publish(self, event: RunEvent) -> None:
-        """Show without storing."""
-        self._events.publish(event)
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether anybody listens."""
-        return self._events.is_watched
-
     async def open(self) -> Lease:
         """Become the writer of the run, once.
 
@@ -104,5 +94,7 @@ class Recorder:
             # The wall clock of this process, not the injected sleep: a simulated clock must
             # neither spin here nor let the lease run out.
             await asyncio.sleep(ttl_s / 3)
-            with contextlib.suppress(Exception):
+            try:
                 await self._services.journal.renew(lease, ttl_s)
+            except JournalError as error:
+                self._services.log.warning("lease_renewal_failed", reason=error.message)

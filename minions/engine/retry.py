@@ -14,7 +14,13 @@ from minions.contracts.errors import MinionsError, ToolError
 from minions.contracts.retry import RetryConfig
 from minions.engine.services import Services
 
-__all__ = ["Attempted", "is_being_cancelled", "is_retryable_error", "with_retries"]
+__all__ = [
+    "Attempted",
+    "checked_result",
+    "is_being_cancelled",
+    "is_retryable_error",
+    "with_retries",
+]
 
 V = TypeVar("V")
 
@@ -77,6 +83,20 @@ class Attempted(Generic[V, RF]):
 
     outcome: Result[V, RF]
     attempts: int
+
+
+def checked_result(door: Callable[..., object], outcome: Result[V, RF]) -> Result[V, RF]:
+    """The outcome, if it is one; an application may have forgotten to wrap it.
+
+    Raises:
+        TypeError: It is something else; the text says what to return.
+    """
+    if isinstance(outcome, Result):
+        return outcome
+    raise TypeError(
+        f"{door.__qualname__} returned {type(outcome).__name__}; wrap an answer in "
+        "returns.result.Success, a failure in returns.result.Failure"
+    )
 
 
 async def with_retries(

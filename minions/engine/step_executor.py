@@ -63,7 +63,7 @@ class StepExecutor(Generic[T]):
             context,
             step_id=step.id,
             key=key,
-            limits=Limits.from_metadata(step.metadata, base=context.limits),
+            limits=Limits.of_step(step.metadata, base=context.limits),
             metadata={**context.metadata, **step.metadata},
             tools=self._available_tools(),
         )

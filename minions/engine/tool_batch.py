@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from attrs import evolve, frozen
 from returns.pipeline import is_successful
-from returns.result import Result
+from returns.result import Failure, Result
 
 from minions.contracts.calls import (
     CallStatus,
@@ -16,11 +16,12 @@ from minions.contracts.calls import (
     ToolCallResponse,
     ToolFailure,
 )
+from minions.contracts.errors import JournalError, words_of
 from minions.contracts.events import Retrying
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import ToolCallRequest, tool_result
 from minions.engine.context import StepView
-from minions.engine.retry import with_retries
+from minions.engine.retry import checked_result, with_retries
 from minions.engine.trace import StepTrace
 
 __all__ = ["ToolBatch"]
@@ -86,11 +87,9 @@ class ToolBatch:
             "tool_call", call.key, "started", {**facts, "arguments": call.request.arguments}
         )
         running = evolve(call, status=CallStatus.EXECUTING, started_at=services.clock.now())
+        done = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF)
         try:
             done = await self._attempts(running)
-        except asyncio.CancelledError:
-            done = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF)
-            raise
         finally:
             done = evolve(done, completed_at=services.clock.now())
             ended[index] = done
@@ -101,9 +100,19 @@ class ToolBatch:
 
     async def _attempts(self, running: ToolCall) -> ToolCall:
         view = self.view
-        executor = self.factory(running, view)
+
+        async def attempt() -> Result[ToolCallResponse, ToolFailure]:
+            try:
+                executor = self.factory(running, view)
+                return checked_result(executor.execute, await executor.execute(running, view))
+            except JournalError:
+                raise
+            except Exception as error:  # noqa: BLE001  # an application's executor raises anything
+                message = f"The call of '{running.name}' raised {words_of(error)}"
+                return Failure(ToolFailure(code="tool-failed", message=message))
+
         attempted = await with_retries(
-            lambda: executor.execute(running, view),
+            attempt,
             most=view.limits.max_tool_call_retries + 1,
             config=view.context.recipe.retry,
             services=view.context.services,

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from minions.contracts.calls import ChatModel
 from minions.contracts.completion import CompletionLink
-from minions.contracts.errors import UsageError
+from minions.contracts.errors import UsageError, words_of
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.context import Extensions
 
@@ -45,17 +45,26 @@ def _import(name: str, folder: Path) -> ModuleType:
         if name.endswith(".py"):
             return _import_file((folder / name).resolve())
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"The extension '{name}' was not found: {error}.", code="unknown-extension"
-        ) from error
     except UsageError:
         raise
     except Exception as error:  # an operator's file may raise anything while it is imported
+        if isinstance(error, ModuleNotFoundError) and error.name in _parents(name):
+            raise UsageError(
+                f"There is no module '{name}'; name a file (PATH.py) or an importable module.",
+                code="unknown-extension",
+            ) from error
         raise UsageError(
-            f"The extension '{name}' failed while it was loaded: {type(error).__name__}: {error}.",
+            f"The extension '{name}' failed while it was loaded: {words_of(error)}.",
             code="broken-extension",
         ) from error
+
+
+def _parents(module: str) -> tuple[str, ...]:
+    """`a.b.c` and what it lies in; nothing for a file."""
+    if module.endswith(".py"):
+        return ()
+    parts = module.split(".")
+    return tuple(".".join(parts[: count + 1]) for count in range(len(parts)))
 
 
 def _import_file(path: Path) -> ModuleType:

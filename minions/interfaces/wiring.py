@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -89,6 +90,7 @@ class Models:
         self._override = override
         self._asked_as = asked_as
         self._made: dict[ModelConfig, ChatModel] = {}
+        self._own: dict[int, ChatModel] = {}
 
     def source(self, recipe: AgentRecipe, folder: Path) -> ModelSource:
         """The source for one recipe: scripts it names lie in its own folder.
@@ -105,9 +107,10 @@ class Models:
         return evolve(config, name=name, base_url=None, api_key_env=None, output_mode=None)
 
     async def aclose(self) -> None:
-        """Close every model that was made."""
-        for model in self._made.values():
-            await model.aclose()
+        """Close every model that was made here; those of extensions belong to the operator."""
+        async with contextlib.AsyncExitStack() as stack:
+            for model in self._own.values():
+                stack.push_async_callback(model.aclose)
 
     def _get(self, config: ModelConfig, recipe: AgentRecipe, folder: Path) -> ChatModel:
         model = self._made.get(config)
@@ -146,9 +149,10 @@ class Models:
     def _make(self, name: str, config: ModelConfig, folder: Path) -> ChatModel:
         if name in self._extensions.models:
             return self._extensions.models[name]
-        if name.startswith(SCRIPTED):
-            return self._scripted(name, folder)
-        return self._endpoint(name, config)
+        is_script = name.startswith(SCRIPTED)
+        model = self._scripted(name, folder) if is_script else self._endpoint(name, config)
+        self._own[id(model)] = model
+        return model
 
     def _scripted(self, name: str, folder: Path) -> ChatModel:
         from minions.adapters.scripted_model import ScriptedModel

@@ -17,8 +17,14 @@ from minions.contracts.calls import (
     ModelFailure,
     OutputInstructions,
     Prompt,
+    ToolCall,
+    ToolCallExecutor,
+    ToolCallResponse,
+    ToolFailure,
 )
 from minions.contracts.completion import Completion, CompletionCriteria, CompletionLink
+from minions.contracts.context import RunContext
+from minions.contracts.errors import MetadataError
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import RunStatus, StepExecution
 from minions.contracts.messages import MessageBundle, TokenUsage, assistant
@@ -26,9 +32,15 @@ from minions.contracts.steps import DefaultStep, PythonStep, StepScope
 from minions.contracts.tools import Toolbox
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.completion import DefaultStepCompletionChain
-from minions.engine.context import Extensions
+from minions.engine.context import Agent, AgentContext, Extensions
+from minions.engine.graph import DefaultStepGraph
+from minions.engine.memory import ConversationMemory
+from minions.engine.model_calls import ModelCallExecutors
 from minions.engine.services import Services
-from minions.recipe.model import AgentRecipe, GoalSpec, SetSpec
+from minions.engine.step_executor import StepExecutor
+from minions.engine.step_manager import StepManager
+from minions.engine.tool_calls import tool_call_executors
+from minions.recipe.model import AgentRecipe, ExecutionMode, GoalSpec, SetSpec
 from minions.testing.clock import FakeClock
 
 
@@ -230,20 +242,18 @@ async def test_a_model_that_forgets_to_wrap_its_answer_is_told_how() -> None:
 class Heavy(ScriptedModel):
     """Takes its time to load."""
 
-    loaded_at: float | None = None
+    loads = 0
 
-    def warm_up(self) -> None:
-        import time
-
-        time.sleep(0.1)
-        self.loaded_at = time.monotonic()
+    async def warm_up(self) -> None:
+        await asyncio.sleep(0.1)
+        self.loads += 1
 
 
 async def test_loading_a_model_counts_against_no_steps_time() -> None:
     model = Heavy(["ok"])
     result = await AgentExecutor(model).execute(recipe(text_step(metadata={"timeout_s": 0.08})))
     assert result.output == "ok"
-    assert model.loaded_at is not None
+    assert model.loads == 1
     assert result.step("a").duration_ms < 80
 
 
@@ -325,3 +335,59 @@ async def test_steps_that_the_runs_time_kept_from_starting_are_passed_over() -> 
         ("a", "failed"),
         ("b", "skipped"),
     ]
+
+
+async def test_parallel_steps_wait_for_one_loading_and_the_runs_time_stands_still() -> None:
+    model = Heavy(["one", "two", "three"])
+    result = await AgentExecutor(model).execute(
+        AgentRecipe(
+            id="r",
+            execution_mode=ExecutionMode.PARALLEL,
+            steps=[GoalSpec(id=name, goal="go", timeout_s=0.08) for name in "abc"],
+            limits={"timeout_s": 0.09},
+        )
+    )
+    assert result.status is RunStatus.COMPLETED
+    assert model.loads == 1
+
+
+async def test_an_executor_of_ones_own_that_raises_fails_its_call_and_is_recorded() -> None:
+    class Breaks(ToolCallExecutor):
+        async def execute(
+            self, call: ToolCall, context: RunContext
+        ) -> Result[ToolCallResponse, ToolFailure]:
+            raise KeyError("lost")
+
+    services = Services()
+    executor = AgentExecutor(
+        ScriptedModel([tool_request("any")]),
+        services=services,
+        tool_call_executor_factory=lambda call, context: Breaks(),
+    )
+    result = await executor.execute(recipe(text_step()))
+    assert result.error is not None
+    assert result.error.code == "tool-failed"
+    assert "KeyError: 'lost'" in result.error.message
+    states = [(entry.kind, entry.state) for entry in await services.journal.entries()]
+    assert ("tool_call", "failed") in states
+
+
+async def test_limits_set_on_a_context_hold_from_then_on() -> None:
+    """A-14: the guide's way of setting them."""
+    agent = Agent(AgentRecipe(id="r", steps=[text_step()]))
+    manager = StepManager(DefaultStepGraph(agent.recipe.steps))  # type: ignore[arg-type]  # Step objects
+    context = AgentContext(agent, manager, ConversationMemory())
+    context.metadata["maxTokens"] = 1
+    models = ModelCallExecutors(ScriptedModel(["one", "two"]))
+    first = await StepExecutor(text_step(), context, models, tool_call_executors()).execute()
+    second = await StepExecutor(text_step(), context, models, tool_call_executors()).execute()
+    assert first.is_complete
+    assert second.error is not None
+    assert second.error.code == "limit-reached"
+
+
+async def test_a_limit_of_the_run_is_refused_in_a_step() -> None:
+    with pytest.raises(MetadataError, match="limits a whole run"):
+        await AgentExecutor(ScriptedModel([])).execute(
+            recipe(text_step(metadata={"max_tokens": 5}))
+        )

@@ -113,6 +113,8 @@ def _write_whatever_comes() -> None:
 
 def _refusal(error: OSError) -> EnvironmentRefusedError:
     where = f" {error.filename}:" if error.filename else ""
+    if isinstance(error, FileNotFoundError) and not error.filename:
+        where = " (is the current folder still there?)"
     return EnvironmentRefusedError(
         f"The operating system refuses:{where} {error.strerror or error}.", code="system"
     )

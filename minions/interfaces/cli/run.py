@@ -14,7 +14,7 @@ from typing import TextIO, cast
 import attrs
 import click
 
-from minions.contracts.errors import UsageError
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.engine.agent_executor import AgentExecutor
@@ -109,17 +109,18 @@ def _bounded(recipe: AgentRecipe, around: Surroundings) -> AgentRecipe:
 async def _follow(run: AgentRun, around: Surroundings, out: TextIO, signals: _Signals) -> int:
     """Show the run while it goes on; print its result; its exit code."""
     progress = _progress(around)
+    printer = _EventPrinter(out)
     run.listen(progress.on_event)
     if around.settings.events:
-        run.listen(lambda event: say(json_text(event_to_json(event)), out))
+        run.listen(printer)
     signals.stop(run)
     try:
         result = await run.execute()
     finally:
         progress.close()
     _report(result, around, out)
-    for problem in run.context.events.problems:
-        tell(problem)
+    if printer.error is not None:
+        raise printer.error
     if signals.caught is not None and result.status is RunStatus.CANCELLED:
         return 128 + signals.caught
     return EXIT_CODES[result.status]
@@ -153,6 +154,23 @@ class _Signals:
         tell(f"\n{signal.Signals(number).name}: stopping; what was done is kept.")
         if self._run is not None:
             self._run.cancel()
+
+
+class _EventPrinter:
+    """One JSON event per line, until nothing can be written any more."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self.error: EnvironmentRefusedError | None = None
+
+    def __call__(self, event: RunEvent) -> None:
+        """Print it; the run goes on when that fails, and the error comes at the end."""
+        if self.error is not None:
+            return
+        try:
+            say(json_text(event_to_json(event)), self._out)
+        except EnvironmentRefusedError as error:
+            self.error = error
 
 
 class _Silent(Progress):
