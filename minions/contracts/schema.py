@@ -18,6 +18,7 @@ import attrs
 
 from minions.contracts.errors import SchemaError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.patterns import PATTERN_TIME_S, search
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -257,25 +258,20 @@ def _compile(schema: JsonSchema) -> Validator:
     return kind(dict(schema))
 
 
-_PATTERN_TIME_S: Final = 0.5
-"""Time for one pattern on one text. Which patterns explode cannot be told for sure beforehand."""
-
-
 def _timed_pattern(
     _validator: object, pattern: str, instance: object, _schema: object
 ) -> Iterator[ValidationError]:
     """As jsonschema's own `pattern`, by an engine that stops when its time is up."""
-    import regex
     from jsonschema import ValidationError
 
     if not isinstance(instance, str):
         return
     try:
-        if regex.search(pattern, instance, timeout=_PATTERN_TIME_S) is None:
+        if search(pattern, instance) is None:
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
     except TimeoutError:
-        yield ValidationError(f"matching {pattern!r} took longer than {_PATTERN_TIME_S} s")
-    except regex.error as error:
+        yield ValidationError(f"matching {pattern!r} took longer than {PATTERN_TIME_S} s")
+    except ValueError as error:
         yield ValidationError(f"{pattern!r} cannot be matched: {error}")
 
 

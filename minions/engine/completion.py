@@ -15,6 +15,7 @@ from minions.contracts.completion import (
     StepCompletionChain,
 )
 from minions.contracts.executions import StepExecution
+from minions.contracts.patterns import search
 
 __all__ = [
     "CallBudgetLink",
@@ -72,8 +73,15 @@ class PatternLink(CompletionLink):
         if not text:
             return Completion.UNDECIDED
         for pattern in execution.completion_patterns:
-            if found := re.search(pattern, text):
-                return Completion.complete("a pattern of the step matched", evidence=found[0])
+            try:
+                matched = search(pattern, text)
+            except TimeoutError:
+                return Completion.failed(
+                    f"The completion pattern {pattern!r} took too long on the model's text.",
+                    code="slow-pattern",
+                )
+            if matched is not None:
+                return Completion.complete("a pattern of the step matched", evidence=matched)
         if execution.completion_mode is CompletionMode.SIGNAL and (
             found := _SAYS_DONE.search(text)
         ):

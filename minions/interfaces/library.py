@@ -136,7 +136,7 @@ async def _run_recipe(
         environ=environment(),
         override=model if isinstance(model, str) else None,
     )
-    source: ModelSource | ChatModel = models.source(recipe, Path.cwd())
+    source: ModelSource | ChatModel = models.source(recipe, lambda _: Path.cwd())
     if isinstance(model, ChatModel):
         source = model
     if services is None:

@@ -88,7 +88,12 @@ class Origin:
     settings: Settings
     origins: Mapping[str, str]
     folder: Path
-    """Where relative paths of the configuration file start."""
+    """The current one: where relative paths of flags and environment start."""
+
+    def folder_of(self, key: str) -> Path:
+        """Where a relative path under that key starts: its file's folder, or the current one."""
+        origin = Path(self.origins[key])
+        return origin.parent if origin.suffix == ".toml" else self.folder
 
 
 _KEYS: Final[Mapping[str, str]] = {
@@ -120,7 +125,7 @@ def load_settings(
         checked = {key: _checked(name, key, value) for key, value in values.items()}
         settings = evolve(settings, **checked)  # type: ignore[arg-type]  # checked just above
         origins.update(dict.fromkeys(checked, name))
-    return Origin(settings=settings, origins=origins, folder=project.parent if project else folder)
+    return Origin(settings=settings, origins=origins, folder=folder)
 
 
 def _sources(
@@ -143,11 +148,16 @@ def _project_file(folder: Path) -> Path | None:
         if (place / "minions.toml").is_file():
             return place / "minions.toml"
         pyproject = place / "pyproject.toml"
-        if pyproject.is_file() and "minions" in _toml(pyproject).get("tool", {}):
+        if pyproject.is_file() and _has_section(pyproject):
             return pyproject
         if (place / ".git").exists():
             return None
     return None
+
+
+def _has_section(pyproject: Path) -> bool:
+    tools: object = _toml(pyproject).get("tool")
+    return isinstance(tools, dict) and isinstance(tools.get("minions"), dict)
 
 
 def _toml(path: Path) -> dict[str, dict[str, object]]:
@@ -255,11 +265,23 @@ def _texts_by_name(source: str, key: str, value: object) -> Mapping[str, str]:
 def _providers(source: str, value: object) -> Mapping[str, ProviderSettings]:
     if not isinstance(value, dict):
         raise _bad_value(source, "providers", value, "tables [providers.NAME]")
-    names = {attribute.name for attribute in attrs.fields(ProviderSettings)}
-    result = {}
-    for name, table in value.items():
-        if not isinstance(table, dict) or "base_url" not in table or set(table) - names:
-            wanted = f"a table with base_url, and of {', '.join(sorted(names))}"
-            raise _bad_value(source, f"providers.{name}", table, wanted)
-        result[name] = ProviderSettings(**table)
-    return result
+    return {name: _provider(source, name, table) for name, table in value.items()}
+
+
+_PROVIDER_KINDS: Final[Mapping[str, type[object]]] = {
+    "base_url": str,
+    "api_key_env": str,
+    "output_mode": str,
+    "tools_with_schema": bool,
+}
+
+
+def _provider(source: str, name: str, table: object) -> ProviderSettings:
+    wanted = f"a table with base_url, and of {', '.join(_PROVIDER_KINDS)}"
+    if not isinstance(table, dict) or "base_url" not in table or set(table) - set(_PROVIDER_KINDS):
+        raise _bad_value(source, f"providers.{name}", table, wanted)
+    for key, kind in _PROVIDER_KINDS.items():
+        if key in table and not isinstance(table[key], kind):
+            word = "a text" if kind is str else "true or false"
+            raise _bad_value(source, f"providers.{name}.{key}", table[key], word)
+    return ProviderSettings(**table)

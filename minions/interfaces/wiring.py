@@ -92,13 +92,13 @@ class Models:
         self._made: dict[ModelConfig, ChatModel] = {}
         self._own: dict[int, ChatModel] = {}
 
-    def source(self, recipe: AgentRecipe, folder: Path) -> ModelSource:
+    def source(self, recipe: AgentRecipe, folder_of: Callable[[str], Path]) -> ModelSource:
         """The source for one recipe: scripts it names lie in its own folder.
 
         Args:
-            folder: Where scripts named by the operator lie.
+            folder_of: A settings key to the folder where scripts named under it lie.
         """
-        return lambda config: self._get(config, recipe, folder)
+        return lambda config: self._get(config, recipe, folder_of)
 
     def _for(self, name: str, config: ModelConfig) -> ModelConfig:
         """The settings that go with that model: a server belongs to the model it was named with."""
@@ -112,12 +112,17 @@ class Models:
             for model in self._own.values():
                 stack.push_async_callback(model.aclose)
 
-    def _get(self, config: ModelConfig, recipe: AgentRecipe, folder: Path) -> ChatModel:
+    def _get(
+        self, config: ModelConfig, recipe: AgentRecipe, folder_of: Callable[[str], Path]
+    ) -> ChatModel:
         model = self._made.get(config)
         if model is None:
             own = self._override is None and config.name is not None
-            home = Path(recipe.directory) if own and recipe.directory else folder
             name = self._override or config.name or self._fallback(recipe)
+            is_offline = not own and name == self._settings.offline_models.get(recipe.id)
+            home = folder_of("offline_models" if is_offline and not self._override else "model")
+            if own and recipe.directory:
+                home = Path(recipe.directory)
             model = self._made[config] = self._make(name, self._for(name, config), home)
         return model
 

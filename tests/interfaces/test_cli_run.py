@@ -439,3 +439,50 @@ def test_an_internal_error_is_exit_code_70_without_a_traceback(
     assert outcome.code == 70
     assert "This is a bug in minions" in outcome.err
     assert "Traceback" not in outcome.err
+
+
+def test_paths_of_a_configuration_file_start_at_that_file(
+    cli: Cli, write: Write, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("bind.yaml", SET)
+    write("minions.toml", 'db = "beside.sqlite"\n')
+    below = here / "below"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert cli("run", "../bind.yaml").code == 0
+    assert (here / "beside.sqlite").exists()
+    assert not (below / "beside.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[providers.mine]\nbase_url = 5\n", "providers.mine.base_url"),
+        ('[providers.mine]\napi_key_env = "X"\n', "a table with base_url"),
+        (
+            '[providers.mine]\nbase_url = "http://127.0.0.1:1"\ntools_with_schema = "no"\n',
+            "true or false",
+        ),
+        ("max_parallel = 0\n", "max_parallel"),
+        ("broken = [\n", "not readable as TOML"),
+    ],
+)
+def test_a_wrong_configuration_is_one_clear_error(
+    cli: Cli, write: Write, text: str, words: str
+) -> None:
+    write("bind.yaml", SET)
+    write("minions.toml", text)
+    outcome = cli("run", "bind.yaml")
+    assert outcome.code == 2
+    assert words in outcome.err
+    assert "bug" not in outcome.err
+
+
+def test_an_extension_that_misses_a_package_says_which(cli: Cli, write: Write) -> None:
+    write("bind.yaml", SET)
+    write("own.py", "import no_such_package_at_all\n")
+    outcome = cli("run", "bind.yaml", "--extensions", "own.py")
+    assert outcome.code == 2
+    assert "error[broken-extension]" in outcome.err
+    assert "no_such_package_at_all" in outcome.err
+    assert "error[unknown-extension]" in cli("run", "bind.yaml", "--extensions", "nomod").err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import platform
 import shutil
@@ -68,7 +69,8 @@ def _findings(around: Surroundings) -> Iterator[Finding]:
     yield Finding(
         name="model", ok=True, detail=around.settings.model or "none configured; use -m or a key"
     )
-    yield _disk(around)
+    with contextlib.suppress(MinionsError):  # told as the database's already
+        yield _disk(around)
     yield Finding(
         name="clock",
         ok=time.time() > _OLDEST_SENSIBLE_TIME,

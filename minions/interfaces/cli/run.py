@@ -76,7 +76,7 @@ async def _run(
     journal = around.journal()
     try:
         executor = AgentExecutor(
-            models.source(recipe, around.folder_of("model")),
+            models.source(recipe, around.folder_of),
             extensions=extensions,
             services=make_services(journal, make_log(around.settings, tell)),
         )

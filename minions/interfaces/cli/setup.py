@@ -34,9 +34,8 @@ class Surroundings:
         return self.origin.settings
 
     def folder_of(self, key: str) -> Path:
-        """Where a relative path under that key starts: its file's folder, or here."""
-        is_from_file = self.origin.origins[key].endswith(".toml")
-        return self.origin.folder if is_from_file else Path.cwd()
+        """Where a relative path under that key starts."""
+        return self.origin.folder_of(key)
 
     def extensions(self) -> Extensions:
         """The built-in toolsets and the operator's own code."""
