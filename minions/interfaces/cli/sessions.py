@@ -19,7 +19,7 @@ from minions.engine.sessions import (
     list_runs,
     show_run,
 )
-from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
+from minions.interfaces.cli.setup import Surroundings, output_options, surroundings
 from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.durations import spoken
 from minions.interfaces.results import output_text
@@ -34,7 +34,8 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
-@common_options
+@click.option("--db", metavar="PATH", help="SQLite file of the journal.")
+@output_options
 def list_(*, limit: int, **flags: object) -> int:
     """List runs, the newest first."""
     around = surroundings(flags)
@@ -63,7 +64,8 @@ async def _list(around: Surroundings) -> tuple[RunSummary, ...]:
 @command.command("show")
 @click.argument("name", metavar="ID")
 @click.option("--messages", is_flag=True, help="Show every message, too.")
-@common_options
+@click.option("--db", metavar="PATH", help="SQLite file of the journal.")
+@output_options
 def show(name: str, *, messages: bool, **flags: object) -> int:
     """Show one run: ID is a run's or a session's, or a unique start of one."""
     around = surroundings(flags)

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from minions.contracts.journal import Journal
     from minions.engine.context import Extensions
 
-__all__ = ["Surroundings", "common_options", "surroundings"]
+__all__ = [
+    "Surroundings",
+    "common_options",
+    "extension_options",
+    "output_options",
+    "store_options",
+    "surroundings",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it finds them
 
@@ -65,22 +72,30 @@ def surroundings(flags: Mapping[str, object]) -> Surroundings:
     return Surroundings(origin=origin, environ=environ)
 
 
+def output_options(function: F) -> F:
+    """`--json`, `--debug`."""
+    function = click.option("--debug", is_flag=True, help="Show logs and tracebacks.")(function)
+    text = "Print one JSON object at the end."
+    return click.option("--json", "json", is_flag=True, help=text)(function)
+
+
+def store_options(function: F) -> F:
+    """`--db`, `--no-store`."""
+    text = "Keep the journal in memory; nothing is stored."
+    function = click.option("--no-store", is_flag=True, help=text)(function)
+    return click.option("--db", metavar="PATH", help="SQLite file of the journal.")(function)
+
+
+def extension_options(function: F) -> F:
+    """`--extensions`."""
+    return click.option(
+        "--extensions",
+        multiple=True,
+        metavar="PATH.py|MODULE",
+        help="Your tools, links and models. Repeatable.",
+    )(function)
+
+
 def common_options(function: F) -> F:
-    """`--extensions`, `--db`, `--no-store`, `--json`, `--debug`."""
-    options = (
-        click.option("--debug", is_flag=True, help="Show logs and tracebacks."),
-        click.option("--json", "json", is_flag=True, help="Print one JSON object at the end."),
-        click.option(
-            "--no-store", is_flag=True, help="Keep the journal in memory; nothing is stored."
-        ),
-        click.option("--db", metavar="PATH", help="SQLite file of the journal."),
-        click.option(
-            "--extensions",
-            multiple=True,
-            metavar="PATH.py|MODULE",
-            help="Your tools, links and models. Repeatable.",
-        ),
-    )
-    for option in options:
-        function = option(function)
-    return function
+    """All of these."""
+    return extension_options(store_options(output_options(function)))

@@ -8,7 +8,7 @@ import click
 
 from minions.contracts.errors import Fault, MinionsError, RecipeError
 from minions.contracts.json_values import JsonValue
-from minions.interfaces.cli.setup import common_options, surroundings
+from minions.interfaces.cli.setup import extension_options, output_options, surroundings
 from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.render import fault_to_json, faults_lines, stderr_painter
 from minions.interfaces.wiring import catalog_of
@@ -21,7 +21,8 @@ __all__ = ["command"]
 
 @click.command("validate")
 @click.argument("recipes", nargs=-1, required=True)
-@common_options
+@extension_options
+@output_options
 def command(recipes: tuple[str, ...], **flags: object) -> int:
     """Check RECIPES: no model, no tool, no network, nothing written.
 
