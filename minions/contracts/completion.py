@@ -43,7 +43,7 @@ class Completion:
 
     verdict: Verdict
     reason: str = ""
-    """For FAILED: the code and text of the step's failure, as `code: text` or plain text."""
+    """Why, for a person; of a FAILED verdict it is the step's failure text."""
     evidence: str | None = None
     """The words or result that decided."""
     code: str = "not-complete"

@@ -18,7 +18,8 @@ class EntryDraft:
     """A fact before it is stored."""
 
     kind: str
-    """`run`, `step`, `model_call`, `tool_call`, `message`, `rollback`, `warning`."""
+    """`run`, `step`, `conversation`, `model_call`, `tool_call`, `message`, `rollback` or
+    `warning`."""
     key: str
     """Path of the work; with kind and state unique per run and generation."""
     state: str

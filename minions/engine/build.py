@@ -58,7 +58,6 @@ _NO_CONTROL: Final = StepControl()
 class BuiltRecipe:
     """A recipe ready to run; immutable, so many runs may share it."""
 
-    recipe: AgentRecipe
     graph: StepGraph
     controls: Mapping[str, StepControl] = field(factory=dict)
     output: Template | None = None
@@ -80,21 +79,22 @@ def build_recipe(
     output = compile_template(recipe.output) if recipe.output is not None else None
     specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
     if not specs:
-        return BuiltRecipe(recipe=recipe, graph=_transitions(recipe), output=output)
+        return BuiltRecipe(graph=_transitions(recipe), output=output)
     if len(specs) < len(recipe.steps) or recipe.graph is not None:
         raise GraphError(
             "Steps from YAML and Step objects cannot be mixed in one recipe, and `graph` belongs "
             "to Step objects. Register a Step and name it, or write all steps in Python."
         )
     saved = {spec.save_as: spec.id for spec in specs if spec.save_as}
+    steps = [_build_step(spec, saved, tools, links) for spec in specs]
+    controls = {spec.id: _control(spec) for spec in specs}
     graph = DependencyStepGraph(
-        [_build_step(spec, saved, tools, links) for spec in specs],
+        steps,
         {spec.id: spec.depends_on for spec in specs},
         {spec.id: spec.after for spec in specs},
-        reads={spec.id: _steps_read(spec, saved) for spec in specs},
+        reads={step.id: _steps_read(step, controls[step.id], saved) for step in steps},
     )
-    controls = {spec.id: _control(spec) for spec in specs}
-    return BuiltRecipe(recipe=recipe, graph=graph, controls=controls, output=output)
+    return BuiltRecipe(graph=graph, controls=controls, output=output)
 
 
 def _transitions(recipe: AgentRecipe) -> StepGraph:
@@ -111,30 +111,18 @@ def _control(spec: StepSpec) -> StepControl:
     )
 
 
-def _steps_read(spec: StepSpec, saved: Mapping[str, str]) -> Sequence[str]:
+def _steps_read(
+    step: GoalStep | ToolCallStep | SetStep, control: StepControl, saved: Mapping[str, str]
+) -> Sequence[str]:
     """Dependencies whose output some template of the step names without a default."""
-    references = [
-        reference
-        for template in _templates(spec)
-        for reference in compile_template(template).references
-    ]
-    if spec.when is not None:
-        references += compile_condition(spec.when).references
+    own = [reference for template in step.templates for reference in template.references]
+    references = (*own, *(control.when.references if control.when is not None else ()))
     named = {
         _step_named(reference, saved)
         for reference in references
         if not reference.is_guarded and not _is_status(reference)
     }
-    return [step_id for step_id in spec.depends_on if step_id in named]
-
-
-def _templates(spec: StepSpec) -> Sequence[JsonValue]:
-    if isinstance(spec, GoalSpec):
-        texts = [message.content for message in spec.messages]
-        return [spec.goal, *texts, *([spec.system_prompt] if spec.system_prompt else [])]
-    if isinstance(spec, ToolSpecStep):
-        return [{**spec.params, **spec.params_template}]
-    return [spec.set] if isinstance(spec, SetSpec) else []
+    return [step_id for step_id in step.spec.depends_on if step_id in named]
 
 
 def _is_status(reference: Reference) -> bool:
@@ -147,7 +135,7 @@ def _build_step(
     saved: Mapping[str, str],
     tools: Toolbox,
     links: Mapping[str, CompletionLink],
-) -> Step[object]:
+) -> GoalStep | ToolCallStep | SetStep:
     if isinstance(spec, GoalSpec):
         return _goal_step(spec, saved, tools, links)
     if isinstance(spec, ToolSpecStep):
@@ -207,6 +195,11 @@ class GoalStep(_Written, Step[object]):
     completion_criteria: CompletionCriteria
     completion_chain: StepCompletionChain | None
     output: OutputInstructions[object] | None
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return [template for _, template in self.texts]
 
     @property
     def tool_failure(self) -> str:
@@ -317,6 +310,11 @@ class ToolCallStep(_Written, PythonStep[JsonValue]):
     spec: ToolSpecStep
     params: Template
 
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return [self.params]
+
     async def run(self, scope: StepScope) -> JsonValue:
         """Render, then call."""
         arguments = cast("Mapping[str, JsonValue]", self.params.render(scope.context.values))
@@ -334,6 +332,11 @@ class SetStep(_Written, PythonStep[JsonValue]):
     def is_instant(self) -> bool:
         """One row is enough."""
         return True
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return [self.values]
 
     async def run(self, scope: StepScope) -> JsonValue:
         """Render."""

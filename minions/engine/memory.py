@@ -1,4 +1,4 @@
-"""Conversations as a view of the journal: the same fold serves a live run and a loaded one."""
+"""Conversations, live or folded from the journal: both come to the same messages."""
 
 from __future__ import annotations
 

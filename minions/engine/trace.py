@@ -119,7 +119,6 @@ class StepTrace:
         duration_ms: float,
         output: object = None,
         error: FailureInfo | None = None,
-        reason: str | None = None,
         completion: Completion | None = None,
     ) -> StepExecution[object]:
         """The step for good."""
@@ -128,7 +127,7 @@ class StepTrace:
             status=status,
             output=output,
             error=error,
-            reason=reason if reason is not None else (error.message if error else None),
+            reason=error.message if error else None,
             completion=completion,
             completed_at=completed_at,
             duration_ms=duration_ms,

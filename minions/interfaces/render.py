@@ -1,4 +1,4 @@
-"""One shape for every error, in text and in JSON."""
+"""One shape for every error, in text and in JSON; and when to use colours."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def output_text(output: object) -> str:
 
 
 def summary_lines(result: AgentResult[object], paint: painter) -> Iterator[str]:
-    """How it ended, what it used, and the next useful command."""
+    """How it ended, what it used, and what went wrong."""
     color = {0: "green", 5: "yellow"}.get(EXIT_CODES[result.status], "red")
     counts = f"{_counted_steps(result)} · {usage_text(result.usage)}"
     yield f"{paint(result.status.value, color)} · {counts}"

@@ -35,7 +35,7 @@ def _described(text: str) -> dict[str, str]:
 
 @frozen(kw_only=True)
 class Settings:
-    """Every key of the configuration; each command-line flag has one."""
+    """Every key of the configuration; the flags that are not about one call have one each."""
 
     model: str | None = field(
         default=None, metadata=_described("Model for recipes that name none: provider/name.")
