@@ -1,110 +1,104 @@
-"""What the engine itself costs, as ratios within one run; writes RESULTS.md beside this file.
+"""Measures everything and writes RESULTS.md beside this file.
 
-Each figure is CPU time of this process, the best of several rounds, so that a busy machine
-changes it little. No network: models are scripted.
+python benchmarks/run.py                   all of it: some three minutes
+python benchmarks/run.py --only streaming  one subject, printed only; repeatable
+python benchmarks/run.py --quick           a look at whether it works, printed only
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import platform
-import tempfile
-import time
-from collections.abc import Awaitable, Callable
+import sys
+import tomllib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
-from minions import AgentExecutor, AgentRecipe, DefaultStep, MessageBundle, ScriptedModel, Services
-from minions.adapters.function_tool import tool
-from minions.adapters.scripted_model import tool_request
-from minions.adapters.sqlite_journal import SqliteJournal
-from minions.contracts.completion import CompletionCriteria, CompletionMode
-from minions.contracts.tools import Toolbox
-from minions.engine.context import Extensions
-from minions.engine.services import SystemClock
-from minions.recipe.model import SetSpec
+sys.path[0] = str(Path(__file__).parent.parent)  # a script starts with its own folder
 
-ROUNDS = 3
-TEXT = CompletionCriteria(mode=CompletionMode.TEXT)
+from benchmarks import (
+    chains,
+    journal,
+    loading,
+    model_call,
+    parallel,
+    start_up,
+    streaming,
+    structured,
+    tool_loop,
+)
+from benchmarks.endpoint import Endpoint
+from benchmarks.measuring import FULL, QUICK, Effort, Row
 
-
-@tool(effect="pure")
-async def echo(n: int) -> int:
-    """The number."""
-    return n
-
-
-def cpu_s(work: Callable[[], Awaitable[object]]) -> float:
-    """Least CPU seconds of several rounds."""
-
-    def once() -> float:
-        begin = time.process_time()
-        asyncio.run(_awaited(work))
-        return time.process_time() - begin
-
-    return min(once() for _ in range(ROUNDS))
-
-
-async def _awaited(work: Callable[[], Awaitable[object]]) -> None:
-    await work()
+SUBJECTS: Final[Mapping[str, Callable[[Effort, Endpoint], Awaitable[list[Row]]]]] = {
+    "model-call": model_call.measure,
+    "tool-loop": tool_loop.measure,
+    "structured": structured.measure,
+    "streaming": streaming.measure,
+    "parallel": parallel.measure,
+    "chains": chains.measure,
+    "journal": journal.measure,
+    "loading": loading.measure,
+    "start-up": start_up.measure,
+}
+_HERE: Final = Path(__file__).parent
 
 
-def chain(steps: int, services: Services | None = None) -> Callable[[], Awaitable[object]]:
-    """That many `set` steps in a row."""
-    specs = [SetSpec(id=f"s{at}", set={"n": at}) for at in range(steps)]
-    recipe = AgentRecipe(id="chain", steps=specs)
-    return lambda: AgentExecutor(ScriptedModel([]), services=services).execute(recipe)
+def main(arguments: Sequence[str]) -> None:
+    """Measure and print; write only what is whole."""
+    options = _options(arguments)
+    effort = QUICK if options.quick else FULL
+    rows = asyncio.run(_measured(options.only or list(SUBJECTS), effort))
+    text = _page(rows, effort)
+    print(text)
+    if not options.quick and not options.only:
+        (_HERE / "RESULTS.md").write_text(text, "utf-8")
 
 
-def loop(turns: int) -> Callable[[], Awaitable[object]]:
-    """One step whose model calls a tool that many times, then answers."""
-    step = DefaultStep[object](
-        id="loop",
-        messages=MessageBundle.of(goal="count"),
-        available_tools={"echo"},
-        completion_criteria=TEXT,
-        metadata={"max_model_calls_per_step": turns + 1},
-    )
-    recipe = AgentRecipe(id="loop", steps=[step])
-
-    def run() -> Awaitable[object]:
-        answers = [*(tool_request("echo", {"n": at}) for at in range(turns)), "done"]
-        executor = AgentExecutor(
-            ScriptedModel(answers), extensions=Extensions(tools=Toolbox((echo,)))
-        )
-        return executor.execute(recipe)
-
-    return run
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="What Minions costs.")
+    parser.add_argument("--only", action="append", choices=list(SUBJECTS), metavar="NAME")
+    parser.add_argument("--quick", action="store_true", help="few repetitions")
+    return parser.parse_args(arguments)
 
 
-def main() -> None:
-    """Measure and write."""
-    short, long = cpu_s(chain(200)) / 200, cpu_s(chain(2_000)) / 2_000
-    with tempfile.TemporaryDirectory() as folder:
-        journal = SqliteJournal(Path(folder) / "j.sqlite", SystemClock())
-        stored = cpu_s(chain(1_000, Services(journal=journal))) / 1_000
-    few, many = cpu_s(loop(50)) / 50, cpu_s(loop(200)) / 200
-    rows = [
-        ("no-op step in a chain of 200", f"{short * 1e6:.0f} µs", "1.00"),
-        ("no-op step in a chain of 2,000", f"{long * 1e6:.0f} µs", f"{long / short:.2f}"),
-        ("no-op step, journal on SQLite", f"{stored * 1e6:.0f} µs", f"{stored / short:.2f}"),
-        ("turn of a 50-turn tool loop", f"{few * 1e6:.0f} µs", "1.00"),
-        ("turn of a 200-turn tool loop", f"{many * 1e6:.0f} µs", f"{many / few:.2f}"),
-    ]
+async def _measured(names: Sequence[str], effort: Effort) -> list[Row]:
+    rows = []
+    with Endpoint() as endpoint:
+        for name in names:
+            print(f"{name} …", file=sys.stderr)
+            rows += await SUBJECTS[name](effort, endpoint)
+    return rows
+
+
+def _page(rows: Sequence[Row], effort: Effort) -> str:
+    reasons: Mapping[str, str] = tomllib.loads((_HERE / "reasons.toml").read_text("utf-8"))
+    missed = [row for row in rows if not row.is_met and row.key in reasons]
     lines = [
         "# Results",
         "",
-        f"CPU time, Python {platform.python_version()}, best of {ROUNDS} rounds. Ratios are to the",
-        "first row of their pair, within the same run; absolute times belong to one machine.",
+        f"CPU time of the worker, Python {platform.python_version()} on {platform.machine()}, "
+        f"least of {effort.rounds} rounds taken in turns.",
+        "The model is a server on this machine, in a process of its own. Ratios hold within one "
+        "run; absolute",
+        "values belong to one machine. `make bench` writes this page.",
         "",
-        "| work | CPU | ratio |",
-        "|---|---|---|",
-        *(f"| {work} | {took} | {ratio} |" for work, took, ratio in rows),
+        "| work | goal | measured | absolute | met |",
+        "|---|---|---|---|---|",
+        *(_line(row) for row in rows),
+        *(("", "Why a goal is missed:", "") if missed else ()),
+        *(f"- {row.work}: {reasons[row.key]}" for row in missed),
         "",
     ]
-    text = "\n".join(lines)
-    (Path(__file__).parent / "RESULTS.md").write_text(text, "utf-8")
-    print(text)
+    return "\n".join(lines)
+
+
+def _line(row: Row) -> str:
+    met = "yes" if row.is_met else "**no**"
+    return f"| {row.work} | {row.goal} | {row.measured} | {row.absolute} | {met} |"
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -178,6 +178,7 @@ def _functions() -> str:
 
 _PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "recipe": _recipe,
+    "secret": lambda: _keys(keys.SECRET_INPUT),
     "step": lambda: _keys(keys.STEP),
     "goal": lambda: _keys(keys.GOAL, {"tool_failure": "fail"}),
     "tool": lambda: _keys(keys.TOOL),

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from minions.contracts.json_values import JsonValue
     from minions.contracts.messages import Message, MessageBundle
     from minions.contracts.retry import RetryConfig
+    from minions.contracts.secrets import SecretRef
     from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
     from minions.contracts.tools import Tool, ToolScope, ToolSpec
     from minions.engine.agent_executor import AgentExecutor
@@ -98,6 +99,7 @@ __all__ = [
     "RunContext",
     "RunStatus",
     "ScriptedModel",
+    "SecretRef",
     "Services",
     "SqliteJournal",
     "Step",
@@ -154,6 +156,7 @@ _HOMES: Final = {
     "minions.contracts.json_values": ("JsonValue",),
     "minions.contracts.messages": ("Message", "MessageBundle"),
     "minions.contracts.retry": ("RetryConfig",),
+    "minions.contracts.secrets": ("SecretRef",),
     "minions.contracts.steps": ("DefaultStep", "PythonStep", "Step", "StepScope"),
     "minions.contracts.tools": ("Tool", "ToolScope", "ToolSpec"),
     "minions.engine.agent_executor": ("AgentExecutor",),

@@ -7,14 +7,17 @@ Nothing a server sends is trusted: every key may be missing or of another type.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from attrs import define, evolve, field
 from returns.result import Failure, Result, Success
 
 from minions.adapters.chat_failures import ChatPeer, error_failure
+from minions.adapters.chat_shapes import ChosenCall, Completion, Piece, read_completion, read_piece
+from minions.adapters.server_sent_events import EventParser
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.json_values import JsonValue, dumps, json_type
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
@@ -67,6 +70,9 @@ class PlainAnswer(AnswerReader):
         if broken is not None:
             return Failure(self._peer.interrupted(broken))
         body = b"".join(self._chunks)
+        completion = read_completion(body)
+        if completion is not None and (response := _ordinary(completion, self._peer)) is not None:
+            return Success(response)
         try:
             document: object = json.loads(body)
             if not isinstance(document, dict):
@@ -97,7 +103,7 @@ class StreamedAnswer(AnswerReader):
         self._peer = peer
         self._clock = clock
         self._started = started
-        self._events = _EventParser()
+        self._events = EventParser()
         self._assembly = _Assembly()
         self._first_token_at: float | None = None
         self._failure: ModelFailure | None = None
@@ -107,7 +113,9 @@ class StreamedAnswer(AnswerReader):
         """The pieces in these bytes."""
         if len(self._start) < _START_KEPT:
             self._start += chunk[:_START_KEPT]
-        deltas = [delta for event in self._events.feed(chunk) for delta in self._take(event)]
+        deltas: list[ModelDelta] = []
+        for event in self._events.feed(chunk):
+            deltas += self._take(event)
         if deltas and self._first_token_at is None:
             self._first_token_at = self._clock()
         return deltas
@@ -142,6 +150,8 @@ class StreamedAnswer(AnswerReader):
     def _take(self, event: bytes) -> Sequence[ModelDelta]:
         if self.is_done:
             return ()
+        if (piece := read_piece(event)) is not None:
+            return self._assembly.take_ordinary(piece)
         if event.strip() == b"[DONE]":
             self.is_done = True
             return ()
@@ -189,44 +199,42 @@ class _MalformedError(ValueError):
     """The document is not what a chat completion is; says in which way."""
 
 
-# --- server-sent events ----------------------------------------------------------------------
+# --- the ordinary answer -----------------------------------------------------------------------
 
 
-class _EventParser:
-    """Bytes to the `data` of each event. Source: WHATWG HTML, server-sent events."""
+def _ordinary(completion: Completion, peer: ChatPeer) -> ModelCallResponse | None:
+    """The answer that most documents are; None: the complete reader has to judge."""
+    choice = completion.choices[0]
+    message, reason = choice.message, choice.finish_reason or None
+    if message.refusal or reason in ("length", "content_filter"):
+        return None
+    calls = message.tool_calls or ()
+    if calls and not _are_whole(calls):
+        return None
+    text = message.content if message.content and not message.content.isspace() else None
+    if text is None and not calls:
+        return None
+    requests = tuple(
+        ToolCallRequest(id=call.id, name=call.function.name, arguments=call.function.arguments)
+        for call in calls
+    )
+    return ModelCallResponse(
+        message=assistant(text, tool_calls=requests),
+        usage=read_usage(completion.usage) if completion.usage else TokenUsage(),
+        finish_reason=reason,
+        model_name=completion.model or None,
+        provider=peer.provider,
+    )
 
-    def __init__(self) -> None:
-        self.has_events = False
-        self._parts: list[bytes] = []
-        self._data: list[bytes] = []
 
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The events that are complete now."""
-        self._parts.append(chunk)
-        # A long line comes in many chunks: joining them each time would cost quadratic time.
-        if b"\n" not in chunk and b"\r" not in chunk:
-            return
-        lines = b"".join(self._parts).splitlines(keepends=True)
-        # A chunk may end between \r and \n, so a lone \r waits for what follows.
-        self._parts = [] if lines[-1].endswith(b"\n") else [lines.pop()]
-        for line in lines:
-            yield from self._take(line.rstrip(b"\r\n"))
-
-    def rest(self) -> Iterator[bytes]:
-        """The event at the end, where the server left out the blank line behind it."""
-        for line in b"".join(self._parts).splitlines():
-            yield from self._take(line)
-        self._parts = []
-        yield from self._take(b"")
-
-    def _take(self, line: bytes) -> Iterator[bytes]:
-        if not line:
-            if self._data:
-                yield b"\n".join(self._data)
-            self._data = []
-        elif line.removeprefix(b"\xef\xbb\xbf").startswith(b"data:"):
-            self.has_events = True
-            self._data.append(line.partition(b":")[2].removeprefix(b" "))
+def _are_whole(calls: Sequence[ChosenCall]) -> bool:
+    """Whether each has an id of its own, a name and arguments."""
+    ids = {call.id for call in calls}
+    return (
+        len(calls) == len(ids) <= _MOST_CALLS
+        and "" not in ids
+        and all(call.function.name and call.function.arguments.strip() for call in calls)
+    )
 
 
 # --- the document ----------------------------------------------------------------------------
@@ -247,7 +255,7 @@ class _Slot:
     @property
     def arguments(self) -> str:
         """The JSON text so far; `{}` where nothing was said."""
-        text = "".join(self._parts)
+        text = _joined(self._parts)
         return text if text.strip() else "{}"
 
     @property
@@ -279,6 +287,8 @@ class _Assembly:
     _refusals: list[str] = field(factory=list)
     _slots: list[_Slot] = field(factory=list)
     _by_index: dict[int, _Slot] = field(factory=dict)
+    _half: str = ""
+    """The first half of a character whose second may come with the next piece."""
 
     def take_message(self, document: Mapping[str, object]) -> None:
         """The one document of a plain answer."""
@@ -292,6 +302,21 @@ class _Assembly:
         for call in _calls_of(message):
             self._new_slot(*_pieces_of(call))
 
+    def take_ordinary(self, piece: Piece) -> Sequence[ModelDelta]:
+        """As `take_piece`, for what is neither tool call nor refusal."""
+        self._model = piece.model or self._model
+        if piece.usage is not None:
+            self.usage = read_usage(piece.usage)
+        if not piece.choices:
+            return ()
+        choice = piece.choices[0]
+        self.finish_reason = choice.finish_reason or self.finish_reason
+        text = choice.delta.content
+        if not text:
+            return ()
+        self._texts.append(text)
+        return (ModelDelta(content=self._shown(text) if self._half else text),)
+
     def take_piece(self, document: Mapping[str, object]) -> Sequence[ModelDelta]:
         """One document of a stream; what it adds."""
         self._take_frame(document)
@@ -302,7 +327,7 @@ class _Assembly:
             raise _MalformedError(f"`choices` is {_shown(choices)}, not a list")
         choice = _mapping(choices[0], "choices[0]")
         piece = _mapping(choice.get("delta") or choice.get("message") or {}, "choices[0].delta")
-        text = self._take_choice(choice, piece)
+        text = self._shown(self._take_choice(choice, piece))
         deltas = [ModelDelta(content=text)] if text else []
         return [*deltas, *(self._take_fragment(call) for call in _calls_of(piece))]
 
@@ -312,7 +337,7 @@ class _Assembly:
         """The answer, if it is one."""
         if (failure := self._failure(peer)) is not None:
             return Failure(failure)
-        text = "".join(self._texts)
+        text = _joined(self._texts)
         message = assistant(text if text.strip() else None, tool_calls=self._tool_calls())
         return Success(
             ModelCallResponse(
@@ -330,7 +355,7 @@ class _Assembly:
             return peer.truncated(self.usage)
         if self.finish_reason == "content_filter":
             return peer.filtered(self.usage)
-        if refusal := "".join(self._refusals).strip():
+        if refusal := _joined(self._refusals).strip():
             return peer.refused(refusal, self.usage)
         if not self._slots and not "".join(self._texts).strip():
             return peer.empty(self.finish_reason, self.usage)
@@ -351,6 +376,12 @@ class _Assembly:
         text = _text_of(message.get("content"))
         self._texts.append(text)
         return text
+
+    def _shown(self, text: str) -> str:
+        """What can be shown of the text by now: no half character at its end."""
+        text = self._half + text
+        self._half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return _joined((text.removesuffix(self._half),))
 
     def _take_fragment(self, call: Mapping[str, object]) -> ModelDelta:
         call_id, name, arguments = _pieces_of(call)
@@ -407,6 +438,19 @@ class _Assembly:
             seen.add(call_id)
             calls.append(ToolCallRequest(id=call_id, name=slot.name, arguments=slot.arguments))
         return tuple(calls)
+
+
+_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """One text; where JSON escapes came in two pieces, the halves of a character meet again."""
+    text = "".join(texts)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
+    return text
 
 
 def _free_id(position: int, used: set[str]) -> str:

@@ -1,26 +1,38 @@
-"""`OpenAIModel`: any server that speaks OpenAI's chat completions, through the `openai` SDK.
+"""`OpenAIModel`: any server that speaks OpenAI's chat completions.
 
-Here is the HTTP: one client, time limits, what was lost on the way. What a request says and
-what an answer means is in `chat_request`, `chat_response` and `chat_failures`.
+Here is the exchange: one pool of connections, time limits, what was lost on the way. What a
+request says and what an answer means is in `chat_request`, `chat_response` and `chat_failures`;
+the connections themselves are `http_pool`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
+import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import urlencode
 
+from attrs import evolve, field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
 from minions.adapters.chat_failures import ChatPeer, status_failure
-from minions.adapters.chat_request import encode_body, request_body
+from minions.adapters.chat_request import RequestWriter
 from minions.adapters.chat_response import AnswerReader, PlainAnswer, StreamedAnswer
 from minions.adapters.daemon_thread import run_in_daemon_thread
+from minions.adapters.http_pool import (
+    HttpPool,
+    NoAnswerError,
+    is_http_loaded,
+    load_http,
+    lost_errors,
+    proxy_for,
+    trusted_certificates,
+)
 from minions.adapters.model_endpoints import check_key, is_loopback_url
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import (
@@ -33,10 +45,13 @@ from minions.contracts.calls import (
     ModelOptions,
     Prompt,
 )
+from minions.contracts.errors import UsageError
 
 if TYPE_CHECKING:
-    import httpx2
-    from openai import APIConnectionError, AsyncOpenAI
+    import ssl
+
+    from aiohttp import ClientResponse, StreamReader
+    from openai import AsyncOpenAI
 
 __all__ = ["OpenAIModel"]
 
@@ -47,24 +62,25 @@ _MOST_ERROR_BYTES: Final = 65_536
 """Of the body behind an error status; the rest is not read."""
 
 _CONNECT_S: Final = 10.0
-_MOST_CONNECTIONS: Final = 256
-_KEPT_CONNECTIONS: Final = 64
-_KEPT_S: Final = 15.0
-
-
-def _load_sdk() -> None:
-    import httpx2  # noqa: F401  # loaded here so that the first call need not
-    from openai import AsyncOpenAI
-
-    AsyncOpenAI(api_key="none").chat  # noqa: B018  # imports the module behind it
 
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+@frozen(kw_only=True)
+class _Route:
+    """The way to the server, and what each request says beside its body."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    connect_s: float = _CONNECT_S
+    most_s: float = math.inf
+    """A limit on every call, whatever the options say."""
+
+
 class OpenAIModel(ChatModel):
-    """One model behind one base URL. The client is made at the first call and kept.
+    """One model behind one base URL. Connections are made at the first call and kept.
 
     Raises:
         UsageError: `base_url` is no base URL.
@@ -88,11 +104,52 @@ class OpenAIModel(ChatModel):
             base_url=check_base_url(base_url, "`base_url`"),
             secret=check_key(api_key, "`api_key`") if api_key else None,
         )
+        self._route = _Route(
+            url=f"{self._peer.base_url}/chat/completions", headers=_headers(self._peer.secret)
+        )
         self._capabilities = capabilities or ModelCapabilities()
         self._clock = clock
         self._now = now
-        self._client: AsyncOpenAI | None = None
-        self._client_loop: asyncio.AbstractEventLoop | None = None
+        self._requests = RequestWriter(provider=provider, model=model)
+        self._certificates: ssl.SSLContext | None = None
+        self._pools: dict[asyncio.AbstractEventLoop, HttpPool] = {}
+
+    @classmethod
+    def from_client(
+        cls,
+        client: AsyncOpenAI,
+        *,
+        model: str,
+        provider: str = "openai",
+        capabilities: ModelCapabilities | None = None,
+    ) -> Self:
+        """The model behind an SDK client that the application has configured.
+
+        Taken over are the base URL, the key, the headers and the query that go with every
+        request, organization and project among them, and the time limits: `timeout` ends a call
+        that has a longer `timeout_s`. The client's retries and its own transport are not used:
+        the engine retries, and the connections are those of every `OpenAIModel`.
+
+        Args:
+            client: Changes to it after this are not seen.
+            model: As the server calls it.
+            provider: How the server is called in names, messages and metrics.
+        Raises:
+            UsageError: `unknown-client`: it has no plain key (a key function, a workload
+                identity), or addresses models in another way, as Azure's does.
+            EnvironmentRefusedError: No HTTP header can carry its key or its headers.
+        """
+        base_url = _base_url_of(client)
+        made = cls(
+            provider=provider,
+            model=model,
+            base_url=base_url,
+            api_key=client.api_key,
+            capabilities=capabilities,
+        )
+        made._route = _route_of(client, made._peer.base_url)
+        made._peer = evolve(made._peer, other_secrets=_secrets_in(made._route.headers))
+        return made
 
     @property
     def name(self) -> str:
@@ -109,133 +166,193 @@ class OpenAIModel(ChatModel):
     ) -> Result[ModelCallResponse, ModelFailure]:
         """One POST to `chat/completions`. Follows no redirect; cancelling closes the connection."""
         peer, options = self._peer, prompt.options
-        body = request_body(
-            prompt, provider=peer.provider, model=peer.model, stream=on_delta is not None
-        )
         try:
-            content = encode_body(body)
+            content = self._requests.write(prompt, stream=on_delta is not None)
         except (TypeError, ValueError, RecursionError) as error:
             what = f"The request to '{peer.name}' cannot be written as JSON: {error}."
             return Failure(ModelFailure(code="bad-request", message=what))
-        client = self._open_client()
-        limit = asyncio.timeout(options.timeout_s)
+        seconds = min(options.timeout_s, self._route.most_s)
+        limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return await self._exchange(client, content, options, on_delta)
+                return await self._exchange(content, options, on_delta)
         except TimeoutError:
             if not limit.expired():
                 raise
-        what = "gave no whole answer within"
-        return Failure(peer.timed_out(what, options.timeout_s, "timeout_s"))
+        option = "timeout_s" if seconds == options.timeout_s else "the client's timeout"
+        return Failure(peer.timed_out("gave no whole answer within", seconds, option))
 
     async def aclose(self) -> None:
         """Closes the connections. A later call opens new ones."""
-        client, self._client = self._client, None
-        # The sockets of a loop that has ended went with it, and cannot be closed on another.
-        if client is not None and self._client_loop is asyncio.get_running_loop():
-            await client.close()
+        self._requests.forget()
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.close()
 
     async def warm_up(self) -> None:
-        """Import the SDK and what its first request pulls in: about a second, in a thread."""
-        await run_in_daemon_thread(_load_sdk)
+        """Import what the first call needs, and read the certificates, in a thread."""
+        if not is_http_loaded() or (self._is_encrypted and self._certificates is None):
+            await run_in_daemon_thread(self._load)
 
-    def _open_client(self) -> AsyncOpenAI:
-        """The client; a new one where another event loop runs now, which cannot share sockets."""
+    @property
+    def _is_encrypted(self) -> bool:
+        return self._route.url.startswith("https:")
+
+    def _load(self) -> None:
+        load_http()
+        if self._is_encrypted:
+            with contextlib.suppress(NoAnswerError):  # told by the first call
+                self._certificates = trusted_certificates()
+
+    def _open_pool(self) -> HttpPool:
+        """The pool of this event loop, for loops cannot share sockets.
+
+        Raises:
+            NoAnswerError: Proxy or certificates cannot be used.
+        """
         loop = asyncio.get_running_loop()
-        if self._client is None or self._client_loop is not loop:
-            self._client = _new_client(self._peer.base_url, self._peer.secret)
-            self._client_loop = loop
-        return self._client
+        pool = self._pools.get(loop)
+        if pool is None:
+            self._pools = {own: kept for own, kept in self._pools.items() if not own.is_closed()}
+            pool = self._pools[loop] = self._new_pool()
+        return pool
+
+    def _new_pool(self) -> HttpPool:
+        from urllib.request import getproxies
+
+        if self._is_encrypted and self._certificates is None:
+            self._certificates = trusted_certificates()
+        base_url = self._peer.base_url
+        return HttpPool(
+            self._route.url,
+            self._route.headers,
+            connect_s=self._route.connect_s,
+            certificates=self._certificates,
+            # A proxy from the environment cannot reach this machine's own servers.
+            proxy=None if is_loopback_url(base_url) else proxy_for(base_url, getproxies()),
+        )
 
     async def _exchange(
-        self, client: AsyncOpenAI, content: bytes, options: ModelOptions, on_delta: DeltaSink | None
+        self, content: bytes, options: ModelOptions, on_delta: DeltaSink | None
     ) -> Result[ModelCallResponse, ModelFailure]:
-        import httpx2
-        from openai import APIConnectionError, APIStatusError
-
         started = self._clock()
         try:
-            response = await _post(client, content, has_key=self._peer.secret is not None)
-        except APIStatusError as error:
-            return Failure(self._status_failure(error.response))
-        except APIConnectionError as error:
-            return Failure(self._peer.unreachable(_cause(error)))
-        except httpx2.HTTPError as error:  # while the SDK read the body behind an error status
-            return Failure(self._peer.interrupted(self._peer.clean(str(error))))
-        try:
-            kind = response.headers.get("content-type", "")
-            if on_delta is None or "json" in kind or "html" in kind:
-                return await self._read(response, PlainAnswer(self._peer), options, on_delta)
-            reader = StreamedAnswer(self._peer, self._clock, started)
-            return await self._read(response, reader, options, on_delta)
-        finally:
-            await response.aclose()
+            pool = self._open_pool()
+            async with pool.places:
+                response = await pool.post(content)
+                try:
+                    return await self._answer(response, started, options, on_delta)
+                finally:
+                    response.close()
+        except NoAnswerError as error:
+            return Failure(self._peer.unreachable(str(error)))
 
-    def _status_failure(self, response: httpx2.Response) -> ModelFailure:
-        return status_failure(
-            self._peer, response.status_code, response.headers, response.content, self._now()
-        )
+    async def _answer(
+        self,
+        response: ClientResponse,
+        started: float,
+        options: ModelOptions,
+        on_delta: DeltaSink | None,
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        if not 200 <= response.status < 300:
+            return Failure(await self._refusal(response))
+        kind = response.headers.get("content-type", "")
+        if on_delta is None or "json" in kind or "html" in kind:
+            return await self._read(response, PlainAnswer(self._peer), options, on_delta)
+        reader = StreamedAnswer(self._peer, self._clock, started)
+        return await self._read(response, reader, options, on_delta)
+
+    async def _refusal(self, response: ClientResponse) -> ModelFailure:
+        """The failure behind another status than 2xx."""
+        body = b""
+        try:
+            while len(body) < _MOST_ERROR_BYTES and (chunk := await response.content.readany()):
+                body += chunk
+        except lost_errors() as error:
+            return self._peer.interrupted(self._peer.clean(str(error)))
+        return status_failure(self._peer, response.status, response.headers, body, self._now())
 
     async def _read(
         self,
-        response: httpx2.Response,
+        response: ClientResponse,
         reader: AnswerReader,
         options: ModelOptions,
         on_delta: DeltaSink | None,
     ) -> Result[ModelCallResponse, ModelFailure]:
         """The body, to its end or until the answer is known."""
-        import httpx2
-
         silence = asyncio.timeout(None)
         broken: str | None = None
         try:
             async with silence:
-                if not await _feed(response, reader, silence, options.idle_timeout_s, on_delta):
-                    return Failure(self._peer.too_large(_MOST_BYTES))
+                watch = _Watch(silence, options.idle_timeout_s)
+                await _feed(response.content, reader, watch, on_delta)
         except TimeoutError:
             if not silence.expired():
                 raise
             if not reader.is_complete:
                 what, seconds = "fell silent in mid-answer for", options.idle_timeout_s
                 return Failure(self._peer.timed_out(what, seconds, "idle_timeout_s"))
-        except (httpx2.HTTPError, httpx2.StreamError) as error:
-            broken = self._peer.clean(str(error) or type(error).__name__)
+        except _TooLargeError:
+            return Failure(self._peer.too_large(_MOST_BYTES))
+        except _BrokenOffError as error:
+            broken = self._peer.clean(str(error))
         result = reader.result(broken)
         if on_delta is not None and isinstance(reader, PlainAnswer) and is_successful(result):
             _show(result.unwrap(), on_delta)
         return result
 
 
+class _TooLargeError(Exception):
+    """More than `_MOST_BYTES`."""
+
+
+class _BrokenOffError(Exception):
+    """The connection was lost in the middle of the answer; says how."""
+
+
+class _Watch:
+    """Counts the silence from the first byte on: before it, the model may be thinking."""
+
+    def __init__(self, silence: asyncio.Timeout, idle_timeout_s: float) -> None:
+        self._silence = silence
+        self._idle_timeout_s = idle_timeout_s
+        self._now = asyncio.get_running_loop().time
+        self._allowed_s = 0.0
+        self._soonest = 0.0
+
+    def heard(self, reader: AnswerReader) -> None:
+        """Wait anew. The deadline moves in steps: a timer for each piece would cost the most."""
+        now, allowed_s = self._now(), reader.longest_silence(self._idle_timeout_s)
+        if now >= self._soonest or allowed_s != self._allowed_s:
+            step_s = allowed_s / 50
+            self._silence.reschedule(now + allowed_s + step_s)
+            self._allowed_s, self._soonest = allowed_s, now + step_s
+
+
 async def _feed(
-    response: httpx2.Response,
-    reader: AnswerReader,
-    silence: asyncio.Timeout,
-    idle_timeout_s: float,
-    on_delta: DeltaSink | None,
-) -> bool:
-    """Bytes to the reader; False when there are too many.
+    content: StreamReader, reader: AnswerReader, watch: _Watch, on_delta: DeltaSink | None
+) -> None:
+    """Bytes to the reader, as they come.
 
-    The silence is counted from the first byte on: before it, the model may be thinking.
+    Raises:
+        _TooLargeError: Too many.
+        _BrokenOffError: They ended before their time.
     """
-    loop = asyncio.get_running_loop()
-    size = 0
-    async with contextlib.aclosing(_chunks(response)) as chunks:
-        async for chunk in chunks:
-            if reader.is_done:
-                break
-            size += len(chunk)
-            if size > _MOST_BYTES:
-                return False
-            for delta in reader.feed(chunk):
-                if on_delta is not None:
-                    on_delta(delta)
-            silence.reschedule(loop.time() + reader.longest_silence(idle_timeout_s))
-    return True
-
-
-async def _chunks(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
-    async for chunk in response.aiter_bytes():
-        yield chunk
+    size, lost = 0, lost_errors()
+    while not content.at_eof():
+        try:
+            chunk = await content.readany()
+        except lost as error:
+            raise _BrokenOffError(str(error) or type(error).__name__) from error
+        if reader.is_done:
+            break
+        size += len(chunk)
+        if size > _MOST_BYTES:
+            raise _TooLargeError
+        for delta in reader.feed(chunk):
+            if on_delta is not None:
+                on_delta(delta)
+        watch.heard(reader)
 
 
 def _show(response: ModelCallResponse, on_delta: DeltaSink) -> None:
@@ -246,101 +363,74 @@ def _show(response: ModelCallResponse, on_delta: DeltaSink) -> None:
         on_delta(ModelDelta(tool_call={"index": index, **call.to_message_dict()}))
 
 
-# --- the SDK ---------------------------------------------------------------------------------
+def _headers(api_key: str | None) -> dict[str, str]:
+    own = {
+        "Accept": "application/json, text/event-stream",
+        "Accept-Encoding": "identity",
+        "Content-Type": "application/json",
+        "User-Agent": "minions",
+    }
+    return own if api_key is None else {**own, "Authorization": f"Bearer {api_key}"}
 
 
-def _new_client(base_url: str, api_key: str | None) -> AsyncOpenAI:
-    import httpx2
-    from openai import AsyncOpenAI, Omit
+# --- clients of the SDK ------------------------------------------------------------------------
 
-    class Client(AsyncOpenAI):
-        """The SDK's client without what it adds from the surroundings.
 
-        OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS are meant for OpenAI; here
-        they would go to whichever server a recipe names.
-        """
+def _base_url_of(client: AsyncOpenAI) -> str:
+    """The client's, if its requests are like ours.
 
-        @property
-        def default_headers(self) -> dict[str, str | Omit]:
-            return {
-                "Accept": "application/json, text/event-stream",
-                "Accept-Encoding": "identity",
-                "Content-Type": "application/json",
-                "User-Agent": self.user_agent,
-            }
+    Raises:
+        UsageError: They are not.
+    """
+    from openai import AsyncAzureOpenAI
 
-    http_client = httpx2.AsyncClient(
-        # The prompt would follow a redirect to any host, and the key to some.
-        follow_redirects=False,
-        # Waiting for an answer is limited per call; here only the way to the server is.
-        timeout=httpx2.Timeout(None, connect=_CONNECT_S),
-        limits=httpx2.Limits(
-            max_connections=_MOST_CONNECTIONS,
-            max_keepalive_connections=_KEPT_CONNECTIONS,
-            keepalive_expiry=_KEPT_S,
-        ),
-        # A proxy from the environment cannot reach this machine's own servers.
-        trust_env=not is_loopback_url(base_url),
-        # Reading the certificates takes 30 ms; plain HTTP gets a context that trusts nobody.
-        verify=base_url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-        event_hooks={"response": [_shorten_error]},
+    if isinstance(client, AsyncAzureOpenAI) or not client.auth_headers:
+        raise UsageError(
+            f"The client is a {type(client).__name__} without a plain `api_key`, or one that "
+            "addresses models in a way of its own. Expected an `openai.AsyncOpenAI` with "
+            "`api_key=` and `base_url=`; for a server without keys any text will do as key.",
+            code="unknown-client",
+        )
+    return str(client.base_url)
+
+
+def _route_of(client: AsyncOpenAI, base_url: str) -> _Route:
+    query = urlencode({key: str(value) for key, value in client.default_query.items()})
+    given = {
+        name: value
+        for name, value in client.default_headers.items()
+        # What the SDK tells of its own transport would not be true.
+        if isinstance(value, str) and not name.lower().startswith("x-stainless-")
+    }
+    for name, value in given.items():
+        check_header(value, f"the client's header {name}")
+    known = {name.lower() for name in given}
+    own = {name: value for name, value in _headers(None).items() if name.lower() not in known}
+    timeout = client.timeout
+    connect_s = timeout if isinstance(timeout, float | int | None) else timeout.connect
+    most_s = timeout if isinstance(timeout, float | int | None) else timeout.read
+    return _Route(
+        url=f"{base_url}/chat/completions{'?' if query else ''}{query}",
+        headers={**own, **given},
+        connect_s=_CONNECT_S if connect_s is None else connect_s,
+        most_s=math.inf if most_s is None else most_s,
     )
-    return Client(
-        api_key=api_key or "none", base_url=base_url, max_retries=0, http_client=http_client
+
+
+_OPEN_HEADERS: Final = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "content-type",
+        "user-agent",
+        "openai-organization",
+        "openai-project",
+    }
+)
+
+
+def _secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """The values that no message may show."""
+    return tuple(
+        value for name, value in headers.items() if value and name.lower() not in _OPEN_HEADERS
     )
-
-
-async def _post(client: AsyncOpenAI, content: bytes, *, has_key: bool) -> httpx2.Response:
-    """The response with its body unread."""
-    import httpx2
-    from openai import AsyncStream, Omit
-
-    headers: Mapping[str, str | Omit] = {} if has_key else {"Authorization": Omit()}
-    response = await client.post(
-        "/chat/completions",
-        content=content,
-        cast_to=httpx2.Response,
-        options={"headers": headers},
-        stream=True,
-        stream_cls=AsyncStream[object],
-    )
-    return cast("httpx2.Response", response)  # what `cast_to` makes of every stream
-
-
-async def _shorten_error(response: httpx2.Response) -> None:
-    """Let no error body grow beyond what is shown of it: the SDK reads it to its end."""
-    import httpx2
-
-    if response.is_success:
-        return
-    whole = cast("httpx2.AsyncByteStream", response.stream)  # the client is an async one
-
-    class Head(httpx2.AsyncByteStream):
-        """The first bytes of a body."""
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = 0
-            async for chunk in whole:
-                yield chunk
-                size += len(chunk)
-                if size >= _MOST_ERROR_BYTES:
-                    return
-
-        async def aclose(self) -> None:
-            await whole.aclose()
-
-    response.stream = Head()
-
-
-def _cause(error: APIConnectionError) -> str:
-    """What happened to the connection."""
-    import httpx2
-
-    cause = error.__cause__
-    if isinstance(cause, httpx2.ConnectTimeout):
-        return f"no connection within {_CONNECT_S:g} s"
-    if isinstance(cause, httpx2.LocalProtocolError):
-        return "the request could not be written"  # its text may quote the headers
-    if isinstance(cause, httpx2.RemoteProtocolError | httpx2.ReadError):
-        return f"the connection was closed before an answer came ({cause})"
-    return str(cause) or type(cause).__name__

@@ -153,9 +153,15 @@ class ScriptedModel(ChatModel):
                 on_delta(delta)
         return Success(response)
 
+    def recall(self, prompt: Prompt) -> None:
+        """Take the answer out of the script: a recorded one was used in its place."""
+        if isinstance(self._answer, _InTurn | _ByMatch):
+            self._answer(prompt)
+
     def _response(self, prompt: Prompt, answer: _Good) -> ModelCallResponse:
         given = answer if isinstance(answer, ModelCallResponse) else None
         response = given or ModelCallResponse(message=_message(answer))
+        self._used_ids.update(call.id for said in prompt.messages for call in said.tool_calls)
         calls = tuple(self._with_id(call) for call in response.tool_calls)
         message = evolve(response.message, tool_calls=calls)
         provider, _, model_name = self._name.partition("/")

@@ -12,11 +12,24 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from minions.contracts.errors import JournalError
 
-__all__ = ["bundled_migrations", "is_busy", "journal_error", "open_database", "transaction"]
+__all__ = [
+    "FileIdentity",
+    "bundled_migrations",
+    "damaged",
+    "identity_of",
+    "is_busy",
+    "journal_error",
+    "journal_gone",
+    "open_database",
+    "transaction",
+]
+
+FileIdentity: TypeAlias = tuple[int, int]
+"""Device and inode: the same file, whatever its name."""
 
 _INLINE_BUSY_MS: Final = 5
 """How long a call may block the event loop; longer waits are the caller's, between calls."""
@@ -210,11 +223,50 @@ _SYNONYMS: Final[Mapping[str, str]] = {
 def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
     """What went wrong with the file, as a person can use it."""
     cause = _cause(error)
+    # Of damaged text sqlite3 quotes all; a damaged schema lacks what the version says is there.
+    if "Could not decode to UTF-8" in str(error):
+        return damaged(path, "a text in it is no UTF-8")
+    if cause == "SQLITE_ERROR" and any(words in str(error) for words in _OF_LOST_SCHEMAS):
+        return damaged(path, str(error))
     code, remedy = _REMEDIES.get(
         _SYNONYMS.get(cause, cause), ("journal", "Restore a backup, or use another file.")
     )
     return JournalError(
         f"The journal {path} cannot be used: {error}. {remedy}", code=code, where=str(path)
+    )
+
+
+_OF_LOST_SCHEMAS: Final = ("no such table", "no such column", "has no column", "malformed")
+
+
+def damaged(path: Path, what: str) -> JournalError:
+    """The file holds what was never written to it."""
+    code, remedy = _REMEDIES["SQLITE_CORRUPT"]
+    return JournalError(
+        f"The journal {path} cannot be used: {what}. {remedy}", code=code, where=str(path)
+    )
+
+
+def identity_of(path: Path) -> FileIdentity | None:
+    """Which file stands at `path` (2 µs); None where there is none.
+
+    SQLite goes on writing to a file that was unlinked, without a word.
+    """
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def journal_gone(path: Path) -> JournalError:
+    """The file is not the one that was opened."""
+    return JournalError(
+        f"The journal {path} was deleted, moved or replaced while it was in use: what is written "
+        "now would be lost. Put the file back, or start anew with another one, and leave it alone "
+        "while something runs.",
+        code="database-gone",
+        where=str(path),
     )
 
 

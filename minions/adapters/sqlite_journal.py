@@ -13,14 +13,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from os import PathLike
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from attrs import frozen
 
 from minions.adapters.sqlite_database import (
+    FileIdentity,
     bundled_migrations,
+    damaged,
+    identity_of,
     is_busy,
     journal_error,
+    journal_gone,
     open_database,
     transaction,
 )
@@ -38,6 +42,12 @@ _LARGEST_INLINE_BODY: Final = 32 * 1024
 _FAST_COMPRESSION: Final = 1
 _LONGEST_PAUSE_S: Final = 0.05
 _LARGEST_INTEGER: Final = 2**63 - 1
+_LANDMARKS: Final = ("run", "step")
+"""Kinds of entries before which it is made sure that the file is still there."""
+
+
+class _DamageError(Exception):
+    """A row holds what was never written to it; the text says what."""
 
 
 class SqliteJournal(Journal):
@@ -69,26 +79,48 @@ class SqliteJournal(Journal):
         self._sleep = sleep
         self._migrations = migrations
         self._connection: sqlite3.Connection | None = None
+        self._file: FileIdentity | None = None
+        """Of the open file; None once it was found to be gone."""
         # A journal may serve the event loops of several threads; a transaction is never split.
         self._lock = threading.Lock()
 
-    async def acquire(self, session_id: str, run_id: str, worker_id: str, ttl_s: float) -> Lease:
+    async def acquire(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> Lease:
         """As the contract says; the same worker may acquire its own run again."""
-        lease = Lease(session_id=session_id, run_id=run_id, worker_id=worker_id, epoch=0)
-        return await self._run(lambda db: _acquire(db, lease, self._clock.now(), ttl_s))
+        wanted = _Wanted(
+            session_id=session_id,
+            run_id=run_id,
+            worker_id=worker_id,
+            next_generation=next_generation,
+            takes_over=takes_over,
+        )
+        return await self._run(
+            lambda db: _acquire(db, wanted, self._clock.now(), ttl_s), is_landmark=True
+        )
 
     async def renew(self, lease: Lease, ttl_s: float) -> None:
         """As the contract says; a lease that ran out and that nobody took is kept."""
-        await self._run(lambda db: _renew(db, lease, self._clock.now(), ttl_s))
+        await self._run(lambda db: _renew(db, lease, self._clock.now(), ttl_s), is_landmark=True)
 
     async def release(self, lease: Lease) -> None:
         """Let another run of the session begin."""
-        await self._run(lambda db: _release(db, lease))
+        await self._run(lambda db: _release(db, lease), is_landmark=True)
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Committed when this returns; a body over 32 KiB is stored as a blob."""
         body = _stored_body(draft)
-        return await self._run(lambda db: _append(db, lease, draft, body, self._clock.now()))
+        return await self._run(
+            lambda db: _append(db, lease, draft, body, self._clock.now()),
+            is_landmark=draft.kind in _LANDMARKS,
+        )
 
     async def entries(
         self,
@@ -107,17 +139,15 @@ class SqliteJournal(Journal):
     async def put_blob(self, data: bytes) -> str:
         """Stored compressed."""
         digest = hashlib.sha256(data).hexdigest()
-        await self._run(lambda db: _put_blob(db, digest, data))
+        await self._run(lambda db: _put_blob(db, digest, data), is_landmark=True)
         return digest
 
     async def get_blob(self, digest: str) -> bytes:
         """Decompressed."""
-        row = await self._run(
-            lambda db: db.execute("SELECT data FROM blobs WHERE digest = ?", (digest,)).fetchone()
-        )
-        if row is None:
+        data = await self._run(lambda db: _get_blob(db, digest))
+        if data is None:
             raise NotFoundError(f"{self.path} holds no blob {digest!r}.", code="unknown-blob")
-        return _decompressed(row[0], digest)
+        return data
 
     async def aclose(self) -> None:
         """Close the file; a later call opens it again."""
@@ -126,35 +156,53 @@ class SqliteJournal(Journal):
                 self._connection.close()
                 self._connection = None
 
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """`work` in this thread; again after a pause while another process is in the way."""
+    async def _run(
+        self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool = False
+    ) -> T:
+        """`work` in this thread; again after a pause while another process is in the way.
+
+        Args:
+            is_landmark: Make sure before that the file still stands where it was opened.
+        """
         for pause_s in _pauses(self._busy_timeout_s):
             try:
-                return self._attempt(work)
+                return self._attempt(work, is_landmark=is_landmark)
             except sqlite3.OperationalError:  # busy: _attempt lets nothing else of sqlite3 out
                 await self._sleep(pause_s)
         try:
-            return self._attempt(work)
+            return self._attempt(work, is_landmark=is_landmark)
         except sqlite3.OperationalError as error:
             raise journal_error(self.path, error) from error
 
-    def _attempt(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _attempt(self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool) -> T:
         with self._lock:
             try:
-                if self._connection is None:
-                    migrations = self._migrations or bundled_migrations()
-                    self._connection = open_database(self.path, migrations)
-                return work(self._connection)
+                return work(self._open(is_landmark=is_landmark))
             except sqlite3.Error as error:
                 if is_busy(error):
                     raise
                 raise journal_error(self.path, error) from error
+            except UnicodeDecodeError as error:  # sqlite3's own message of a damaged text
+                raise damaged(self.path, "a text in it is no UTF-8") from error
+            except _DamageError as error:
+                raise damaged(self.path, str(error)) from error
             except UnicodeEncodeError as error:
                 raise JournalError(
                     f"A name of {error.object!r} cannot be stored in {self.path}: {error.reason}. "
                     "Keys and ids are plain Unicode text; odd text belongs in the body.",
                     code="bad-text",
                 ) from error
+
+    def _open(self, *, is_landmark: bool) -> sqlite3.Connection:
+        if self._connection is None:
+            migrations = self._migrations or bundled_migrations()
+            self._connection = open_database(self.path, migrations)
+            self._file = identity_of(self.path)
+        elif is_landmark and identity_of(self.path) != self._file:
+            self._file = None
+        if self._file is None:  # from now on nothing is written that nobody would find
+            raise journal_gone(self.path)
+        return self._connection
 
 
 def _pauses(total_s: float) -> Iterator[float]:
@@ -181,27 +229,44 @@ class _Holding:
     deadline: int | None
 
 
+@frozen(kw_only=True)
+class _Wanted:
+    """What a worker asks for."""
+
+    session_id: str
+    run_id: str
+    worker_id: str
+    next_generation: bool
+    takes_over: str | None
+
+
 def _holding(db: sqlite3.Connection, session_id: str) -> _Holding | None:
     row = db.execute(
         "SELECT run_id, worker_id, epoch, deadline FROM leases WHERE session_id = ?", (session_id,)
     ).fetchone()
-    return None if row is None else _Holding(*row)
+    if row is None:
+        return None
+    run_id, worker_id, epoch, deadline = row
+    if not (isinstance(epoch, int) and (deadline is None or isinstance(deadline, int))):
+        raise _DamageError(f"the lease of session {session_id!r} has no epoch or deadline")
+    return _Holding(run_id, worker_id, epoch, deadline)
 
 
-def _acquire(db: sqlite3.Connection, wanted: Lease, now: datetime, ttl_s: float) -> Lease:
+def _acquire(db: sqlite3.Connection, wanted: _Wanted, now: datetime, ttl_s: float) -> Lease:
     with transaction(db):
         held = _holding(db, wanted.session_id)
-        if held is not None:
+        if held is not None and held.worker_id != wanted.takes_over:
             _refuse_if_active(held, wanted, now)
-        (generation,) = db.execute(
+        (written,) = db.execute(
             "SELECT max(generation) FROM entries WHERE run_id = ?", (wanted.run_id,)
         ).fetchone()
+        written = _count(written)
         lease = Lease(
             session_id=wanted.session_id,
             run_id=wanted.run_id,
             worker_id=wanted.worker_id,
             epoch=held.epoch + 1 if held else 1,
-            generation=generation or 1,
+            generation=written + 1 if wanted.next_generation else max(written, 1),
         )
         db.execute(
             "INSERT OR REPLACE INTO leases "
@@ -218,7 +283,7 @@ def _acquire(db: sqlite3.Connection, wanted: Lease, now: datetime, ttl_s: float)
     return lease
 
 
-def _refuse_if_active(held: _Holding, wanted: Lease, now: datetime) -> None:
+def _refuse_if_active(held: _Holding, wanted: _Wanted, now: datetime) -> None:
     if held.deadline is None or held.deadline <= _micros(now):
         return
     if (held.run_id, held.worker_id) == (wanted.run_id, wanted.worker_id):
@@ -226,7 +291,8 @@ def _refuse_if_active(held: _Holding, wanted: Lease, now: datetime) -> None:
     raise LeaseHeldError(
         f"Session '{wanted.session_id}' is busy: run '{held.run_id}' is active on worker "
         f"'{held.worker_id}' until {_time(held.deadline).isoformat()}. "
-        f"Run '{wanted.run_id}' can start when that run ends or its lease runs out."
+        f"Run '{wanted.run_id}' can start when that run ends or its lease runs out.",
+        worker_id=held.worker_id,
     )
 
 
@@ -326,7 +392,7 @@ def _append(
         (last,) = db.execute(
             "SELECT max(position) FROM entries WHERE session_id = ?", (lease.session_id,)
         ).fetchone()
-        position = (last or 0) + 1
+        position = _count(last) + 1
         if body.digest is not None:
             _put_blob(db, body.digest, body.data)
         row = (lease.session_id, position, *name, body.text, body.digest, lease.epoch, _micros(now))
@@ -355,11 +421,14 @@ _INSERT: Final = (
 
 
 def _duplicate(db: sqlite3.Connection, lease: Lease, draft: EntryDraft) -> JournalError:
-    (position,) = db.execute(
+    row = db.execute(
         "SELECT position FROM entries WHERE run_id = ? AND generation = ? AND key = ? "
         "AND kind = ? AND state = ?",
         (lease.run_id, lease.generation, draft.key, draft.kind, draft.state),
     ).fetchone()
+    if row is None:
+        raise _DamageError(f"an index of the entries of session {lease.session_id!r} is wrong")
+    (position,) = row
     return JournalError(
         f"Run '{lease.run_id}' (generation {lease.generation}) already has the entry "
         f"{draft.kind} '{draft.key}' {draft.state}, at position {position}. Nothing was stored.",
@@ -426,14 +495,14 @@ def _body(
 ) -> Mapping[str, JsonValue]:
     if digest is not None:
         stored = _decompressed(data, digest)
-    text = stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
     try:
-        return cast("Mapping[str, JsonValue]", json.loads(text or ""))
+        text = stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
+        body = json.loads(text or "")
     except ValueError as error:
-        raise JournalError(
-            f"An entry's body is not JSON ({error}). The database is damaged: restore a backup.",
-            code="corrupt-database",
-        ) from error
+        raise _DamageError(f"an entry's body is not JSON ({type(error).__name__})") from error
+    if not isinstance(body, dict):
+        raise _DamageError("an entry's body is no JSON object")
+    return body
 
 
 # --- blobs and times -------------------------------------------------------------------------
@@ -445,15 +514,16 @@ def _put_blob(db: sqlite3.Connection, digest: str, data: bytes) -> None:
         db.execute("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", (digest, packed))
 
 
+def _get_blob(db: sqlite3.Connection, digest: str) -> bytes | None:
+    row = db.execute("SELECT data FROM blobs WHERE digest = ?", (digest,)).fetchone()
+    return None if row is None else _decompressed(row[0], digest)
+
+
 def _decompressed(data: bytes | None, digest: str) -> bytes:
     try:
         return zlib.decompress(data or b"")
-    except zlib.error as error:
-        raise JournalError(
-            f"The blob {digest} cannot be read ({error}). The database is damaged: "
-            "restore a backup.",
-            code="corrupt-database",
-        ) from error
+    except (zlib.error, TypeError) as error:
+        raise _DamageError(f"the blob {digest} cannot be unpacked ({error})") from error
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -465,4 +535,14 @@ def _micros(at: datetime) -> int:
 
 
 def _time(micros: int) -> datetime:
-    return _EPOCH + micros * _MICROSECOND
+    try:
+        return _EPOCH + micros * _MICROSECOND
+    except (OverflowError, TypeError) as error:
+        raise _DamageError(f"a time in it is out of range ({error})") from error
+
+
+def _count(stored: object) -> int:
+    """The largest number of some rows; 0 where there are none."""
+    if stored is not None and not isinstance(stored, int):
+        raise _DamageError("a number in it is none")
+    return stored or 0

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from minions.contracts.context import RunContext
 
 __all__ = [
+    "CallOrigin",
     "CallStatus",
     "ChatModel",
     "DeltaSink",
@@ -193,6 +194,15 @@ Failure: TypeAlias = ModelFailure | ToolFailure | OutputFailure
 # --- calls as they stand in a step's record --------------------------------------------------
 
 
+class CallOrigin(StrEnum):
+    """Who wrote the arguments of a tool call."""
+
+    MODEL = "model"
+    """Nothing in them is replaced: what a model says may come from anybody."""
+    STEP = "step"
+    """The recipe or code of the application: markers of secrets mean the secrets."""
+
+
 class CallStatus(StrEnum):
     """Where a call stands."""
 
@@ -220,6 +230,13 @@ class ModelCall:
     started_at: datetime | None = None
     completed_at: datetime | None = None
 
+    @property
+    def usage(self) -> TokenUsage:
+        """Of all attempts, failed ones too where the server counted."""
+        last = self.response.usage if self.response is not None else TokenUsage()
+        failed = self.failure.usage if self.failure is not None else TokenUsage()
+        return self.retried_usage + last + failed
+
 
 @frozen(kw_only=True)
 class ToolCall:
@@ -228,6 +245,7 @@ class ToolCall:
     key: str
     """Unique in the run: `step/visit/iteration/phase/turn/index`."""
     request: ToolCallRequest
+    origin: CallOrigin = CallOrigin.MODEL
     status: CallStatus = CallStatus.PENDING
     response: ToolCallResponse | None = None
     failure: ToolFailure | None = None
@@ -277,6 +295,12 @@ class ChatModel(ABC):
 
         Args:
             on_delta: Called with each piece while the answer comes in; None asks for no stream.
+        """
+
+    def recall(self, prompt: Prompt) -> None:
+        """An answer recorded earlier stands for the call with this prompt: it is not made again.
+
+        Only a model whose answers depend on how often it was asked needs to know.
         """
 
     async def warm_up(self) -> None:

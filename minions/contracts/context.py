@@ -12,6 +12,7 @@ from attrs.validators import ge, gt, optional
 
 from minions.contracts.errors import MetadataError, near_names
 from minions.contracts.json_values import JsonValue
+from minions.contracts.secrets import Secrets
 
 if TYPE_CHECKING:
     from minions.contracts.calls import DeltaSink
@@ -173,6 +174,11 @@ class RunContext(ABC):
     def may_write(self) -> bool:
         """Whether tools with a declared write may run."""
         return False
+
+    @property
+    def secrets(self) -> Secrets:
+        """The declared secrets of the run, for whoever carries out tool calls."""
+        return Secrets()
 
     @property
     def delta_sink(self) -> DeltaSink | None:

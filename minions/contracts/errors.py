@@ -19,7 +19,6 @@ MinionsError
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
@@ -197,6 +196,11 @@ class LeaseHeldError(JournalError):
 
     code = "lease-held"
 
+    def __init__(self, message: str, *, worker_id: str) -> None:
+        super().__init__(message)
+        self.worker_id = worker_id
+        """Who is active."""
+
 
 class AgentExecutionError(MinionsError):
     """A run did not complete; raised by `AgentResult.unwrap()` alone."""
@@ -246,6 +250,8 @@ def words_of(error: BaseException) -> str:
 
 def near_names(name: str, options: Iterable[str], *, limit: int = 3) -> tuple[str, ...]:
     """The options that look like `name`, best first; empty when none comes near."""
+    import difflib
+
     by_folded = {option.casefold(): option for option in options}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=limit, cutoff=0.6)
     return tuple(by_folded[match] for match in close)

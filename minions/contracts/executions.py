@@ -135,11 +135,7 @@ class StepExecution(Generic[T_co]):
         """Of all model calls, failed ones too where the server counted."""
         total = TokenUsage()
         for call in self.model_calls:
-            total += call.retried_usage
-            if call.response is not None:
-                total += call.response.usage
-            elif call.failure is not None:
-                total += call.failure.usage
+            total += call.usage
         return total
 
     @property

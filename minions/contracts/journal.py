@@ -23,7 +23,7 @@ class EntryDraft:
     key: str
     """Path of the work; with kind and state unique per run and generation."""
     state: str
-    """`started`, `finished`, `failed`, `skipped` …"""
+    """`started`, `finished`, `failed`, `skipped`, `interrupted` …"""
     body: Mapping[str, JsonValue] = field(factory=dict)
 
 
@@ -57,6 +57,7 @@ class Lease:
     epoch: int
     """Grows with every acquisition; a stale one is refused."""
     generation: int = 1
+    """What is written under this lease belongs to it."""
 
 
 class Journal(ABC):
@@ -66,9 +67,23 @@ class Journal(ABC):
     """
 
     @abstractmethod
-    async def acquire(self, session_id: str, run_id: str, worker_id: str, ttl_s: float) -> Lease:
+    async def acquire(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> Lease:
         """Become the writer of this run; steals a lease that has run out.
 
+        The lease's generation is the newest in which the run has entries; 1 where it has none.
+
+        Args:
+            next_generation: Begin one more, in which keys are free again.
+            takes_over: A worker that is known to be dead: its lease is stolen before its time.
         Raises:
             LeaseHeldError: Another run of the session, or another worker of this run, is active.
             JournalError: The store refuses.

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
-__all__ = ["Clock", "Ids", "Log", "Random", "Sleep"]
+__all__ = ["Clock", "Ids", "IsWorkerGone", "Log", "Random", "Sleep"]
 
 
 class Clock(ABC):
@@ -30,6 +30,9 @@ Random: TypeAlias = Callable[[], float]
 
 Ids: TypeAlias = Callable[[str], str]
 """A new id with that prefix: `ids("run")` gives `run_…`."""
+
+IsWorkerGone: TypeAlias = Callable[[str], bool]
+"""Whether the worker of that name is known to be dead. What cannot be known is False."""
 
 
 class Log(Protocol):

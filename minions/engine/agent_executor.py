@@ -7,19 +7,31 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
 
+from attrs import evolve, frozen
+
 from minions.contracts.calls import ChatModel, ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.context import Limits
-from minions.contracts.errors import NotFoundError, SchemaError
+from minions.contracts.errors import NotFoundError, SchemaError, UsageError
 from minions.contracts.events import RunEvent
-from minions.contracts.executions import AgentResult
+from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import check_schema
+from minions.contracts.secrets import InputValue, Secrets
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Tool, Toolbox
-from minions.engine.agent_run import AgentRun
+from minions.engine.agent_run import AgentRun, GoingOn
 from minions.engine.build import BuiltRecipe, build_recipe
 from minions.engine.context import Agent, AgentContext, Extensions, ModelSource
+from minions.engine.decisions import calls_in_doubt, checked_decisions
 from minions.engine.memory import ConversationMemory
+from minions.engine.recorded_run import (
+    RecordedRun,
+    changed_steps,
+    load_recorded_run,
+    steps_from,
+)
+from minions.engine.replay import Replay
+from minions.engine.secrets import declared_secrets, hidden_errors, refuse_shown_secrets
 from minions.engine.services import Services
 from minions.engine.step_manager import StepManager
 from minions.engine.tool_calls import tool_call_executors
@@ -67,20 +79,20 @@ class AgentExecutor:
     async def execute(
         self,
         recipe: AgentRecipe | str,
-        inputs: Mapping[str, JsonValue] | None = None,
+        inputs: Mapping[str, InputValue] | None = None,
         *,
         output_class: type[T],
     ) -> AgentResult[T]: ...
 
     @overload
     async def execute(
-        self, recipe: AgentRecipe | str, inputs: Mapping[str, JsonValue] | None = None
+        self, recipe: AgentRecipe | str, inputs: Mapping[str, InputValue] | None = None
     ) -> AgentResult[JsonValue]: ...
 
     async def execute(
         self,
         recipe: AgentRecipe | str,
-        inputs: Mapping[str, JsonValue] | None = None,
+        inputs: Mapping[str, InputValue] | None = None,
         *,
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
     ) -> AgentResult[Any]:
@@ -91,13 +103,14 @@ class AgentExecutor:
         Raises:
             NotFoundError: No such recipe id.
             UsageError: Recipe, inputs or limits are wrong; nothing was started.
-            EnvironmentRefusedError: No model, or the journal refuses; nothing was started.
+            EnvironmentRefusedError: No model, no secret, or the journal refuses; nothing was
+                started.
         """
         run = self.prepare(recipe, inputs, output_class=output_class)
         return cast("AgentResult[Any]", await run.execute())
 
     async def stream(
-        self, recipe: AgentRecipe | str, inputs: Mapping[str, JsonValue] | None = None
+        self, recipe: AgentRecipe | str, inputs: Mapping[str, InputValue] | None = None
     ) -> AsyncIterator[RunEvent]:
         """Run and give every event as it happens; leaving the loop early cancels the run.
 
@@ -121,25 +134,38 @@ class AgentExecutor:
     def prepare(
         self,
         recipe: AgentRecipe | str,
-        inputs: Mapping[str, JsonValue] | None = None,
+        inputs: Mapping[str, InputValue] | None = None,
         *,
         session_id: str | None = None,
         output_class: type[object] | None = None,
+        note: Mapping[str, JsonValue] | None = None,
     ) -> AgentRun:
         """Everything that can be refused is refused here; the run itself has not begun.
 
+        Args:
+            note: Stored with the run's start, for the caller to find when it goes on.
         Raises:
             As `execute`.
         """
         agent = Agent(self._find(recipe))
         checked = resolve_inputs(agent.recipe, inputs or {}, from_text=False, base=Path.cwd())
         ids = self._services.ids
-        run_id, session_id = ids("run"), session_id or ids("ses")
+        start = _Start(run_id=ids("run"), session_id=session_id or ids("ses"), note=note or {})
+        return self._prepare(agent, checked, start, output_class)
+
+    def _prepare(
+        self,
+        agent: Agent,
+        checked: Mapping[str, JsonValue],
+        start: _Start,
+        output_class: type[object] | None,
+    ) -> AgentRun:
         known: dict[str, JsonValue] = {
-            "inputs": checked,
-            "run": {"id": run_id, "session_id": session_id},
+            "inputs": dict(checked),
+            "run": {"id": start.run_id, "session_id": start.session_id},
         }
-        tools = self._open_tools(agent.recipe, known)
+        secrets = declared_secrets(agent.recipe, checked, self._services.secrets)
+        tools = self._open_tools(agent.recipe, known, secrets)
         built = build_recipe(agent.recipe, tools, self._extensions.links)
         context = AgentContext(
             agent,
@@ -148,10 +174,12 @@ class AgentExecutor:
             services=self._services,
             tools=tools,
             inputs=checked,
-            run_id=run_id,
-            session_id=session_id,
+            run_id=start.run_id,
+            session_id=start.session_id,
+            replay=start.replay,
             system_prompt=_rendered(agent.recipe, agent.recipe.system_prompt, known),
             goal=_rendered(agent.recipe, agent.recipe.goal, known),
+            secrets=secrets,
         )
         run = AgentRun(
             context,
@@ -160,9 +188,144 @@ class AgentExecutor:
             model_call_executor_factory=self._model_factory,
             tool_call_executor_factory=self._tool_factory,
             output_class=output_class,
+            note=start.note,
+            going_on=_with_doubt(start, tools),
+            is_over=start.is_over,
         )
         _check_steps(built, run, context.limits)
         return run
+
+    # --- a recorded run -----------------------------------------------------------------------
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        recipe: AgentRecipe | None = None,
+        decisions: Mapping[str, str] | None = None,
+        output_class: type[object] | None = None,
+    ) -> AgentResult[object]:
+        """Go on with a run that was killed, cancelled, stopped by a limit, or waits.
+
+        What is recorded is not done again. A run that came to its output gives it again.
+
+        Args:
+            run_id: Or a unique start of it, or its session's.
+            recipe: Needed for a recipe of Step objects, which cannot travel with the run.
+            decisions: What is to become of calls in doubt: a call's key to `redo`, `done`,
+                `done:JSON` or `fail`.
+        Raises:
+            NotFoundError: No such run.
+            UsageError: It failed (`retry` it), the code differs, or a decision means nothing.
+            EnvironmentRefusedError: No model, or another worker has the run.
+        """
+        recorded = await load_recorded_run(self._services.journal, run_id)
+        run = self.prepare_resume(
+            recorded, recipe=recipe, decisions=decisions, output_class=output_class
+        )
+        return await run.execute()
+
+    async def retry(
+        self,
+        run_id: str,
+        *,
+        recipe: AgentRecipe | None = None,
+        from_step: str | None = None,
+        output_class: type[object] | None = None,
+    ) -> AgentResult[object]:
+        """Run failed steps of a recorded run again, and those that changed or read what changed.
+
+        Args:
+            recipe: An edited one; None: the run's own.
+            from_step: This step runs again, too, with all that come after it.
+        Raises:
+            As `resume`.
+        """
+        recorded = await load_recorded_run(self._services.journal, run_id)
+        run = self.prepare_retry(
+            recorded, recipe=recipe, from_step=from_step, output_class=output_class
+        )
+        return await run.execute()
+
+    def prepare_resume(
+        self,
+        recorded: RecordedRun,
+        *,
+        recipe: AgentRecipe | None = None,
+        decisions: Mapping[str, str] | None = None,
+        output_class: type[object] | None = None,
+    ) -> AgentRun:
+        """As `resume`; the run itself has not begun.
+
+        Args:
+            recipe: The run's own, perhaps with other limits.
+        """
+        if recorded.summary.status == RunStatus.FAILED:
+            raise UsageError(
+                f"Run '{recorded.run_id}' failed; there is nothing to resume. "
+                f"`minions retry {recorded.run_id}` runs what failed again.",
+                code="run-failed",
+            )
+        recipe = recipe or recorded.recipe(self._extensions.catalog())
+        recorded.check_code(recipe)
+        replay = Replay(recorded.entries, recorded.generation + 1)
+        given = checked_decisions(decisions or {}, replay)
+        replay.decisions.update(given)
+        return self._prepare_recorded(
+            recorded, recipe, replay, GoingOn(decisions=given), output_class
+        )
+
+    def prepare_retry(
+        self,
+        recorded: RecordedRun,
+        *,
+        recipe: AgentRecipe | None = None,
+        is_edited: bool = True,
+        from_step: str | None = None,
+        output_class: type[object] | None = None,
+    ) -> AgentRun:
+        """As `retry`; the run itself has not begun.
+
+        Args:
+            is_edited: Whether `recipe`, where one is given, is another than the run's own.
+        """
+        if recorded.is_over and (recipe is None or not is_edited) and from_step is None:
+            raise UsageError(
+                f"Run '{recorded.run_id}' ended {recorded.summary.status}: nothing failed. Name a "
+                "step to go on from, or an edited recipe.",
+                code="nothing-to-retry",
+            )
+        own = None if recorded.document is None else recorded.recipe(self._extensions.catalog())
+        after = recipe or own
+        if after is None:
+            recorded.recipe(self._extensions.catalog())  # says why there is none
+            raise AssertionError
+        anew = changed_steps(own, after) if own is not None else recorded.changed_code(after)
+        if from_step is not None:
+            anew |= steps_from(after, from_step)
+        replay = Replay(recorded.entries, recorded.generation + 1)
+        replay.retry(anew)
+        return self._prepare_recorded(
+            recorded, after, replay, GoingOn(retries=True, anew=anew), output_class
+        )
+
+    def _prepare_recorded(
+        self,
+        recorded: RecordedRun,
+        recipe: AgentRecipe,
+        replay: Replay,
+        going_on: GoingOn,
+        output_class: type[object] | None,
+    ) -> AgentRun:
+        start = _Start(
+            run_id=recorded.run_id,
+            session_id=recorded.summary.session_id,
+            note=recorded.note,
+            replay=replay,
+            going_on=going_on,
+            is_over=recorded.is_over and not going_on.retries,
+        )
+        return self._prepare(Agent(recipe), recorded.inputs, start, output_class)
 
     def _find(self, recipe: AgentRecipe | str) -> AgentRecipe:
         if isinstance(recipe, AgentRecipe):
@@ -174,7 +337,9 @@ class AgentExecutor:
             )
         return self._recipes(recipe)
 
-    def _open_tools(self, recipe: AgentRecipe, known: Mapping[str, JsonValue]) -> Toolbox:
+    def _open_tools(
+        self, recipe: AgentRecipe, known: Mapping[str, JsonValue], secrets: Secrets
+    ) -> Toolbox:
         """The recipe's toolsets and every tool the operator registered."""
         opened: list[Tool] = []
         for use in recipe.tools:
@@ -182,10 +347,31 @@ class AgentExecutor:
             if toolset is None:
                 self._extensions.tools.get(use.name)  # registered, or a clear error
                 continue
-            options = compile_template(use.options).render(known)
+            options = secrets.reveal(compile_template(use.options).render(known))
             checked = cast("Mapping[str, JsonValue]", options)
-            opened += toolset.open(checked, use.prefix or use.name)
+            with hidden_errors(secrets, f"Opening the toolset '{use.name}'"):
+                opened += toolset.open(checked, use.prefix or use.name)
+        for tool in opened if secrets else ():
+            refuse_shown_secrets(tool, secrets)
         return Toolbox(tuple(opened)).plus(self._extensions.tools)
+
+
+@frozen(kw_only=True)
+class _Start:
+    """Where a run begins, or goes on."""
+
+    run_id: str
+    session_id: str
+    note: Mapping[str, JsonValue]
+    replay: Replay | None = None
+    going_on: GoingOn | None = None
+    is_over: bool = False
+
+
+def _with_doubt(start: _Start, tools: Toolbox) -> GoingOn | None:
+    if start.going_on is None or start.replay is None:
+        return start.going_on
+    return evolve(start.going_on, doubt=calls_in_doubt(start.replay, tools))
 
 
 def _as_source(models: ModelSource | ChatModel) -> ModelSource:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from minions.contracts.calls import (
     ModelCallExecutorFactory,
@@ -22,15 +22,17 @@ from minions.contracts.schema import SchemaValidator, schema_of
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.build import BuiltRecipe
 from minions.engine.context import AgentContext, ModelSource
+from minions.engine.decisions import doubt
 from minions.engine.error_groups import leading_error
 from minions.engine.event_stream import Listener
 from minions.engine.graph import DependencyStepGraph
 from minions.engine.model_calls import ModelCallExecutors, warm_up
+from minions.engine.replay import KnowsItsInputs, OpenCall
 from minions.engine.scheduling import DependencyWalk, Skip
 from minions.engine.step_executor import StepExecutor
 from minions.recipe.model import ExecutionMode, ModelConfig, OnFailure
 
-__all__ = ["AgentRun"]
+__all__ = ["AgentRun", "GoingOn"]
 
 _DEFAULT_BOUND = 100
 """Steps of a run whose graph may repeat steps and whose recipe sets no `max_steps`."""
@@ -40,6 +42,20 @@ _DEFAULT_BOUND = 100
 class _End:
     status: RunStatus
     error: FailureInfo | None = None
+
+
+@frozen(kw_only=True)
+class GoingOn:
+    """How a recorded run goes on."""
+
+    retries: bool = False
+    """Whether failed steps, and those that read something else now, run again."""
+    anew: frozenset[str] = frozenset()
+    """Steps that run again whatever they left."""
+    decisions: Mapping[str, str] = field(factory=dict)
+    """What is to become of calls in doubt, by key."""
+    doubt: tuple[OpenCall, ...] = ()
+    """Calls that wait for a decision: nothing is done until there is one."""
 
 
 class AgentRun:
@@ -54,7 +70,22 @@ class AgentRun:
         model_call_executor_factory: ModelCallExecutorFactory | None,
         tool_call_executor_factory: ToolCallExecutorFactory,
         output_class: type[object] | None,
+        note: Mapping[str, JsonValue] | None = None,
+        going_on: GoingOn | None = None,
+        is_over: bool = False,
     ) -> None:
+        """Take what was prepared.
+
+        Args:
+            note: What the caller wants to find again when the run goes on; stored with its start.
+            going_on: How it goes on; None: it is new.
+            is_over: It came to its output before: it is told again, and nothing is stored.
+        """
+        self._is_over = is_over
+        self._note = dict(note or {})
+        self._going_on = going_on
+        self._has_redone = False
+        """Whether a step ended otherwise than an earlier leg of the run recorded."""
         self.context = context
         self._built = built
         self._models = models
@@ -89,6 +120,26 @@ class AgentRun:
     def listen(self, listener: Listener) -> None:
         """Hand every event from now on to `listener`."""
         self.context.events.listen(listener)
+
+    def outlook(self) -> Iterator[str]:
+        """What is kept of a recorded run and what is to be done, for a person."""
+        replay = self.context.replay
+        if replay is None:
+            return
+        kept, begun, again = [], [], []
+        for step in self._built.graph.steps:
+            rows = replay.execution(f"{step.id}/1/0")
+            if rows is not None and rows.ended is not None:
+                kept.append(step.id)
+            elif rows is not None:
+                begun.append(step.id)
+            else:
+                again.append(step.id)
+        yield f"run {self.run_id} goes on"
+        if_unchanged = " (where what they read is the same)" if replay.checks_inputs else ""
+        for words, ids in ((f"kept{if_unchanged}", kept), ("half done", begun), ("to do", again)):
+            if ids:
+                yield f"  {words}: {_few(ids)}"
 
     def cancel(self) -> None:
         """Stop as soon as may be; `execute` then returns a CANCELLED result."""
@@ -129,9 +180,11 @@ class AgentRun:
             CancelledError: The task was cancelled by somebody else; what was done is recorded.
         """
         recorder = self.context.recorder
-        await recorder.open()
+        if not self._is_over:
+            await recorder.open()
         try:
-            await self._record_start()
+            if not self._is_over:
+                await self._record_start()
             try:
                 end = _CANCELLED if self._is_cancel_wanted else await self._walk_until_cancelled()
             except asyncio.CancelledError:
@@ -167,12 +220,31 @@ class AgentRun:
             "inputs": context.inputs,
             "model": self.model_name,
         }
+        if self._note:
+            body["note"] = self._note
         if recipe.document is not None:
             document = dumps(recipe.document).encode()
             body["document"] = await context.services.journal.put_blob(document)
             body["directory"] = recipe.directory
-        await context.recorder.record("run", "run", "started", body)
-        context.services.log.info("run_started", run_id=self.run_id, recipe=recipe.id)
+        else:
+            body["steps"] = {step.id: step.version for step in self._built.graph.steps}
+        going_on = self._going_on
+        if going_on is None:
+            await context.recorder.record("run", "run", "started", body)
+            context.services.log.info("run_started", run_id=self.run_id, recipe=recipe.id)
+            return
+        body["retries"] = going_on.retries
+        body["anew"] = sorted(going_on.anew)
+        body["decisions"] = dict(going_on.decisions)
+        await context.recorder.record("run", "run", "resumed", body)
+        context.services.log.info("run_resumed", run_id=self.run_id, recipe=recipe.id)
+        for call in going_on.doubt:
+            facts: dict[str, JsonValue] = {
+                "step_id": call.step_id,
+                "tool": call.tool,
+                "arguments": call.arguments,
+            }
+            await context.recorder.record("tool_call", call.key, "in_doubt", facts)
 
     async def _walk_within_time(self) -> _End:
         context = self.context
@@ -206,6 +278,8 @@ class AgentRun:
         manager, limits = self.context.step_manager, self.context.limits
         bound = limits.max_steps or (_DEFAULT_BOUND if limits.allow_repeated_steps else None)
         while (step := manager.current_step) is not None:
+            if self._is_waiting_for_decision and self._recorded_end(step) is None:
+                return
             if manager.visits(step.id) and not limits.allow_repeated_steps:
                 self._problem = _repeated(step.id)
                 return
@@ -218,6 +292,10 @@ class AgentRun:
             if self._failed is not None:
                 return
             await manager.advance_to_next_step(self.context, self._tool_factory)
+
+    @property
+    def _is_waiting_for_decision(self) -> bool:
+        return self._going_on is not None and bool(self._going_on.doubt)
 
     def _stop_reason(self) -> str | None:
         """Why nothing new may start."""
@@ -234,21 +312,66 @@ class AgentRun:
         control = self._built.control(step.id)
         if control.when is not None and not await self._holds(step):
             return StepStatus.SKIPPED if self._failed_condition(step) is None else StepStatus.FAILED
+        recorded = self._recorded_end(step)
+        if recorded is not None and self._may_reuse(step, recorded):
+            return self._reuse(step, recorded)
+        if self._is_waiting_for_decision:
+            await self._record_skip(step, Skip("the run waits for a decision"))
+            return StepStatus.SKIPPED
         ledger = self.context.ledger
         if not self._may_start_step():
             await self._record_skip(step, Skip(f"the run's limit {ledger.reached} is reached"))
             return StepStatus.SKIPPED
         ledger.steps += 1
         models = await self._ready_models(step)
-        executor = StepExecutor(
-            step,
-            self.context,
-            models,
-            self._tool_factory,
-            options=self._options(step),
-        )
+        executor = self._executor(step, models)
         execution = await executor.execute()
+        self._has_redone = True
         self.context.publish_result(execution, control.save_as)
+        self._note_failure(execution)
+        return execution.status
+
+    def _executor(
+        self, step: Step[object], models: ModelCallExecutorFactory
+    ) -> StepExecutor[object]:
+        return StepExecutor(
+            step, self.context, models, self._tool_factory, options=self._options(step)
+        )
+
+    # --- what an earlier leg did --------------------------------------------------------------
+
+    def _recorded_end(self, step: Step[object]) -> StepExecutor[object] | None:
+        """The executor of a step that has ended before; None where it is to be run."""
+        replay = self.context.replay
+        if replay is None:
+            return None
+        base = self._base(step)
+        rows = replay.execution(base)
+        if rows is None or rows.ended is None:
+            return None
+        is_python = isinstance(step, PythonStep)
+        return self._executor(
+            step, self._lazy_model(step) if is_python else self.model_factory_for(step)
+        )
+
+    def _base(self, step: Step[object]) -> str:
+        return f"{step.id}/{self.context.step_manager.visits(step.id) + 1}/0"
+
+    def _may_reuse(self, step: Step[object], executor: StepExecutor[object]) -> bool:
+        """Whether the end stands; a step that would do something else now is begun anew."""
+        replay = self.context.replay
+        if replay is None or not replay.checks_inputs:
+            return True
+        knows = not isinstance(step, PythonStep) or isinstance(step, KnowsItsInputs)
+        is_same = executor.is_unchanged() if knows else not self._has_redone
+        if not is_same:
+            replay.forget(self._base(step))
+        return is_same
+
+    def _reuse(self, step: Step[object], executor: StepExecutor[object]) -> StepStatus:
+        execution = executor.recorded()
+        self.context.ledger.steps += 1
+        self.context.publish_result(execution, self._built.control(step.id).save_as)
         self._note_failure(execution)
         return execution.status
 
@@ -336,7 +459,7 @@ class AgentRun:
         body["reason"] = execution.reason
         if error is not None:
             body["error"] = dict(error.to_json())
-        key = f"{step.id}/{context.step_manager.visits(step.id) + 1}/0"
+        key = self._base(step)
         state = "failed" if error else "skipped"
         await context.recorder.record("step", key, state, body)
         context.step_manager.record(execution)
@@ -351,6 +474,9 @@ class AgentRun:
     # --- the end ------------------------------------------------------------------------------
 
     def _verdict(self) -> _End:
+        if self._going_on is not None and self._going_on.doubt:
+            error = doubt(self._going_on.doubt, self.run_id)
+            return _End(status=RunStatus.NEEDS_DECISION, error=error)
         if self._problem is not None:
             return _End(status=RunStatus.FAILED, error=self._problem)
         if self.context.ledger.has_refused:
@@ -368,8 +494,9 @@ class AgentRun:
         context.step_manager.set_workflow_complete()
         end, output = self._output(end)
         try:
-            await self._record_what_never_started(end)
-            await self._record_end_of_run(end, output)
+            if not self._is_over:
+                await self._record_what_never_started(end)
+                await self._record_end_of_run(end, output)
         except JournalError as error:
             end = _End(status=RunStatus.FAILED, error=end.error or error.info())
         executions = context.step_manager.step_executions
@@ -453,6 +580,12 @@ _CANCELLED = _End(
     status=RunStatus.CANCELLED,
     error=FailureInfo(code="cancelled", message="The run was cancelled; what was done is kept."),
 )
+
+
+def _few(ids: Sequence[str]) -> str:
+    """The first ones by name, the rest as a number."""
+    shown, more = ids[:8], len(ids) - 8
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
 def _repeated(step_id: str) -> FailureInfo:

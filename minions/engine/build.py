@@ -23,6 +23,7 @@ from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Toolbox
 from minions.engine.completion import DefaultStepCompletionChain
 from minions.engine.graph import DefaultStepGraph, DependencyStepGraph
+from minions.engine.replay import KnowsItsInputs, StepRows
 from minions.recipe.expressions import (
     Condition,
     Reference,
@@ -304,7 +305,7 @@ def _bounded(text: str) -> str:
 
 
 @frozen(kw_only=True)
-class ToolCallStep(_Written, PythonStep[JsonValue]):
+class ToolCallStep(_Written, PythonStep[JsonValue], KnowsItsInputs):
     """A `tool:` step of a recipe: one call."""
 
     spec: ToolSpecStep
@@ -320,9 +321,14 @@ class ToolCallStep(_Written, PythonStep[JsonValue]):
         arguments = cast("Mapping[str, JsonValue]", self.params.render(scope.context.values))
         return await scope.call_tool(self.spec.tool, arguments)
 
+    def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
+        """Whether the arguments are the same."""
+        starts = [row.body for row in recorded.rows if row.kind == "tool_call"]
+        return bool(starts) and starts[0].get("arguments") == dumps(self.params.render(view.values))
+
 
 @frozen(kw_only=True)
-class SetStep(_Written, PythonStep[JsonValue]):
+class SetStep(_Written, PythonStep[JsonValue], KnowsItsInputs):
     """A `set:` step of a recipe: binds values."""
 
     spec: SetSpec
@@ -341,3 +347,8 @@ class SetStep(_Written, PythonStep[JsonValue]):
     async def run(self, scope: StepScope) -> JsonValue:
         """Render."""
         return self.values.render(scope.context.values)
+
+    def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
+        """Whether the values are the same."""
+        ended = recorded.ended
+        return ended is not None and ended.body.get("output") == self.values.render(view.values)

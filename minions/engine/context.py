@@ -14,13 +14,19 @@ from minions.contracts.completion import CompletionLink
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.events import StepDelta
 from minions.contracts.executions import StepExecution, StepStatus, Warned
+from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
+from minions.contracts.secrets import Secrets
+from minions.contracts.steps import PythonStep
 from minions.contracts.tools import Toolbox, Toolset
 from minions.engine.budget import Ledger
 from minions.engine.event_stream import EventStream
 from minions.engine.recorder import Recorder
+from minions.engine.replay import Replay
+from minions.engine.secrets import declared_secrets
 from minions.engine.services import Services
+from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
 
 if TYPE_CHECKING:
@@ -54,6 +60,15 @@ class Extensions:
     models: Mapping[str, ChatModel] = field(factory=dict)
     """Models by their full name, such as `scripted/demo`."""
 
+    def catalog(self) -> Catalog:
+        """What recipes may name, for the static checks."""
+        return Catalog(
+            toolsets=self.toolsets,
+            tools={tool.spec.name: tool.spec for tool in self.tools},
+            links=frozenset(self.links),
+            models=frozenset(self.models),
+        )
+
 
 _RESERVED: Final = ("inputs", "steps", "run")
 """Roots of `values` that a step of the same id must not hide; `steps.<id>.output` still works."""
@@ -76,12 +91,16 @@ class AgentContext(RunContext):
         events: EventStream | None = None,
         system_prompt: str | None = None,
         goal: str | None = None,
+        replay: Replay | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
         """Prepare a run.
 
         Args:
             system_prompt: The agent's, rendered; None: the recipe's as it stands.
             goal: Likewise.
+            replay: What the run did before; None: it is new.
+            secrets: Those that the inputs refer to; None: they are resolved now.
         Raises:
         MetadataError: The recipe's limits have a wrong name or type.
         """
@@ -94,15 +113,25 @@ class AgentContext(RunContext):
         Limits.from_metadata(self.metadata_values)  # refused now rather than in the run
         self.ledger = Ledger(lambda: self.limits)
         self.events = events or EventStream()
-        self.warnings: list[Warned] = []
+        self.replay = replay
+        self.warnings: list[Warned] = list(replay.warnings) if replay else []
         self.deadline: asyncio.Timeout | None = None
         self._memory = memory
         self._tools = tools or Toolbox()
         self._inputs = dict(inputs or {})
+        self._secrets = (
+            declared_secrets(agent.recipe, self._inputs, self.services.secrets)
+            if secrets is None
+            else secrets
+        )
         self._run_id = run_id or self.services.ids("run")
         self._session_id = session_id or self.services.ids("ses")
         self.recorder = Recorder(
-            self.services, self.events, session_id=self._session_id, run_id=self._run_id
+            self.services,
+            self.events,
+            session_id=self._session_id,
+            run_id=self._run_id,
+            replay=replay,
         )
         self._steps: dict[str, JsonValue] = {}
         self._values: dict[str, JsonValue] = {
@@ -175,9 +204,26 @@ class AgentContext(RunContext):
         """The recipe's permission."""
         return self.recipe.permissions.allow_write
 
+    def execution_key(self, step_id: str, visit: int) -> str:
+        """`step/visit/iteration` of that execution, with `@generation` where it is a later try."""
+        base = f"{step_id}/{visit}/0"
+        return base if self.replay is None else self.replay.key_of(base)
+
+    def recorded(self, kind: str, key: str) -> JournalEntry | None:
+        """How that work ended in an earlier leg of the run."""
+        return None if self.replay is None else self.replay.find(kind, key)
+
+    @property
+    def secrets(self) -> Secrets:
+        """Of the recipe's secret inputs."""
+        return self._secrets
+
     async def warn(self, code: str, message: str) -> None:
-        """Record something odd that does not stop the run, and show it in the result."""
-        self.warnings.append(Warned(code=code, message=message))
+        """Record something odd that does not stop the run, once, and show it in the result."""
+        warned = Warned(code=code, message=message)
+        if warned in self.warnings:
+            return
+        self.warnings.append(warned)
         self.services.log.warning(code.replace("-", "_"), message=message)
         key = f"warning/{len(self.warnings)}"
         await self.recorder.record("warning", key, "recorded", {"code": code, "message": message})
@@ -195,6 +241,8 @@ class AgentContext(RunContext):
         if execution.status is not StepStatus.COMPLETED:
             return None
         output = encode(execution.output)
+        if not isinstance(self.step_manager.graph.find(execution.step_id), PythonStep):
+            output = self._secrets.disarm(output)  # a model's words must not move a secret
         seen["output"] = output
         if execution.step_id not in _RESERVED:
             self._values[execution.step_id] = output
@@ -273,6 +321,11 @@ class StepView(RunContext):
     def may_write(self) -> bool:
         """The run's."""
         return self.context.may_write
+
+    @property
+    def secrets(self) -> Secrets:
+        """The run's."""
+        return self.context.secrets
 
     @property
     def delta_sink(self) -> DeltaSink | None:

@@ -218,6 +218,7 @@ _MAKERS: Mapping[tuple[str, str], Callable[[JournalEntry], RunEvent]] = {
     ("step", "started"): _step_started,
     ("step", "finished"): _step_finished,
     ("step", "failed"): _step_finished,
+    ("step", "interrupted"): _step_finished,
     ("step", "skipped"): _step_finished,
     ("model_call", "finished"): _message_recorded,
     ("message", "recorded"): _message_recorded,

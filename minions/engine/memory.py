@@ -12,7 +12,7 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.memory import MemorySnapshot, ModelMemory
 from minions.contracts.messages import Message, tool_result
 
-__all__ = ["ConversationMemory", "memory_from", "tool_content"]
+__all__ = ["ConversationMemory", "apply_entry", "memory_from", "tool_content"]
 
 
 class _Conversation:
@@ -120,24 +120,33 @@ def memory_from(entries: Iterable[JournalEntry]) -> ConversationMemory:
     memory = ConversationMemory()
     contents: dict[str, str] = {}
     for entry in entries:
-        body = entry.body
-        conversation_id = cast(str, body.get("conversation", ""))
-        match entry.kind, entry.state:
-            case "step" | "conversation", "started":
-                prompt = cast("list[JsonValue]", body.get("messages", []))
-                memory.save_prompt(conversation_id, [decode(item, Message) for item in prompt])
-            case "model_call", "finished":
-                memory.save_chat_response(conversation_id, decode(body["message"], Message))
-            case "tool_call", "finished" | "failed":
-                contents[entry.key] = tool_content(body)
-            case "message", _:
-                memory.save_prompt(conversation_id, [_recorded_message(body, contents)])
-            case "rollback", _:
-                conversation = memory._open(conversation_id)  # noqa: SLF001  # same module
-                conversation.cut(cast(int, body["position"]))
-            case _:
-                pass
+        apply_entry(memory, contents, entry)
     return memory
+
+
+def apply_entry(memory: ConversationMemory, contents: dict[str, str], entry: JournalEntry) -> None:
+    """What one fact adds.
+
+    Args:
+        contents: Tool results by key that no message has named yet; kept up to date here.
+    """
+    body = entry.body
+    conversation_id = cast(str, body.get("conversation", ""))
+    match entry.kind, entry.state:
+        case "step" | "conversation", "started":
+            prompt = cast("list[JsonValue]", body.get("messages", []))
+            memory.save_prompt(conversation_id, [decode(item, Message) for item in prompt])
+        case "model_call", "finished":
+            memory.save_chat_response(conversation_id, decode(body["message"], Message))
+        case "tool_call", "finished" | "failed":
+            contents[entry.key] = tool_content(body)
+        case "message", _:
+            memory.save_prompt(conversation_id, [_recorded_message(body, contents)])
+        case "rollback", _:
+            conversation = memory._open(conversation_id)  # noqa: SLF001  # same module
+            conversation.cut(cast(int, body["position"]))
+        case _:
+            pass
 
 
 def _recorded_message(body: Mapping[str, JsonValue], contents: Mapping[str, str]) -> Message:

@@ -44,18 +44,28 @@ class MemoryJournal(Journal):
         self._generations: dict[str, int] = {}
         self._blobs: dict[str, bytes] = {}
 
-    async def acquire(self, session_id: str, run_id: str, worker_id: str, ttl_s: float) -> Lease:
+    async def acquire(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> Lease:
         """As the contract says; the same worker may acquire its own run again."""
         session = self._sessions.setdefault(session_id, _Session())
         now = self._clock.now()
-        if (held := session.holding) is not None:
+        if (held := session.holding) is not None and held.lease.worker_id != takes_over:
             _refuse_if_active(held, run_id, worker_id, now)
+        written = self._generations.get(run_id, 0)
         lease = Lease(
             session_id=session_id,
             run_id=run_id,
             worker_id=worker_id,
             epoch=held.lease.epoch + 1 if held else 1,
-            generation=self._generations.get(run_id, 1),
+            generation=written + 1 if next_generation else max(written, 1),
         )
         session.holding = _Holding(lease=lease, deadline=now + timedelta(seconds=ttl_s))
         return lease
@@ -142,7 +152,8 @@ def _refuse_if_active(held: _Holding, run_id: str, worker_id: str, now: datetime
     raise LeaseHeldError(
         f"Session '{held.lease.session_id}' is busy: run '{held.lease.run_id}' is active on "
         f"worker '{held.lease.worker_id}' until {held.deadline.isoformat()}. "
-        f"Run '{run_id}' can start when that run ends or its lease runs out."
+        f"Run '{run_id}' can start when that run ends or its lease runs out.",
+        worker_id=held.lease.worker_id,
     )
 
 

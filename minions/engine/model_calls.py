@@ -27,10 +27,12 @@ from minions.contracts.codec import encode
 from minions.contracts.context import RunContext, snake_case
 from minions.contracts.errors import JournalError, MinionsError, words_of
 from minions.contracts.events import Retrying
+from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import Clock
 from minions.engine.context import StepView
+from minions.engine.recorded import recorded_model_call
 from minions.engine.retry import checked_result, is_retryable_error, with_retries
 from minions.engine.trace import StepTrace
 
@@ -40,6 +42,7 @@ __all__ = [
     "ModelCalls",
     "capabilities_of",
     "instruction_in",
+    "recall",
     "warm_up",
 ]
 
@@ -79,6 +82,12 @@ async def warm_up(
     await model.warm_up()
     if constrains and model.capabilities.output_mode is not None:
         await parser.warm_up()
+
+
+def recall(factory: ModelCallExecutorFactory, prompt: Prompt) -> None:
+    """Tell the model, where there is one, that a recorded answer stands for this call."""
+    if isinstance(factory, ModelCallExecutors):
+        factory.model.recall(prompt)
 
 
 def capabilities_of(factory: ModelCallExecutorFactory) -> ModelCapabilities:
@@ -180,6 +189,9 @@ class ModelCalls:
             StepFailedError: The run's ledger is spent; no call was made.
         """
         view, context = self.view, self.view.context
+        recorded = context.recorded("model_call", call.key)
+        if recorded is not None:
+            return self._fed_back(call, recorded, remember=remember)
         context.check_time()
         context.ledger.check()
         clock = context.services.clock
@@ -246,6 +258,17 @@ class ModelCalls:
             view.memory.save_chat_response(view.conversation_id, response.message)
         return done
 
+    def _fed_back(self, call: ModelCall, entry: JournalEntry, *, remember: bool) -> ModelCall:
+        """The call as an earlier leg of the run recorded it; no request is made."""
+        view, context = self.view, self.view.context
+        done = recorded_model_call(call, entry)
+        context.recorder.feed_back(entry)
+        context.ledger.spend(done.usage)
+        recall(self.factory, call.prompt)
+        if remember and done.response is not None:
+            view.memory.save_chat_response(view.conversation_id, done.response.message)
+        return done
+
     async def _usage(self, prompt: Prompt, response: ModelCallResponse) -> TokenUsage:
         """What the server counted; where it counts nothing, an estimate, and one warning."""
         if response.usage.total_tokens:
@@ -268,6 +291,8 @@ class ModelCalls:
             "phase": call.phase,
             "attempts": call.attempts,
         }
+        if call.retried_usage.total_tokens:
+            body["retried_usage"] = call.retried_usage.to_json()
         if call.failure is not None:
             body["error"] = dict(call.failure.info().to_json())
             body["usage"] = call.failure.usage.to_json()

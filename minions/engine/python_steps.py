@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeVar, cast
 
@@ -11,6 +13,7 @@ from minions.contracts.calls import (
     OutputInstructions,
     ToolCallExecutorFactory,
 )
+from minions.contracts.codec import encode
 from minions.contracts.completion import CompletionCriteria, CompletionMode
 from minions.contracts.context import RunContext
 from minions.contracts.errors import FailureInfo, StepFailedError
@@ -46,7 +49,7 @@ class JournalledScope(StepScope):
         self._options = options
         self._models = model_call_executor_factory
         self._tools = tool_call_executor_factory
-        self._conversations = 0
+        self._asked: Counter[str] = Counter()
 
     @property
     def context(self) -> RunContext:
@@ -69,8 +72,8 @@ class JournalledScope(StepScope):
         if self._trace.calls_left < 1:
             spent = budget_spent(self._trace.picture())
             raise StepFailedError(FailureInfo(code=spent.code, message=spent.reason))
-        view = self._fresh_view()
         own = [user(messages)] if isinstance(messages, str) else list(messages)
+        view = self._fresh_view(own, output)
         opening = opening_messages(view, own, output, CompletionMode.TEXT)
         await open_conversation(view, f"{view.key}/opening", opening)
         step: DefaultStep[object] = DefaultStep(
@@ -79,7 +82,7 @@ class JournalledScope(StepScope):
         loop = ModelLoop(
             step=step,
             view=view,
-            trace=self._trace.aside(),
+            trace=self._trace.aside(view.key),
             output=output,
             options=self._options,
             capabilities=capabilities_of(self._models),
@@ -89,15 +92,36 @@ class JournalledScope(StepScope):
         ending = await loop.run()
         if ending.error is not None:
             raise StepFailedError(ending.error)
-        return ending.output
+        return self._disarmed(ending.output, output)
 
-    def _fresh_view(self) -> StepView:
-        self._conversations += 1
+    def _disarmed(self, said: object, output: OutputInstructions[object] | None) -> object:
+        """What a model said, unable to move a secret into a call that the step makes of it."""
+        secrets = self._view.secrets
+        if not secrets or not secrets.are_named_in(plain := encode(said)):
+            return said
+        return output.convert(secrets.disarm(plain)) if output else secrets.disarm(plain)
+
+    def _place(self, *asked: JsonValue) -> str:
+        """Where a piece of work stands in the step's keys: by what is asked, not by when.
+
+        Code may ask in another order when the step is entered again after a crash; equal
+        questions are counted, and their answers are as good as each other's.
+        """
+        text = dumps(list(asked)).encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(text, digest_size=6).hexdigest()
+        self._asked[digest] += 1
+        return f"{digest}.{self._asked[digest]}"
+
+    def _fresh_view(
+        self, own: Iterable[Message], output: OutputInstructions[object] | None
+    ) -> StepView:
+        schema = output.json_schema() if output is not None else None
+        place = self._place([encode(message) for message in own], schema)
         whole = self._view
         return StepView(
             whole.context,
             step_id=whole.step_id,
-            key=f"{whole.key}#{self._conversations}",
+            key=f"{whole.key}#{place}",
             limits=whole.limits,
             metadata=whole.metadata,
             tools=whole.tools.subset(()),
@@ -108,12 +132,12 @@ class JournalledScope(StepScope):
         batch = ToolBatch(
             view=self._view, factory=self._tools, trace=self._trace, reports_failures=False
         )
-        key = self._trace.reserve_tool_key()
         try:
             text = dumps(arguments)
         except (TypeError, ValueError) as error:
             message = f"The arguments for '{name}' are not JSON: {error}."
             raise StepFailedError(FailureInfo(code="bad-arguments", message=message)) from error
+        key = f"{self._trace.key}/call/{self._place(name, text)}"
         request = ToolCallRequest(id=key, name=name, arguments=text)
         done = await batch.run([request], key, remember=False)
         call = done[0]

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 
-from minions.contracts.errors import JournalError
+from minions.contracts.errors import JournalError, LeaseHeldError
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.event_stream import EventMaker, EventStream
+from minions.engine.replay import Replay
 from minions.engine.services import Services
 
 __all__ = ["Recorder"]
@@ -19,8 +20,20 @@ class Recorder:
     """Holds the lease of one run while it writes."""
 
     def __init__(
-        self, services: Services, events: EventStream, *, session_id: str, run_id: str
+        self,
+        services: Services,
+        events: EventStream,
+        *,
+        session_id: str,
+        run_id: str,
+        replay: Replay | None = None,
     ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            replay: What the run recorded before; a fact that stands is not stored again.
+        """
+        self.replay = replay
         self.session_id = session_id
         self.run_id = run_id
         self._services = services
@@ -39,11 +52,14 @@ class Recorder:
         state: str,
         body: Mapping[str, JsonValue],
     ) -> JournalEntry:
-        """Store one fact, then show it.
+        """Store one fact, then show it; a fact that an earlier leg stored is left as it is.
 
         Raises:
             FencedError, LeaseHeldError, JournalError: Nothing was stored.
         """
+        if self.replay is not None and (known := self.replay.same(kind, key, state)) is not None:
+            self.feed_back(known)
+            return known
         lease = self._lease or await self.open()
         draft = EntryDraft(kind=kind, key=key, state=state, body=body)
         async with self._writing:
@@ -51,6 +67,10 @@ class Recorder:
             if (event := self._maker.event_of(entry)) is not None:
                 self._events.publish(event)
         return entry
+
+    def feed_back(self, entry: JournalEntry) -> None:
+        """Take note of a fact that is not shown again: later ones refer to it."""
+        self._maker.event_of(entry)
 
     async def open(self) -> Lease:
         """Become the writer of the run, once.
@@ -67,12 +87,29 @@ class Recorder:
                     code="run-ended",
                 )
             if self._lease is None:
-                services = self._services
-                self._lease = await services.journal.acquire(
-                    self.session_id, self.run_id, services.worker_id, services.lease_ttl_s
-                )
+                self._lease = await self._acquire()
                 self._keeper = asyncio.create_task(self._keep(self._lease))
             return self._lease
+
+    async def _acquire(self) -> Lease:
+        """The lease; one whose holder is known to be dead is not waited for."""
+        try:
+            return await self._acquire_from(None)
+        except LeaseHeldError as error:
+            if not self._services.is_worker_gone(error.worker_id):
+                raise
+            return await self._acquire_from(error.worker_id)
+
+    async def _acquire_from(self, worker_id: str | None) -> Lease:
+        services = self._services
+        return await services.journal.acquire(
+            self.session_id,
+            self.run_id,
+            services.worker_id,
+            services.lease_ttl_s,
+            next_generation=self.replay is not None,
+            takes_over=worker_id,
+        )
 
     async def close(self) -> None:
         """Give the lease back."""

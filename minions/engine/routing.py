@@ -99,7 +99,7 @@ class DecisionToolLink(NextStepLink):
 async def _carried_out(transition: Transition, request: ToolCallRequest) -> ToolCall:
     """The decision call, under the same retries, permissions and journal as any other."""
     context, current = transition.context, transition.current
-    key = f"{current.id}/{context.step_manager.visits(current.id)}/0"
+    key = context.execution_key(current.id, context.step_manager.visits(current.id))
     view = StepView(
         context,
         step_id=current.id,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import socket
 import time
 import uuid
 from datetime import UTC, datetime
@@ -14,11 +12,14 @@ from attrs import field, frozen
 
 from minions.contracts.calls import OutputParser
 from minions.contracts.journal import Journal
-from minions.contracts.runtime import Clock, Ids, Log, Random, Sleep
+from minions.contracts.runtime import Clock, Ids, IsWorkerGone, Log, Random, Sleep
+from minions.contracts.secrets import SecretSource
 from minions.engine.memory_journal import MemoryJournal
 from minions.engine.output_parsing import TextOutputParser
+from minions.engine.secrets import environment_and_files
+from minions.engine.worker_names import is_worker_gone, worker_name
 
-__all__ = ["NullLog", "Services", "SystemClock", "worker_name"]
+__all__ = ["NullLog", "Services", "SystemClock"]
 
 
 class SystemClock(Clock):
@@ -47,11 +48,6 @@ def _random_id(prefix: str) -> str:
     return f"{prefix}_{uuid.uuid4().hex[:16]}"
 
 
-def worker_name() -> str:
-    """`host:pid`, so that a person can see who holds a run."""
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
 def _new_random() -> Random:
     return random.Random().random  # noqa: S311  # jitter, not secrets
 
@@ -68,7 +64,9 @@ class Services:
     """Default: in memory."""
     parser: OutputParser = field(factory=TextOutputParser)
     log: Log = field(factory=NullLog)
+    secrets: SecretSource = environment_and_files
     worker_id: str = field(factory=worker_name)
+    is_worker_gone: IsWorkerGone = is_worker_gone
     lease_ttl_s: float = 60.0
 
     @journal.default

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import cast
 
@@ -13,8 +13,17 @@ from minions.contracts.events import StepCompleted
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.event_stream import EventMaker
+from minions.engine.replay import base_key, visible
 
-__all__ = ["RunDetail", "RunSummary", "StepSummary", "find_run", "list_runs", "show_run"]
+__all__ = [
+    "UNFINISHED",
+    "RunDetail",
+    "RunSummary",
+    "StepSummary",
+    "find_run",
+    "list_runs",
+    "show_run",
+]
 
 UNFINISHED = "unfinished"
 """The state of a run whose end was never recorded: it is going on, or it was killed."""
@@ -77,6 +86,13 @@ def _fold_run(runs: dict[str, RunSummary], entry: JournalEntry) -> None:
             model=cast("str | None", body.get("model")),
             started_at=entry.at,
         )
+    elif entry.state == "resumed" and entry.run_id in runs:
+        runs[entry.run_id] = evolve(
+            runs[entry.run_id],
+            status=UNFINISHED,
+            model=cast("str | None", body.get("model")),
+            finished_at=None,
+        )
     elif entry.state == "finished" and entry.run_id in runs:
         runs[entry.run_id] = evolve(
             runs[entry.run_id],
@@ -115,9 +131,9 @@ async def find_run(journal: Journal, name: str) -> RunSummary:
 
 async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     """The run with its steps and messages."""
-    entries = await journal.entries(run.session_id, run_id=run.run_id)
-    started = _first(entries, "started")
-    finished = _first(entries, "finished")
+    entries = visible(await journal.entries(run.session_id, run_id=run.run_id))
+    started = _newest(entries, "started")
+    finished = _newest(entries, "finished") if run.status != UNFINISHED else {}
     return RunDetail(
         summary=run,
         inputs=started.get("inputs"),
@@ -128,8 +144,8 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     )
 
 
-def _first(entries: Iterable[JournalEntry], state: str) -> Mapping[str, JsonValue]:
-    found = (entry for entry in entries if entry.kind == "run" and entry.state == state)
+def _newest(entries: Sequence[JournalEntry], state: str) -> Mapping[str, JsonValue]:
+    found = (e for e in reversed(entries) if e.kind == "run" and e.state == state)
     entry = next(found, None)
     return entry.body if entry else {}
 
@@ -141,7 +157,7 @@ def _steps(entries: Sequence[JournalEntry]) -> tuple[StepSummary, ...]:
         if entry.kind != "step":
             continue
         body = entry.body
-        steps[entry.key] = StepSummary(
+        steps[base_key(entry.key)] = StepSummary(
             step_id=cast(str, body["step_id"]),
             status=cast(str, body.get("status", UNFINISHED)),
             reason=cast("str | None", body.get("reason")),

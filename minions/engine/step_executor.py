@@ -13,7 +13,7 @@ from minions.contracts.calls import (
     OutputInstructions,
     ToolCallExecutorFactory,
 )
-from minions.contracts.codec import encode
+from minions.contracts.codec import decode, encode
 from minions.contracts.completion import CompletionMode
 from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
@@ -24,9 +24,11 @@ from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox
 from minions.engine.context import AgentContext, StepView
 from minions.engine.error_groups import leading_error
-from minions.engine.model_calls import capabilities_of
+from minions.engine.model_calls import capabilities_of, recall
 from minions.engine.model_loop import Ending, ModelLoop, opening_messages
 from minions.engine.python_steps import JournalledScope
+from minions.engine.recorded import recorded_execution
+from minions.engine.replay import KnowsItsInputs
 from minions.engine.retry import is_being_cancelled
 from minions.engine.trace import StepTrace
 
@@ -58,7 +60,10 @@ class StepExecutor(Generic[T]):
         self._tools = tool_call_executor_factory
         self._options = options or ModelOptions()
         self._timeout_s = Limits.from_metadata(step.metadata).timeout_s
-        key = f"{step.id}/{context.step_manager.visits(step.id) + 1}/0"
+        base = f"{step.id}/{context.step_manager.visits(step.id) + 1}/0"
+        replay = context.replay
+        key = base if replay is None else replay.key_of(base)
+        self._recorded = None if replay is None else replay.execution(base)
         self._view = StepView(
             context,
             step_id=step.id,
@@ -88,8 +93,43 @@ class StepExecutor(Generic[T]):
             return self.context.tools
         return self.context.tools.subset(self.step.available_tools)
 
+    def is_unchanged(self) -> bool:
+        """Whether the step would ask now what it asked when it was recorded.
+
+        Code that is no step of a recipe cannot be asked; it is never known to be unchanged.
+        """
+        rows = self._recorded
+        if rows is None or rows.ended is None:
+            return False
+        if isinstance(self.step, PythonStep):
+            step = self.step
+            return isinstance(step, KnowsItsInputs) and step.would_repeat(self._view, rows)
+        if rows.started is None:
+            return False
+        return rows.started.body.get("messages") == [encode(m) for m in self._opening()]
+
+    def recorded(self) -> StepExecution[T]:
+        """The execution that an earlier leg of the run recorded; nothing is done.
+
+        Raises:
+            ValueError: The recorded output is no longer what the step declares.
+        """
+        assert self._recorded is not None and self._recorded.ended is not None  # noqa: S101, PT018  # asked only then
+        output = self._recorded.ended.body.get("output")
+        typed = self._output.convert(output) if self._output and output is not None else output
+        execution = recorded_execution(self._trace.picture(), self._recorded, typed)
+        for entry in self._recorded.until_end:
+            self.context.recorder.feed_back(entry)
+        for call in execution.model_calls:
+            recall(self._models, call.prompt)
+        self.context.ledger.spend(execution.usage)
+        self.context.step_manager.record(execution)
+        return cast("StepExecution[T]", execution)
+
     async def execute(self) -> StepExecution[T]:
         """Run it: COMPLETED with its output, or FAILED with the error. Never raises for the step.
+
+        A step that an earlier leg of the run left in the middle goes on where it was.
 
         Raises:
             JournalError: A fact could not be stored: nothing may go on.
@@ -136,7 +176,8 @@ class StepExecutor(Generic[T]):
     def _raised(self, error: BaseException) -> Ending:
         if isinstance(error, MinionsError):
             return Ending(error=error.info())
-        text = f"Step '{self.step.id}' raised {words_of(error)}"
+        words = self.context.secrets.clean_text(words_of(error))
+        text = f"Step '{self.step.id}' raised {words}"
         return Ending(error=FailureInfo(code="step-raised", message=text))
 
     async def _work(self) -> Ending:
@@ -145,12 +186,22 @@ class StepExecutor(Generic[T]):
             if not step.is_instant:
                 await self._record_start(())
             return Ending(output=await step.run(self._scope()))
-        own = step.messages(self._view)
-        mode = step.completion_criteria.mode
-        opening = opening_messages(self._view, own, self._output, mode)
+        opening = self._recorded_opening() or self._opening()
         await self._record_start(opening)
         self._view.memory.save_prompt(self._view.conversation_id, opening)
         return await self._loop().run()
+
+    def _opening(self) -> tuple[Message, ...]:
+        step = self.step
+        own = step.messages(self._view)
+        return opening_messages(self._view, own, self._output, step.completion_criteria.mode)
+
+    def _recorded_opening(self) -> tuple[Message, ...]:
+        """What an earlier leg began with: the conversation goes on, it does not begin anew."""
+        if self._recorded is None or self._recorded.started is None:
+            return ()
+        messages = cast("list[JsonValue]", self._recorded.started.body.get("messages") or [])
+        return tuple(decode(message, Message) for message in messages)
 
     def _loop(self) -> ModelLoop:
         return ModelLoop(
@@ -174,6 +225,8 @@ class StepExecutor(Generic[T]):
         )
 
     async def _record_start(self, opening: tuple[Message, ...]) -> None:
+        if self._recorded is not None and self._recorded.started is not None:
+            return
         body: dict[str, JsonValue] = {"step_id": self.step.id, "version": self.step.version}
         if opening:
             body["conversation"] = self._view.conversation_id
@@ -192,7 +245,7 @@ class StepExecutor(Generic[T]):
             error=ending.error,
             completion=ending.completion,
         )
-        state = "failed" if ending.error else "finished"
+        state = _state(ending)
         await self.context.recorder.record("step", self._trace.key, state, _end_body(execution))
         self.context.step_manager.record(execution)
         self.context.services.log.info(
@@ -202,6 +255,16 @@ class StepExecutor(Generic[T]):
             duration_ms=execution.duration_ms,
         )
         return execution
+
+
+_CUT_OFF = frozenset({"cancelled", "limit-reached"})
+"""Codes of ends that came from outside: a run that goes on takes such a step up again."""
+
+
+def _state(ending: Ending) -> str:
+    if ending.error is None:
+        return "finished"
+    return "interrupted" if ending.error.code in _CUT_OFF else "failed"
 
 
 def _end_body(execution: StepExecution[object]) -> dict[str, JsonValue]:
@@ -221,6 +284,8 @@ def _end_body(execution: StepExecution[object]) -> dict[str, JsonValue]:
         body["output"] = encode(execution.output)
     if execution.completion is not None:
         body["decided_by"] = execution.completion.decided_by
+        if execution.completion.next_step_id is not None:
+            body["next_step_id"] = execution.completion.next_step_id
     return body
 
 

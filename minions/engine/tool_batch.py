@@ -10,6 +10,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
 from minions.contracts.calls import (
+    CallOrigin,
     CallStatus,
     ToolCall,
     ToolCallExecutorFactory,
@@ -18,9 +19,11 @@ from minions.contracts.calls import (
 )
 from minions.contracts.errors import JournalError, words_of
 from minions.contracts.events import Retrying
-from minions.contracts.json_values import JsonValue
+from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import ToolCallRequest, tool_result
 from minions.engine.context import StepView
+from minions.engine.decisions import REDO, decided_call
+from minions.engine.recorded import recorded_tool_call
 from minions.engine.retry import checked_result, with_retries
 from minions.engine.trace import StepTrace
 
@@ -51,7 +54,11 @@ class ToolBatch:
             remember: Whether a conversation waits for the results.
         """
         calls = [
-            ToolCall(key=f"{key}/{index}", request=request)
+            ToolCall(
+                key=f"{key}/{index}",
+                request=request,
+                origin=CallOrigin.MODEL if remember else CallOrigin.STEP,
+            )
             for index, request in enumerate(requests)
         ]
         ended: dict[int, ToolCall] = {}
@@ -76,13 +83,23 @@ class ToolBatch:
 
     async def _carry_out(self, index: int, call: ToolCall, ended: dict[int, ToolCall]) -> None:
         view, services = self.view, self.view.context.services
-        begin = services.clock.monotonic()
         recorder = view.context.recorder
+        recorded = view.context.recorded("tool_call", call.key)
+        if recorded is not None:
+            recorder.feed_back(recorded)
+            ended[index] = recorded_tool_call(call, recorded)
+            return
+        begin = services.clock.monotonic()
         facts: dict[str, JsonValue] = {
             "step_id": view.step_id,
             "call_id": call.request.id,
             "tool": call.name,
         }
+        if (word := self._decision(call)) is not None:
+            ended[index] = decided_call(call, word)
+            facts.update(_result_body(ended[index]), decided=word)
+            await recorder.record("tool_call", call.key, _state(ended[index]), facts)
+            return
         await recorder.record(
             "tool_call", call.key, "started", {**facts, "arguments": call.request.arguments}
         )
@@ -97,6 +114,12 @@ class ToolBatch:
             facts["duration_ms"] = round((services.clock.monotonic() - begin) * 1000, 3)
             facts.update(_result_body(done))
             await recorder.record("tool_call", call.key, _state(done), facts)
+
+    def _decision(self, call: ToolCall) -> str | None:
+        """What a person said of a call that was in doubt; None: carry it out."""
+        replay = self.view.context.replay
+        word = replay.decisions.get(call.key) if replay is not None else None
+        return None if word == REDO else word
 
     async def _attempts(self, running: ToolCall) -> ToolCall:
         view = self.view
@@ -192,12 +215,14 @@ def _state(call: ToolCall) -> str:
 
 
 def _result_body(call: ToolCall) -> dict[str, JsonValue]:
-    """The value, or the words where there is no value; never both."""
+    """The value, and its words where they are not the value as text."""
     response = call.response
     if response is None:
         return {"error": dict(call.failure.info().to_json())} if call.failure else {}
     if call.failure is not None:
         return {"content": response.content, "error": dict(call.failure.info().to_json())}
-    if response.value is None or isinstance(response.value, str):
+    if response.value == response.content:
         return {"content": response.content}
-    return {"value": response.value}
+    if dumps(response.value) == response.content:
+        return {"value": response.value}
+    return {"content": response.content, "value": response.value}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import cast
 
+from attrs import evolve
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import (
+    CallOrigin,
     ToolCall,
     ToolCallExecutor,
     ToolCallExecutorFactory,
@@ -21,6 +24,7 @@ from minions.contracts.errors import MinionsError, ToolError, near_names, words_
 from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.schema import SchemaValidator
+from minions.contracts.secrets import Secrets
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.engine.completion import FINAL_ANSWER
 from minions.engine.retry import is_being_cancelled, is_retryable_error
@@ -56,10 +60,12 @@ class DefaultToolCallExecutor(ToolCallExecutor):
         arguments = _arguments(call.request)
         if not is_successful(arguments):
             return Failure(arguments.failure())
-        values = arguments.unwrap()
-        if errors := self._validator(tool).errors(values):
+        written = arguments.unwrap()
+        values = _revealed(written, call, context.secrets)
+        if errors := _errors(self._validator(tool), values, written):
             return Failure(_misfit(tool, errors))
-        return await _invoke(tool, values, call, context)
+        outcome = await _invoke(tool, values, call, context)
+        return outcome if is_successful(outcome) else _hidden(outcome, context.secrets)
 
     def _without_tool(
         self, call: ToolCall, context: RunContext
@@ -87,6 +93,41 @@ class DefaultToolCallExecutor(ToolCallExecutor):
         if validator is None:
             validator = self._validators[text] = SchemaValidator(parameters)
         return validator
+
+
+def _revealed(
+    written: Mapping[str, JsonValue], call: ToolCall, secrets: Secrets
+) -> Mapping[str, JsonValue]:
+    """The arguments with the secrets that a step put there; a model's marker stays a text."""
+    if call.origin is not CallOrigin.STEP:
+        return written
+    return cast("Mapping[str, JsonValue]", secrets.reveal(written))
+
+
+def _errors(
+    validator: SchemaValidator, values: Mapping[str, JsonValue], written: Mapping[str, JsonValue]
+) -> Sequence[str]:
+    """What does not fit, told in terms of what was written: a secret's text is never quoted."""
+    errors = validator.errors(values)
+    if not errors or values == written:
+        return errors
+    told = {error.partition(": ")[0]: error for error in validator.errors(written)}
+    places = [error.partition(": ")[0] for error in errors]
+    return [told.get(place, f"{place}: the value with the secret does not fit") for place in places]
+
+
+def _hidden(
+    outcome: Result[ToolCallResponse, ToolFailure], secrets: Secrets
+) -> Result[ToolCallResponse, ToolFailure]:
+    """A failure without the secrets that the tool was given and may have told of."""
+    failure = outcome.failure()
+    return Failure(
+        evolve(
+            failure,
+            message=secrets.clean_text(failure.message),
+            suggestions=tuple(secrets.clean_text(text) for text in failure.suggestions),
+        )
+    )
 
 
 def _denied(tool: Tool) -> ToolFailure:
@@ -164,7 +205,7 @@ async def _invoke(
         return Failure(_raised(tool, error))
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the rim of a tool call: a stranger's code raises anything
         return Failure(_raised(tool, error))
-    return _response(tool, result, context.limits.max_tool_result_bytes)
+    return _response(tool, result, context)
 
 
 def _overrun(tool: Tool, timeout_s: float) -> ToolFailure:
@@ -190,10 +231,12 @@ def _raised(tool: Tool, error: BaseException) -> ToolFailure:
     )
 
 
-def _response(tool: Tool, result: object, most_bytes: int) -> Result[ToolCallResponse, ToolFailure]:
-    name = tool.spec.name
+def _response(
+    tool: Tool, result: object, context: RunContext
+) -> Result[ToolCallResponse, ToolFailure]:
+    name, most_bytes = tool.spec.name, context.limits.max_tool_result_bytes
     try:
-        value = encode(result)
+        value = context.secrets.clean(encode(result))
         content = value if isinstance(value, str) else dumps(value)
         size = len(content.encode("utf-8", "surrogatepass"))
     except (TypeError, ValueError, RecursionError) as error:

@@ -17,13 +17,11 @@ from minions.contracts.steps import Step
 __all__ = ["StepTrace"]
 
 
-class _Counters:
-    """Shared by a trace and its asides, so that keys stay unique in the step."""
+class _Budget:
+    """Shared by a trace and its asides."""
 
     def __init__(self) -> None:
         self.model_calls = 0
-        self.tool_batches = 0
-        self.notes = 0
 
 
 class StepTrace:
@@ -52,18 +50,20 @@ class StepTrace:
             declares_output=declares_output,
             started_at=started_at,
         )
-        self._counters = _Counters()
+        self._budget = _Budget()
+        self._model_calls = self._tool_batches = self._notes = 0
         self._whole: StepTrace | None = None
         self.model_calls: list[ModelCall] = []
         self.tool_calls: list[ToolCall] = []
         self._calls: list[ModelCall | ToolCall] = []
 
-    def aside(self) -> StepTrace:
-        """A part with its own picture, for one conversation of a Python step.
+    def aside(self, key: str) -> StepTrace:
+        """A part with its own picture and keys, for one conversation of a Python step.
 
-        What it does counts in the whole, too: calls, keys and budget.
+        What it does counts in the whole, too: calls and budget.
         """
         part = copy.copy(self)
+        part.key = key
         part._whole = self  # noqa: SLF001  # a copy of itself
         part.model_calls, part.tool_calls, part._calls = [], [], []  # noqa: SLF001  # likewise
         return part
@@ -71,22 +71,23 @@ class StepTrace:
     @property
     def calls_left(self) -> int:
         """Model calls that the budget still allows."""
-        return self._blank.model_call_limit - self._counters.model_calls
+        return self._blank.model_call_limit - self._budget.model_calls
 
     def reserve_model_key(self, phase: str) -> str:
         """The key of the next model call, counted over all phases; takes it off the budget."""
-        self._counters.model_calls += 1
-        return f"{self.key}/{phase}/{self._counters.model_calls}"
+        self._budget.model_calls += 1
+        self._model_calls += 1
+        return f"{self.key}/{phase}/{self._model_calls}"
 
     def reserve_tool_key(self) -> str:
         """The key of the next batch of tool calls."""
-        self._counters.tool_batches += 1
-        return f"{self.key}/tool/{self._counters.tool_batches}"
+        self._tool_batches += 1
+        return f"{self.key}/tool/{self._tool_batches}"
 
     def reserve_note_key(self) -> str:
         """The key of the next change to a conversation that is no answer."""
-        self._counters.notes += 1
-        return f"{self.key}/note/{self._counters.notes}"
+        self._notes += 1
+        return f"{self.key}/note/{self._notes}"
 
     def add_model_call(self, call: ModelCall) -> None:
         """It ended, well or not."""

@@ -112,7 +112,7 @@ def _made(link: type[CompletionLink]) -> CompletionLink:
 
 def _merged(base: Extensions, more: Extensions) -> Extensions:
     return Extensions(
-        toolsets={**base.toolsets, **more.toolsets},
+        toolsets={**base.toolsets, **more.toolsets} if more.toolsets else base.toolsets,
         tools=base.tools.plus(more.tools),
         links={**base.links, **more.links},
         models={**base.models, **more.models},

@@ -11,6 +11,7 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
+from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.context import Extensions, ModelSource
@@ -33,7 +34,7 @@ def run(work: Coroutine[Any, Any, T]) -> T: ...  # Any: what a coroutine yields 
 @overload
 def run(
     work: AgentRecipe | str | Path,
-    inputs: Mapping[str, JsonValue] | None = None,
+    inputs: Mapping[str, InputValue] | None = None,
     *,
     output_class: type[T],
     model: ChatModel | str | None = None,
@@ -46,7 +47,7 @@ def run(
 @overload
 def run(
     work: AgentRecipe | str | Path,
-    inputs: Mapping[str, JsonValue] | None = None,
+    inputs: Mapping[str, InputValue] | None = None,
     *,
     model: ChatModel | str | None = None,
     tools: Iterable[Tool] = (),
@@ -57,7 +58,7 @@ def run(
 
 def run(
     work: AgentRecipe | str | Path | Coroutine[Any, Any, Any],  # Any: see the overloads
-    inputs: Mapping[str, JsonValue] | None = None,
+    inputs: Mapping[str, InputValue] | None = None,
     *,
     output_class: type[Any] | None = None,  # Any: see the overloads
     model: ChatModel | str | None = None,
@@ -70,7 +71,7 @@ def run(
     Args:
         work: A recipe, its path, its id under ./recipes, or a coroutine such as
             `StepExecutor(…).execute()`.
-        inputs: By name.
+        inputs: By name; of a secret its `SecretRef`, or that as text (`env:NAME`).
         output_class: What the result's `output` shall be.
         model: Answers whatever the recipe names; a name is `provider/model`. None: the recipe's
             own, or the one that a key in the environment stands for.
@@ -78,7 +79,7 @@ def run(
         services: Clock, journal and the like; None: real, with the journal in memory.
     Raises:
         UsageError: Recipe, inputs or limits are wrong, or an event loop is running already.
-        EnvironmentRefusedError: No model is configured, or its key is missing.
+        EnvironmentRefusedError: No model is configured, or its key or a secret is missing.
     """
     if isinstance(work, Coroutine):
         return _wait_for(work)
@@ -110,7 +111,7 @@ def _wait_for(work: Coroutine[Any, Any, T]) -> T:  # Any: as above
 def _with_tools(extensions: Extensions | None, tools: Iterable[Tool]) -> Extensions:
     base, own = built_in_extensions(), extensions or Extensions()
     return Extensions(
-        toolsets={**base.toolsets, **own.toolsets},
+        toolsets={**base.toolsets, **own.toolsets} if own.toolsets else base.toolsets,
         tools=Toolbox((*own.tools, *tools)),
         links=own.links,
         models=own.models,
@@ -119,7 +120,7 @@ def _with_tools(extensions: Extensions | None, tools: Iterable[Tool]) -> Extensi
 
 async def _run_recipe(
     work: AgentRecipe | str | Path,
-    inputs: Mapping[str, JsonValue],
+    inputs: Mapping[str, InputValue],
     *,
     output_class: type[Any] | None,  # Any: as above
     model: ChatModel | str | None,

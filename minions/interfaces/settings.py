@@ -6,7 +6,6 @@ root, then the user's own file, then defaults.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, cast
@@ -16,7 +15,7 @@ from attrs import evolve, field, frozen
 
 from minions.contracts.errors import UsageError, near_names
 
-__all__ = ["Origin", "ProviderSettings", "Settings", "load_settings"]
+__all__ = ["Origin", "ProviderSettings", "Settings", "load_settings", "user_settings_file"]
 
 
 @frozen(kw_only=True)
@@ -103,6 +102,13 @@ _KEYS: Final[Mapping[str, str]] = {
 _TABLES: Final = ("providers", "offline_models")
 
 
+def user_settings_file() -> Path:
+    """The user's own configuration; need not exist."""
+    from platformdirs import user_config_path
+
+    return user_config_path("minions") / "minions.toml"
+
+
 def load_settings(
     flags: Mapping[str, object],
     environ: Mapping[str, str],
@@ -161,6 +167,8 @@ def _has_section(pyproject: Path) -> bool:
 
 
 def _toml(path: Path) -> dict[str, dict[str, object]]:
+    import tomllib
+
     try:
         return cast("dict[str, dict[str, object]]", tomllib.loads(path.read_text("utf-8")))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -14,10 +14,10 @@ from minions.contracts.calls import ChatModel, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_names
 from minions.contracts.journal import Journal
 from minions.contracts.runtime import Log
-from minions.contracts.tools import Toolset
 from minions.engine.context import Extensions, ModelSource
 from minions.engine.memory_journal import MemoryJournal
 from minions.engine.services import NullLog, Services, SystemClock
+from minions.interfaces.built_in_toolsets import BuiltInToolsets
 from minions.interfaces.settings import Settings
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
@@ -33,7 +33,6 @@ __all__ = [
     "make_journal",
     "make_log",
     "make_services",
-    "user_settings_file",
 ]
 
 SCRIPTED: Final = "scripted/"
@@ -46,11 +45,7 @@ _MODEL_OF_KEY: Final = {
 
 def built_in_extensions() -> Extensions:
     """The toolsets that come along; nothing is opened."""
-    from minions.adapters.file_tools import files_toolset
-    from minions.adapters.time_tools import time_toolset
-
-    toolsets: list[Toolset] = [files_toolset(), time_toolset(SystemClock().now)]
-    return Extensions(toolsets={toolset.name: toolset for toolset in toolsets})
+    return Extensions(toolsets=BuiltInToolsets(SystemClock()))
 
 
 def catalog_of(extensions: Extensions) -> Catalog:
@@ -225,13 +220,6 @@ def _output_mode(name: str, text: str | None) -> OutputMode | None:
 
 
 # --- journal, logs, services ---------------------------------------------------------------------
-
-
-def user_settings_file() -> Path:
-    """The user's own configuration; need not exist."""
-    from platformdirs import user_config_path
-
-    return user_config_path("minions") / "minions.toml"
 
 
 def default_database() -> Path:

@@ -19,6 +19,7 @@ def recipe_schema() -> JsonSchema:
         "title": "Minions recipe",
         **_object(keys.RECIPE),
         "$defs": {
+            "secret_input": _object(keys.SECRET_INPUT),
             "step": {"oneOf": [_object(keys.STEP.plus(table)) for table in KINDS.values()]},
             "model": _object(keys.MODEL),
             "permissions": _object(keys.PERMISSIONS),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from attrs import field, frozen
 
 from minions.contracts.errors import UsageError, did_you_mean, near_names
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.contracts.secrets import InputValue, SecretRef
 from minions.recipe.model import AgentRecipe, InputSpec
 
 __all__ = ["resolve_inputs"]
@@ -18,12 +19,12 @@ __all__ = ["resolve_inputs"]
 
 def resolve_inputs(
     recipe: AgentRecipe,
-    given: Mapping[str, JsonValue],
+    given: Mapping[str, InputValue],
     *,
     from_text: frozenset[str] | bool = False,
     base: Path,
 ) -> dict[str, JsonValue]:
-    """Every declared input with its value: given, or the default.
+    """Every declared input with its value: given, or the default; of a secret its marker.
 
     Args:
         from_text: Which of `given` were typed as text (all: True) and become numbers, booleans,
@@ -32,18 +33,22 @@ def resolve_inputs(
 
     Raises:
         UsageError: With one line for each input that is unknown, missing or does not fit
-            (`bad-input`).
+            (`bad-input`; `literal-secret` where all that is wrong are secrets given as they are).
     """
     problems = list(_unknown(recipe, given))
+    literal = 0
     values: dict[str, JsonValue] = {}
     for name, spec in recipe.inputs.items():
         is_text = from_text if isinstance(from_text, bool) else name in from_text
         outcome = _resolved(name, spec, given, is_text=is_text, base=base, recipe=recipe)
         problems.extend(outcome.problems)
+        literal += outcome.is_literal_secret
         if not outcome.problems:
             values[name] = outcome.value
+    problems.extend(_smuggled(recipe, values))
     if problems:
-        raise UsageError("\n".join(problems), code="bad-input", suggestions=_near(recipe, given))
+        code = "literal-secret" if literal == len(problems) else "bad-input"
+        raise UsageError("\n".join(problems), code=code, suggestions=_near(recipe, given))
     return values
 
 
@@ -51,9 +56,10 @@ def resolve_inputs(
 class _Outcome:
     value: JsonValue = None
     problems: tuple[str, ...] = field(default=())
+    is_literal_secret: bool = False
 
 
-def _unknown(recipe: AgentRecipe, given: Mapping[str, JsonValue]) -> Iterator[str]:
+def _unknown(recipe: AgentRecipe, given: Mapping[str, InputValue]) -> Iterator[str]:
     known = tuple(recipe.inputs)
     for name in given:
         if name not in recipe.inputs:
@@ -63,7 +69,7 @@ def _unknown(recipe: AgentRecipe, given: Mapping[str, JsonValue]) -> Iterator[st
             )
 
 
-def _near(recipe: AgentRecipe, given: Mapping[str, JsonValue]) -> tuple[str, ...]:
+def _near(recipe: AgentRecipe, given: Mapping[str, InputValue]) -> tuple[str, ...]:
     unknown = [name for name in given if name not in recipe.inputs]
     return tuple(near for name in unknown for near in near_names(name, recipe.inputs, limit=1))
 
@@ -71,28 +77,89 @@ def _near(recipe: AgentRecipe, given: Mapping[str, JsonValue]) -> tuple[str, ...
 def _resolved(
     name: str,
     spec: InputSpec,
-    given: Mapping[str, JsonValue],
+    given: Mapping[str, InputValue],
     *,
     is_text: bool,
     base: Path,
     recipe: AgentRecipe,
 ) -> _Outcome:
+    if name not in given and not spec.has_default:
+        return _missing(name, spec)
+    if spec.is_secret:
+        return _secret(name, given.get(name, spec.default))
     if name not in given:
-        if not spec.has_default:
-            about = f" ({spec.description})" if spec.description else ""
-            problem = (
-                f"The input '{name}' is missing{about}. It takes {_takes(spec.schema)}: -p {name}=…"
-            )
-            return _Outcome(problems=(problem,))
         home = Path(recipe.directory) if recipe.directory else base
         return _Outcome(value=_absolute(spec.default, spec.schema, home))
     value = given[name]
+    if isinstance(value, SecretRef):
+        problem = (
+            f"The input '{name}' is given as a reference to a secret, but the recipe does not "
+            "declare it as one. Declare it with `{type: string, secret: true}`."
+        )
+        return _Outcome(problems=(problem,))
     if is_text and isinstance(value, str):
         value = _from_text(value, spec.schema)
     errors = SchemaValidator(spec.schema).errors(value)
     if errors:
         return _Outcome(problems=tuple(f"The input '{name}' does not fit: {e}" for e in errors))
     return _Outcome(value=_absolute(value, spec.schema, base))
+
+
+def _missing(name: str, spec: InputSpec) -> _Outcome:
+    about = f" ({spec.description})" if spec.description else ""
+    takes, example = _takes(spec.schema), "…"
+    if spec.is_secret:
+        takes, example = "a reference to a secret", f"env:{_variable(name)}"
+    return _Outcome(
+        problems=(f"The input '{name}' is missing{about}. It takes {takes}: -p {name}={example}",)
+    )
+
+
+def _variable(name: str) -> str:
+    """A likely name of the environment variable that holds the secret `name`."""
+    return name.upper().replace("-", "_")
+
+
+def _secret(name: str, value: InputValue) -> _Outcome:
+    """Its marker. What is no reference is never shown: it may be the secret itself."""
+    try:
+        text = value if isinstance(value, str) else ""
+        ref = value if isinstance(value, SecretRef) else SecretRef.parse(text)
+    except UsageError:
+        problem = (
+            f"The input '{name}' is secret: it takes a reference, not the value itself. Put the "
+            f"value into an environment variable or a file and write env:{_variable(name)} or "
+            "file:/absolute/path."
+        )
+        return _Outcome(problems=(problem,), is_literal_secret=True)
+    return _Outcome(value=ref.marker)
+
+
+def _smuggled(recipe: AgentRecipe, values: Mapping[str, JsonValue]) -> Iterator[str]:
+    """Markers in inputs that are not secret: nobody but the recipe says where a secret goes."""
+    names = [name for name in values if recipe.inputs[name].is_secret]
+    markers = [cast("str", values[name]) for name in names]
+    for name, value in values.items():
+        if name not in names and any(
+            marker in text for text in _texts(value) for marker in markers
+        ):
+            yield (
+                f"The input '{name}' holds the marker of a secret of this run. Only the recipe "
+                "says where a secret goes: take the marker out."
+            )
+
+
+def _texts(value: JsonValue) -> Iterator[str]:
+    """Every text in it, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield key
+            yield from _texts(item)
+    elif isinstance(value, Sequence):
+        for item in value:
+            yield from _texts(item)
 
 
 def _takes(schema: JsonSchema) -> str:

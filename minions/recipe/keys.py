@@ -27,6 +27,7 @@ __all__ = [
     "PERMISSIONS",
     "RECIPE",
     "RETRY",
+    "SECRET_INPUT",
     "SET",
     "STEP",
     "STEP_LIMITS",
@@ -166,6 +167,34 @@ _STEP_LIMITS_KEY: Final = Key(
 )
 _METADATA_KEY: Final = _mapping("metadata", "Whatever the application wants to keep beside it.")
 
+SECRET_INPUT: Final = Table(
+    "a secret input",
+    (
+        Key(
+            name="type",
+            description="Always `string`.",
+            types=("string",),
+            choices=("string",),
+            is_required=True,
+        ),
+        Key(
+            name="secret",
+            description="The input takes a reference, `env:NAME` or `file:/absolute/path`; only "
+            "tools get the value.",
+            types=("boolean",),
+            is_required=True,
+        ),
+        Key(
+            name="default",
+            description="A reference such as `env:API_TOKEN`; never the value itself.",
+            types=("string",),
+            shape={"pattern": r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+|\$\{secret:.+\})$"},
+        ),
+        _text("description", "What it is for, for people."),
+        _text("title", "A name for people."),
+    ),
+)
+
 RECIPE: Final = Table(
     "a recipe",
     (
@@ -180,14 +209,22 @@ RECIPE: Final = Table(
         _text("description", "What the recipe is for, for people."),
         Key(
             name="inputs",
-            description="Name to JSON Schema (with `default`, `description`), to a default, or to "
-            "null: any value, required.",
+            description="Name to JSON Schema (with `default`, `description`), to a default, to "
+            "null: any value, required; or to `{type: string, secret: true}`.",
             types=("object",),
             shape={
                 "propertyNames": {"pattern": STEP_PATTERN},
                 "additionalProperties": {
                     "anyOf": [
-                        {"type": "object"},
+                        {
+                            "type": "object",
+                            "if": {
+                                "properties": {"secret": {"const": True}},
+                                "required": ["secret"],
+                            },
+                            "then": {"$ref": "#/$defs/secret_input"},
+                            "else": {"properties": {"secret": {"const": False}}},
+                        },
                         {"type": ["string", "number", "boolean"], "description": "A default."},
                         {"type": "null", "description": "Any value, required."},
                     ]

@@ -132,6 +132,8 @@ class InputSpec:
     default: JsonValue = None
     has_default: bool = False
     description: str = ""
+    is_secret: bool = False
+    """Takes a `SecretRef`; in `inputs` stands its marker, and only tools get the value."""
 
 
 @frozen(kw_only=True)

@@ -12,7 +12,7 @@ from minions.recipe.drafts import Report
 from minions.recipe.reader import MappingNode, Node, Place, ScalarNode, SequenceNode, to_plain
 from minions.recipe.sections import suggestion, type_of
 
-__all__ = ["TYPES", "read_output_schema", "read_schema"]
+__all__ = ["KEYWORDS", "TYPES", "read_output_schema", "read_schema"]
 
 TYPES: Final = ("string", "number", "integer", "boolean", "object", "array", "null")
 
@@ -36,7 +36,8 @@ _PLAIN: Final = frozenset(
     contentMediaType
     """.split()  # noqa: SIM905  # fifty quotes would hide the words
 )
-_KEYWORDS: Final = _OF_SCHEMAS | _OF_NAMED_SCHEMAS | _OF_SCHEMA_LISTS | _PLAIN
+KEYWORDS: Final = _OF_SCHEMAS | _OF_NAMED_SCHEMAS | _OF_SCHEMA_LISTS | _PLAIN
+"""Of JSON Schema."""
 _TELLING: Final = frozenset(
     """
     properties items $ref anyOf oneOf allOf enum const $defs additionalProperties
@@ -83,7 +84,7 @@ def _is_in_full(node: MappingNode) -> bool:
     properties = node.find("properties")
     if properties is not None and isinstance(properties.value, MappingNode):
         return True
-    if not keys <= _KEYWORDS:
+    if not keys <= KEYWORDS:
         return False
     kind = node.find("type")
     if kind is not None and isinstance(kind.value, ScalarNode) and kind.value.value in TYPES:
@@ -139,12 +140,12 @@ def _walk(node: Node, report: Report) -> None:
         )
         return
     for entry in node.entries:
-        if entry.key not in _KEYWORDS and not entry.key.startswith("x-"):
+        if entry.key not in KEYWORDS and not entry.key.startswith("x-"):
             report(
                 entry.key_node.place.fault(
                     "bad-schema",
                     f"'{entry.key}' is no keyword of JSON Schema",
-                    label=suggestion(entry.key, tuple(sorted(_KEYWORDS))),
+                    label=suggestion(entry.key, tuple(sorted(KEYWORDS))),
                     help="fields of an object stand under 'properties'",
                 )
             )

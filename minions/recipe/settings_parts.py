@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 
@@ -13,6 +14,7 @@ from minions.contracts.errors import Fault, MetadataError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.contracts.secrets import SecretRef
 from minions.contracts.tools import Toolset, ToolSpec
 from minions.recipe import keys
 from minions.recipe.catalog import Catalog
@@ -21,7 +23,7 @@ from minions.recipe.drafts import RecipeDraft, Report, ToolNames, read_templates
 from minions.recipe.keys import STEP_PATTERN, Key
 from minions.recipe.model import ExecutionMode, InputSpec, ModelConfig, Permissions, ToolsetUse
 from minions.recipe.reader import Entry, MappingNode, Node, ScalarNode, to_plain
-from minions.recipe.schemas import read_schema
+from minions.recipe.schemas import KEYWORDS, read_schema
 from minions.recipe.sections import (
     Section,
     check_value,
@@ -87,6 +89,11 @@ def _read_input(node: Node, report: Report) -> InputSpec:
             )
         )
         return InputSpec(schema={})
+    if (secret := node.find("secret")) is not None:
+        if _is_false(secret.value):
+            node = _without(node, secret)
+        else:
+            return _read_secret(node, report)
     schema = read_schema(node, report)
     if schema is None:
         return InputSpec(schema={})
@@ -99,6 +106,53 @@ def _read_input(node: Node, report: Report) -> InputSpec:
         has_default=default is not None,
         description=str(schema.get("description", "")),
     )
+
+
+def _is_false(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.value is False
+
+
+def _without(node: MappingNode, entry: Entry) -> MappingNode:
+    return attrs.evolve(node, entries=tuple(each for each in node.entries if each is not entry))
+
+
+_OF_OTHERS: Final = dict.fromkeys(KEYWORDS, "an input that is not secret")
+
+
+def _read_secret(node: MappingNode, report: Report) -> InputSpec:
+    """Nothing is said of the value: what a check of it complains about would show it."""
+    default = node.find("default")
+    if default is not None and not _is_reference(default.value):
+        report(_masked(default.value))
+        node = _without(node, default)
+    section = read_section(node, keys.SECRET_INPUT, report, _OF_OTHERS)
+    return InputSpec(
+        schema={"type": "string"},
+        default=section.text("default"),
+        has_default=default is not None,
+        description=section.text("description") or "",
+        is_secret=True,
+    )
+
+
+def _is_reference(node: Node) -> bool:
+    text = node.value if isinstance(node, ScalarNode) else None
+    try:
+        return isinstance(text, str) and bool(SecretRef.parse(text))
+    except UsageError:
+        return False
+
+
+def _masked(node: Node) -> Fault:
+    """The text is hidden, also in the line that is shown: it may be the secret itself."""
+    fault = node.place.fault(
+        "literal-secret",
+        "the default of a secret input is a reference, not the value itself",
+        help="write env:NAME for an environment variable, or file:/absolute/path",
+    )
+    line = fault.source_line or ""
+    hidden = line[: fault.column - 1] + "*" * len(line[fault.column - 1 :])
+    return attrs.evolve(fault, source_line=hidden)
 
 
 def _short_input(value: None | bool | int | float | str) -> InputSpec:

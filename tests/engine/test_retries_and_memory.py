@@ -520,7 +520,7 @@ async def test_cancelled_during_a_retry_delay_no_attempt_follows(what: str) -> N
         await task
     assert (len(model.prompts), len(look.asked)) == (1, 1 if what == "tool" else 0)
     rows = [(entry.kind, entry.state) for entry in await services.journal.entries()]
-    assert rows[-2:] == [("step", "failed"), ("run", "finished")]
+    assert rows[-2:] == [("step", "interrupted"), ("run", "finished")]
 
 
 async def test_a_run_that_is_told_to_stop_during_a_delay_ends_cancelled() -> None:

@@ -32,6 +32,9 @@ GOOD = [
     "inputs: {a: null, b: {type: 'null', default: null}}\nsteps: [{id: a, goal: A}]",
     "limits: {max_steps: 2}\nsteps: [{id: a, goal: A, limits: {timeout_s: 1}}]",
     "steps: [{id: a, goal: A, messages: [{user: x}, {role: system, content: y}]}]",
+    "inputs: {a: {type: string, secret: true, default: 'env:A'}}\nsteps: [{id: a, goal: A}]",
+    "inputs: {a: {secret: true, type: string, title: x}}\nsteps: [{id: a, goal: A}]",
+    "inputs: {a: {type: integer, secret: false}}\nsteps: [{id: a, goal: '{{ inputs.a }}'}]",
     "steps: [{id: a, goal: A, output: {type: string}}, {id: b, goal: B, depends_on: a}]",
 ]
 
@@ -65,6 +68,11 @@ BAD = [
     "steps: [{id: a, goal: A, limits: {maxSteps: 1}}]",
     "steps: [{id: a, goal: A, limits: {max_tokens: 1}}]",
     f"inputs: {{x: [1]}}\n{STEP}",
+    f"inputs: {{x: {{secret: true}}}}\n{STEP}",
+    f"inputs: {{x: {{type: integer, secret: true}}}}\n{STEP}",
+    f"inputs: {{x: {{type: string, secret: 1}}}}\n{STEP}",
+    f"inputs: {{x: {{type: string, secret: true, default: sk-12345678}}}}\n{STEP}",
+    f"inputs: {{x: {{type: string, secret: true, pattern: a}}}}\n{STEP}",
 ]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.secrets import InputValue, SecretRef
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 from recipe.sample_catalog import load
@@ -144,3 +145,73 @@ def test_any_text_fits_or_is_refused(text: str, kind: str) -> None:
     except UsageError as error:
         value = error.error_code
     assert value is not None
+
+
+# --- secrets -----------------------------------------------------------------------------------
+
+SECRETS = "{token: {type: string, secret: true, description: Of the API}, note: ''}"
+MARKER = "${secret:env:API_TOKEN}"
+
+
+@pytest.mark.parametrize("value", ["env:API_TOKEN", MARKER, SecretRef("env:API_TOKEN")])
+@pytest.mark.parametrize("from_text", [True, False])
+def test_a_secret_input_becomes_its_marker(value: InputValue, from_text: bool) -> None:
+    recipe = recipe_with(SECRETS)
+    resolved = resolve_inputs(recipe, {"token": value}, from_text=from_text, base=BASE)
+    assert resolved == {"token": MARKER, "note": ""}
+    assert resolve_inputs(recipe, resolved, base=BASE) == resolved
+
+
+def test_the_default_of_a_secret_input_is_a_reference() -> None:
+    recipe = recipe_with("{token: {type: string, secret: true, default: file:/run/token}}")
+    assert resolve_inputs(recipe, {}, base=BASE) == {"token": "${secret:file:/run/token}"}
+
+
+@pytest.mark.parametrize("value", ["sk-12345678", "env:no such", "", None, 12345678, ["sk-1234"]])
+def test_a_secret_given_as_it_is_is_refused_and_not_repeated(value: JsonValue) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve_inputs(recipe_with(SECRETS), {"token": value}, base=BASE)
+    assert caught.value.error_code == "literal-secret"
+    assert caught.value.message == (
+        "The input 'token' is secret: it takes a reference, not the value itself. Put the value "
+        "into an environment variable or a file and write env:TOKEN or file:/absolute/path."
+    )
+    assert caught.value.__cause__ is None
+
+
+def test_a_missing_secret_says_how_it_is_given() -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve_inputs(recipe_with(SECRETS), {}, base=BASE)
+    assert caught.value.error_code == "bad-input"
+    assert caught.value.message == (
+        "The input 'token' is missing (Of the API). It takes a reference to a secret: "
+        "-p token=env:TOKEN"
+    )
+
+
+def test_beside_other_problems_a_literal_secret_is_one_of_them() -> None:
+    given: dict[str, JsonValue] = {"token": "sk-12345678", "nto": 1}
+    with pytest.raises(UsageError) as caught:
+        resolve_inputs(recipe_with(SECRETS), given, base=BASE)
+    assert caught.value.error_code == "bad-input"
+    assert len(caught.value.message.splitlines()) == 2
+    assert "sk-12345678" not in caught.value.message
+
+
+@pytest.mark.parametrize("note", [MARKER, f"x {MARKER} y", [{"a": MARKER}], {MARKER: 1}])
+def test_an_input_that_is_not_secret_cannot_carry_a_marker(note: JsonValue) -> None:
+    recipe = recipe_with("{token: {type: string, secret: true}, note: }")
+    with pytest.raises(UsageError, match="'note' holds the marker of a secret") as caught:
+        resolve_inputs(recipe, {"token": "env:API_TOKEN", "note": note}, base=BASE)
+    assert caught.value.error_code == "bad-input"
+
+
+def test_a_marker_of_no_secret_of_this_run_is_a_text() -> None:
+    recipe = recipe_with("{token: {type: string, secret: true}, note: ''}")
+    given: dict[str, JsonValue] = {"token": "env:OTHER", "note": MARKER}
+    assert resolve_inputs(recipe, given, base=BASE)["note"] == MARKER
+
+
+def test_a_reference_for_an_input_that_is_not_secret_is_refused() -> None:
+    with pytest.raises(UsageError, match="does not declare it as one"):
+        resolve_inputs(recipe_with("{note: ''}"), {"note": SecretRef("env:API_TOKEN")}, base=BASE)

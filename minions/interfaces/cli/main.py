@@ -1,22 +1,17 @@
-"""The command group, and the one place where errors become exit codes."""
+"""The command group. Light, for `--help` passes through here; errors are `failures`'."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import io
-import os
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Final
 
 import click
 
 import minions
-from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError, words_of
-from minions.interfaces.cli.voice import json_text, say, tell
-from minions.interfaces.render import error_lines, error_to_json, stderr_painter
+from minions.interfaces.cli.voice import tell
 
 __all__ = ["command", "run_command_line"]
 
@@ -24,6 +19,8 @@ _COMMANDS: Final = {
     "run": "Run a recipe and print its result.",
     "validate": "Check recipes without running anything.",
     "schema": "Print a JSON Schema for editors.",
+    "resume": "Go on with a run that was killed or stopped.",
+    "retry": "Run again what failed, also with an edited recipe.",
     "sessions": "List and show what ran.",
     "init": "Make a project whose recipe runs without a key.",
     "doctor": "Check this machine: Python, database, keys, disk, clock.",
@@ -77,30 +74,16 @@ def command() -> None:
 
 def run_command_line(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Prints errors, never a traceback without `--debug`."""
-    debug = "--debug" in arguments or os.environ.get("MINIONS_DEBUG") in ("1", "true", "yes")
     _write_whatever_comes()
     try:
         result = command.main(args=list(arguments), prog_name="minions", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        tell(error.format_message())
-        return 2
-    except click.ClickException as error:
-        return _fail(UsageError(_usage_text(error)), arguments)
     except (click.Abort, KeyboardInterrupt):
         tell("Interrupted.")
         return 130
-    except MinionsError as error:
-        if debug:
-            traceback.print_exc()
-        return _fail(error, arguments)
-    except OSError as error:  # a file system or stream that says no: nothing of ours is broken
-        if debug:
-            traceback.print_exc()
-        return _fail(_refusal(error), arguments)
     except Exception as error:  # noqa: BLE001  # the rim of the program: a bug must still end in one line
-        if debug:
-            traceback.print_exc()
-        return _fail_internally(error)
+        from minions.interfaces.cli.failures import report_failure
+
+        return report_failure(error, arguments)
     return result if isinstance(result, int) else 0
 
 
@@ -109,38 +92,3 @@ def _write_whatever_comes() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _refusal(error: OSError) -> EnvironmentRefusedError:
-    where = f" {error.filename}:" if error.filename else ""
-    if isinstance(error, FileNotFoundError) and not error.filename:
-        where = " (is the current folder still there?)"
-    return EnvironmentRefusedError(
-        f"The operating system refuses:{where} {error.strerror or error}.", code="system"
-    )
-
-
-def _usage_text(error: click.ClickException) -> str:
-    text = error.format_message()
-    context = getattr(error, "ctx", None)
-    if context is not None:
-        text += f"\nTry '{context.command_path} --help'."
-    return text
-
-
-def _fail(error: MinionsError, arguments: Sequence[str]) -> int:
-    for line in error_lines(error, stderr_painter()):
-        tell(line)
-    if "--json" in arguments:
-        with contextlib.suppress(MinionsError):  # already told in words
-            say(json_text(error_to_json(error)))
-    if isinstance(error, UsageError):
-        return 2
-    return 4 if isinstance(error, EnvironmentRefusedError) else 1
-
-
-def _fail_internally(error: Exception) -> int:
-    paint = stderr_painter()
-    tell(f"{paint('error[internal]', 'red')}: {words_of(error)}")
-    tell("This is a bug in minions. Run again with --debug and report what it prints.")
-    return 70

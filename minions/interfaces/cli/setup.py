@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from attrs import frozen
 
-from minions.interfaces.settings import Origin, Settings, load_settings
-from minions.interfaces.wiring import environment, user_settings_file
+from minions.interfaces.settings import Origin, Settings, load_settings, user_settings_file
+from minions.interfaces.wiring import environment
 
 if TYPE_CHECKING:
     from minions.contracts.journal import Journal
@@ -34,6 +34,8 @@ class Surroundings:
 
     origin: Origin
     environ: Mapping[str, str]
+    flags: Mapping[str, object]
+    """As they were given."""
 
     @property
     def settings(self) -> Settings:
@@ -43,6 +45,11 @@ class Surroundings:
     def folder_of(self, key: str) -> Path:
         """Where a relative path under that key starts."""
         return self.origin.folder_of(key)
+
+    def given(self, key: str) -> tuple[str, ...]:
+        """Texts that were given as flags of this command, for commands to print."""
+        value = self.flags.get(key)
+        return value if isinstance(value, tuple) else ()
 
     def extensions(self) -> Extensions:
         """The built-in toolsets and the operator's own code."""
@@ -69,7 +76,7 @@ def surroundings(flags: Mapping[str, object]) -> Surroundings:
     given = {key: value for key, value in flags.items() if value not in (None, (), False)}
     environ = environment()
     origin = load_settings(given, environ, folder=Path.cwd(), user_file=user_settings_file())
-    return Surroundings(origin=origin, environ=environ)
+    return Surroundings(origin=origin, environ=environ, flags=given)
 
 
 def output_options(function: F) -> F:

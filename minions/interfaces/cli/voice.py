@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from minions.contracts.errors import EnvironmentRefusedError
-from minions.contracts.json_values import JsonValue
+if TYPE_CHECKING:
+    from minions.contracts.json_values import JsonValue
 
 __all__ = ["json_text", "say", "tell"]
 
@@ -42,6 +41,8 @@ def say(text: str, stream: TextIO | None = None) -> None:
         _close_off(out)
         if isinstance(error, BrokenPipeError):
             return
+        from minions.contracts.errors import EnvironmentRefusedError
+
         raise EnvironmentRefusedError(
             f"The result cannot be written to standard output: {error.strerror}.", code="no-output"
         ) from error
@@ -55,6 +56,8 @@ def _close_off(stream: TextIO) -> None:
 
 def json_text(value: JsonValue) -> str:
     """One line of JSON that standard output can carry: escaped where its encoding cannot say it."""
+    import json
+
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")

@@ -1,0 +1,1 @@
+"""What Minions costs, as ratios within one run: `python benchmarks/run.py`."""

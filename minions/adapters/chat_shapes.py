@@ -1,0 +1,95 @@
+"""The shapes that nearly every chat completion has, read in one go. No judgement: only data.
+
+Whoever gets None reads the document piece by piece instead, and says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import UNSET, MsgspecError, Raw, Struct, UnsetType
+from msgspec.json import Decoder
+
+__all__ = ["ChosenCall", "Completion", "Piece", "read_completion", "read_piece"]
+
+
+class _Function(Struct, gc=False):
+    name: str
+    arguments: str
+
+
+class ChosenCall(Struct, gc=False):
+    """One tool call of a plain answer."""
+
+    id: str
+    function: _Function
+
+
+class _Message(Struct, gc=False):
+    content: str | None = None
+    tool_calls: list[ChosenCall] | None = None
+    refusal: str | None = None
+
+
+class _Choice(Struct, gc=False):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class Completion(Struct, gc=False):
+    """A plain answer."""
+
+    choices: list[_Choice]
+    model: str | None = None
+    usage: dict[str, object] | None = None
+    error: object = None
+
+
+class _Delta(Struct, gc=False):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: Raw | UnsetType = UNSET
+
+
+class _PieceChoice(Struct, gc=False):
+    delta: _Delta
+    finish_reason: str | None = None
+    message: Raw | UnsetType = UNSET
+
+
+class Piece(Struct, gc=False):
+    """One document of a stream."""
+
+    choices: list[_PieceChoice] | None = None
+    model: str | None = None
+    usage: dict[str, object] | None = None
+    error: object = None
+
+
+_COMPLETIONS: Final = Decoder(Completion)
+_PIECES: Final = Decoder(Piece)
+
+
+def read_completion(body: bytes) -> Completion | None:
+    """The answer; None where it is another kind of document, or an error."""
+    try:
+        completion = _COMPLETIONS.decode(body)
+    except (MsgspecError, ValueError, RecursionError):
+        return None
+    return None if completion.error or not completion.choices else completion
+
+
+def read_piece(event: bytes) -> Piece | None:
+    """A piece that adds text, a reason to finish, usage or nothing; None for all others."""
+    try:
+        piece = _PIECES.decode(event)
+    except (MsgspecError, ValueError, RecursionError):
+        return None
+    if piece.error:
+        return None
+    if piece.choices:
+        choice = piece.choices[0]
+        delta = choice.delta
+        if delta.refusal or delta.tool_calls is not UNSET or choice.message is not UNSET:
+            return None
+    return piece

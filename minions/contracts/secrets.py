@@ -1,0 +1,196 @@
+"""Secrets by reference: what a run stores, shows and templates is a marker, never the value.
+
+Where values come from is handed in as a `SecretSource`; nothing is read here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
+from urllib.parse import quote, quote_plus
+
+from attrs import Attribute, field, frozen
+
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.contracts.json_values import JsonValue, dumps
+
+__all__ = ["InputValue", "SecretRef", "SecretSource", "Secrets"]
+
+_SOURCE: Final = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00-\x1f\x7f]+")
+_HEAD: Final = "${secret:"
+_FEWEST_CHARACTERS: Final = 6
+
+
+def _check_source(_ref: SecretRef, _attribute: Attribute[str], source: object) -> None:
+    # The text is not repeated: it may be the secret itself, given by mistake.
+    if not isinstance(source, str) or not _SOURCE.fullmatch(source):
+        raise UsageError(
+            "That is no reference to a secret. Write env:NAME for an environment variable, or "
+            "file:/absolute/path for a file.",
+            code="bad-secret-ref",
+        )
+
+
+@frozen
+class SecretRef:
+    """Names a secret; holds none."""
+
+    source: str = field(validator=_check_source)
+    """`env:NAME` or `file:/absolute/path` (a newline at the file's end does not count)."""
+
+    @classmethod
+    def parse(cls, text: str) -> SecretRef:
+        """The reference that `text` is: a source, or a marker.
+
+        Raises:
+            UsageError: `bad-secret-ref`; the text is not repeated, it may be a secret.
+        """
+        if text.startswith(_HEAD) and text.endswith("}"):
+            text = text[len(_HEAD) : -1]
+        return cls(text)
+
+    @property
+    def kind(self) -> str:
+        """`env` or `file`."""
+        return self.source.partition(":")[0]
+
+    @property
+    def name(self) -> str:
+        """The variable's name or the file's path."""
+        return self.source.partition(":")[2]
+
+    @property
+    def marker(self) -> str:
+        """The text that stands for the value everywhere but in the call of a tool."""
+        return f"{_HEAD}{self.source}}}"
+
+    def __str__(self) -> str:
+        return self.marker
+
+
+SecretSource: TypeAlias = Callable[[SecretRef], str]
+"""The value of a reference.
+
+Raises:
+    EnvironmentRefusedError: `missing-secret`; says which variable or file, never a value.
+"""
+
+InputValue: TypeAlias = JsonValue | SecretRef
+"""What a run may be given: JSON, or a reference where the recipe declares a secret."""
+
+
+class Secrets:
+    """The declared secrets of one run: markers to values on the way out, back on the way in."""
+
+    def __init__(self, values: Mapping[SecretRef, str] | None = None) -> None:
+        """Keep them.
+
+        Raises:
+            EnvironmentRefusedError: `short-secret`; a value that cannot be kept out of outputs.
+        """
+        values = values or {}
+        _check_values(values)
+        dead = {ref.marker: f"$(secret:{ref.source})" for ref in values}
+        hidden = [(form, ref.marker) for ref, value in values.items() for form in _forms(value)]
+        self._reveal = _Replacement({ref.marker: value for ref, value in values.items()})
+        # Of two references to one value the first counts.
+        self._clean = _Replacement({**dict(reversed(hidden)), **dead})
+        self._disarm = _Replacement(dead)
+
+    @classmethod
+    def resolve(cls, refs: Iterable[SecretRef], source: SecretSource) -> Secrets:
+        """All values, now, so that a run does not fail in the middle for a missing one.
+
+        Raises:
+            EnvironmentRefusedError: As `source`, or `short-secret`.
+        """
+        return cls({ref: source(ref) for ref in dict.fromkeys(refs)})
+
+    def __bool__(self) -> bool:
+        return bool(self._disarm.texts)
+
+    def reveal(self, value: JsonValue) -> JsonValue:
+        """`value` with each marker of a declared secret replaced by the secret; keys stay."""
+        return self._reveal.deep(value, with_keys=False)
+
+    def clean(self, value: JsonValue) -> JsonValue:
+        """What a stranger gave, with each secret replaced by its marker.
+
+        Secrets are found as they are and as JSON, Python and URLs write them. A marker that
+        the stranger wrote is made powerless as `disarm` does.
+        """
+        return self._clean.deep(value)
+
+    def clean_text(self, text: str) -> str:
+        """As `clean`."""
+        return self._clean.text(text)
+
+    def disarm(self, value: JsonValue) -> JsonValue:
+        """`value` with `$(secret:…)` for each marker, which no tool call replaces.
+
+        For what a model said: nobody may send a secret anywhere by having its name printed.
+        """
+        return self._disarm.deep(value)
+
+    def are_named_in(self, value: JsonValue) -> bool:
+        """Whether a marker stands anywhere in `value`."""
+        return self.disarm(value) != value
+
+
+def _check_values(values: Mapping[SecretRef, str]) -> None:
+    markers = [ref.marker for ref in values]
+    for ref, value in values.items():
+        if len(value.strip()) < _FEWEST_CHARACTERS or any(value in marker for marker in markers):
+            raise EnvironmentRefusedError(
+                f"The secret {ref.source} is too short, or a part of its own name. A secret has "
+                f"at least {_FEWEST_CHARACTERS} characters; else it could not be told from other "
+                "text and kept out of outputs. Use a longer one.",
+                code="short-secret",
+                where=ref.source,
+            )
+
+
+def _forms(value: str) -> Iterator[str]:
+    """The value as it is and as libraries write it into texts."""
+    yield value
+    yield repr(value)[1:-1]
+    yield ascii(value)[1:-1]
+    for safe in ("/", ""):
+        yield quote(value, safe, errors="surrogatepass")
+    yield quote_plus(value, errors="surrogatepass")
+    for once in _in_json(value):
+        yield once
+        yield from _in_json(once)  # JSON text within JSON
+
+
+def _in_json(text: str) -> tuple[str, str]:
+    return json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+class _Replacement:
+    """Texts for texts, anywhere in a value; longest first, for one may hold another."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = texts
+        ordered = sorted(texts, key=len, reverse=True)
+        self._any = re.compile("|".join(map(re.escape, ordered)))
+
+    def text(self, text: str) -> str:
+        return self._any.sub(lambda found: self.texts[found[0]], text) if self.texts else text
+
+    def deep(self, value: JsonValue, *, with_keys: bool = True) -> JsonValue:
+        if not self.texts or value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {
+                self.text(key) if with_keys else key: self.deep(item, with_keys=with_keys)
+                for key, item in value.items()
+            }
+        if isinstance(value, Sequence):
+            return [self.deep(item, with_keys=with_keys) for item in value]
+        digits = dumps(value)  # a secret of digits may come back as a number
+        return self.text(digits) if self._any.search(digits) else value

@@ -1,0 +1,211 @@
+"""A run as the journal has it, and what of it is to be done when it goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
+from typing import cast
+
+from attrs import frozen
+
+from minions.contracts.errors import NotFoundError, UsageError, near_names
+from minions.contracts.executions import RunStatus
+from minions.contracts.journal import Journal, JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.engine.sessions import UNFINISHED, RunSummary, find_run
+from minions.recipe.catalog import Catalog
+from minions.recipe.load import recipe_from_document
+from minions.recipe.model import AgentRecipe, GoalSpec, StepSpec, ToolSpecStep
+
+__all__ = ["RecordedRun", "changed_steps", "load_recorded_run", "steps_from"]
+
+
+@frozen(kw_only=True)
+class RecordedRun:
+    """All rows of one run."""
+
+    summary: RunSummary
+    entries: Sequence[JournalEntry]
+    start: Mapping[str, JsonValue]
+    """The body of its newest start: recipe, inputs, note."""
+    document: Mapping[str, JsonValue] | None
+    """The recipe as it was read; None: it was made by code."""
+
+    @property
+    def run_id(self) -> str:
+        """`run_…`."""
+        return self.summary.run_id
+
+    @property
+    def inputs(self) -> Mapping[str, JsonValue]:
+        """Checked when the run began."""
+        return cast("Mapping[str, JsonValue]", self.start.get("inputs") or {})
+
+    @property
+    def note(self) -> Mapping[str, JsonValue]:
+        """What the caller left."""
+        return cast("Mapping[str, JsonValue]", self.start.get("note") or {})
+
+    @property
+    def generation(self) -> int:
+        """The newest."""
+        return max(entry.generation for entry in self.entries)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it came to its output."""
+        return self.summary.status in (RunStatus.COMPLETED, RunStatus.PARTIAL)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its end is recorded, however it was."""
+        return self.summary.status != UNFINISHED
+
+    def recipe(self, catalog: Catalog) -> AgentRecipe:
+        """The recipe that travels with the run; no file is read.
+
+        Raises:
+            UsageError: It was made by code.
+            RecipeError: What it names is not registered any more.
+        """
+        if self.document is None:
+            raise UsageError(
+                f"Run '{self.run_id}' was started from Python, and code does not travel with a "
+                "run. Go on from Python: `AgentExecutor(…).resume(run_id, recipe=…)`.",
+                code="recipe-needed",
+            )
+        directory = cast("str | None", self.start.get("directory"))
+        return recipe_from_document(
+            self.document, catalog, file=f"<recipe of {self.run_id}>", directory=directory
+        )
+
+    def check_code(self, recipe: AgentRecipe) -> None:
+        """Refuse a recipe of Step objects that is not the one the run began with.
+
+        Raises:
+            UsageError: Another id, other steps, or a step of another version.
+        """
+        if recipe.id != self.summary.recipe:
+            raise UsageError(
+                f"Run '{self.run_id}' belongs to the recipe '{self.summary.recipe}', not to "
+                f"'{recipe.id}'.",
+                code="other-recipe",
+            )
+        if self.document is not None:
+            return
+        recorded = cast("Mapping[str, str]", self.start.get("steps") or {})
+        now = _versions(recipe)
+        differences = [
+            f"'{step_id}' was {_version(recorded, step_id)} and is {_version(now, step_id)}"
+            for step_id in {**recorded, **now}
+            if recorded.get(step_id) != now.get(step_id)
+        ]
+        if differences:
+            raise UsageError(
+                f"The code differs from that of run '{self.run_id}': step "
+                f"{'; step '.join(differences)}. Go on with the code it began with, or let changed "
+                "steps run again: `AgentExecutor(…).retry(run_id, recipe=…)`.",
+                code="other-version",
+            )
+
+    def changed_code(self, recipe: AgentRecipe) -> frozenset[str]:
+        """Steps of a recipe of Step objects whose version is another now."""
+        recorded = cast("Mapping[str, str]", self.start.get("steps") or {})
+        now = _versions(recipe)
+        return frozenset(
+            step_id for step_id in now if recorded.get(step_id, now[step_id]) != now[step_id]
+        )
+
+
+def _versions(recipe: AgentRecipe) -> dict[str, str]:
+    if recipe.graph is not None and not isinstance(recipe.graph, Mapping):
+        return {step.id: step.version for step in recipe.graph.steps}
+    return {step.id: step.version for step in recipe.steps if not isinstance(step, StepSpec)}
+
+
+def _version(versions: Mapping[str, str], step_id: str) -> str:
+    return f"version {versions[step_id]}" if step_id in versions else "not there"
+
+
+async def load_recorded_run(journal: Journal, name: str) -> RecordedRun:
+    """The run of that id, or of a unique start of it; a session's id means its last run.
+
+    Raises:
+        NotFoundError, UsageError: As `find_run`.
+    """
+    summary = await find_run(journal, name)
+    entries = await journal.entries(summary.session_id, run_id=summary.run_id)
+    start = _newest_start(entries)
+    digest = cast("str | None", start.get("document"))
+    text = await journal.get_blob(digest) if digest is not None else None
+    document = cast("Mapping[str, JsonValue]", json.loads(text)) if text is not None else None
+    return RecordedRun(summary=summary, entries=entries, start=start, document=document)
+
+
+def _newest_start(entries: Iterable[JournalEntry]) -> Mapping[str, JsonValue]:
+    starts = [
+        entry.body
+        for entry in entries
+        if entry.kind == "run" and entry.state in ("started", "resumed")
+    ]
+    return starts[-1]
+
+
+# --- what runs again -------------------------------------------------------------------------
+
+
+def changed_steps(before: AgentRecipe, after: AgentRecipe) -> frozenset[str]:
+    """Ids of steps that are not the same in both; what they read is looked at in the run."""
+    old = {step.id: step for step in before.steps}
+    return frozenset(
+        step.id
+        for step in after.steps
+        if step.id in old and not _is_same(before, old[step.id], after, step)
+    )
+
+
+def _is_same(before: AgentRecipe, old: object, after: AgentRecipe, new: object) -> bool:
+    if not isinstance(old, StepSpec) or not isinstance(new, StepSpec):
+        return getattr(old, "version", None) == getattr(new, "version", None)
+    if old != new:
+        return False
+    uses_tools = isinstance(new, ToolSpecStep) or (isinstance(new, GoalSpec) and bool(new.tools))
+    if uses_tools and before.tools != after.tools:
+        return False
+    if not isinstance(new, GoalSpec):
+        return True
+    own = new.model
+    return (before.model.overlaid(own) if own else before.model) == (
+        after.model.overlaid(own) if own else after.model
+    )
+
+
+def steps_from(recipe: AgentRecipe, first: str) -> frozenset[str]:
+    """That step and all that come after it: by dependency, or in list order where there is none.
+
+    Raises:
+        NotFoundError: There is no such step.
+    """
+    ids = list(_versions(recipe)) or [step.id for step in recipe.steps]
+    if first not in ids:
+        raise NotFoundError(
+            f"The recipe has no step '{first}'. Steps are: {', '.join(ids)}.",
+            code="unknown-step",
+            suggestions=near_names(first, ids),
+        )
+    specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
+    if not specs:
+        return frozenset(ids[ids.index(first) :])
+    found = {first}
+    for spec in _in_order(specs):
+        if found.intersection((*spec.depends_on, *spec.after)):
+            found.add(spec.id)
+    return frozenset(found)
+
+
+def _in_order(specs: Sequence[StepSpec]) -> Iterable[StepSpec]:
+    """Dependencies first."""
+    by_id = {spec.id: spec for spec in specs}
+    needs = {spec.id: {*spec.depends_on, *spec.after} for spec in specs}
+    return [by_id[step_id] for step_id in TopologicalSorter(needs).static_order()]

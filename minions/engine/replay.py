@@ -1,0 +1,218 @@
+"""What a run did before: its recorded work by key, fed back instead of being done again.
+
+A run that goes on writes into a new generation. What an earlier generation finished stands; what
+was cut off is done again. How recorded rows become calls and executions is in `recorded`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, cast
+
+from attrs import field, frozen, mutable
+
+from minions.contracts.context import RunContext
+from minions.contracts.executions import Warned
+from minions.contracts.journal import JournalEntry
+
+__all__ = [
+    "KnowsItsInputs",
+    "OpenCall",
+    "Replay",
+    "StepRows",
+    "base_key",
+    "execution_key",
+    "visible",
+]
+
+_FINAL: Final = frozenset({"finished", "failed", "skipped", "recorded"})
+"""States that need no more work. `interrupted` and `in_doubt` are not among them."""
+
+
+@mutable
+class StepRows:
+    """The rows of one execution of one step."""
+
+    key: str
+    """`step/visit/iteration`, with `@generation` where it was begun anew."""
+    started: JournalEntry | None = None
+    ended: JournalEntry | None = None
+    """Its end, unless it was cut off."""
+    rows: list[JournalEntry] = field(factory=list)
+    """All of them, in order."""
+
+    @property
+    def until_end(self) -> list[JournalEntry]:
+        """What belongs to the execution itself: a decision about the next step comes after it."""
+        end = self.ended
+        return self.rows if end is None else [e for e in self.rows if e.position <= end.position]
+
+
+class KnowsItsInputs(ABC):
+    """A Python step that can tell what it would ask, without asking it."""
+
+    @abstractmethod
+    def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
+        """Whether it would do now just what it did then."""
+
+
+@frozen(kw_only=True)
+class OpenCall:
+    """A tool call that was started and whose end nobody saw."""
+
+    key: str
+    step_id: str
+    tool: str
+    arguments: str
+
+
+class Replay:
+    """The recorded work of one run, as far as it still stands.
+
+    `entries` are all rows of the run, oldest first; `generation` is the one it goes on in.
+    """
+
+    def __init__(self, entries: Iterable[JournalEntry], generation: int) -> None:
+        self.generation = generation
+        self.checks_inputs = False
+        """Whether finished steps are reused only if what they read is unchanged."""
+        self.warnings: list[Warned] = []
+        self.decisions: dict[str, str] = {}
+        """What was decided of calls in doubt, by key."""
+        self._latest: dict[tuple[str, str], JournalEntry] = {}
+        self._executions: dict[str, StepRows] = {}
+        self._current: dict[str, StepRows | None] = {}
+        for entry in entries:
+            self._add(entry)
+
+    def _add(self, entry: JournalEntry) -> None:
+        if entry.kind == "run":
+            self._add_run_row(entry)
+            return
+        self._latest[entry.kind, entry.key] = entry
+        if entry.kind == "warning":
+            body = cast("Mapping[str, str]", entry.body)
+            self.warnings.append(Warned(code=body["code"], message=body["message"]))
+            return
+        key = execution_key(entry.key)
+        if entry.kind == "step" and entry.state == "skipped":
+            return  # decided anew each time: what is under way in the step is still there
+        rows = self._executions.get(key)
+        if rows is None:
+            rows = self._executions[key] = StepRows(key)
+        rows.rows.append(entry)
+        if entry.kind == "step":
+            self._add_step_row(rows, entry)
+        elif entry.kind == "tool_call" and entry.state == "started":
+            self.decisions.pop(entry.key, None)  # begun again: decided and done
+
+    def _add_step_row(self, rows: StepRows, entry: JournalEntry) -> None:
+        self._current[base_key(rows.key)] = rows
+        if entry.state == "started":
+            rows.started = entry
+        elif entry.state in _FINAL:
+            rows.ended = entry
+
+    def _add_run_row(self, entry: JournalEntry) -> None:
+        if entry.state != "resumed":
+            return
+        body = entry.body
+        self.decisions.update(cast("Mapping[str, str]", body.get("decisions") or {}))
+        if body.get("retries"):
+            self.retry(cast("Sequence[str]", body.get("anew") or ()))
+
+    def retry(self, anew: Collection[str]) -> None:
+        """Forget the ends of failed steps, and all that the steps `anew` did."""
+        self.checks_inputs = True
+        ids = set(anew)
+        for base, rows in self._current.items():
+            if rows is None:
+                continue
+            is_failed = rows.ended is not None and rows.ended.state == "failed"
+            if is_failed or base.partition("/")[0] in ids:
+                self._current[base] = None
+
+    # --- looking up -----------------------------------------------------------------------------
+
+    def execution(self, base: str) -> StepRows | None:
+        """The execution that stands for `step/visit/iteration`; None: it is to be begun."""
+        return self._current.get(base)
+
+    def forget(self, base: str) -> None:
+        """Begin it anew."""
+        self._current[base] = None
+
+    def key_of(self, base: str) -> str:
+        """The key of the execution that stands, or of the one that is begun now."""
+        rows = self._current.get(base)
+        if rows is not None:
+            return rows.key
+        return f"{base}@{self.generation}" if base in self._executions else base
+
+    def find(self, kind: str, key: str) -> JournalEntry | None:
+        """The end of that work, if it has one."""
+        entry = self._latest.get((kind, key))
+        return entry if entry is not None and entry.state in _FINAL else None
+
+    def same(self, kind: str, key: str, state: str) -> JournalEntry | None:
+        """That very fact, if it is the newest about its key.
+
+        A call that begins again is a fact of its own.
+        """
+        if kind == "tool_call":
+            return None
+        entry = self._latest.get((kind, key))
+        return entry if entry is not None and entry.state == state else None
+
+    def opened(self) -> Iterator[OpenCall]:
+        """Tool calls of the executions that stand, started and not ended, oldest first."""
+        for rows in self._current.values():
+            if rows is None or rows.ended is not None:
+                continue
+            for entry in rows.rows:
+                if entry.kind == "tool_call" and entry is self._begin_of_open(entry.key):
+                    yield _open_call(entry)
+
+    def _begin_of_open(self, key: str) -> JournalEntry | None:
+        """The newest start of a call without an end."""
+        if self.find("tool_call", key) is not None:
+            return None
+        rows = self._executions[execution_key(key)].rows
+        starts = (row for row in reversed(rows) if row.key == key and row.state == "started")
+        return next(starts, None)
+
+
+def _open_call(entry: JournalEntry) -> OpenCall:
+    body = cast("Mapping[str, str]", entry.body)
+    return OpenCall(
+        key=entry.key, step_id=body["step_id"], tool=body["tool"], arguments=body["arguments"]
+    )
+
+
+def execution_key(key: str) -> str:
+    """`step/visit/iteration` of any key below it, with its `@generation`."""
+    parts = key.split("/", 3)
+    if len(parts) < 3:
+        return key
+    return "/".join((*parts[:2], parts[2].partition("#")[0]))
+
+
+def base_key(key: str) -> str:
+    """Without `@generation`, which only the last part has."""
+    head, slash, iteration = key.rpartition("/")
+    return f"{head}{slash}{iteration.partition('@')[0]}"
+
+
+def visible(entries: Sequence[JournalEntry]) -> list[JournalEntry]:
+    """The rows that still tell what happened: not those of executions that were begun anew."""
+    newest: dict[str, str] = {}
+    for entry in entries:
+        if entry.kind == "step" and entry.state != "skipped":
+            newest[base_key(entry.key)] = entry.key
+    return [
+        entry
+        for entry in entries
+        if entry.state == "skipped"
+        or (key := execution_key(entry.key)) == newest.get(base_key(key), key)
+    ]

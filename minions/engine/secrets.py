@@ -1,0 +1,118 @@
+"""The secrets of a run: found among its inputs, read from this process's environment and files."""
+
+from __future__ import annotations
+
+import os
+import stat
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, cast
+
+from minions.contracts.codec import encode
+from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError, words_of
+from minions.contracts.json_values import JsonValue
+from minions.contracts.secrets import SecretRef, Secrets, SecretSource
+from minions.contracts.tools import Tool
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["declared_secrets", "environment_and_files", "hidden_errors", "refuse_shown_secrets"]
+
+_LARGEST_FILE: Final = 65_536
+
+
+def declared_secrets(
+    recipe: AgentRecipe, inputs: Mapping[str, JsonValue], source: SecretSource
+) -> Secrets:
+    """What the recipe's secret inputs refer to, resolved now.
+
+    Args:
+        inputs: Checked: of a secret its marker.
+    Raises:
+        EnvironmentRefusedError: `missing-secret` or `short-secret`.
+    """
+    names = [name for name, spec in recipe.inputs.items() if spec.is_secret and name in inputs]
+    return Secrets.resolve([SecretRef.parse(cast("str", inputs[name])) for name in names], source)
+
+
+def environment_and_files(ref: SecretRef) -> str:
+    """The default source.
+
+    Raises:
+        EnvironmentRefusedError: `missing-secret`.
+    """
+    return _variable(ref) if ref.kind == "env" else _file(ref)
+
+
+def _variable(ref: SecretRef) -> str:
+    value = os.environ.get(ref.name)
+    if not value:
+        state = "not set" if value is None else "empty"
+        raise _missing(ref, f"The environment variable {ref.name} is {state}", "Set it")
+    return value
+
+
+def _file(ref: SecretRef) -> str:
+    path = Path(ref.name)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise _missing(ref, f"{path} is no regular file", "Put the secret into a file")
+        with path.open("rb") as file:
+            data = file.read(_LARGEST_FILE + 1)
+        text = data.decode()
+    except OSError as error:
+        what = f"The file {path} cannot be read ({error.strerror})"
+        raise _missing(ref, what, "Check its path and permissions") from error
+    except UnicodeDecodeError:
+        # Not chained: the error holds the bytes.
+        raise _missing(ref, f"The file {path} is no UTF-8 text", "Store text there") from None
+    if len(data) > _LARGEST_FILE:
+        what = f"The file {path} is longer than {_LARGEST_FILE:,} bytes"
+        raise _missing(ref, what, "Name the file that holds the secret alone")
+    value = text.removesuffix("\n").removesuffix("\r")
+    if not value:
+        raise _missing(ref, f"The file {path} is empty", "Put the secret into it")
+    return value
+
+
+def _missing(ref: SecretRef, what: str, remedy: str) -> EnvironmentRefusedError:
+    return EnvironmentRefusedError(
+        f"{what}; a secret input of this run refers to it. {remedy}, or refer to another place "
+        "with env:NAME or file:/absolute/path.",
+        code="missing-secret",
+        where=ref.source,
+    )
+
+
+@contextmanager
+def hidden_errors(secrets: Secrets, what: str) -> Iterator[None]:
+    """Errors of code that was given secrets, without them."""
+    try:
+        yield
+    except Exception as error:
+        shown = "".join(traceback.format_exception(error))
+        if secrets.clean_text(shown) == shown:
+            raise
+        code = error.error_code if isinstance(error, MinionsError) else "secret-in-error"
+        text = error.message if isinstance(error, MinionsError) else words_of(error)
+        # Not chained: the error's own text and those it came from hold a secret.
+        raise EnvironmentRefusedError(
+            f"{what} failed: {secrets.clean_text(text)}", code=code
+        ) from None
+
+
+def refuse_shown_secrets(tool: Tool, secrets: Secrets) -> None:
+    """A tool's name, description and parameters are shown to models.
+
+    Raises:
+        UsageError: `secret-shown`; they hold a secret.
+    """
+    spec = encode(tool.spec)
+    if secrets.clean(spec) != secrets.disarm(spec):
+        raise UsageError(
+            f"The tool '{secrets.clean_text(tool.spec.name)}' shows a secret in its name, "
+            "description or parameters, which models read. Change the tool, or give the secret "
+            "to it in another way.",
+            code="secret-shown",
+        )

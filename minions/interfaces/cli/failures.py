@@ -1,0 +1,86 @@
+"""The one place where errors become messages and exit codes. Loaded when something failed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError, words_of
+from minions.interfaces.cli.voice import json_text, say, tell
+from minions.interfaces.render import error_lines, error_to_json, stderr_painter
+from minions.interfaces.settings import Settings, load_settings, user_settings_file
+
+__all__ = ["report_failure"]
+
+_TRUE: Final = ("1", "true", "yes")
+
+
+def report_failure(error: Exception, arguments: Sequence[str]) -> int:
+    """Tell what went wrong, as flags or configuration want it told; the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        tell(error.format_message())
+        return 2
+    settings = _settings(arguments)
+    if isinstance(error, click.ClickException):
+        return _fail(UsageError(_usage_text(error)), settings)
+    if settings.debug:
+        traceback.print_exception(error)
+    if isinstance(error, MinionsError):
+        return _fail(error, settings)
+    if isinstance(error, OSError):  # a file system or stream says no: nothing of ours is broken
+        return _fail(_refusal(error), settings)
+    return _fail_internally(error)
+
+
+def _settings(arguments: Sequence[str]) -> Settings:
+    """How errors are told. A configuration that is wrong itself is left out."""
+    flags = {key: True for key in ("json", "debug") if f"--{key}" in arguments}
+    environ = dict(os.environ)
+    with contextlib.suppress(MinionsError, OSError):
+        user_file = user_settings_file()
+        return load_settings(flags, environ, folder=Path.cwd(), user_file=user_file).settings
+    return Settings(
+        json="json" in flags or environ.get("MINIONS_JSON", "").lower() in _TRUE,
+        debug="debug" in flags or environ.get("MINIONS_DEBUG", "").lower() in _TRUE,
+    )
+
+
+def _refusal(error: OSError) -> EnvironmentRefusedError:
+    where = f" {error.filename}:" if error.filename else ""
+    if isinstance(error, FileNotFoundError) and not error.filename:
+        where = " (is the current folder still there?)"
+    return EnvironmentRefusedError(
+        f"The operating system refuses:{where} {error.strerror or error}.", code="system"
+    )
+
+
+def _usage_text(error: click.ClickException) -> str:
+    text = error.format_message()
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        text += f"\nTry '{context.command_path} --help'."
+    return text
+
+
+def _fail(error: MinionsError, settings: Settings) -> int:
+    for line in error_lines(error, stderr_painter()):
+        tell(line)
+    if settings.json:
+        with contextlib.suppress(MinionsError):  # already told in words
+            say(json_text(error_to_json(error)))
+    if isinstance(error, UsageError):
+        return 2
+    return 4 if isinstance(error, EnvironmentRefusedError) else 1
+
+
+def _fail_internally(error: Exception) -> int:
+    paint = stderr_painter()
+    tell(f"{paint('error[internal]', 'red')}: {words_of(error)}")
+    tell("This is a bug in minions. Run again with --debug and report what it prints.")
+    return 70

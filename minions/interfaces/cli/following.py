@@ -1,0 +1,196 @@
+"""A run on the command line: shown while it goes on, stopped by signals, told at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import Final, Self, TextIO
+
+import attrs
+
+from minions.contracts.errors import EnvironmentRefusedError
+from minions.contracts.events import RunEvent, event_to_json
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.engine.agent_run import AgentRun
+from minions.interfaces.cli.setup import Surroundings
+from minions.interfaces.cli.voice import json_text, say, tell
+from minions.interfaces.durations import seconds_of
+from minions.interfaces.progress import LiveProgress, PlainProgress, Progress
+from minions.interfaces.render import stderr_painter, wants_color
+from minions.interfaces.results import EXIT_CODES, output_text, result_to_json, summary_lines
+from minions.interfaces.settings import Settings
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["Signals", "bounded", "follow"]
+
+
+def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
+    """The operator's own bounds over the recipe's."""
+    if settings.max_parallel is not None:
+        recipe = attrs.evolve(recipe, max_parallel=settings.max_parallel)
+    if settings.timeout is not None:
+        limits = {key: value for key, value in recipe.limits.items() if key != "timeoutS"}
+        limits["timeout_s"] = seconds_of(settings.timeout)
+        recipe = attrs.evolve(recipe, limits=limits)
+    return recipe
+
+
+async def follow(run: AgentRun, around: Surroundings, out: TextIO, signals: Signals) -> int:
+    """Show the run while it goes on; print its result; its exit code."""
+    progress = _progress(around)
+    printer = _EventPrinter(out)
+    run.listen(progress.on_event)
+    if around.settings.events:
+        run.listen(printer)
+    signals.stop(run, last_words=_go_on(run.run_id, around, RunStatus.CANCELLED))
+    try:
+        result = await run.execute()
+    finally:
+        progress.close()
+    _report(result, around, out)
+    if printer.error is not None:
+        raise printer.error
+    if signals.caught is not None and result.status is RunStatus.CANCELLED:
+        return 128 + signals.caught
+    return EXIT_CODES[result.status]
+
+
+_GRACE_S: Final = 1.8
+"""After a signal; what has not ended by then is left: every fact is stored already."""
+
+
+class Signals:
+    """The first SIGINT or SIGTERM cancels the run, the second leaves at once.
+
+    Code that does not let go is not waited for longer than a moment.
+    """
+
+    def __init__(self) -> None:
+        self.caught: int | None = None
+        self._run: AgentRun | None = None
+        self._last_words: str | None = None
+        self._watchdog: threading.Timer | None = None
+
+    def __enter__(self) -> Self:
+        """Catch from now on; an event loop must be running."""
+        self._loop = asyncio.get_running_loop()
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        # Not the loop's own way: that waits for a loop which somebody's code may be blocking.
+        self._before = {number: signal.signal(number, self._on_signal) for number in numbers}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """As before."""
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def stop(self, run: AgentRun, *, last_words: str) -> None:
+        """Let signals cancel `run`, also one that came before there was a run."""
+        self._run, self._last_words = run, last_words
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # a SIGINT before our handler was there
+            task.uncancel()
+            self.caught = signal.SIGINT
+        if self.caught is not None:
+            run.cancel()
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self.caught is not None:
+            self._leave(number)
+        self.caught = number
+        tell(f"\n{signal.Signals(number).name}: stopping; what was done is kept.")
+        self._watchdog = threading.Timer(_GRACE_S, self._leave, [number])
+        self._watchdog.daemon = True
+        self._watchdog.start()
+        self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._run is not None:
+            self._run.cancel()
+
+    def _leave(self, number: int) -> None:
+        """At once, without a word to anybody who might not answer."""
+        if self._last_words is not None:
+            tell(self._last_words)
+        sys.stderr.flush()
+        os._exit(128 + number)
+
+
+class _EventPrinter:
+    """One JSON event per line, until nothing can be written any more."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self.error: EnvironmentRefusedError | None = None
+
+    def __call__(self, event: RunEvent) -> None:
+        """Print it; the run goes on when that fails, and the error comes at the end."""
+        if self.error is not None:
+            return
+        try:
+            say(json_text(event_to_json(event)), self._out)
+        except EnvironmentRefusedError as error:
+            self.error = error
+
+
+class _Silent(Progress):
+    """For programs that read the output."""
+
+    def on_event(self, event: RunEvent) -> None:
+        """Nothing."""
+
+
+def _progress(around: Surroundings) -> Progress:
+    """A live table on a terminal, lines elsewhere; nothing beside `--events`."""
+    if around.settings.events:
+        return _Silent()
+    environ = around.environ
+    is_live = (
+        sys.stderr is not None
+        and sys.stderr.isatty()
+        and environ.get("TERM") != "dumb"
+        and not environ.get("CI")
+    )
+    if not is_live or around.settings.debug:
+        return PlainProgress(tell, stderr_painter())
+    from rich.console import Console
+
+    console = Console(stderr=True, no_color=not wants_color(sys.stderr, environ))
+    return LiveProgress(console)
+
+
+def _report(result: AgentResult[object], around: Surroundings, out: TextIO) -> None:
+    """The result to standard output, the summary to standard error."""
+    if around.settings.json:
+        say(json_text(result_to_json(result)), out)
+    elif not around.settings.events and result.output is not None:
+        say(output_text(result.output), out)
+    for line in summary_lines(result, stderr_painter()):
+        tell(line)
+    tell(f"session {result.session_id} · {_go_on(result.run_id, around, result.status)}")
+
+
+def _go_on(run_id: str, around: Surroundings, status: RunStatus) -> str:
+    """The next useful command."""
+    settings = around.settings
+    if settings.no_store:
+        return "not stored (--no-store)"
+    database = f" --db {shlex.quote(settings.db)}" if settings.db else ""
+    code = "".join(f" --extensions {shlex.quote(name)}" for name in around.given("extensions"))
+    if status in (RunStatus.CANCELLED, RunStatus.LIMIT_REACHED, RunStatus.NEEDS_DECISION):
+        return f"go on: minions resume {run_id}{database}{code}"
+    if status is RunStatus.FAILED:
+        return f"try again what failed: minions retry {run_id}{database}{code}"
+    return f"see it: minions sessions show {run_id}{database}"

@@ -1,0 +1,64 @@
+"""`minions resume`: a run that was cut off goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from typing import TextIO, cast
+
+import click
+
+from minions.contracts.errors import UsageError
+from minions.interfaces.cli.going_on import RecordedRunOpener
+from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
+
+__all__ = ["command"]
+
+
+@click.command("resume")
+@click.argument("name", metavar="ID")
+@click.option(
+    "--decide",
+    "decisions",
+    multiple=True,
+    metavar="CALL=WORD",
+    help="Of a call in doubt: redo, done, done:JSON or fail. Repeatable.",
+)
+@click.option("-m", "--model", metavar="MODEL", help="provider/name; else the run's own.")
+@click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time.")
+@click.option("--timeout", metavar="TIME", help="Most time from now on: 90, 90s, 10m.")
+@click.option("--events", is_flag=True, help="Print one JSON event per line.")
+@common_options
+def command(name: str, decisions: tuple[str, ...], **flags: object) -> int:
+    """Go on with a run that was killed, stopped, or waits for a decision.
+
+    ID is a run's or a session's, or a unique start of one. What is recorded is not done again.
+    """
+    around = surroundings(flags)
+    words = dict(_decision(text) for text in decisions)
+    out = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):
+        model = cast("str | None", flags["model"])
+        return asyncio.run(_resume(around, name, words, model=model, out=out))
+
+
+def _decision(text: str) -> tuple[str, str]:
+    call, equals, word = text.partition("=")
+    if not equals or not call:
+        raise UsageError(
+            f"--decide {text!r}: write it as CALL=redo, CALL=done or CALL=fail.",
+            code="bad-decision",
+        )
+    return call, word
+
+
+async def _resume(
+    around: Surroundings, name: str, words: dict[str, str], *, model: str | None, out: TextIO
+) -> int:
+    async with RecordedRunOpener(around, name, model=model) as opened:
+        recipe = opened.own_recipe()
+        run = opened.executor(recipe).prepare_resume(
+            opened.recorded, recipe=recipe, decisions=words
+        )
+        return await opened.follow(run, out)
