@@ -33,6 +33,8 @@ class ChatPeer:
     base_url: str
     secret: str | None = field(default=None, repr=False)
     """The key; None: none was sent."""
+    other_secrets: tuple[str, ...] = field(default=(), repr=False)
+    """What else was sent and no message may show."""
 
     @property
     def name(self) -> str:
@@ -41,8 +43,9 @@ class ChatPeer:
 
     def clean(self, text: str, most: int = _MOST_SHOWN) -> str:
         """A server's text on one line, without the key, at most `most` characters."""
-        if self.secret:
-            text = text.replace(self.secret, "***")
+        for secret in (self.secret, *self.other_secrets):
+            if secret:
+                text = text.replace(secret, "***")
         text = re.sub(r"[\s\x00-\x1f\x7f]+", " ", text[: most * 20]).strip()
         return text if len(text) <= most else f"{text[:most]}…"
 
@@ -171,6 +174,8 @@ def _classified(
         return _not_found(peer, heard)
     if status == 429 and code == "insufficient_quota":
         return ModelFailure(code="quota-exhausted", message=heard)
+    if wait_s is not None:
+        heard = f"{heard} (It asks to be left alone for {wait_s:g} s.)"
     if status == 429:
         return ModelFailure(
             code="rate-limited", message=heard, is_retryable=True, retry_after_s=wait_s

@@ -39,9 +39,7 @@ class RequestWriter:
             lambda options: _members(_option_dict(options, provider))
         )
         self._tools = _Recent(_tool_members, _are_same)
-        self._requests: _Recent[OutputRequest] = _Recent(
-            lambda request: _members(request.body)
-        )
+        self._requests: _Recent[OutputRequest] = _Recent(lambda request: _members(request.body))
         self._kept: dict[int, _Kept] = {}
 
     def write(self, prompt: Prompt, *, stream: bool) -> bytes:

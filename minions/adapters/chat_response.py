@@ -449,7 +449,9 @@ def _joined(texts: Iterable[str]) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
+        return _PAIR.sub(
+            lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text
+        )
     return text
 
 

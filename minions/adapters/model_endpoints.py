@@ -24,6 +24,7 @@ __all__ = [
     "EndpointWishes",
     "OperatorModels",
     "ProviderConfig",
+    "check_header",
     "check_key",
     "is_loopback_url",
     "resolve_endpoint",
@@ -307,6 +308,21 @@ def check_key(key: str, source: str) -> str:
         f"{source[0].upper()}{source[1:]} holds blanks, line breaks or characters outside ASCII, "
         "which no HTTP header can carry. Copy it again, on one line.",
         code="bad-key",
+    )
+
+
+def check_header(value: str, source: str) -> str:
+    """`value`, if it can stand in an HTTP header.
+
+    Raises:
+        EnvironmentRefusedError: `bad-header`; says whose it is and does not show it.
+    """
+    if re.fullmatch(r"[\t -~]*", value):
+        return value
+    raise EnvironmentRefusedError(
+        f"{source[0].upper()}{source[1:]} holds line breaks or characters outside ASCII, which "
+        "no HTTP header can carry.",
+        code="bad-header",
     )
 
 

@@ -33,7 +33,7 @@ from minions.adapters.http_pool import (
     proxy_for,
     trusted_certificates,
 )
-from minions.adapters.model_endpoints import check_key, is_loopback_url
+from minions.adapters.model_endpoints import check_header, check_key, is_loopback_url
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import (
     ChatModel,
@@ -352,7 +352,8 @@ async def _feed(
         for delta in reader.feed(chunk):
             if on_delta is not None:
                 on_delta(delta)
-        watch.heard(reader)
+        if not content.at_eof():
+            watch.heard(reader)
 
 
 def _show(response: ModelCallResponse, on_delta: DeltaSink) -> None:

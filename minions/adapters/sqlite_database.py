@@ -197,7 +197,8 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "SQLITE_READONLY": (
         "read-only",
-        "The file or its directory is read-only. Make both writable, or use another file.",
+        "The file, one beside it (-wal, -shm) or its directory is read-only. Make them writable, "
+        "or use another file.",
     ),
     "SQLITE_BUSY": (
         "database-busy",
