@@ -5,15 +5,14 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from benchmarks.endpoint import Endpoint
+from benchmarks.measuring import Effort, Row, absolute_row, least_cpu_s, ratio_row
 from minions import AgentExecutor, AgentRecipe, ScriptedModel, Services, SqliteJournal
 from minions.engine.services import SystemClock
 from minions.recipe.model import SetSpec
 
-from benchmarks.endpoint import Endpoint
-from benchmarks.measuring import Effort, Row, absolute_row, least_cpu_s, ratio_row
 
-
-async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
+async def measure(effort: Effort, _: Endpoint) -> list[Row]:
     """Time per step in memory and on SQLite, its growth, and bytes per step on SQLite."""
     short, long = effort.count(1_000), effort.count(10_000)
     taken = await least_cpu_s(
@@ -59,7 +58,9 @@ async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
 
 
 def _chain(steps: int) -> AgentRecipe:
-    return AgentRecipe(id="chain", steps=[SetSpec(id=f"s{at}", set={"n": at}) for at in range(steps)])
+    return AgentRecipe(
+        id="chain", steps=[SetSpec(id=f"s{at}", set={"n": at}) for at in range(steps)]
+    )
 
 
 async def _run(steps: int, services: Services | None = None) -> None:

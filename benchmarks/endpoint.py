@@ -158,11 +158,11 @@ _PLAIN = _completion({"content": "All is well."})
 _STRUCTURED = _completion({"content": json.dumps(SETTLEMENT)})
 
 
-def _plain(body: bytes, number: int) -> bytes:
+def _plain(_body: bytes, _number: int) -> bytes:
     return _PLAIN
 
 
-def _structured(body: bytes, number: int) -> bytes:
+def _structured(_body: bytes, _number: int) -> bytes:
     return _STRUCTURED
 
 
@@ -178,7 +178,7 @@ def _loop(body: bytes, turns: int) -> bytes:
     return _completion({"tool_calls": [call]}, "tool_calls")
 
 
-def _stream(body: bytes, deltas: int) -> bytes:
+def _stream(_body: bytes, deltas: int) -> bytes:
     if deltas not in _STREAMS:
         _STREAMS[deltas] = _event_stream(deltas)
     return _STREAMS[deltas]
@@ -192,7 +192,9 @@ def _event_stream(deltas: int) -> bytes:
     events = [_delta({"role": "assistant", "content": ""}, None)]
     events += [_delta({"content": f" word{at}"}, None) for at in range(deltas)]
     events += [_delta({}, "stop"), b"data: [DONE]\n\n"]
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
     chunks = (b"%x\r\n%s\r\n" % (len(event), event) for event in events)
     return head + b"".join(chunks) + b"0\r\n\r\n"
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-
-from minions import SqliteJournal
-from minions.contracts.journal import EntryDraft, Lease
-from minions.engine.services import SystemClock
 
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, ratio_row
+from minions import SqliteJournal
+from minions.contracts.journal import EntryDraft, Lease
+from minions.contracts.json_values import JsonValue
+from minions.engine.services import SystemClock
 
 WINDOW = 50
 """Entries before and after the place that is looked at."""
 
 
-async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
+async def measure(effort: Effort, _: Endpoint) -> list[Row]:
     """Around entry 100 and around entry 20,000, in the same file."""
     early, late = 100, max(300, effort.count(20_000))
     least = {early: float("inf"), late: float("inf")}
@@ -54,7 +55,10 @@ async def _append_times(early: int, late: int) -> dict[int, float]:
 
 async def _append(journal: SqliteJournal, lease: Lease, begin: int, end: int) -> int:
     for at in range(begin, end):
-        body = {"step_id": f"s{at}", "status": "completed", "output": {"text": "x" * 100}}
-        draft = EntryDraft(kind="step", key=f"s{at}", state="finished", body=body)
+        draft = EntryDraft(kind="step", key=f"s{at}", state="finished", body=_body(at))
         await journal.append(lease, draft)
     return end
+
+
+def _body(at: int) -> Mapping[str, JsonValue]:
+    return {"step_id": f"s{at}", "status": "completed", "output": {"text": "x" * 100}}

@@ -7,7 +7,7 @@ from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, absolute_row, least_cpu_s
 
 
-async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
+async def measure(effort: Effort, _: Endpoint) -> list[Row]:
     """One row."""
     text = big_recipe(200)
 
@@ -48,7 +48,7 @@ def _step(at: int) -> str:
     return (
         f"  - id: s{at}\n"
         f"    description: Step {at} of many.\n"
-        f'    when: "{{{{ inputs.topic != \'nothing\' }}}}"\n'
+        f"    when: \"{{{{ inputs.topic != 'nothing' }}}}\"\n"
         f"    goal: Go on with {{{{ s{at - 1} }}}} and {{{{ inputs.topic }}}}.\n"
         f"{output if at % 4 == 1 else ''}"
     )

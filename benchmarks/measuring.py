@@ -24,6 +24,8 @@ class Effort:
 
     rounds: int
     scale: float = 1.0
+    warms_up: bool = True
+    """Do everything once before it counts: imports, connections, caches."""
 
     def count(self, full: int) -> int:
         """`full`, or a small part of it where a look at whether it works will do."""
@@ -31,7 +33,7 @@ class Effort:
 
 
 FULL = Effort(rounds=5)
-QUICK = Effort(rounds=1, scale=0.01)
+QUICK = Effort(rounds=1, scale=0.01, warms_up=False)
 
 
 @frozen(kw_only=True)
@@ -74,8 +76,8 @@ def absolute_row(key: str, work: str, *, value: float, most: float, unit: str) -
 
 async def least_cpu_s(effort: Effort, works: Mapping[str, Work]) -> dict[str, float]:
     """CPU seconds of this process for each work: the least of several rounds, taken in turns."""
-    for work in works.values():
-        await work()  # imports, connections, caches
+    for work in works.values() if effort.warms_up else ():
+        await work()
     best = dict.fromkeys(works, float("inf"))
     for _ in range(effort.rounds):
         for name, work in works.items():
@@ -104,13 +106,16 @@ def process_costs(effort: Effort, commands: Sequence[Sequence[str]]) -> list[Pro
     Byte code is cached, as it is wherever a package was installed with pip.
     """
     with tempfile.TemporaryDirectory() as cache:
-        environ = {**os.environ, "PYTHONPYCACHEPREFIX": cache, "NO_COLOR": "1"}
-        environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        environ = dict(os.environ)
+        if effort.warms_up:
+            environ["PYTHONPYCACHEPREFIX"] = cache
+            environ.pop("PYTHONDONTWRITEBYTECODE", None)
         done = subprocess.run(
             [sys.executable, "-S", str(Path(__file__).with_name("launcher.py"))],
             input=json.dumps(
                 {
                     "rounds": effort.rounds,
+                    "warms_up": effort.warms_up,
                     "commands": [[sys.executable, *command] for command in commands],
                 }
             ),

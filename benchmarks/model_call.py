@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from minions import AgentExecutor
-
 from benchmarks.clients import (
     GOAL,
     MESSAGES,
@@ -16,6 +14,7 @@ from benchmarks.clients import (
 )
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, least_cpu_s, ratio_row
+from minions import AgentExecutor
 
 RECIPE = recipe_of(f"id: one\nsteps: [{{id: ask, system_prompt: {SYSTEM}, goal: {GOAL}}}]\n")
 

@@ -16,8 +16,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-sys.path[0] = str(Path(__file__).parent.parent)  # a script starts with its own folder
-
 from benchmarks import (
     chains,
     journal,
@@ -79,11 +77,10 @@ def _page(rows: Sequence[Row], effort: Effort) -> str:
     lines = [
         "# Results",
         "",
-        f"CPU time of the worker, Python {platform.python_version()} on {platform.machine()}, "
-        f"least of {effort.rounds} rounds taken in turns.",
-        "The model is a server on this machine, in a process of its own. Ratios hold within one "
-        "run; absolute",
-        "values belong to one machine. `make bench` writes this page.",
+        "CPU time of the worker, the least of several rounds taken in turns; the model is a server",
+        "on this machine, in a process of its own. Ratios hold within one run; absolute values",
+        f"belong to one machine. Here: Python {platform.python_version()}, {platform.machine()}, "
+        f"{effort.rounds} rounds. `make bench` writes this page.",
         "",
         "| work | goal | measured | absolute | met |",
         "|---|---|---|---|---|",

@@ -34,7 +34,7 @@ async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
 def _recipes(base_url: str) -> Iterator[tuple[str, str]]:
     model = f"model: {{name: ollama/fake, base_url: '{base_url}'}}\n"
     yield "one", f"id: one\n{model}steps: [{{id: ask, goal: Say something.}}]\n"
-    steps = [f"  - {{id: s0, goal: Say something.}}\n"]
+    steps = ["  - {id: s0, goal: Say something.}\n"]
     steps += [f"  - {{id: s{at}, goal: 'Go on: {{{{ s{at - 1} }}}}'}}\n" for at in range(1, STEPS)]
     yield "chain", f"id: chain\n{model}steps:\n{''.join(steps)}"
     steps = [f"  - {{id: s{at}, goal: Say something.}}\n" for at in range(STEPS)]
@@ -71,7 +71,11 @@ def _rows(costs: dict[str, ProcessCost], *, big: int) -> Iterator[Row]:
     for key, work in (("chain", "in a chain"), ("wide", "in parallel")):
         more_ms = (costs[key].cpu_s - one.cpu_s) * 1e3 / (STEPS - 1)
         yield absolute_row(
-            f"run-{key}", f"`minions run`, each further step {work}", value=more_ms, most=10, unit="ms CPU"
+            f"run-{key}",
+            f"`minions run`, each further step {work}",
+            value=more_ms,
+            most=10,
+            unit="ms CPU",
         )
     yield absolute_row(
         "validate",

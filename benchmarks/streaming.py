@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from minions import AgentExecutor, Message, OpenAIModel, Prompt
-from minions.contracts.calls import ModelDelta
-from minions.contracts.messages import MessageRole
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.clients import GOAL, MESSAGES, SYSTEM, executor_of, model_at, recipe_of, sdk_at
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, least_cpu_s, ratio_row
+from minions import AgentExecutor, Message, OpenAIModel, Prompt
+from minions.contracts.calls import ModelDelta
+from minions.contracts.messages import MessageRole
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -69,10 +68,7 @@ async def _with_events(executor: AgentExecutor, deltas: int) -> None:
 
 
 async def _with_sdk(client: AsyncOpenAI, deltas: int) -> None:
-    stream = await client.chat.completions.create(
-        model="fake",
-        messages=list(MESSAGES),  # type: ignore[arg-type]  # plain mappings
-        stream=True,
-    )
+    messages: list[Any] = list(MESSAGES)  # Any: the SDK's many kinds of messages
+    stream = await client.chat.completions.create(model="fake", messages=messages, stream=True)
     pieces = [chunk.choices[0].delta.content async for chunk in stream]
     assert len([piece for piece in pieces if piece]) == deltas

@@ -1,4 +1,4 @@
-"""A declared output of six fields, two of them nested, against `instructor` as its users call it."""
+"""A declared output of six fields, two of them nested, against `instructor`'s own call."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
+from benchmarks.clients import GOAL, MESSAGES, SYSTEM, executor_of, model_at, sdk_at
+from benchmarks.endpoint import SETTLEMENT, Endpoint
+from benchmarks.measuring import Effort, Row, least_cpu_s, ratio_row
 from minions import (
     AgentRecipe,
     DefaultStep,
@@ -15,10 +18,6 @@ from minions import (
     OutputInstructions,
     Services,
 )
-
-from benchmarks.clients import GOAL, MESSAGES, SYSTEM, executor_of, model_at, sdk_at
-from benchmarks.endpoint import SETTLEMENT, Endpoint
-from benchmarks.measuring import Effort, Row, least_cpu_s, ratio_row
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from minions import AgentRecipe, OpenAIModel, tool
-
 from benchmarks.clients import GOAL, MESSAGES, SYSTEM, executor_of, model_at, recipe_of, sdk_at
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, least_cpu_s, ratio_row
+from minions import AgentRecipe, OpenAIModel, tool
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

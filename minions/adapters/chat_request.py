@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Final, Generic, TypeVar, cast
 
 from attrs import define, field
+from msgspec.json import Encoder
 
 from minions.contracts.calls import ModelOptions, OutputRequest, Prompt
 from minions.contracts.json_values import JsonValue
@@ -145,6 +146,7 @@ def _plain(value: object) -> object:
 _ENCODER: Final = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain
 )
+_TEXT_ENCODER: Final = Encoder()
 
 
 # --- what goes with the messages -----------------------------------------------------------------
@@ -185,6 +187,17 @@ def _are_same(left: Sequence[object], right: Sequence[object]) -> bool:
     return len(left) == len(right) and all(map(operator.is_, left, right))
 
 
+def _option_dict(options: ModelOptions, provider: str) -> dict[str, JsonValue]:
+    # OpenAI's reasoning models refuse `max_tokens`; most other servers know only that.
+    most_tokens = "max_completion_tokens" if provider == "openai" else "max_tokens"
+    given: dict[str, JsonValue] = {
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        most_tokens: options.max_output_tokens,
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
 # --- the messages ------------------------------------------------------------------------------
 
 
@@ -215,9 +228,9 @@ class _Messages:
         parts = list(self._others)
         if self._systems:
             leading: JsonValue = {"role": "system", "content": "\n\n".join(self._systems)}
-            parts.insert(0, encode_body(leading))
+            parts.insert(0, _encode_texts(leading))
         if self._last is not None:
-            parts.append(encode_body(self._last))
+            parts.append(_encode_texts(self._last))
         if not parts:
             return b"[]"
         parts[0] = b"[" + parts[0]  # here and not around the whole, which may be megabytes
@@ -232,10 +245,10 @@ class _Messages:
             self._last = {**last, "content": f"{last['content']}\n\n{message['content']}"}
             return
         if last is not None:
-            self._others.append(encode_body(last))
+            self._others.append(_encode_texts(last))
         self._last = message if is_user else None
         if not is_user:
-            self._others.append(encode_body(message))
+            self._others.append(_encode_texts(message))
 
 
 @define
@@ -254,6 +267,14 @@ class _Kept:
             and len(self.earlier) == end - 1
             and self.earlier == messages[: end - 1]
         )
+
+
+def _encode_texts(value: JsonValue) -> bytes:
+    """As `encode_body`, for what holds no numbers; faster."""
+    try:
+        return _TEXT_ENCODER.encode(value)
+    except (UnicodeEncodeError, TypeError):
+        return encode_body(value)
 
 
 def _message_dict(message: Message) -> dict[str, JsonValue]:

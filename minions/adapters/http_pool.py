@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import io
 import ipaddress
 import os
+import platform
 import re
 import ssl
 import sys
@@ -27,13 +29,14 @@ __all__ = [
     "is_http_loaded",
     "load_http",
     "lost_errors",
+    "lost_words",
     "proxy_for",
     "trusted_certificates",
 ]
 
 _MOST_CONNECTIONS: Final = 256
 _KEPT_S: Final = 15.0
-_MOST_HEADER_BYTES: Final = 65_536
+_MOST_HEADER_BYTES: Final = 102_400
 _LARGE_BYTES: Final = 1_048_576
 """A larger body is handed over in pieces."""
 
@@ -52,12 +55,20 @@ def is_http_loaded() -> bool:
     return hasattr(sys.modules.get("aiohttp"), "ClientSession")
 
 
+@functools.cache  # the classes, once they are loaded
 def lost_errors() -> tuple[type[Exception], ...]:
     """What reading a body may raise."""
     from aiohttp import ClientError
     from aiohttp.http import HttpProcessingError
 
     return ClientError, HttpProcessingError, OSError
+
+
+def lost_words(error: Exception) -> str:
+    """How reading a body ended too soon."""
+    inner: object = getattr(error.__cause__ or error, "message", None)
+    words = inner if isinstance(inner, str) else str(error) or type(error).__name__
+    return words.rstrip(".")
 
 
 class HttpPool:
@@ -152,9 +163,13 @@ class HttpPool:
             return cause
         if isinstance(error, aiohttp.ClientResponseError):
             return f"what came back is no HTTP ({error.message})"
+        if isinstance(error, UnicodeError):
+            return cause
         if isinstance(error, ValueError):
             return "the request could not be sent"  # its text may quote the headers
-        return f"the connection was closed before an answer came ({error})"
+        if isinstance(error, aiohttp.ServerDisconnectedError):
+            cause = "server disconnected"  # its text may be half an answer
+        return f"the connection was closed before an answer came ({cause})"
 
 
 # --- certificates ------------------------------------------------------------------------------
@@ -190,7 +205,7 @@ def _certificates(file: str | None, folder: str | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=file)
     if folder:
         return ssl.create_default_context(capath=folder)
-    if sys.platform in ("darwin", "win32"):
+    if platform.system() in ("Darwin", "Windows"):
         import truststore  # comes with the SDK; knows the certificate stores of these systems
 
         return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -205,10 +220,10 @@ def _certificates(file: str | None, folder: str | None) -> ssl.SSLContext:
 
 def _has_certificates(paths: ssl.DefaultVerifyPaths) -> bool:
     """Whether OpenSSL finds any where this Python was built to look."""
-    if paths.cafile is not None or paths.capath is None:
-        return paths.cafile is not None
-    names = (path.name for path in Path(paths.capath).iterdir())
-    return any(re.fullmatch(r"[0-9a-f]{8}\.[0-9]+", name) for name in names)
+    file, folder = Path(paths.openssl_cafile), Path(paths.openssl_capath)
+    if file.is_file() or not folder.is_dir():
+        return file.is_file()
+    return any(re.fullmatch(r"[0-9a-f]{8}\.[0-9]+", path.name) for path in folder.iterdir())
 
 
 # --- proxies -----------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from minions.adapters.http_pool import (
     is_http_loaded,
     load_http,
     lost_errors,
+    lost_words,
     proxy_for,
     trusted_certificates,
 )
@@ -269,7 +270,7 @@ class OpenAIModel(ChatModel):
             while len(body) < _MOST_ERROR_BYTES and (chunk := await response.content.readany()):
                 body += chunk
         except lost_errors() as error:
-            return self._peer.interrupted(self._peer.clean(str(error)))
+            return self._peer.interrupted(self._peer.clean(lost_words(error)))
         return status_failure(self._peer, response.status, response.headers, body, self._now())
 
     async def _read(
@@ -343,7 +344,7 @@ async def _feed(
         try:
             chunk = await content.readany()
         except lost as error:
-            raise _BrokenOffError(str(error) or type(error).__name__) from error
+            raise _BrokenOffError(lost_words(error)) from error
         if reader.is_done:
             break
         size += len(chunk)

@@ -197,8 +197,7 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "SQLITE_READONLY": (
         "read-only",
-        "The file, one beside it (-wal, -shm) or its directory is read-only. Make them writable, "
-        "or use another file.",
+        "The file, a -wal or -shm beside it, or its directory is read-only. Make all writable.",
     ),
     "SQLITE_BUSY": (
         "database-busy",
@@ -249,13 +248,13 @@ def damaged(path: Path, what: str) -> JournalError:
 
 
 def identity_of(path: Path) -> FileIdentity | None:
-    """Which file stands at `path` (2 µs); None where there is none.
+    """Which file stands at `path` (2 µs); None where none can be seen.
 
     SQLite goes on writing to a file that was unlinked, without a word.
     """
     try:
         found = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return None
     return found.st_dev, found.st_ino
 

@@ -15,8 +15,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Final, TypeVar
 
-from attrs import frozen
-
 from minions.adapters.sqlite_database import (
     FileIdentity,
     bundled_migrations,
@@ -32,6 +30,7 @@ from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, 
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Clock, Sleep
+from minions.contracts.values import frozen
 
 __all__ = ["SqliteJournal"]
 

@@ -1,7 +1,7 @@
 """`InstructorParser`: requests that constrain an answer, and answers read against the schema.
 
-`instructor` writes the request and finds the answer in the response; the check itself is
-`contracts.output`'s, the same in every mode. Its retry loop and its hooks are not used.
+`instructor` writes the requests, but for the one that is nothing but the schema: that saves half a
+second of imports. Finding the answer and checking it is `contracts.output`'s, in every mode.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from attrs import define, field, frozen
 from returns.pipeline import is_successful
@@ -25,13 +25,12 @@ from minions.contracts.calls import (
     OutputRequest,
 )
 from minions.contracts.json_values import JsonValue, find_json_value
-from minions.contracts.messages import Message, MessageRole, ToolCallRequest
+from minions.contracts.messages import Message, MessageRole, assistant
 from minions.contracts.output import bare_text, checked_output, parse_text
 from minions.contracts.schema import JsonSchema, SchemaValidator
 
 if TYPE_CHECKING:
     from instructor.v2.core.function_calls import ResponseSchema
-    from openai.types.chat import ChatCompletion
 
 __all__ = ["InstructorParser"]
 
@@ -46,11 +45,19 @@ class InstructorParser(OutputParser):
 
     def __init__(self) -> None:
         self._kept: dict[int, _Kept[Any]] = {}  # Any: each entry has a T of its own
+        self._loaded: set[OutputMode] = set()
 
-    async def warm_up(self) -> None:
-        """Import `instructor` and fill its registry: about half a second, in a thread."""
-        example: OutputInstructions[object] = OutputInstructions(schema={"type": "object"})
-        await run_in_daemon_thread(InstructorParser().request, example, OutputMode.JSON_SCHEMA)
+    async def warm_up(self, mode: OutputMode | None = None) -> None:
+        """Load what requests and checks need, once, in a thread.
+
+        Args:
+            mode: How answers will be constrained; None: in any way.
+        """
+        # Where instructor is needed, any of its modes fills its registry.
+        loaded = OutputMode.TOOLS if mode is None else mode
+        if loaded not in self._loaded:
+            await run_in_daemon_thread(_load, loaded)
+            self._loaded.add(loaded)
 
     def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> OutputRequest:
         """The constraining part of a request; the same object at every call.
@@ -71,12 +78,13 @@ class InstructorParser(OutputParser):
             if mode is None:
                 validator = self._kept_for(instructions).validator()
                 return parse_text(instructions, validator, response.text or "")
-            return _parse(self._plan(instructions, mode), response)
+            kept, plan = self._kept_for(instructions), self._plan(instructions, mode)
+            return _parse(kept, plan, response)
         except Exception as error:  # noqa: BLE001  # whatever breaks, the answer is not the output
             text = f"{type(error).__name__}: {error}"
             return Failure(OutputFailure(message=f"The answer could not be read: {text}"))
 
-    def _plan(self, instructions: OutputInstructions[T], mode: OutputMode) -> _Plan[T]:
+    def _plan(self, instructions: OutputInstructions[T], mode: OutputMode) -> _Plan:
         kept = self._kept_for(instructions)
         if mode not in kept.plans:
             kept.plans[mode] = _new_plan(kept, mode)
@@ -100,7 +108,7 @@ class _Kept(Generic[T]):
 
     owner: Callable[[], OutputInstructions[T] | None]
     """Weak, or the object would never go."""
-    plans: dict[OutputMode, _Plan[T]] = field(factory=dict)
+    plans: dict[OutputMode, _Plan] = field(factory=dict)
     _validator: SchemaValidator | None = None
 
     def instructions(self) -> OutputInstructions[T]:
@@ -117,64 +125,64 @@ class _Kept(Generic[T]):
 
 
 @frozen(kw_only=True)
-class _Plan(Generic[T]):
+class _Plan:
     """How one schema is put to a server in one mode."""
 
     name: str
     """The schema's in the request."""
-    response_class: type[ResponseSchema]
-    """Its `model_validate_json` gives a `_Checked`."""
     request: OutputRequest
+    is_wrapped: bool
+    """The answer is asked for inside an object."""
 
 
-@frozen
-class _Checked(Generic[T]):
-    """A result that passes through `instructor` untouched."""
-
-    result: Result[T, OutputFailure]
+def _load(mode: OutputMode) -> None:
+    example: OutputInstructions[object] = OutputInstructions(schema={"type": "object"})
+    answer = ModelCallResponse(message=assistant("{}"))
+    InstructorParser().parse(example, answer, mode)
 
 
 # --- the request -------------------------------------------------------------------------------
 
 
-def _new_plan(kept: _Kept[T], mode: OutputMode) -> _Plan[T]:
-    from instructor.mode import Mode
-    from instructor.processing.response import handle_response_model
-
+def _new_plan(kept: _Kept[T], mode: OutputMode) -> _Plan:
     instructions = kept.instructions()
-    schema: Mapping[str, JsonValue] = instructions.json_schema()
+    schema: JsonSchema = instructions.json_schema()
     # Only a text can be an array or a number as a whole; elsewhere servers want an object.
     is_wrapped = mode is not OutputMode.MD_JSON and not _is_object(schema)
     if is_wrapped:
         schema = _wrapped(schema)
     name = re.sub(r"[^A-Za-z0-9_-]", "_", instructions.name)[:64] or "output"
+    write = _schema_request if mode is OutputMode.JSON_SCHEMA else _instructor_request
+    return _Plan(name=name, request=write(name, schema, mode), is_wrapped=is_wrapped)
+
+
+def _schema_request(name: str, schema: JsonSchema, mode: OutputMode) -> OutputRequest:
+    """The schema and its name; `instructor` adds not one word."""
+    named: JsonValue = {"name": name, "schema": dict(schema)}
+    body: JsonSchema = {"response_format": {"type": "json_schema", "json_schema": named}}
+    return OutputRequest(mode=mode, body=body)
+
+
+def _instructor_request(name: str, schema: JsonSchema, mode: OutputMode) -> OutputRequest:
+    """In the words, or the form of a tool, that `instructor` has for the schema."""
+    from instructor.mode import Mode
+    from instructor.processing.response import handle_response_model
+
     if mode is OutputMode.TOOLS:
         schema = {**schema, "title": name}  # instructor calls the tool by it
-    response_class = _response_class(name, schema, lambda text: _check(kept, text, is_wrapped))
-    _, patch = handle_response_model(response_class, mode=Mode[mode.name], messages=[])
+    answer = _response_class(name, schema)
+    _, patch = handle_response_model(answer, mode=Mode[mode.name], messages=[])
     messages = tuple(_message(item) for item in patch.pop("messages"))
-    return _Plan(
-        name=name,
-        response_class=response_class,
-        request=OutputRequest(mode=mode, body=patch, messages=messages),
-    )
+    return OutputRequest(mode=mode, body=patch, messages=messages)
 
 
-def _response_class(
-    name: str, schema: Mapping[str, JsonValue], check: Callable[[str], _Checked[T]]
-) -> type[ResponseSchema]:
+def _response_class(name: str, schema: JsonSchema) -> type[ResponseSchema]:
     from instructor.v2.core.function_calls import ResponseSchema
 
     class Answer(ResponseSchema):
         @classmethod
         def model_json_schema(cls, *_: object, **__: object) -> dict[str, JsonValue]:
             return dict(schema)  # a new one: instructor writes into it
-
-        @classmethod
-        def model_validate_json(  # type: ignore[override]  # what comes out is our result
-            cls, json_data: str, *_: object, **__: object
-        ) -> _Checked[T]:
-            return check(json_data)
 
     Answer.__name__ = Answer.__qualname__ = name
     return Answer
@@ -230,61 +238,36 @@ def _moved_reference(reference: str) -> str:
 # --- the answer -----------------------------------------------------------------------------------
 
 
-def _parse(plan: _Plan[T], response: ModelCallResponse) -> Result[T, OutputFailure]:
-    from instructor.mode import Mode
-    from instructor.processing.response import process_response
+_CUT_OFF: Final = (
+    "The answer could not be read: The output is incomplete due to a max_tokens length limit."
+)
 
-    call = next((call for call in response.tool_calls if call.name == plan.name), None)
-    is_called = plan.request.mode is OutputMode.TOOLS and call is not None
-    if not is_called and response.text is None and response.tool_calls:
+
+def _parse(kept: _Kept[T], plan: _Plan, response: ModelCallResponse) -> Result[T, OutputFailure]:
+    called = None
+    if plan.request.mode is OutputMode.TOOLS:
+        called = next((call for call in response.tool_calls if call.name == plan.name), None)
+    if called is None and response.text is None and response.tool_calls:
         names = ", ".join(call.name for call in response.tool_calls)
         return Failure(OutputFailure(message=f"The answer only calls {names}; it holds no JSON."))
-    checked = process_response(
-        _completion(response, call if is_called else None),
-        response_model=plan.response_class,
-        stream=False,
-        # MD_JSON would hand over the last JSON in the text; ours is the largest, in every mode.
-        mode=Mode.TOOLS if is_called else Mode.JSON,
-    )
-    return cast("_Checked[T]", checked).result  # from our own response class
+    if response.finish_reason == "length":
+        return Failure(OutputFailure(message=_CUT_OFF))
+    text = response.text or "" if called is None else called.arguments
+    return _check(kept, text, plan.is_wrapped)
 
 
-def _completion(response: ModelCallResponse, call: ToolCallRequest | None) -> ChatCompletion:
-    """What `process_response` looks at; constructed without validation, which costs 50 µs."""
-    from openai.types.chat import ChatCompletion, ChatCompletionMessage
-    from openai.types.chat.chat_completion import Choice
-
-    calls = None if call is None else [_tool_call(call)]
-    message = ChatCompletionMessage.model_construct(
-        role="assistant", content=response.text, tool_calls=calls, refusal=None
-    )
-    reason = response.finish_reason or "stop"
-    choice = Choice.model_construct(index=0, finish_reason=reason, message=message)
-    return ChatCompletion.model_construct(choices=[choice])
-
-
-def _tool_call(call: ToolCallRequest) -> object:
-    from openai.types.chat import ChatCompletionMessageFunctionToolCall
-    from openai.types.chat.chat_completion_message_function_tool_call import Function
-
-    function = Function.model_construct(name=call.name, arguments=call.arguments)
-    return ChatCompletionMessageFunctionToolCall.model_construct(
-        id=call.id, type="function", function=function
-    )
-
-
-def _check(kept: _Kept[T], text: str, is_wrapped: bool) -> _Checked[T]:
+def _check(kept: _Kept[T], text: str, is_wrapped: bool) -> Result[T, OutputFailure]:
     instructions, validator = kept.instructions(), kept.validator()
     try:
         value = find_json_value(text)
     except ValueError as error:
         refusal = OutputFailure(message=f"The answer holds no JSON: {error}.")
         if text.lstrip().startswith(("{", "[", "```")):  # JSON it was to be, and is broken
-            return _Checked(Failure(refusal))
-        return _Checked(bare_text(instructions, validator, text, Failure(refusal)))
+            return Failure(refusal)
+        return bare_text(instructions, validator, text, Failure(refusal))
     if not (is_wrapped and isinstance(value, dict) and set(value) == {_WRAPPER}):
-        return _Checked(checked_output(instructions, validator, value))
+        return checked_output(instructions, validator, value)
     inner = checked_output(instructions, validator, value[_WRAPPER])
     # The words in the prompt show the schema unwrapped, and a model may follow those.
     whole = inner if is_successful(inner) else checked_output(instructions, validator, value)
-    return _Checked(whole if is_successful(whole) else inner)
+    return whole if is_successful(whole) else inner

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
-from attrs import field, frozen
+from attrs import field
 from attrs.validators import ge, gt, optional
 
 from minions.contracts.errors import MetadataError, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import Secrets
+from minions.contracts.values import frozen
 
 if TYPE_CHECKING:
     from minions.contracts.calls import DeltaSink
@@ -52,6 +53,8 @@ class Limits:
         Raises:
             MetadataError: As `from_metadata`, or a limit that only a whole run can have.
         """
+        if not metadata:
+            return base
         for key in metadata:
             if snake_case(key) in _OF_RUNS:
                 raise MetadataError(
@@ -68,6 +71,8 @@ class Limits:
             MetadataError: A limit of the wrong type or range, a limit given in both spellings,
                 or a key that is nearly a limit's name.
         """
+        if not metadata:
+            return base or cls()
         changes: dict[str, object] = {}
         for key, value in metadata.items():
             name = snake_case(key)

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Generic, cast
 
-from attrs import field, frozen
+from attrs import field
 
 from minions.contracts.calls import ModelCall, ModelCallResponse, ToolCall
 from minions.contracts.completion import Completion, CompletionMode
@@ -20,6 +20,7 @@ from minions.contracts.errors import (
 )
 from minions.contracts.instructions import T_co
 from minions.contracts.messages import TokenUsage
+from minions.contracts.values import frozen
 
 __all__ = ["AgentResult", "RunStatus", "StepExecution", "StepStatus", "Warned"]
 
@@ -162,6 +163,10 @@ class AgentResult(Generic[T_co]):
     warnings: tuple[Warned, ...] = ()
     step_ids: Mapping[str, int] = field(factory=dict, repr=False)
     """Position of each step's latest execution."""
+
+    def __repr__(self) -> str:
+        """Short, however long the run was: asyncio shows a task's result without being asked."""
+        return f"AgentResult({self.run_id}, {self.status}, {len(self.executions)} steps)"
 
     def step(self, step_id: str) -> StepExecution[object]:
         """The latest execution of that step.

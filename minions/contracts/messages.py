@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from attrs import field, frozen
+from attrs import field
 
 from minions.contracts.json_values import JsonValue
+from minions.contracts.values import frozen
 
 __all__ = [
     "Message",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import field
 from attrs.validators import ge
+
+from minions.contracts.values import frozen
 
 __all__ = ["RetryConfig"]
 

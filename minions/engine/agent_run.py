@@ -15,12 +15,13 @@ from minions.contracts.calls import (
     ToolCallExecutorFactory,
 )
 from minions.contracts.codec import decode, encode
+from minions.contracts.completion import CompletionMode
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import SchemaValidator, schema_of
 from minions.contracts.steps import PythonStep, Step
-from minions.engine.build import BuiltRecipe
+from minions.engine.build import BuiltRecipe, SetStep, StepControl
 from minions.engine.context import AgentContext, ModelSource
 from minions.engine.decisions import doubt
 from minions.engine.error_groups import leading_error
@@ -96,6 +97,8 @@ class AgentRun:
         self._factories: dict[ModelConfig, ModelCallExecutors] = {}
         self._warm: dict[tuple[int, bool], asyncio.Future[None]] = {}
         """What is loaded or being loaded, by factory and whether answers are constrained."""
+        self._option_sets: dict[ModelConfig, ModelOptions] = {}
+        self._code_factory: ModelCallExecutorFactory | None = None
         self._failed: StepExecution[object] | None = None
         self._problem: FailureInfo | None = None
         self._is_cancel_wanted = False
@@ -309,27 +312,61 @@ class AgentRun:
 
     async def _run_step(self, step: Step[object]) -> StepStatus:
         """One step with its condition; its result becomes readable for the others."""
+        context = self.context
         control = self._built.control(step.id)
         if control.when is not None and not await self._holds(step):
             return StepStatus.SKIPPED if self._failed_condition(step) is None else StepStatus.FAILED
-        recorded = self._recorded_end(step)
-        if recorded is not None and self._may_reuse(step, recorded):
-            return self._reuse(step, recorded)
+        if context.replay is not None:
+            recorded = self._recorded_end(step)
+            if recorded is not None and self._may_reuse(step, recorded):
+                return self._reuse(step, recorded)
         if self._is_waiting_for_decision:
             await self._record_skip(step, Skip("the run waits for a decision"))
             return StepStatus.SKIPPED
-        ledger = self.context.ledger
+        ledger = context.ledger
         if not self._may_start_step():
             await self._record_skip(step, Skip(f"the run's limit {ledger.reached} is reached"))
             return StepStatus.SKIPPED
         ledger.steps += 1
-        models = await self._ready_models(step)
+        if isinstance(step, SetStep) and await self._bind(step, control):
+            return StepStatus.COMPLETED
+        is_code = isinstance(step, PythonStep)
+        models = self._lazy_model() if is_code else await self._ready_models(step)
         executor = self._executor(step, models)
         execution = await executor.execute()
         self._has_redone = True
-        self.context.publish_result(execution, control.save_as)
+        context.publish_result(step, execution.status, executor.output_json, control.save_as)
         self._note_failure(execution)
         return execution.status
+
+    async def _bind(self, step: SetStep, control: StepControl) -> bool:
+        """A `set` step without any of an executor's parts; False: it needs one to say why not."""
+        context, metadata = self.context, step.metadata
+        if metadata:
+            return False
+        try:
+            output = encode(step.bind(context.values))
+        except (MinionsError, TypeError):
+            return False
+        status = StepStatus.COMPLETED
+        key = context.execution_key(step.id, context.step_manager.visits(step.id) + 1)
+        body: dict[str, JsonValue] = {"step_id": step.id, "status": "completed", "output": output}
+        entry = await context.recorder.record("step", key, "finished", body)
+        context.step_manager.record(
+            StepExecution(
+                id=f"{context.run_id}/{key}",
+                step_id=step.id,
+                status=status,
+                output=output,
+                optional=step.is_optional,
+                started_at=entry.at,
+                completed_at=entry.at,
+                completion_mode=CompletionMode.TEXT,
+            )
+        )
+        context.publish_result(step, status, output, control.save_as)
+        self._has_redone = True
+        return True
 
     def _executor(
         self, step: Step[object], models: ModelCallExecutorFactory
@@ -351,7 +388,7 @@ class AgentRun:
             return None
         is_python = isinstance(step, PythonStep)
         return self._executor(
-            step, self._lazy_model(step) if is_python else self.model_factory_for(step)
+            step, self._lazy_model() if is_python else self.model_factory_for(step)
         )
 
     def _base(self, step: Step[object]) -> str:
@@ -371,14 +408,13 @@ class AgentRun:
     def _reuse(self, step: Step[object], executor: StepExecutor[object]) -> StepStatus:
         execution = executor.recorded()
         self.context.ledger.steps += 1
-        self.context.publish_result(execution, self._built.control(step.id).save_as)
+        save_as = self._built.control(step.id).save_as
+        self.context.publish_result(step, execution.status, executor.output_json, save_as)
         self._note_failure(execution)
         return execution.status
 
     async def _ready_models(self, step: Step[object]) -> ModelCallExecutorFactory:
         """The step's way to its model, loaded before the step's clock starts."""
-        if isinstance(step, PythonStep):
-            return self._lazy_model(step)
         factory = self.model_factory_for(step)
         constrains = step.output is not None
         loading = self._warm.get((id(factory), constrains))
@@ -405,14 +441,21 @@ class AgentRun:
             if not deadline.expired():
                 deadline.reschedule(end + loop.time() - begin)
 
-    def _lazy_model(self, step: Step[object]) -> ModelCallExecutorFactory:
+    def _lazy_model(self) -> ModelCallExecutorFactory:
         """A Python step's model is looked for only when it asks one."""
-        if self._own_model_factory is not None:
-            return self._own_model_factory
-        return ModelCallExecutors(lambda: self._executors(self._model_config(step)).model)
+        if self._code_factory is None:
+            base = self.context.recipe.model
+            self._code_factory = self._own_model_factory or ModelCallExecutors(
+                lambda: self._executors(base).model
+            )
+        return self._code_factory
 
     def _options(self, step: Step[object]) -> ModelOptions:
-        return self._model_config(step).options()
+        config = self._model_config(step)
+        options = self._option_sets.get(config)
+        if options is None:
+            options = self._option_sets[config] = config.options()
+        return options
 
     async def _holds(self, step: Step[object]) -> bool:
         """Whether `when` is true; a condition that cannot be read fails the step."""
@@ -446,7 +489,7 @@ class AgentRun:
         context = self.context
         now = context.services.clock.now()
         execution: StepExecution[object] = StepExecution(
-            id=context.services.ids("exe"),
+            id=f"{context.run_id}/{self._base(step)}",
             step_id=step.id,
             status=status,
             reason=reason or (error.message if error else None),
@@ -463,7 +506,7 @@ class AgentRun:
         state = "failed" if error else "skipped"
         await context.recorder.record("step", key, state, body)
         context.step_manager.record(execution)
-        context.publish_result(execution)
+        context.publish_result(step, status, None)
         self._note_failure(execution)
 
     def _note_failure(self, execution: StepExecution[object]) -> None:

@@ -105,10 +105,13 @@ def _transitions(recipe: AgentRecipe) -> StepGraph:
 
 
 def _control(spec: StepSpec) -> StepControl:
+    own_model = spec.model if isinstance(spec, GoalSpec) else None
+    if spec.when is None and spec.save_as is None and own_model is None:
+        return _NO_CONTROL
     return StepControl(
         when=compile_condition(spec.when) if spec.when is not None else None,
         save_as=spec.save_as,
-        model=spec.model if isinstance(spec, GoalSpec) else None,
+        model=own_model,
     )
 
 
@@ -142,9 +145,9 @@ def _build_step(
     if isinstance(spec, ToolSpecStep):
         tools.get(spec.tool)
         params = compile_template({**spec.params, **spec.params_template})
-        return ToolCallStep(spec=spec, params=params)
+        return ToolCallStep(id=spec.id, spec=spec, params=params)
     if isinstance(spec, SetSpec):
-        return SetStep(spec=spec, values=compile_template(spec.set))
+        return SetStep(id=spec.id, spec=spec, values=compile_template(spec.set))
     raise UsageError(f"Step '{spec.id}' is of a kind that is not known: {type(spec).__name__}.")
 
 
@@ -152,11 +155,6 @@ class _Written:
     """What every step of a recipe has from its spec."""
 
     spec: StepSpec
-
-    @property
-    def id(self) -> str:
-        """As written."""
-        return self.spec.id
 
     @property
     def description(self) -> str:
@@ -187,6 +185,7 @@ _MOST_OF_A_DEPENDENCY: Final = 4_000
 class GoalStep(_Written, Step[object]):
     """A `goal:` step of a recipe."""
 
+    id: str
     spec: GoalSpec
     texts: tuple[tuple[MessageRole, Template], ...]
     """Role and template of each message, in prompt order."""
@@ -240,6 +239,7 @@ def _goal_step(
         mode=CompletionMode.STRUCTURED if spec.output is not None else CompletionMode.TEXT
     )
     return GoalStep(
+        id=spec.id,
         spec=spec,
         texts=tuple(texts),
         shown=tuple(step_id for step_id in spec.depends_on if step_id not in named),
@@ -308,6 +308,7 @@ def _bounded(text: str) -> str:
 class ToolCallStep(_Written, PythonStep[JsonValue], KnowsItsInputs):
     """A `tool:` step of a recipe: one call."""
 
+    id: str
     spec: ToolSpecStep
     params: Template
 
@@ -331,6 +332,7 @@ class ToolCallStep(_Written, PythonStep[JsonValue], KnowsItsInputs):
 class SetStep(_Written, PythonStep[JsonValue], KnowsItsInputs):
     """A `set:` step of a recipe: binds values."""
 
+    id: str
     spec: SetSpec
     values: Template
 
@@ -347,6 +349,10 @@ class SetStep(_Written, PythonStep[JsonValue], KnowsItsInputs):
     async def run(self, scope: StepScope) -> JsonValue:
         """Render."""
         return self.values.render(scope.context.values)
+
+    def bind(self, values: Mapping[str, JsonValue]) -> JsonValue:
+        """The same, from the values alone."""
+        return self.values.render(values)
 
     def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
         """Whether the values are the same."""

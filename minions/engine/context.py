@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from attrs import field, frozen
 
 from minions.contracts.calls import ChatModel, DeltaSink, ModelDelta
-from minions.contracts.codec import encode
 from minions.contracts.completion import CompletionLink
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.events import StepDelta
@@ -18,7 +17,7 @@ from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
 from minions.contracts.secrets import Secrets
-from minions.contracts.steps import PythonStep
+from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox, Toolset
 from minions.engine.budget import Ledger
 from minions.engine.event_stream import EventStream
@@ -110,7 +109,7 @@ class AgentContext(RunContext):
         self.step_manager = step_manager
         self.services = services or Services()
         self.metadata_values: dict[str, object] = dict(agent.recipe.limits)
-        Limits.from_metadata(self.metadata_values)  # refused now rather than in the run
+        self._read_limits()  # refused now rather than in the run
         self.ledger = Ledger(lambda: self.limits)
         self.events = events or EventStream()
         self.replay = replay
@@ -187,7 +186,14 @@ class AgentContext(RunContext):
         Raises:
             MetadataError: A limit of a wrong name or type.
         """
-        return Limits.from_metadata(self.metadata_values)
+        if self._limits_seen != self.metadata_values:
+            self._read_limits()
+        return self._limits
+
+    def _read_limits(self) -> None:
+        """Anew when the metadata have changed: reading costs as much as a small step."""
+        self._limits = Limits.from_metadata(self.metadata_values)
+        self._limits_seen = dict(self.metadata_values)
 
     @property
     def tools(self) -> Toolbox:
@@ -229,26 +235,19 @@ class AgentContext(RunContext):
         await self.recorder.record("warning", key, "recorded", {"code": code, "message": message})
 
     def publish_result(
-        self, execution: StepExecution[object], save_as: str | None = None
-    ) -> JsonValue:
-        """Let later steps read what a step left; gives the output as JSON.
-
-        Raises:
-            TypeError: The output is nothing that JSON can say.
-        """
-        seen: dict[str, JsonValue] = {"status": execution.status.value}
-        self._steps[execution.step_id] = seen
-        if execution.status is not StepStatus.COMPLETED:
-            return None
-        output = encode(execution.output)
-        if not isinstance(self.step_manager.graph.find(execution.step_id), PythonStep):
+        self, step: Step[object], status: StepStatus, output: JsonValue, save_as: str | None = None
+    ) -> None:
+        """Let later steps read what a step left."""
+        if status is not StepStatus.COMPLETED:
+            self._steps[step.id] = {"status": status.value}
+            return
+        if not isinstance(step, PythonStep):
             output = self._secrets.disarm(output)  # a model's words must not move a secret
-        seen["output"] = output
-        if execution.step_id not in _RESERVED:
-            self._values[execution.step_id] = output
+        self._steps[step.id] = {"status": status.value, "output": output}
+        if step.id not in _RESERVED:
+            self._values[step.id] = output
         if save_as is not None:
             self._values[save_as] = output
-        return output
 
 
 class StepView(RunContext):

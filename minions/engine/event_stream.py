@@ -22,7 +22,7 @@ from minions.contracts.events import (
 )
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import Message, tool_result
+from minions.contracts.messages import Message, TokenUsage, tool_result
 from minions.engine.memory import tool_content
 
 __all__ = ["EventMaker", "EventStream", "Listener"]
@@ -58,25 +58,28 @@ class EventStream:
 
 
 class EventMaker:
-    """Facts to events, in order; remembers tool results until the message that names them."""
+    """Facts to events, in order; remembers tool results until their step ends."""
 
     def __init__(self) -> None:
-        self._contents: dict[str, str] = {}
+        self._results: dict[str, Mapping[str, JsonValue]] = {}
+
+    def note(self, entry: JournalEntry) -> None:
+        """Every fact comes by here, in order, also while nobody watches."""
+        if entry.kind == "tool_call" and entry.state != "started":
+            self._results[entry.key] = entry.body
+        elif self._results and entry.kind == "step" and entry.state != "started":
+            self._forget(f"{entry.key}/")
 
     def event_of(self, entry: JournalEntry) -> RunEvent | None:
-        """What a stored fact shows; None for facts that are only for the engine."""
+        """What a noted fact shows; None for facts that are only for the engine."""
         if entry.kind == "message" and "call" in entry.body:
-            return _tool_message(entry, self._contents.pop(_text(entry.body, "call")))
+            return _tool_message(entry, tool_content(self._results[_text(entry.body, "call")]))
         make = _MAKERS.get((entry.kind, entry.state))
-        if entry.kind == "tool_call" and entry.state != "started":
-            self._contents[entry.key] = tool_content(entry.body)
-        elif entry.kind == "step" and entry.state != "started":
-            self._forget(f"{entry.key}/")  # results that no message named
         return make(entry) if make else None
 
     def _forget(self, prefix: str) -> None:
-        for key in [key for key in self._contents if key.startswith(prefix)]:
-            del self._contents[key]
+        for key in [key for key in self._results if key.startswith(prefix)]:
+            del self._results[key]
 
 
 class _Place(TypedDict):
@@ -152,7 +155,7 @@ def _step_finished(entry: JournalEntry) -> RunEvent:
         status=_text(body, "status"),
         reason=_maybe_text(body, "reason"),
         error=_maybe_error(body),
-        usage=_mapping(body, "usage"),
+        usage=_mapping(body, "usage") or TokenUsage().to_json(),
         duration_ms=cast(float, body.get("duration_ms", 0.0)),
         model_calls=cast(int, body.get("model_calls", 0)),
         tool_calls=cast(int, body.get("tool_calls", 0)),

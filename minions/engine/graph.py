@@ -127,6 +127,8 @@ class DependencyStepGraph(_CheckedSteps):
         self._refuse_cycles()
 
     def _indices(self, step_id: str, others: Sequence[str]) -> tuple[int, ...]:
+        if not others:
+            return ()
         for other in others:
             self._check_known(other, f"Step '{step_id}' depends on what is not there:")
         return tuple(dict.fromkeys(self._index[other] for other in others))
@@ -142,8 +144,19 @@ class DependencyStepGraph(_CheckedSteps):
                 if counts[other] == 0:
                     ready.append(other)
         if seen < len(self._steps):
-            stuck = [self._steps[at].id for at, count in enumerate(counts) if count > 0]
-            raise GraphError(f"These steps wait for each other in a cycle: {', '.join(stuck)}.")
+            stuck = [at for at, count in enumerate(counts) if count > 0]
+            names = " → ".join(self._steps[at].id for at in self._cycle_among(stuck))
+            raise GraphError(f"These steps wait for each other in a cycle: {names}.")
+
+    def _cycle_among(self, stuck: Sequence[int]) -> Sequence[int]:
+        """One cycle, its first step again at the end. Each stuck step waits for another one."""
+        path, seen, among = [stuck[0]], {stuck[0]: 0}, frozenset(stuck)
+        while True:
+            step = next(other for other in self._waits[path[-1]] if other in among)
+            path.append(step)
+            if step in seen:
+                return path[seen[step] :]
+            seen[step] = len(path) - 1
 
     def wait_counts(self) -> list[int]:
         """How many steps each one waits for; a fresh list to count down."""

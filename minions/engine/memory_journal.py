@@ -84,15 +84,15 @@ class MemoryJournal(Journal):
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Keep the draft's body itself: do not change it afterwards."""
-        session, _ = self._owned(lease)
+        entries = self._owned(lease)[0].entries
         name = (lease.run_id, lease.generation, draft.key, draft.kind, draft.state)
-        if name in self._positions:
-            raise _duplicate(lease, draft, self._positions[name])
-        entry = _entry(lease, draft, len(session.entries) + 1, self._clock.now())
-        session.entries.append(entry)
-        self._positions[name] = entry.position
-        newest = max(lease.generation, self._generations.get(lease.run_id, 1))
-        self._generations[lease.run_id] = newest
+        position = len(entries) + 1
+        taken = self._positions.setdefault(name, position)
+        if taken != position:
+            raise _duplicate(lease, draft, taken)
+        entry = _entry(lease, draft, position, self._clock.now())
+        entries.append(entry)
+        self._generations[lease.run_id] = lease.generation
         return entry
 
     async def entries(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeVar, cast
 
@@ -40,7 +39,7 @@ class JournalledScope(StepScope):
         view: StepView,
         trace: StepTrace,
         *,
-        options: ModelOptions,
+        options: ModelOptions | None,
         model_call_executor_factory: ModelCallExecutorFactory,
         tool_call_executor_factory: ToolCallExecutorFactory,
     ) -> None:
@@ -49,7 +48,7 @@ class JournalledScope(StepScope):
         self._options = options
         self._models = model_call_executor_factory
         self._tools = tool_call_executor_factory
-        self._asked: Counter[str] = Counter()
+        self._asked: dict[str, int] = {}
 
     @property
     def context(self) -> RunContext:
@@ -84,7 +83,7 @@ class JournalledScope(StepScope):
             view=view,
             trace=self._trace.aside(view.key),
             output=output,
-            options=self._options,
+            options=self._options or ModelOptions(),
             capabilities=capabilities_of(self._models),
             model_call_executor_factory=self._models,
             tool_call_executor_factory=self._tools,
@@ -109,8 +108,8 @@ class JournalledScope(StepScope):
         """
         text = dumps(list(asked)).encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(text, digest_size=6).hexdigest()
-        self._asked[digest] += 1
-        return f"{digest}.{self._asked[digest]}"
+        self._asked[digest] = nth = self._asked.get(digest, 0) + 1
+        return f"{digest}.{nth}"
 
     def _fresh_view(
         self, own: Iterable[Message], output: OutputInstructions[object] | None

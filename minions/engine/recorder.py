@@ -64,13 +64,14 @@ class Recorder:
         draft = EntryDraft(kind=kind, key=key, state=state, body=body)
         async with self._writing:
             entry = await self._services.journal.append(lease, draft)
-            if (event := self._maker.event_of(entry)) is not None:
+            self._maker.note(entry)
+            if self._events.is_watched and (event := self._maker.event_of(entry)) is not None:
                 self._events.publish(event)
         return entry
 
     def feed_back(self, entry: JournalEntry) -> None:
         """Take note of a fact that is not shown again: later ones refer to it."""
-        self._maker.event_of(entry)
+        self._maker.note(entry)
 
     async def open(self) -> Lease:
         """Become the writer of the run, once.

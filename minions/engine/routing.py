@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from attrs import field, frozen
 
 from minions.contracts.calls import ToolCall, ToolCallExecutorFactory
-from minions.contracts.completion import CompletionMode
 from minions.contracts.executions import StepExecution
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.steps import Step
@@ -110,10 +109,11 @@ async def _carried_out(transition: Transition, request: ToolCallRequest) -> Tool
     )
     trace = StepTrace(
         current,
+        step_id=current.id,
         execution_id=key,
         key=key,
+        is_code=True,
         limits=context.limits,
-        mode=CompletionMode.TEXT,
         declares_output=False,
         started_at=context.services.clock.now(),
     )

@@ -51,6 +51,8 @@ class DependencyWalk:
         self._fate: dict[int, StepStatus] = {}
         self._is_spoilt: set[int] = set()
         """Steps that failed, or were skipped because of one that did."""
+        self._has_gaps = False
+        """Whether any step so far failed or was skipped: else all inputs are there."""
         self._running: dict[asyncio.Task[StepStatus], int] = {}
 
     async def walk(self) -> None:
@@ -95,6 +97,9 @@ class DependencyWalk:
 
     def _skip_for(self, position: int) -> Skip | None:
         """A failed dependency, one passed over that it reads, all passed over, or a stopped run."""
+        if not self._has_gaps:
+            stopped = self._stop_reason()
+            return Skip(stopped) if stopped is not None else None
         needs = self._graph.needs(position)
         steps = self._graph.steps
         for other in needs:
@@ -113,6 +118,8 @@ class DependencyWalk:
 
     def _settle(self, position: int, status: StepStatus) -> None:
         self._fate[position] = status
+        if status is not StepStatus.COMPLETED:
+            self._has_gaps = True
         if status is StepStatus.FAILED:
             self._is_spoilt.add(position)
         for other in self._graph.dependents(position):

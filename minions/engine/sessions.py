@@ -176,6 +176,7 @@ def _messages(
         opening = cast("Sequence[Mapping[str, JsonValue]]", entry.body.get("messages") or ())
         step_id = cast(str, entry.body.get("step_id", ""))
         found += [(step_id, message) for message in opening]
+        maker.note(entry)
         event = maker.event_of(entry)
         if isinstance(event, StepCompleted):
             found.append((event.step_id, event.snapshot))

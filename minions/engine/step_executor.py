@@ -14,14 +14,12 @@ from minions.contracts.calls import (
     ToolCallExecutorFactory,
 )
 from minions.contracts.codec import decode, encode
-from minions.contracts.completion import CompletionMode
 from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message
 from minions.contracts.steps import PythonStep, Step
-from minions.contracts.tools import Toolbox
 from minions.engine.context import AgentContext, StepView
 from minions.engine.error_groups import leading_error
 from minions.engine.model_calls import capabilities_of, recall
@@ -58,40 +56,41 @@ class StepExecutor(Generic[T]):
         self.context = context
         self._models = model_call_executor_factory
         self._tools = tool_call_executor_factory
-        self._options = options or ModelOptions()
-        self._timeout_s = Limits.from_metadata(step.metadata).timeout_s
-        base = f"{step.id}/{context.step_manager.visits(step.id) + 1}/0"
+        self._options = options
+        step_id, own = step.id, step.metadata
+        limits = Limits.of_step(own, base=context.limits)
+        self._timeout_s = Limits.from_metadata(own).timeout_s if own else None
+        base = f"{step_id}/{context.step_manager.visits(step_id) + 1}/0"
         replay = context.replay
         key = base if replay is None else replay.key_of(base)
         self._recorded = None if replay is None else replay.execution(base)
+        is_code = isinstance(step, PythonStep)
+        # A Python step calls what it likes; a model sees what its step names.
+        tools = context.tools if is_code else context.tools.subset(step.available_tools)
         self._view = StepView(
             context,
-            step_id=step.id,
+            step_id=step_id,
             key=key,
-            limits=Limits.of_step(step.metadata, base=context.limits),
-            metadata={**context.metadata, **step.metadata},
-            tools=self._available_tools(),
+            limits=limits,
+            metadata={**context.metadata_values, **own},
+            tools=tools,
         )
-        is_python = isinstance(step, PythonStep)
         # Once per execution: a property of a subclass may build it anew at each look.
-        self._output = cast("OutputInstructions[object] | None", None if is_python else step.output)
+        self._output = cast("OutputInstructions[object] | None", None if is_code else step.output)
+        self.output_json: JsonValue = None
+        """The output of a step that COMPLETED, as later steps and the journal read it."""
         self._clock = context.services.clock
         self._begin = self._clock.monotonic()
         self._trace = StepTrace(
             cast("Step[object]", step),
-            execution_id=context.services.ids("exe"),
+            step_id=step_id,
+            execution_id=self._view.conversation_id,
             key=key,
-            limits=self._view.limits,
-            mode=CompletionMode.TEXT if is_python else step.completion_criteria.mode,
+            limits=limits,
+            is_code=is_code,
             declares_output=self._output is not None,
             started_at=self._clock.now(),
         )
-
-    def _available_tools(self) -> Toolbox:
-        """A Python step calls what it likes; a model sees what its step names."""
-        if isinstance(self.step, PythonStep):
-            return self.context.tools
-        return self.context.tools.subset(self.step.available_tools)
 
     def is_unchanged(self) -> bool:
         """Whether the step would ask now what it asked when it was recorded.
@@ -116,6 +115,7 @@ class StepExecutor(Generic[T]):
         """
         assert self._recorded is not None and self._recorded.ended is not None  # noqa: S101, PT018  # asked only then
         output = self._recorded.ended.body.get("output")
+        self.output_json = output
         typed = self._output.convert(output) if self._output and output is not None else output
         execution = recorded_execution(self._trace.picture(), self._recorded, typed)
         for entry in self._recorded.until_end:
@@ -144,6 +144,8 @@ class StepExecutor(Generic[T]):
 
     async def _within_time(self) -> Ending:
         timeout_s = self._timeout_s
+        if timeout_s is None:
+            return await self._guarded()
         try:
             async with asyncio.timeout(timeout_s) as deadline:
                 return await self._guarded()
@@ -161,7 +163,7 @@ class StepExecutor(Generic[T]):
         """Whatever a step's own code raises is this step's failure."""
         try:
             ending = await self._work()
-            encode(ending.output)  # later steps and the journal read it as JSON
+            self.output_json = encode(ending.output)
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
@@ -209,7 +211,7 @@ class StepExecutor(Generic[T]):
             view=self._view,
             trace=self._trace,
             output=self._output,
-            options=self._options,
+            options=self._options or ModelOptions(),
             capabilities=capabilities_of(self._models),
             model_call_executor_factory=self._models,
             tool_call_executor_factory=self._tools,
@@ -237,22 +239,27 @@ class StepExecutor(Generic[T]):
         """Record the end, then tell the manager."""
         if ending.error is not None and ending.error.where is None:
             ending = evolve(ending, error=evolve(ending.error, where=self.step.id))
-        execution = self._trace.ended(
-            StepStatus.FAILED if ending.error else StepStatus.COMPLETED,
-            completed_at=self._clock.now(),
-            duration_ms=round((self._clock.monotonic() - self._begin) * 1000, 3),
+        trace, context = self._trace, self.context
+        status = StepStatus.FAILED if ending.error else StepStatus.COMPLETED
+        duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
+        body: dict[str, JsonValue] = {
+            "step_id": trace.step_id,
+            "status": status.value,
+            "duration_ms": duration_ms,
+        }
+        body |= _end_body(ending, trace, self.output_json)
+        entry = await context.recorder.record("step", trace.key, _state(ending), body)
+        execution = trace.picture(
+            status,
+            completed_at=entry.at,
+            duration_ms=duration_ms,
             output=ending.output,
             error=ending.error,
             completion=ending.completion,
         )
-        state = _state(ending)
-        await self.context.recorder.record("step", self._trace.key, state, _end_body(execution))
-        self.context.step_manager.record(execution)
-        self.context.services.log.info(
-            "step_finished",
-            step_id=execution.step_id,
-            status=execution.status.value,
-            duration_ms=execution.duration_ms,
+        context.step_manager.record(execution)
+        context.services.log.info(
+            "step_finished", step_id=trace.step_id, status=status.value, duration_ms=duration_ms
         )
         return execution
 
@@ -267,25 +274,24 @@ def _state(ending: Ending) -> str:
     return "interrupted" if ending.error.code in _CUT_OFF else "failed"
 
 
-def _end_body(execution: StepExecution[object]) -> dict[str, JsonValue]:
-    body: dict[str, JsonValue] = {
-        "step_id": execution.step_id,
-        "status": execution.status.value,
-        "usage": execution.usage.to_json(),
-        "duration_ms": execution.duration_ms,
-        "model_calls": len(execution.model_calls),
-        "tool_calls": len(execution.tool_calls),
-        "attempts": execution.attempts,
-    }
-    if execution.error is not None:
-        body["error"] = dict(execution.error.to_json())
-        body["reason"] = execution.reason
+def _end_body(ending: Ending, trace: StepTrace, output: JsonValue) -> dict[str, JsonValue]:
+    """What came out, and what it took; nothing about calls where there were none."""
+    body: dict[str, JsonValue] = {}
+    if trace.has_calls:
+        picture = trace.picture()
+        body["usage"] = picture.usage.to_json()
+        body["model_calls"] = len(picture.model_calls)
+        body["tool_calls"] = len(picture.tool_calls)
+        body["attempts"] = picture.attempts
+    if ending.error is not None:
+        body["error"] = dict(ending.error.to_json())
+        body["reason"] = ending.error.message
     else:
-        body["output"] = encode(execution.output)
-    if execution.completion is not None:
-        body["decided_by"] = execution.completion.decided_by
-        if execution.completion.next_step_id is not None:
-            body["next_step_id"] = execution.completion.next_step_id
+        body["output"] = output
+    if ending.completion is not None:
+        body["decided_by"] = ending.completion.decided_by
+        if ending.completion.next_step_id is not None:
+            body["next_step_id"] = ending.completion.next_step_id
     return body
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 from datetime import datetime
 
-from attrs import evolve
-
 from minions.contracts.calls import ModelCall, ToolCall
 from minions.contracts.completion import Completion, CompletionMode
 from minions.contracts.context import Limits
@@ -20,6 +18,8 @@ __all__ = ["StepTrace"]
 class _Budget:
     """Shared by a trace and its asides."""
 
+    __slots__ = ("model_calls",)
+
     def __init__(self) -> None:
         self.model_calls = 0
 
@@ -27,29 +27,35 @@ class _Budget:
 class StepTrace:
     """Grows with each call; owned by one step executor."""
 
+    __slots__ = (
+        "_budget", "_call_limit", "_calls", "_declares_output", "_id", "_model_calls", "_notes",
+        "_patterns", "_started_at", "_step", "_tool_batches", "_whole", "key", "mode",
+        "model_calls", "step_id", "tool_calls",
+    )  # fmt: skip
+
     def __init__(
         self,
         step: Step[object],
         *,
+        step_id: str,
         execution_id: str,
         key: str,
         limits: Limits,
-        mode: CompletionMode,
+        is_code: bool,
         declares_output: bool,
         started_at: datetime,
     ) -> None:
+        self.step_id = step_id
         self.key = key
         """`step/visit/iteration`: the start of every key of this execution."""
-        self._blank: StepExecution[object] = StepExecution(
-            id=execution_id,
-            step_id=step.id,
-            optional=step.is_optional,
-            model_call_limit=limits.max_model_calls_per_step,
-            completion_mode=mode,
-            completion_patterns=step.completion_criteria.patterns,
-            declares_output=declares_output,
-            started_at=started_at,
-        )
+        self._step = step
+        self._id = execution_id
+        self._call_limit = limits.max_model_calls_per_step
+        self._declares_output = declares_output
+        self._started_at = started_at
+        criteria = None if is_code else step.completion_criteria
+        self.mode = CompletionMode.TEXT if criteria is None else criteria.mode
+        self._patterns = () if criteria is None else criteria.patterns
         self._budget = _Budget()
         self._model_calls = self._tool_batches = self._notes = 0
         self._whole: StepTrace | None = None
@@ -65,13 +71,19 @@ class StepTrace:
         part = copy.copy(self)
         part.key = key
         part._whole = self  # noqa: SLF001  # a copy of itself
+        part._model_calls = part._tool_batches = part._notes = 0  # noqa: SLF001  # likewise
         part.model_calls, part.tool_calls, part._calls = [], [], []  # noqa: SLF001  # likewise
         return part
 
     @property
+    def has_calls(self) -> bool:
+        """Whether any call ended."""
+        return bool(self._calls)
+
+    @property
     def calls_left(self) -> int:
         """Model calls that the budget still allows."""
-        return self._blank.model_call_limit - self._budget.model_calls
+        return self._call_limit - self._budget.model_calls
 
     def reserve_model_key(self, phase: str) -> str:
         """The key of the next model call, counted over all phases; takes it off the budget."""
@@ -103,33 +115,34 @@ class StepTrace:
         self.tool_calls.extend(calls)
         self._calls.extend(calls)
 
-    def picture(self) -> StepExecution[object]:
-        """The step as a completion link sees it now."""
-        return evolve(
-            self._blank,
-            model_calls=tuple(self.model_calls),
-            tool_calls=tuple(self.tool_calls),
-            calls=tuple(self._calls),
-        )
-
-    def ended(
+    def picture(
         self,
-        status: StepStatus,
+        status: StepStatus = StepStatus.IN_PROGRESS,
         *,
-        completed_at: datetime,
-        duration_ms: float,
+        completed_at: datetime | None = None,
+        duration_ms: float = 0.0,
         output: object = None,
         error: FailureInfo | None = None,
         completion: Completion | None = None,
     ) -> StepExecution[object]:
-        """The step for good."""
-        return evolve(
-            self.picture(),
+        """The step as it is now: for a completion link, or, with its status, for good."""
+        return StepExecution(
+            id=self._id,
+            step_id=self.step_id,
             status=status,
+            reason=error.message if error is not None else None,
             output=output,
             error=error,
-            reason=error.message if error else None,
             completion=completion,
+            model_calls=tuple(self.model_calls),
+            tool_calls=tuple(self.tool_calls),
+            calls=tuple(self._calls),
+            started_at=self._started_at,
             completed_at=completed_at,
             duration_ms=duration_ms,
+            optional=self._step.is_optional,
+            model_call_limit=self._call_limit,
+            completion_mode=self.mode,
+            completion_patterns=self._patterns,
+            declares_output=self._declares_output,
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import field, frozen
+from attrs import field
 
 from minions.contracts.tools import Toolset, ToolSpec
+from minions.contracts.values import frozen
 
 __all__ = ["Catalog"]
 

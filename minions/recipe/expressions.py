@@ -10,9 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from attrs import field, frozen
+from attrs import field
 
 from minions.contracts.json_values import JsonValue
+from minions.contracts.values import frozen
 from minions.recipe.syntax import parse_expression
 from minions.recipe.terms import Term
 from minions.recipe.values import (
@@ -164,9 +165,10 @@ def compile_template(value: JsonValue) -> Template:
         TemplateError: The first string that cannot be read.
     """
     root = _compiled(value, 0)
-    references = _references_of(root.terms())
-    is_constant = not any(True for _ in root.terms())
-    return Template(root, references, is_constant)
+    if isinstance(root, _Constant):
+        return Template(root, (), is_constant=True)
+    terms = list(root.terms())
+    return Template(root, _references_of(terms), not terms)
 
 
 def compile_condition(text: str) -> Condition:
@@ -200,9 +202,15 @@ def _compiled(value: JsonValue, depth: int) -> _Part:
     if depth > MAX_DEPTH:
         raise TemplateError(f"a template nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
-        return _Mapping(tuple((key, _compiled(item, depth + 1)) for key, item in value.items()))
+        entries = tuple((key, _compiled(item, depth + 1)) for key, item in value.items())
+        if all(isinstance(part, _Constant) for _, part in entries):
+            return _Constant(value)
+        return _Mapping(entries)
     if isinstance(value, list | tuple):
-        return _List(tuple(_compiled(item, depth + 1) for item in value))
+        items = tuple(_compiled(item, depth + 1) for item in value)
+        if all(isinstance(part, _Constant) for part in items):
+            return _Constant(value)
+        return _List(items)
     return _Constant(value)
 
 

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from attrs import field, frozen
+from attrs import field
 
 from minions.contracts.errors import Fault
 from minions.contracts.json_values import JsonValue
+from minions.contracts.values import frozen
 from minions.recipe.keys import Key, Table
 from minions.recipe.reader import (
     Entry,

@@ -278,14 +278,6 @@ async def test_a_directory_in_place_of_the_file_is_reported(tmp_path: Path) -> N
     assert error.error_code == "cannot-open"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-async def test_a_directory_without_permission_is_reported(tmp_path: Path) -> None:
-    folder = tmp_path / "closed"
-    folder.mkdir(mode=0o500)
-    error = await refusal(SqliteJournal(folder / "journal.db", FakeClock()))
-    assert error.error_code == "cannot-open"
-
-
 async def test_a_full_disk_is_reported_and_the_entry_not_stored(journal: SqliteJournal) -> None:
     lease = await lease_of(journal)
     assert journal._connection is not None

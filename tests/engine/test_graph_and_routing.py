@@ -294,8 +294,8 @@ def blank() -> object:
         (edge_to_nowhere, "The edge from 'a' leads nowhere: 'bb' is no step"),
         (edge_from_nowhere, "'x' is no step of this graph"),
         (unknown_dependency, "Step 'b' depends on what is not there: 'x'"),
-        (cycle, "wait for each other in a cycle: b, c, d."),
-        (cycle_through_after, "in a cycle: a, b."),
+        (cycle, "wait for each other in a cycle: b → c → d → b."),
+        (cycle_through_after, "in a cycle: a → b → a."),
         (slash, "'a/b' holds a '/'"),
         (blank, "Step 2 has the id ' '"),
     ],
@@ -372,7 +372,9 @@ async def test_a_cycle_may_end_by_itself() -> None:
     done = "status: done"
     ran = await run_of(recipe, [done, done, done, out, done])
     assert (ran.ids, ran.result.status) == (["a", "b", "a", "b", "c"], RunStatus.COMPLETED)
-    assert [each.id for each in ran.result.executions] == [f"exe_{n}" for n in range(1, 6)]
+    assert [each.id for each in ran.result.executions] == [
+        "run_1/a/1/0", "run_1/b/1/0", "run_1/a/2/0", "run_1/b/2/0", "run_1/c/1/0",
+    ]  # fmt: skip
 
 
 # --- failures --------------------------------------------------------------------------------

@@ -1,0 +1,123 @@
+"""A database that cannot be used ends a command with code 4 and a way out, not a traceback."""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli, Write
+from minions.adapters import sqlite_journal
+
+SET = "id: bind\nsteps:\n  - {id: a, set: {n: 1}}\n"
+LOSE = """
+from pathlib import Path
+from minions import tool
+
+@tool
+def lose() -> int:
+    '''Loses the database.'''
+    for path in Path().glob("j.sqlite*"):
+        path.unlink()
+    return 1
+"""
+RUN = ("run", "bind.yaml", "--db", "j.sqlite")
+LIST = ("sessions", "list", "--db", "j.sqlite")
+SHOW = ("sessions", "show", "run_", "--db", "j.sqlite")
+
+
+@pytest.fixture
+def database(here: Path, write: Write, cli: Cli) -> Path:
+    """One that holds a run."""
+    write("bind.yaml", SET)
+    assert cli(*RUN).code == 0
+    return here / "j.sqlite"
+
+
+def _garbage(path: Path) -> None:
+    path.write_bytes(b"my diary " * 1000)
+
+
+def _damaged(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
+
+
+def _truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:6000])
+
+
+def _newer(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("INSERT INTO applied_migrations (name) VALUES ('9999_future')")
+        db.commit()
+
+
+def _other(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE cookies (a)")
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("command", [RUN, LIST, SHOW], ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    ("spoil", "code", "remedy"),
+    [
+        (_garbage, "not-a-database", "Give the journal a file of its own"),
+        (_damaged, "corrupt-database", "Restore a backup"),
+        (_truncated, "corrupt-database", "Restore a backup"),
+        (_newer, "newer-database", "Upgrade this program"),
+        (_other, "not-a-journal", "Give the journal a file of its own"),
+        (_folder, "cannot-open", "the path is a file"),
+    ],
+)
+def test_a_bad_database_ends_a_command_with_code_4(
+    cli: Cli,
+    database: Path,
+    spoil: Callable[[Path], None],
+    code: str,
+    remedy: str,
+    command: tuple[str, ...],
+) -> None:
+    spoil(database)
+    outcome = cli(*command)
+    assert (outcome.code, outcome.out) == (4, "")
+    assert f"error[{code}]" in outcome.err
+    assert remedy in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_a_locked_database_ends_a_run_with_code_4_and_can_still_be_listed(
+    cli: Cli, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = functools.partial(sqlite_journal.SqliteJournal, busy_timeout_s=0.05)
+    monkeypatch.setattr(sqlite_journal, "SqliteJournal", impatient)
+    with closing(sqlite3.connect(database, isolation_level=None)) as blocker:
+        blocker.execute("BEGIN IMMEDIATE")
+        outcome = cli(*RUN)
+        assert outcome.code == 4
+        assert "error[database-busy]" in outcome.err
+        assert "Another process keeps it locked" in outcome.err
+        assert cli(*LIST).out.count("run_") == 1
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_database_that_is_deleted_during_a_run_fails_the_run(
+    cli: Cli, here: Path, write: Write, flags: tuple[str, ...]
+) -> None:
+    write("own.py", LOSE)
+    write("lose.yaml", "steps:\n  - {id: a, tool: lose}\n  - {id: b, set: {n: 1}}\n")
+    outcome = cli("run", "lose.yaml", "--extensions", "own.py", "--db", "j.sqlite", *flags)
+    assert outcome.code == 1
+    assert "database-gone" in outcome.err
+    assert "deleted, moved or replaced while it was in use" in outcome.err
+    assert not list(here.glob("j.sqlite*"))
