@@ -22,7 +22,7 @@ async def measure(effort: Effort, _: Endpoint) -> list[Row]:
     """Around entry 100 and around entry 20,000, in the same file."""
     early, late = 100, max(300, effort.count(20_000))
     least = {early: float("inf"), late: float("inf")}
-    for _ in range(effort.rounds):
+    for _round in range(effort.rounds):
         for place, taken in (await _append_times(early, late)).items():
             least[place] = min(least[place], taken)
     return [

@@ -74,13 +74,13 @@ async def _measured(names: Sequence[str], effort: Effort) -> list[Row]:
 def _page(rows: Sequence[Row], effort: Effort) -> str:
     reasons: Mapping[str, str] = tomllib.loads((_HERE / "reasons.toml").read_text("utf-8"))
     missed = [row for row in rows if not row.is_met and row.key in reasons]
+    machine = f"Python {platform.python_version()}, {platform.machine()}"
     lines = [
         "# Results",
         "",
         "CPU time of the worker, the least of several rounds taken in turns; the model is a server",
         "on this machine, in a process of its own. Ratios hold within one run; absolute values",
-        f"belong to one machine. Here: Python {platform.python_version()}, {platform.machine()}, "
-        f"{effort.rounds} rounds. `make bench` writes this page.",
+        f"belong to one machine: {machine}, {effort.rounds} rounds. `make bench` writes this page.",
         "",
         "| work | goal | measured | absolute | met |",
         "|---|---|---|---|---|",

@@ -398,25 +398,32 @@ def _base_url_of(client: AsyncOpenAI) -> str:
 
 def _route_of(client: AsyncOpenAI, base_url: str) -> _Route:
     query = urlencode({key: str(value) for key, value in client.default_query.items()})
-    given = {
-        name: value
-        for name, value in client.default_headers.items()
-        # What the SDK tells of its own transport would not be true.
-        if isinstance(value, str) and not name.lower().startswith("x-stainless-")
-    }
-    for name, value in given.items():
-        check_header(value, f"the client's header {name}")
-    known = {name.lower() for name in given}
-    own = {name: value for name, value in _headers(None).items() if name.lower() not in known}
     timeout = client.timeout
-    connect_s = timeout if isinstance(timeout, float | int | None) else timeout.connect
-    most_s = timeout if isinstance(timeout, float | int | None) else timeout.read
+    connect_s: float | None = None
+    if timeout is None or isinstance(timeout, float | int):
+        most_s = timeout
+    else:
+        connect_s, most_s = timeout.connect, timeout.read
     return _Route(
         url=f"{base_url}/chat/completions{'?' if query else ''}{query}",
-        headers={**own, **given},
+        headers=_headers_of(client),
         connect_s=_CONNECT_S if connect_s is None else connect_s,
         most_s=math.inf if most_s is None else most_s,
     )
+
+
+def _headers_of(client: AsyncOpenAI) -> dict[str, str]:
+    """Ours, with what the client sets or leaves out in their place."""
+    said = client.default_headers
+    known = {name.lower() for name in said}
+    headers = {
+        name: value for name, value in _headers(client.api_key).items() if name.lower() not in known
+    }
+    for name, value in said.items():
+        # What the SDK tells of its own transport would not be true.
+        if isinstance(value, str) and not name.lower().startswith("x-stainless-"):
+            headers[name] = check_header(value, f"the client's header {name}")
+    return headers
 
 
 _OPEN_HEADERS: Final = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
@@ -47,8 +48,12 @@ RecipeSource = Callable[[str], AgentRecipe]
 """An id to its recipe; raises NotFoundError."""
 
 
+_MOST_COMPILED = 64
+"""Recipes that are kept ready; an application that makes new ones for each run fills no memory."""
+
+
 class AgentExecutor:
-    """Runs recipes. Holds configuration only: two runs on one executor share nothing."""
+    """Runs recipes. Holds configuration only: two runs on one executor share nothing that changes."""
 
     def __init__(
         self,
@@ -72,6 +77,9 @@ class AgentExecutor:
         self._extensions = extensions or Extensions()
         self._services = services or Services()
         self._recipes = recipes
+        self._compiled: dict[
+            tuple[int, tuple[str, ...]], tuple[weakref.ref[AgentRecipe], BuiltRecipe]
+        ] = {}
         self._model_factory = model_call_executor_factory
         self._tool_factory = tool_call_executor_factory or tool_call_executors()
 
@@ -166,7 +174,7 @@ class AgentExecutor:
         }
         secrets = declared_secrets(agent.recipe, checked, self._services.secrets)
         tools = self._open_tools(agent.recipe, known, secrets)
-        built = build_recipe(agent.recipe, tools, self._extensions.links)
+        built = self._built(agent.recipe, tools)
         context = AgentContext(
             agent,
             StepManager(built.graph),
@@ -326,6 +334,18 @@ class AgentExecutor:
             is_over=recorded.is_over and not going_on.retries,
         )
         return self._prepare(Agent(recipe), recorded.inputs, start, output_class)
+
+    def _built(self, recipe: AgentRecipe, tools: Toolbox) -> BuiltRecipe:
+        """Compiled once as long as the recipe lives and the tools are called the same."""
+        key = (id(recipe), tools.names)
+        known = self._compiled.get(key)
+        if known is not None and known[0]() is recipe:
+            return known[1]
+        built = build_recipe(recipe, tools, self._extensions.links)
+        if len(self._compiled) >= _MOST_COMPILED:
+            self._compiled.clear()
+        self._compiled[key] = (weakref.ref(recipe), built)
+        return built
 
     def _find(self, recipe: AgentRecipe | str) -> AgentRecipe:
         if isinstance(recipe, AgentRecipe):

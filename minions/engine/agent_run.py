@@ -328,7 +328,7 @@ class AgentRun:
             await self._record_skip(step, Skip(f"the run's limit {ledger.reached} is reached"))
             return StepStatus.SKIPPED
         ledger.steps += 1
-        if isinstance(step, SetStep) and await self._bind(step, control):
+        if type(step) is SetStep and not step.has_limits and await self._bind(step, control):
             return StepStatus.COMPLETED
         is_code = isinstance(step, PythonStep)
         models = self._lazy_model() if is_code else await self._ready_models(step)
@@ -341,24 +341,22 @@ class AgentRun:
 
     async def _bind(self, step: SetStep, control: StepControl) -> bool:
         """A `set` step without any of an executor's parts; False: it needs one to say why not."""
-        context, metadata = self.context, step.metadata
-        if metadata:
-            return False
+        context, step_id = self.context, step.id
         try:
             output = encode(step.bind(context.values))
         except (MinionsError, TypeError):
             return False
         status = StepStatus.COMPLETED
-        key = context.execution_key(step.id, context.step_manager.visits(step.id) + 1)
-        body: dict[str, JsonValue] = {"step_id": step.id, "status": "completed", "output": output}
+        key = context.execution_key(step_id, context.step_manager.visits(step_id) + 1)
+        body: dict[str, JsonValue] = {"step_id": step_id, "status": "completed", "output": output}
         entry = await context.recorder.record("step", key, "finished", body)
         context.step_manager.record(
             StepExecution(
                 id=f"{context.run_id}/{key}",
-                step_id=step.id,
+                step_id=step_id,
                 status=status,
                 output=output,
-                optional=step.is_optional,
+                optional=step.spec.optional,
                 started_at=entry.at,
                 completed_at=entry.at,
                 completion_mode=CompletionMode.TEXT,

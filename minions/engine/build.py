@@ -335,6 +335,12 @@ class SetStep(_Written, PythonStep[JsonValue], KnowsItsInputs):
     id: str
     spec: SetSpec
     values: Template
+    has_limits: bool = field(init=False)
+    """Whether it says anything of its own that an executor would have to read."""
+
+    @has_limits.default
+    def _has_limits(self) -> bool:
+        return bool(self.metadata)
 
     @property
     def is_instant(self) -> bool:

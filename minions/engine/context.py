@@ -241,11 +241,12 @@ class AgentContext(RunContext):
         if status is not StepStatus.COMPLETED:
             self._steps[step.id] = {"status": status.value}
             return
-        if not isinstance(step, PythonStep):
+        step_id = step.id
+        if self._secrets and not isinstance(step, PythonStep):
             output = self._secrets.disarm(output)  # a model's words must not move a secret
-        self._steps[step.id] = {"status": status.value, "output": output}
-        if step.id not in _RESERVED:
-            self._values[step.id] = output
+        self._steps[step_id] = {"status": "completed", "output": output}
+        if step_id not in _RESERVED:
+            self._values[step_id] = output
         if save_as is not None:
             self._values[save_as] = output
 

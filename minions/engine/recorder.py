@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Mapping
 
 from minions.contracts.errors import JournalError, LeaseHeldError
@@ -14,6 +15,41 @@ from minions.engine.replay import Replay
 from minions.engine.services import Services
 
 __all__ = ["Recorder"]
+
+
+class _Turns:
+    """One at a time, in order of arrival. Where nobody else comes it costs nothing to speak of."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def take(self) -> bool:
+        """Whether it is one's turn at once."""
+        if self._is_taken:
+            return False
+        self._is_taken = True
+        return True
+
+    async def wait(self) -> None:
+        """Until it is one's turn."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it came at the same moment
+                self.give()
+            raise
+
+    def give(self) -> None:
+        """To the next who waits."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._is_taken = False
 
 
 class Recorder:
@@ -42,7 +78,7 @@ class Recorder:
         self._lease: Lease | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()  # two parallel steps may write the first fact
-        self._writing = asyncio.Lock()  # facts are shown in the order of their positions
+        self._turns = _Turns()  # facts are shown in the order of their positions
         self._is_closed = False
 
     async def record(
@@ -62,11 +98,15 @@ class Recorder:
             return known
         lease = self._lease or await self.open()
         draft = EntryDraft(kind=kind, key=key, state=state, body=body)
-        async with self._writing:
+        if not self._turns.take():
+            await self._turns.wait()
+        try:
             entry = await self._services.journal.append(lease, draft)
             self._maker.note(entry)
             if self._events.is_watched and (event := self._maker.event_of(entry)) is not None:
                 self._events.publish(event)
+        finally:
+            self._turns.give()
         return entry
 
     def feed_back(self, entry: JournalEntry) -> None:

@@ -42,6 +42,7 @@ class DependencyWalk:
             stop_reason: Asked before each start; a text means nothing new starts.
         """
         self._graph = graph
+        self._steps = graph.steps
         self._run = run
         self._skip = skip
         self._stop_reason = stop_reason
@@ -68,18 +69,18 @@ class DependencyWalk:
             raise
 
     async def _start_what_is_ready(self) -> None:
-        while self._ready and len(self._running) < self._max_parallel:
-            position = heapq.heappop(self._ready)
+        ready, running, steps = self._ready, self._running, self._steps
+        while ready and len(running) < self._max_parallel:
+            position = heapq.heappop(ready)
             skip = self._skip_for(position)
             if skip is not None:
-                await self._skip(self._graph.steps[position], skip)
+                await self._skip(steps[position], skip)
                 self._settle(position, StepStatus.SKIPPED)
-            elif not self._running and (self._max_parallel == 1 or not self._ready):
+            elif not running and (self._max_parallel == 1 or not ready):
                 # Alone: no task, for nothing else could become ready meanwhile.
-                status = await self._run(self._graph.steps[position])
-                self._settle(position, status)
+                self._settle(position, await self._run(steps[position]))
             else:
-                run = self._run(self._graph.steps[position])
+                run = self._run(steps[position])
                 task = asyncio.ensure_future(run)
                 self._running[task] = position
 
@@ -101,7 +102,7 @@ class DependencyWalk:
             stopped = self._stop_reason()
             return Skip(stopped) if stopped is not None else None
         needs = self._graph.needs(position)
-        steps = self._graph.steps
+        steps = self._steps
         for other in needs:
             if other in self._is_spoilt:
                 word = "failed" if self._fate[other] is StepStatus.FAILED else "was skipped"

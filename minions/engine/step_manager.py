@@ -47,9 +47,10 @@ class StepManager:
 
     def record(self, execution: StepExecution[object]) -> None:
         """Keep what came out of a step."""
-        self._latest[execution.step_id] = len(self._executions)
+        step_id = execution.step_id
+        self._latest[step_id] = len(self._executions)
         self._executions.append(execution)
-        self._visits[execution.step_id] = self.visits(execution.step_id) + 1
+        self._visits[step_id] = self._visits.get(step_id, 0) + 1
 
     @property
     def step_executions(self) -> tuple[StepExecution[object], ...]:

@@ -20,9 +20,11 @@ from returns.result import Result
 
 from fakes import endpoint as fake
 from fakes.endpoint import FakeEndpoint
+from minions.adapters import chat_request, openai_model
 from minions.adapters.chat_failures import ChatPeer, retry_after_s
-from minions.adapters.chat_request import encode_body, request_body
+from minions.adapters.chat_request import RequestWriter, encode_body, request_body
 from minions.adapters.chat_response import StreamedAnswer, read_usage
+from minions.adapters.http_pool import load_http
 from minions.adapters.openai_model import OpenAIModel
 from minions.contracts.calls import (
     ModelCallResponse,
@@ -245,6 +247,73 @@ def test_half_characters_are_sent_as_question_marks() -> None:
     assert encode_body({"a": "\ud800é"}) == '{"a":"?é"}'.encode()
 
 
+MESSAGES: list[st.SearchStrategy[Message]] = [
+    st.builds(system, st.sampled_from(["be brief", ""])),
+    st.builds(Message, role=st.sampled_from(["user", "goal"]), content=st.text(max_size=3)),
+    st.builds(
+        Message, role=st.just("user"), content=st.none(), name=st.sampled_from([None, "ann"])
+    ),
+    st.builds(assistant, st.sampled_from([None, "é\ud800", "said"])),
+    st.just(assistant(tool_calls=[ToolCallRequest(id="1", name="a", arguments="{")])),
+    st.just(tool_result("42", tool_call_id="1", name="a")),
+]
+
+
+@given(st.lists(st.tuples(st.lists(st.one_of(MESSAGES), max_size=4), st.integers(0, 6))))
+def test_what_was_written_before_makes_no_difference(
+    turns: list[tuple[list[Message], int]],
+) -> None:
+    writer = RequestWriter(provider="fake", model="m")
+    constrained = OutputRequest(mode=OutputMode.JSON, messages=(system("schema"), user("now")))
+    conversation: list[Message] = []
+    for new, kept in turns:
+        conversation = [*conversation[: kept or None], *new]  # 0: goes on; else: rolled back
+        for request in (None, constrained):
+            prompt = Prompt(conversation, output_request=request)
+            expected = request_body(prompt, provider="fake", model="m", stream=False)
+            assert json.loads(writer.write(prompt, stream=False)) == expected
+
+
+def test_each_message_of_a_conversation_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Message] = []
+    write = chat_request._message_dict
+
+    def counting(message: Message) -> dict[str, JsonValue]:
+        written.append(message)
+        return write(message)
+
+    monkeypatch.setattr(chat_request, "_message_dict", counting)
+    writer = RequestWriter(provider="fake", model="m")
+    conversation = [system("s"), goal("g"), user("u")]
+    for turn in range(50):
+        writer.write(Prompt(conversation), stream=False)
+        writer.write(Prompt(conversation), stream=True)  # as a second attempt does
+        call = ToolCallRequest(id=f"c{turn}", name="a")
+        conversation += [assistant(tool_calls=[call]), tool_result("r", tool_call_id=call.id)]
+    assert written == conversation[1:-2]
+
+
+def test_nothing_is_kept_for_conversations_that_are_gone() -> None:
+    writer = RequestWriter(provider="fake", model="m")
+    for number in range(300):
+        conversation = [user(f"{number}")]
+        writer.write(Prompt(conversation), stream=False)
+        conversation += [assistant("a"), user("b")]
+        writer.write(Prompt(conversation), stream=False)
+    del conversation
+    gc.collect()
+    assert writer._kept == {}
+
+
+def test_tools_that_differ_only_to_the_eye_of_json_are_written_anew() -> None:
+    writer = RequestWriter(provider="fake", model="m")
+    for const in (1, True, 1.0):
+        tools = (ToolSpec(name="t", parameters={"const": const}),)
+        for _ in range(2):
+            raw = writer.write(Prompt((user("a"),), tools=tools), stream=False)
+            assert f'"parameters":{{"const":{json.dumps(const)}}}'.encode() in raw
+
+
 async def test_the_request_goes_to_chat_completions_with_the_key(model_at: Make) -> None:
     async with FakeEndpoint(fake.answer("hi")) as server:
         response_of(await model_at(server.base_url, api_key=KEY).complete(HELLO))
@@ -314,6 +383,96 @@ def test_one_model_serves_several_event_loops_one_after_the_other() -> None:
     gc.collect()  # or the warning comes in a later test
 
 
+async def test_a_large_request_is_sent_whole(model_at: Make) -> None:
+    text = "x" * 3_000_000
+    async with FakeEndpoint(default=fake.answer("hi")) as server:
+        response_of(await model_at(server.base_url).complete(Prompt((user(text),))))
+        assert server.requests[0].messages == [{"role": "user", "content": text}]
+
+
+async def test_two_hundred_calls_are_on_their_way_at_once(model_at: Make) -> None:
+    everyone, count = asyncio.Event(), itertools.count(1)
+
+    async def wait_for_all(exchange: fake.Exchange) -> None:
+        if next(count) % 200 == 0:
+            everyone.set()
+        await everyone.wait()
+        await fake.answer("hi")(exchange)
+
+    async with FakeEndpoint(default=wait_for_all) as server:
+        model = model_at(server.base_url)
+        for _ in range(2):
+            everyone.clear()
+            outcomes = await asyncio.gather(*(model.complete(HELLO) for _ in range(200)))
+            assert {response_of(outcome).text for outcome in outcomes} == {"hi"}
+        assert server.connections == 200
+
+
+async def test_a_server_that_closes_a_kept_connection_is_called_anew(model_at: Make) -> None:
+    async def once(exchange: fake.Exchange) -> None:
+        await fake.answer("hi")(exchange)
+        exchange.drop()
+
+    async with FakeEndpoint(default=once) as server:
+        model = model_at(server.base_url)
+        for _ in range(3):
+            response_of(await model.complete(HELLO))
+            await asyncio.sleep(0.01)  # in which the end of the connection arrives
+        assert server.connections == 3
+
+
+UNCLOSED = """
+import asyncio, gc, sys
+sys.path.insert(0, "tests")
+from fakes import endpoint as fake
+from minions.adapters.openai_model import OpenAIModel
+from minions.contracts.calls import Prompt
+from minions.contracts.messages import user
+
+async def main(name):
+    async with fake.FakeEndpoint(fake.answer("hi")) as server:
+        model = OpenAIModel(provider="f", model="m", base_url=server.base_url, api_key=None)
+        print((await model.complete(Prompt((user("a"),)))).unwrap().text)
+        if name == "forgotten":
+            del model
+            gc.collect()
+            await asyncio.sleep(0)
+        else:
+            return model
+
+kept = asyncio.run(main("kept"))
+asyncio.run(main("forgotten"))
+vendors = ("openai", "instructor", "httpx2", "pydantic")
+print([name for name in vendors if name in sys.modules])
+"""
+
+
+def test_a_call_loads_no_sdk_and_a_model_that_nobody_closes_does_not_complain() -> None:
+    command = [sys.executable, "-c", UNCLOSED]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["hi", "hi", "[]"]
+    assert done.stderr == ""
+
+
+async def test_warming_up_twice_costs_nothing(
+    model_at: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[object] = []
+
+    async def count(function: Callable[[], None]) -> None:
+        threads.append(function)
+        function()
+
+    monkeypatch.setattr(openai_model, "run_in_daemon_thread", count)
+    for url, expected in (("http://127.0.0.1:1/v1", 0), ("https://127.0.0.1:1/v1", 1)):
+        load_http()
+        threads.clear()
+        model = model_at(url)
+        await model.warm_up()
+        await model.warm_up()
+        assert len(threads) == expected
+
+
 async def test_parallel_calls_get_their_own_answers(model_at: Make) -> None:
     async def echo(exchange: fake.Exchange) -> None:
         await fake.answer(cast("str", exchange.request.messages[0]["content"]))(exchange)
@@ -347,8 +506,8 @@ def test_importing_the_adapter_imports_no_vendor() -> None:
     code = (
         "import sys, minions.adapters.openai_model, minions.adapters.structured_output,"
         " minions.adapters.scripted_model, minions.adapters.model_endpoints;"
-        "print([m for m in ('openai','instructor','pydantic','httpx2','jsonschema','yaml')"
-        " if m in sys.modules])"
+        "names = ('openai', 'instructor', 'pydantic', 'httpx2', 'aiohttp', 'jsonschema', 'yaml');"
+        "print([name for name in names if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -610,6 +769,31 @@ def test_comments_ids_and_many_data_lines_are_read_as_the_standard_says() -> Non
 def test_a_last_event_without_its_blank_line_counts() -> None:
     last = json.dumps(fake.chunk({"content": "hi"}, finish_reason="stop"))
     assert response_of(streamed(f"data: {last}".encode())).text == "hi"
+
+
+def test_half_characters_in_two_pieces_are_one_character() -> None:
+    halves = [r'"a\ud83d"', r'"\ude42b\ud83d"', '""', r'"\ude42"', r'"\ud83d"', '"c"', r'"\ude42"']
+    pieces = [f'data: {{"choices":[{{"delta":{{"content":{text}}}}}]}}\n\n' for text in halves]
+    reader = StreamedAnswer(ChatPeer(provider="f", model="m", base_url="http://h"), float, 0.0)
+    deltas = [delta.content for piece in pieces for delta in reader.feed(piece.encode())]
+    reader.feed(b"data: [DONE]\n\n")
+    assert deltas == ["a", "\U0001f642b", "\U0001f642", "\ud83dc", "\ude42"]
+    assert response_of(reader.result()).text == "a\U0001f642b\U0001f642\ud83dc\ude42"
+
+
+def test_half_characters_meet_in_arguments_too() -> None:
+    pieces = [r'"{\"x\": \"\ud83d"', r'"\ude42\"}"']
+    calls = [
+        f'{{"index":0,"id":"1","function":{{"name":"a","arguments":{text}}}}}' for text in pieces
+    ]
+    events = [f'data: {{"choices":[{{"delta":{{"tool_calls":[{call}]}}}}]}}\n\n' for call in calls]
+    (call,) = response_of(streamed("".join([*events, "data: [DONE]\n\n"]).encode())).tool_calls
+    assert call.arguments == '{"x": "\U0001f642"}'
+
+
+def test_lines_without_a_blank_one_take_no_quadratic_time() -> None:
+    parts = [b": ping\n"] * 100_000
+    assert failure_of(streamed(*parts)).code == "malformed-response"
 
 
 def test_a_long_line_in_small_pieces_takes_no_quadratic_time() -> None:
@@ -983,7 +1167,9 @@ async def test_a_used_up_quota_is_not_retried(model_at: Make) -> None:
 
 async def test_a_rate_limit_says_how_long_to_wait(model_at: Make) -> None:
     script = fake.status(429, fake.error_body("slow"), headers={"Retry-After": "7"})
-    assert failure_of(await ask(model_at, script)).retry_after_s == 7.0
+    failure = failure_of(await ask(model_at, script))
+    assert failure.retry_after_s == 7.0
+    assert failure.message.endswith("slow (It asks to be left alone for 7 s.)")
 
 
 @pytest.mark.parametrize(
@@ -1063,3 +1249,88 @@ async def test_what_cannot_be_written_as_json_is_a_bad_request(model_at: Make) -
     prompt = Prompt((user("a"),), ModelOptions(temperature=float("nan")))
     failure = failure_of(await ask(model_at, fake.answer("hi"), prompt))
     assert (failure.code, failure.is_retryable) == ("bad-request", False)
+
+
+# --- clients of the SDK -------------------------------------------------------------------------
+
+
+async def test_what_a_client_was_configured_with_goes_along() -> None:
+    from openai import AsyncOpenAI
+
+    async with FakeEndpoint(default=fake.answer("hi")) as server:
+        client = AsyncOpenAI(
+            api_key=KEY,
+            base_url=server.base_url,
+            organization="org-1",
+            project="proj-1",
+            default_headers={"X-Gateway": "gate-secret", "Accept": "application/json"},
+            default_query={"tier": "flex 1"},
+        )
+        model = OpenAIModel.from_client(client, model="gpt-x")
+        response_of(await model.complete(Prompt((user("a"),), ModelOptions(max_output_tokens=5))))
+        await model.aclose()
+    (request,) = server.requests
+    assert model.name == "openai/gpt-x"
+    assert request.path == "/v1/chat/completions?tier=flex+1"
+    sent = ("authorization", "openai-organization", "openai-project", "x-gateway", "accept")
+    told = [f"Bearer {KEY}", "org-1", "proj-1", "gate-secret", "application/json"]
+    assert [request.headers[name] for name in sent] == told
+    assert not [name for name in request.headers if name.startswith("x-stainless")]
+    assert request.body == {
+        "model": "gpt-x",
+        "messages": [{"role": "user", "content": "a"}],
+        "max_completion_tokens": 5,
+    }
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("client_s", "shown", "option"),
+    [(0.05, "within 0.05 s", "the client's timeout"), (9, "within 0.15 s", "timeout_s")],
+)
+async def test_the_shorter_of_two_timeouts_ends_a_call(
+    client_s: float, shown: str, option: str
+) -> None:
+    from openai import AsyncOpenAI
+
+    async with FakeEndpoint(default=fake.hang()) as server:
+        client = AsyncOpenAI(api_key=KEY, base_url=server.base_url, timeout=client_s)
+        model = OpenAIModel.from_client(client, model="m")
+        failure = failure_of(await model.complete(Prompt((user("a"),), QUICK)))
+        await model.aclose()
+    assert (failure.code, failure.suggestions) == ("model-timeout", (f"raise {option}",))
+    assert shown in failure.message
+
+
+async def test_what_a_client_sends_in_secret_is_not_repeated() -> None:
+    from openai import AsyncOpenAI
+
+    raw = fake.error_body(f"no gate-secret, no {KEY}")
+    async with FakeEndpoint(default=fake.status(403, raw)) as server:
+        client = AsyncOpenAI(
+            api_key=KEY, base_url=server.base_url, default_headers={"X-Gateway": "gate-secret"}
+        )
+        model = OpenAIModel.from_client(client, model="m")
+        failure = failure_of(await model.complete(HELLO))
+        await model.aclose()
+    assert failure.message.endswith("for 'openai/m': no ***, no ***")
+
+
+async def test_a_client_without_a_plain_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from openai import AsyncAzureOpenAI, AsyncOpenAI
+
+    async def key() -> str:
+        return KEY
+
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    azure = AsyncAzureOpenAI(
+        api_key=KEY, azure_endpoint="https://h.example", api_version="2024-10-21"
+    )
+    for client in (AsyncOpenAI(api_key=key), azure):
+        with pytest.raises(UsageError, match="without a plain `api_key`") as caught:
+            OpenAIModel.from_client(client, model="m")
+        assert caught.value.error_code == "unknown-client"
+    broken = AsyncOpenAI(api_key=KEY, default_headers={"X-Gateway": "gate\nsecret"})
+    with pytest.raises(EnvironmentRefusedError, match="The client's header X-Gateway") as refused:
+        OpenAIModel.from_client(broken, model="m")
+    assert "secret" not in str(refused.value)

@@ -4,7 +4,7 @@ import gc
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 import pytest
@@ -93,6 +93,30 @@ def test_a_json_schema_request_holds_the_schema_and_no_messages(parser: Instruct
             "json_schema": {"name": "weather_report_", "schema": SCHEMA},
         }
     }
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        SCHEMA,
+        {"type": "object"},
+        {"properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}},
+        {"type": "object", "title": "T", "description": "é", "properties": {"a": {"enum": [1]}}},
+    ],
+)
+def test_a_json_schema_request_is_what_instructor_would_write(
+    parser: InstructorParser, schema: dict[str, JsonValue]
+) -> None:
+    from instructor.mode import Mode
+    from instructor.processing.response import handle_response_model
+
+    answer = structured_output._response_class("n", schema)
+    _, theirs = handle_response_model(answer, mode=Mode.JSON_SCHEMA, messages=[])
+    instructions = OutputInstructions[JsonValue](schema=schema, name="n")
+    ours = parser.request(instructions, OutputMode.JSON_SCHEMA)
+    assert json.dumps({**ours.body, "messages": []}) == json.dumps(
+        {"response_format": theirs["response_format"], "messages": theirs["messages"]}
+    )
 
 
 def test_a_tools_request_forces_one_tool_called_like_the_schema(parser: InstructorParser) -> None:
@@ -407,6 +431,38 @@ def test_a_broken_wrapper_is_no_string(parser: InstructorParser, mode: OutputMod
 def test_a_number_that_json_cannot_say_is_what_is_told(parser: InstructorParser) -> None:
     failure = failure_of(parser.parse(REPORT, said('{"score": 1e999}'), None))
     assert failure.message == "The answer holds no JSON: 1e999 is no number that JSON can say."
+
+
+async def test_warming_up_again_costs_nothing(
+    parser: InstructorParser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[OutputMode] = []
+
+    async def count(load: Callable[[OutputMode], None], mode: OutputMode) -> None:
+        threads.append(mode)
+        load(mode)
+
+    monkeypatch.setattr(structured_output, "run_in_daemon_thread", count)
+    for mode in (OutputMode.JSON_SCHEMA, OutputMode.JSON_SCHEMA, None, OutputMode.TOOLS, None):
+        await parser.warm_up(mode)
+    assert threads == [OutputMode.JSON_SCHEMA, OutputMode.TOOLS]
+
+
+def test_a_schema_is_asked_for_and_read_without_the_vendors() -> None:
+    code = """
+import asyncio, sys
+from minions.adapters.structured_output import InstructorParser
+from minions.contracts.calls import ModelCallResponse, OutputInstructions, OutputMode
+from minions.contracts.messages import assistant
+parser, mode = InstructorParser(), OutputMode.JSON_SCHEMA
+asyncio.run(parser.warm_up(mode))
+asked = OutputInstructions(schema={"type": "object"})
+print(sorted(parser.request(asked, mode).body))
+print(parser.parse(asked, ModelCallResponse(message=assistant('{"a": 1}')), mode))
+print([name for name in ("openai", "instructor", "pydantic") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["['response_format']", "<Success: {'a': 1}>", "[]"]
 
 
 def test_free_text_is_parsed_without_the_vendors() -> None:

@@ -153,9 +153,9 @@ class JournalAgainstOracle(RuleBasedStateMachine):
         if self.oracle.owns(lease):
             self.oracle.held[lease.session_id].deadline = None
 
-    @rule(lease=leases, draft=DRAFTS, is_now=st.booleans())
-    def append(self, lease: Lease, draft: EntryDraft, is_now: bool) -> None:
-        doing = self._appended_now(lease, draft) if is_now else self.journal.append(lease, draft)
+    @rule(lease=leases, draft=DRAFTS)
+    def append(self, lease: Lease, draft: EntryDraft) -> None:
+        doing = self.journal.append(lease, draft)
         if not self.oracle.owns(lease):
             with pytest.raises(FencedError):
                 self.wait(doing)
@@ -179,9 +179,6 @@ class JournalAgainstOracle(RuleBasedStateMachine):
             at=self.clock.now(),
         )
         self.oracle.entries.append(stored)
-
-    async def _appended_now(self, lease: Lease, draft: EntryDraft) -> JournalEntry | None:
-        return self.journal.append_now(lease, draft)
 
     @rule(seconds=st.sampled_from([0.000_001, 4.0, 30.0, 100.0]))
     def let_time_pass(self, seconds: float) -> None:

@@ -96,8 +96,11 @@ def test_a_reader_that_goes_away_is_no_error(here: Path, write: Write) -> None:
 
 
 HEAVY = (
-    "openai", "instructor", "pydantic", "rich", "httpx2", "jsonschema", "cattrs", "structlog",
-    "minions.engine", "minions.recipe", "minions.adapters",
+    "openai", "instructor", "pydantic", "rich", "httpx2", "aiohttp", "msgspec", "jsonschema",
+    "cattrs", "attr", "structlog", "returns", "typing_extensions", "yaml", "regex", "platformdirs",
+    "asyncio", "ssl", "socket", "sqlite3", "logging", "tomllib", "json", "difflib", "traceback",
+    "dataclasses", "importlib.metadata", "importlib.resources",
+    "minions.contracts", "minions.engine", "minions.recipe", "minions.adapters",
 )  # fmt: skip
 
 

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fakes import endpoint as fake
+from fakes.endpoint import FakeEndpoint
+from minions.adapters.http_pool import NoAnswerError, proxy_for, trusted_certificates
+from minions.adapters.openai_model import OpenAIModel
+from minions.contracts.calls import ModelFailure, Prompt
+from minions.contracts.messages import user
+
+HELLO = Prompt((user("hello"),))
+ELSEWHERE = "http://model.example/v1"
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+async def failure_at(base_url: str) -> ModelFailure:
+    model = OpenAIModel(provider="fake", model="m", base_url=base_url, api_key=None)
+    outcome = await model.complete(HELLO)
+    await model.aclose()
+    return outcome.failure()
+
+
+# --- proxies ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "known", "expected"),
+    [
+        ("http://h.example/v1", {}, None),
+        ("http://h.example/v1", {"http": "http://p:1"}, "http://p:1"),
+        ("https://h.example/v1", {"http": "http://p:1"}, None),
+        ("https://h.example/v1", {"https": "http://p:1", "all": "http://q:1"}, "http://p:1"),
+        ("https://h.example/v1", {"all": "q:1"}, "http://q:1"),
+        ("https://h.example/v1", {"all": "HTTPS://u:pw@q:1"}, "HTTPS://u:pw@q:1"),
+    ],
+)
+def test_the_proxy_is_the_one_for_the_scheme_or_for_all(
+    url: str, known: dict[str, str], expected: str | None
+) -> None:
+    assert proxy_for(url, known) == expected
+
+
+@pytest.mark.parametrize(
+    ("no", "url", "is_direct"),
+    [
+        ("*", "http://h.example/v1", True),
+        ("h.example", "http://h.example/v1", True),
+        ("h.example", "http://a.h.example/v1", True),
+        ("h.example", "http://noth.example/v1", False),
+        (".h.example", "http://h.example/v1", False),
+        (".h.example", "http://a.h.example/v1", True),
+        ("*.h.example", "http://a.h.example/v1", True),
+        ("x, H.EXAMPLE ,y", "http://h.example/v1", True),
+        ("h.example:8080", "http://h.example:8080/v1", True),
+        ("h.example:8080", "http://h.example/v1", False),
+        ("h.example:80", "http://h.example/v1", True),
+        ("http://h.example", "http://h.example/v1", True),
+        ("http://h.example", "http://a.h.example/v1", False),
+        ("https://h.example", "http://h.example/v1", False),
+        ("10.0.0.0/8", "http://10.2.3.4:1/v1", True),
+        ("10.0.0.0/8", "http://11.2.3.4:1/v1", False),
+        ("10.0.0.0/8", "http://h.example/v1", False),
+        ("2001:db8::/32", "http://[2001:db8::1]/v1", True),
+        ("[2001:db8::1]", "http://[2001:db8::1]/v1", True),
+        ("", "http://h.example/v1", False),
+    ],
+)
+def test_no_proxy_is_read_in_all_its_forms(no: str, url: str, is_direct: bool) -> None:
+    assert (proxy_for(url, {"http": "http://p:1", "no": no}) is None) is is_direct
+
+
+async def test_a_call_goes_through_the_proxy_of_the_environment_with_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with FakeEndpoint(default=fake.answer("by proxy")) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://u:pw@{proxy.host}")
+        model = OpenAIModel(provider="fake", model="m", base_url=ELSEWHERE, api_key=None)
+        for _ in range(2):
+            assert (await model.complete(HELLO)).unwrap().text == "by proxy"
+        await model.aclose()
+    for request in proxy.requests:
+        assert request.path == f"{ELSEWHERE}/chat/completions"
+        assert request.headers["host"] == "model.example"
+        assert request.headers["proxy-authorization"] == "Basic dTpwdw=="
+    assert proxy.connections == 1
+
+
+async def test_a_proxy_that_refuses_is_named_with_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with FakeEndpoint(default=fake.status(407)) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://u:pw@{proxy.host}")
+        failure = await failure_at("https://model.example/v1")
+        assert (proxy.requests[0].method, proxy.requests[0].path) == (
+            "CONNECT",
+            "model.example:443",
+        )
+    assert (failure.code, failure.is_retryable) == ("model-unreachable", True)
+    assert "the proxy answered HTTP 407 Scripted" in failure.message
+    assert "pw" not in failure.message
+
+
+async def test_a_proxy_that_does_not_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeEndpoint() as gone:
+        monkeypatch.setenv("HTTP_PROXY", f"http://u:pw@{gone.host}")
+    failure = await failure_at(ELSEWHERE)
+    assert "the proxy cannot be reached" in failure.message
+    assert "pw" not in failure.message
+
+
+async def test_a_proxy_of_a_kind_that_is_not_served_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://u:pw@127.0.0.1:1080")
+    failure = await failure_at(ELSEWHERE)
+    assert failure.code == "model-unreachable"
+    assert "a socks5:// proxy for it, and only http:// and https:// proxies" in failure.message
+    assert "pw" not in failure.message
+
+
+async def test_this_machines_own_servers_are_not_asked_for_through_a_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    async with FakeEndpoint(default=fake.answer("hi")) as server:
+        model = OpenAIModel(provider="f", model="m", base_url=server.base_url, api_key=None)
+        assert (await model.complete(HELLO)).unwrap().text == "hi"
+        await model.aclose()
+
+
+# --- TLS ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def plain_server() -> AsyncIterator[str]:
+    """Speaks at once and no TLS."""
+
+    async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+    server = await asyncio.start_server(speak, "127.0.0.1", 0)
+    yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    server.close()
+    await server.wait_closed()
+
+
+async def test_what_tls_refuses_is_named(plain_server: str) -> None:
+    failure = await failure_at(plain_server)
+    assert (failure.code, failure.is_retryable) == ("model-unreachable", True)
+    assert "[SSL: " in failure.message
+
+
+async def test_certificates_that_cannot_be_read_are_named(
+    plain_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    missing = tmp_path / "none.pem"
+    monkeypatch.setenv("SSL_CERT_FILE", str(missing))
+    failure = await failure_at(plain_server)
+    assert f"the certificates of SSL_CERT_FILE={missing} cannot be read" in failure.message
+
+
+def test_the_environment_says_whom_to_trust(tmp_path: Path) -> None:
+    assert trusted_certificates({}).check_hostname
+    assert trusted_certificates({"SSL_CERT_DIR": str(tmp_path)}).cert_store_stats()["x509"] == 0
+    with pytest.raises(NoAnswerError, match="SSL_CERT_FILE="):
+        trusted_certificates({"SSL_CERT_FILE": str(tmp_path / "none"), "SSL_CERT_DIR": "x"})
+
+
+# --- what is no HTTP ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"SSH-2.0-OpenSSH_9.7\r\n\r\n", "what came back is no HTTP ("),
+        (b"HTTP/1.1 200 OK\r\nSet-Cookie: secret\r\n", "(server disconnected)"),
+    ],
+)
+async def test_a_server_that_speaks_otherwise_is_unreachable(said: bytes, words: str) -> None:
+    async def speak(exchange: fake.Exchange) -> None:
+        await exchange.write(said)
+        exchange.drop()
+
+    async with FakeEndpoint(speak) as server:
+        failure = await failure_at(server.base_url)
+    assert (failure.code, failure.is_retryable) == ("model-unreachable", True)
+    assert words in failure.message
+    assert "secret" not in failure.message
