@@ -385,6 +385,55 @@ def _is_unicode(text: str) -> bool:
 def _append(
     db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: _StoredBody, now: datetime
 ) -> JournalEntry:
+    position = _append_at_once(db, lease, draft, body, now)
+    if position is None:
+        position = _append_step_by_step(db, lease, draft, body, now)
+    return JournalEntry(
+        session_id=lease.session_id,
+        position=position,
+        run_id=lease.run_id,
+        generation=lease.generation,
+        key=draft.key,
+        kind=draft.kind,
+        state=draft.state,
+        body=draft.body,
+        epoch=lease.epoch,
+        at=now,
+    )
+
+
+def _append_at_once(
+    db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: _StoredBody, now: datetime
+) -> int | None:
+    """The position, by one statement that is its own transaction: a third of the time.
+
+    None where something is in the way; what it is, the statements one by one will tell.
+    """
+    if body.digest is not None:
+        return None
+    row = (
+        lease.session_id, lease.run_id, lease.generation, draft.key, draft.kind, draft.state,
+        body.text, lease.epoch, _micros(now),
+    )  # fmt: skip
+    try:
+        found = db.execute(_INSERT_IF_OWNED, row).fetchall()
+    except sqlite3.IntegrityError:
+        return None
+    return found[0][0] if found else None
+
+
+_INSERT_IF_OWNED: Final = (
+    "INSERT INTO entries (session_id, position, run_id, generation, key, kind, state, body, "
+    "body_digest, epoch, at) SELECT ?1, 1 + ifnull((SELECT max(position) FROM entries WHERE "
+    "session_id = ?1), 0), ?2, ?3, ?4, ?5, ?6, ?7, NULL, ?8, ?9 WHERE EXISTS (SELECT 1 FROM "
+    "leases WHERE session_id = ?1 AND epoch = ?8 AND run_id = ?2 AND deadline IS NOT NULL) "
+    "RETURNING position"
+)
+
+
+def _append_step_by_step(
+    db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: _StoredBody, now: datetime
+) -> int:
     name = (lease.run_id, lease.generation, draft.key, draft.kind, draft.state)
     with transaction(db):
         _check_owner(db, lease)
@@ -399,18 +448,7 @@ def _append(
             db.execute(_INSERT, row)
         except sqlite3.IntegrityError as error:
             raise _duplicate(db, lease, draft) from error
-    return JournalEntry(
-        session_id=lease.session_id,
-        position=position,
-        run_id=lease.run_id,
-        generation=lease.generation,
-        key=draft.key,
-        kind=draft.kind,
-        state=draft.state,
-        body=draft.body,
-        epoch=lease.epoch,
-        at=now,
-    )
+    return position
 
 
 _INSERT: Final = (
@@ -441,6 +479,13 @@ class _Query:
     parameters: tuple[str | int, ...]
 
 
+def _kind_condition(kinds: Collection[str], parameters: list[str | int]) -> str:
+    if set(kinds) == {"run"}:
+        return "e.kind = 'run'"  # as written in the index: a bound value would not use it
+    parameters.extend(kinds)
+    return f"e.kind IN ({','.join('?' * len(kinds))})"
+
+
 def _entries_query(
     session_id: str | None, run_id: str | None, after: int, kinds: Collection[str] | None
 ) -> _Query:
@@ -452,10 +497,7 @@ def _entries_query(
         conditions.append("e.run_id = ?")
         parameters.append(run_id)
     if kinds is not None:
-        # One run is fewer rows than one kind of all runs: `+` keeps SQLite from the kinds' index.
-        column = "+e.kind" if run_id is not None else "e.kind"
-        conditions.append(f"{column} IN ({','.join('?' * len(kinds))})")
-        parameters.extend(kinds)
+        conditions.append(_kind_condition(kinds, parameters))
     sql = (
         "SELECT e.session_id, e.position, e.run_id, e.generation, e.key, e.kind, e.state, "  # noqa: S608  # built of constants; values are bound
         "e.body, e.body_digest, b.data, e.epoch, e.at "

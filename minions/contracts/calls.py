@@ -344,8 +344,8 @@ ToolCallExecutorFactory: TypeAlias = Callable[[ToolCall, "RunContext"], ToolCall
 class OutputParser(ABC):
     """Builds the constraining part of a request and reads answers against the schema."""
 
-    async def warm_up(self) -> None:
-        """Load what the first `request` needs; as `ChatModel.warm_up`."""
+    async def warm_up(self, mode: OutputMode) -> None:
+        """Load what the first `request` in that mode needs; as `ChatModel.warm_up`."""
 
     @abstractmethod
     def request(

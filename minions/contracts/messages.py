@@ -18,6 +18,7 @@ __all__ = [
     "ToolCallRequest",
     "assistant",
     "goal",
+    "message_to_json",
     "system",
     "tool_result",
     "user",
@@ -32,6 +33,10 @@ class MessageRole(StrEnum):
     ASSISTANT = "assistant"
     TOOL = "tool"
     GOAL = "goal"
+
+
+def _as_role(role: str) -> MessageRole:
+    return role if type(role) is MessageRole else MessageRole(role)
 
 
 @frozen(kw_only=True)
@@ -53,7 +58,7 @@ class ToolCallRequest:
 class Message:
     """One native chat message."""
 
-    role: MessageRole = field(converter=MessageRole)
+    role: MessageRole = field(converter=_as_role)
     content: str | None = None
     tool_calls: tuple[ToolCallRequest, ...] = ()
     """Only on assistant messages."""
@@ -74,6 +79,23 @@ class Message:
         if self.name is not None:
             result["name"] = self.name
         return result
+
+
+def message_to_json(message: Message) -> dict[str, JsonValue]:
+    """The message as rows hold it, without what is not set; `decode` gives it back."""
+    result: dict[str, JsonValue] = {"role": message.role.value}
+    if message.content is not None:
+        result["content"] = message.content
+    if message.tool_calls:
+        result["tool_calls"] = [
+            {"id": call.id, "name": call.name, "arguments": call.arguments}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        result["tool_call_id"] = message.tool_call_id
+    if message.name is not None:
+        result["name"] = message.name
+    return result
 
 
 def system(text: str) -> Message:

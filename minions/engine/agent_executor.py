@@ -36,7 +36,7 @@ from minions.engine.secrets import declared_secrets, hidden_errors, refuse_shown
 from minions.engine.services import Services
 from minions.engine.step_manager import StepManager
 from minions.engine.tool_calls import tool_call_executors
-from minions.recipe.expressions import compile_template
+from minions.recipe.expressions import Template, compile_template
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe, ModelConfig
 
@@ -53,7 +53,7 @@ _MOST_COMPILED = 64
 
 
 class AgentExecutor:
-    """Runs recipes. Holds configuration only: two runs on one executor share nothing that changes."""
+    """Runs recipes. Holds configuration and compiled recipes: two runs share nothing else."""
 
     def __init__(
         self,
@@ -77,6 +77,8 @@ class AgentExecutor:
         self._extensions = extensions or Extensions()
         self._services = services or Services()
         self._recipes = recipes
+        self._loaded: dict[tuple[int, bool], ChatModel] = {}
+        """Models that were warmed up, by identity and whether answers are constrained."""
         self._compiled: dict[
             tuple[int, tuple[str, ...]], tuple[weakref.ref[AgentRecipe], BuiltRecipe]
         ] = {}
@@ -185,14 +187,15 @@ class AgentExecutor:
             run_id=start.run_id,
             session_id=start.session_id,
             replay=start.replay,
-            system_prompt=_rendered(agent.recipe, agent.recipe.system_prompt, known),
-            goal=_rendered(agent.recipe, agent.recipe.goal, known),
+            system_prompt=_rendered(built.system_prompt, known),
+            goal=_rendered(built.goal, known),
             secrets=secrets,
         )
         run = AgentRun(
             context,
             built,
             models=self._models,
+            loaded=self._loaded,
             model_call_executor_factory=self._model_factory,
             tool_call_executor_factory=self._tool_factory,
             output_class=output_class,
@@ -200,7 +203,8 @@ class AgentExecutor:
             going_on=_with_doubt(start, tools),
             is_over=start.is_over,
         )
-        _check_steps(built, run, context.limits)
+        for _, config in built.asking:
+            run.require_model(config)
         return run
 
     # --- a recorded run -----------------------------------------------------------------------
@@ -342,6 +346,7 @@ class AgentExecutor:
         if known is not None and known[0]() is recipe:
             return known[1]
         built = build_recipe(recipe, tools, self._extensions.links)
+        _check_steps(built, Limits.from_metadata(recipe.limits))
         if len(self._compiled) >= _MOST_COMPILED:
             self._compiled.clear()
         self._compiled[key] = (weakref.ref(recipe), built)
@@ -405,11 +410,11 @@ def _as_source(models: ModelSource | ChatModel) -> ModelSource:
     return only
 
 
-def _rendered(recipe: AgentRecipe, text: str | None, known: Mapping[str, JsonValue]) -> str | None:
-    """A template in a recipe that was read; text as it stands in one made by code."""
-    if text is None or recipe.document is None:
-        return text
-    value = compile_template(text).render(known)
+def _rendered(template: Template | None, known: Mapping[str, JsonValue]) -> str | None:
+    """None: as it stands in the recipe."""
+    if template is None:
+        return None
+    value = template.render(known)
     return value if isinstance(value, str) else dumps(value)
 
 
@@ -430,11 +435,9 @@ def _check_output(step: Step[object]) -> None:
         check_schema(schema)
 
 
-def _check_steps(built: BuiltRecipe, run: AgentRun, base: Limits) -> None:
-    """Limits and models of every step, before the first one starts."""
+def _check_steps(built: BuiltRecipe, base: Limits) -> None:
+    """Limits and declared outputs of every step, before the first one starts."""
     for step in built.graph.steps:
         Limits.of_step(step.metadata, base=base)
-        if not isinstance(step, PythonStep):
-            run.model_factory_for(step)
-            if not built.controls:  # a loaded recipe's schemas are checked already
-                _check_output(step)
+        if not isinstance(step, PythonStep) and not built.controls:
+            _check_output(step)  # a loaded recipe's schemas are checked already

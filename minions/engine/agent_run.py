@@ -9,6 +9,7 @@ import attrs
 from attrs import evolve, field, frozen
 
 from minions.contracts.calls import (
+    ChatModel,
     ModelCallExecutorFactory,
     ModelOptions,
     OutputParser,
@@ -18,7 +19,7 @@ from minions.contracts.codec import decode, encode
 from minions.contracts.completion import CompletionMode
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import SchemaValidator, schema_of
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.build import BuiltRecipe, SetStep, StepControl
@@ -68,6 +69,7 @@ class AgentRun:
         built: BuiltRecipe,
         *,
         models: ModelSource,
+        loaded: dict[tuple[int, bool], ChatModel],
         model_call_executor_factory: ModelCallExecutorFactory | None,
         tool_call_executor_factory: ToolCallExecutorFactory,
         output_class: type[object] | None,
@@ -78,6 +80,7 @@ class AgentRun:
         """Take what was prepared.
 
         Args:
+            loaded: Models that need no more loading; shared by the runs of one executor.
             note: What the caller wants to find again when the run goes on; stored with its start.
             going_on: How it goes on; None: it is new.
             is_over: It came to its output before: it is told again, and nothing is stored.
@@ -95,6 +98,7 @@ class AgentRun:
         self._output_class = output_class
         self._output_check = SchemaValidator(schema_of(output_class)) if output_class else None
         self._factories: dict[ModelConfig, ModelCallExecutors] = {}
+        self._loaded = loaded
         self._warm: dict[tuple[int, bool], asyncio.Future[None]] = {}
         """What is loaded or being loaded, by factory and whether answers are constrained."""
         self._option_sets: dict[ModelConfig, ModelOptions] = {}
@@ -162,6 +166,15 @@ class AgentRun:
             return self._own_model_factory
         return self._executors(self._model_config(step))
 
+    def require_model(self, config: ModelConfig) -> None:
+        """Make sure before the run that there is one.
+
+        Raises:
+            EnvironmentRefusedError: No model is configured, or its key is missing.
+        """
+        if self._own_model_factory is None:
+            self._executors(config)
+
     def _executors(self, config: ModelConfig) -> ModelCallExecutors:
         factory = self._factories.get(config)
         if factory is None:
@@ -169,9 +182,7 @@ class AgentRun:
         return factory
 
     def _model_config(self, step: Step[object]) -> ModelConfig:
-        """The step's own settings over the recipe's."""
-        own = self._built.control(step.id).model
-        return self.context.recipe.model.overlaid(own) if own else self.context.recipe.model
+        return self._built.model_config(self.context.recipe, step.id)
 
     # --- the run ----------------------------------------------------------------------------
 
@@ -225,9 +236,9 @@ class AgentRun:
         }
         if self._note:
             body["note"] = self._note
-        if recipe.document is not None:
-            document = dumps(recipe.document).encode()
-            body["document"] = await context.services.journal.put_blob(document)
+        if self._built.document is not None:
+            journal = context.services.journal
+            body["document"] = await journal.put_blob(self._built.document)
             body["directory"] = recipe.directory
         else:
             body["steps"] = {step.id: step.version for step in self._built.graph.steps}
@@ -415,12 +426,18 @@ class AgentRun:
         """The step's way to its model, loaded before the step's clock starts."""
         factory = self.model_factory_for(step)
         constrains = step.output is not None
+        if not isinstance(factory, ModelCallExecutors):
+            return factory
+        model = factory.model
+        if (id(model), constrains) in self._loaded:
+            return factory
         loading = self._warm.get((id(factory), constrains))
         if loading is None:
             parser = self.context.services.parser
             loading = asyncio.ensure_future(self._load(factory, parser, constrains=constrains))
             self._warm[id(factory), constrains] = loading
         await asyncio.shield(loading)  # parallel steps wait for the same loading
+        self._loaded[id(model), constrains] = model
         return factory
 
     async def _load(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.completion import (
@@ -62,6 +62,17 @@ class BuiltRecipe:
     graph: StepGraph
     controls: Mapping[str, StepControl] = field(factory=dict)
     output: Template | None = None
+    system_prompt: Template | None = None
+    goal: Template | None = None
+    document: bytes | None = None
+    """The recipe as it travels with its runs."""
+    asking: tuple[tuple[str, ModelConfig], ...] = ()
+    """Each way in which steps are put to a model, with the first step that is."""
+
+    def model_config(self, recipe: AgentRecipe, step_id: str) -> ModelConfig:
+        """The step's own settings over the recipe's."""
+        own = self.control(step_id).model
+        return recipe.model.overlaid(own) if own else recipe.model
 
     def control(self, step_id: str) -> StepControl:
         """Of that step."""
@@ -77,10 +88,30 @@ def build_recipe(
         GraphError: Ids, edges or dependencies that make no graph.
         UsageError: A template, link or tool name that is wrong.
     """
-    output = compile_template(recipe.output) if recipe.output is not None else None
+    built = _built(recipe, tools, links)
+    asking: dict[ModelConfig, str] = {}
+    for step in built.graph.steps:
+        if not isinstance(step, PythonStep):
+            asking.setdefault(built.model_config(recipe, step.id), step.id)
+    is_read = recipe.document is not None  # a recipe made by code has texts, not templates
+    return evolve(
+        built,
+        output=compile_template(recipe.output) if recipe.output is not None else None,
+        system_prompt=_text_template(recipe.system_prompt, is_read=is_read),
+        goal=_text_template(recipe.goal, is_read=is_read),
+        document=dumps(recipe.document).encode() if is_read else None,
+        asking=tuple((step_id, config) for config, step_id in asking.items()),
+    )
+
+
+def _text_template(text: str | None, *, is_read: bool) -> Template | None:
+    return compile_template(text) if text is not None and is_read else None
+
+
+def _built(recipe: AgentRecipe, tools: Toolbox, links: Mapping[str, CompletionLink]) -> BuiltRecipe:
     specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
     if not specs:
-        return BuiltRecipe(graph=_transitions(recipe), output=output)
+        return BuiltRecipe(graph=_transitions(recipe))
     if len(specs) < len(recipe.steps) or recipe.graph is not None:
         raise GraphError(
             "Steps from YAML and Step objects cannot be mixed in one recipe, and `graph` belongs "
@@ -95,7 +126,7 @@ def build_recipe(
         {spec.id: spec.after for spec in specs},
         reads={step.id: _steps_read(step, controls[step.id], saved) for step in steps},
     )
-    return BuiltRecipe(graph=graph, controls=controls, output=output)
+    return BuiltRecipe(graph=graph, controls=controls)
 
 
 def _transitions(recipe: AgentRecipe) -> StepGraph:

@@ -12,7 +12,7 @@ from minions.contracts.calls import ChatModel, DeltaSink, ModelDelta
 from minions.contracts.completion import CompletionLink
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.events import StepDelta
-from minions.contracts.executions import StepExecution, StepStatus, Warned
+from minions.contracts.executions import StepStatus, Warned
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory

@@ -22,7 +22,6 @@ from minions.contracts.calls import (
     Prompt,
     ToolCallExecutorFactory,
 )
-from minions.contracts.codec import encode
 from minions.contracts.completion import (
     Completion,
     CompletionMode,
@@ -32,7 +31,14 @@ from minions.contracts.completion import (
 from minions.contracts.errors import FailureInfo
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import MemorySnapshot
-from minions.contracts.messages import Message, MessageRole, assistant, system, user
+from minions.contracts.messages import (
+    Message,
+    MessageRole,
+    assistant,
+    message_to_json,
+    system,
+    user,
+)
 from minions.contracts.output import output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
@@ -50,6 +56,7 @@ _SIGNAL_WORDS: Final = (
     "`status: done`. If it can never be reached, answer with the JSON object "
     '{"is_non_recoverable": true, "failure_reason": "…"} and nothing else.'
 )
+_DEFAULT_CHAIN: Final = DefaultStepCompletionChain()
 _GO_ON: Final = "The step is not complete yet. Go on; when it is complete, say `status: done`."
 
 
@@ -92,7 +99,7 @@ async def open_conversation(view: StepView, key: str, opening: Sequence[Message]
     body: dict[str, JsonValue] = {
         "step_id": view.step_id,
         "conversation": view.conversation_id,
-        "messages": [encode(message) for message in opening],
+        "messages": [message_to_json(message) for message in opening],
     }
     await view.context.recorder.record("conversation", key, "started", body)
     view.memory.save_prompt(view.conversation_id, opening)
@@ -113,7 +120,7 @@ class ModelLoop:
 
     async def run(self) -> Ending:
         """Until a link decides, the budget is spent, or a call fails for good."""
-        chain = self.step.completion_chain or DefaultStepCompletionChain()
+        chain = self.step.completion_chain or _DEFAULT_CHAIN
         constraint = self._constraint()
         first = constraint if self._constrains_every_call() else None
         while True:
@@ -229,7 +236,7 @@ class ModelLoop:
         body: dict[str, JsonValue] = {
             "step_id": view.step_id,
             "conversation": view.conversation_id,
-            "message": encode(message),
+            "message": message_to_json(message),
         }
         await view.context.recorder.record("message", key, "recorded", body)
         view.memory.save_prompt(view.conversation_id, [message])

@@ -17,7 +17,7 @@ from minions.contracts.completion import CompletionCriteria, CompletionMode
 from minions.contracts.context import RunContext
 from minions.contracts.errors import FailureInfo, StepFailedError
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import Message, ToolCallRequest, user
+from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
 from minions.contracts.steps import DefaultStep, StepScope
 from minions.engine.completion import budget_spent
 from minions.engine.context import StepView
@@ -115,7 +115,7 @@ class JournalledScope(StepScope):
         self, own: Iterable[Message], output: OutputInstructions[object] | None
     ) -> StepView:
         schema = output.json_schema() if output is not None else None
-        place = self._place([encode(message) for message in own], schema)
+        place = self._place([message_to_json(message) for message in own], schema)
         whole = self._view
         return StepView(
             whole.context,

@@ -76,7 +76,10 @@ class Recorder:
         self._events = events
         self._maker = EventMaker()
         self._lease: Lease | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        """When the lease is to be renewed."""
         self._keeper: asyncio.Task[None] | None = None
+        """The renewal that is under way."""
         self._opening = asyncio.Lock()  # two parallel steps may write the first fact
         self._turns = _Turns()  # facts are shown in the order of their positions
         self._is_closed = False
@@ -129,7 +132,7 @@ class Recorder:
                 )
             if self._lease is None:
                 self._lease = await self._acquire()
-                self._keeper = asyncio.create_task(self._keep(self._lease))
+                self._set_alarm()
             return self._lease
 
     async def _acquire(self) -> Lease:
@@ -157,6 +160,8 @@ class Recorder:
         keeper, lease = self._keeper, self._lease
         self._keeper = self._lease = None
         self._is_closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
         if keeper is not None:
             keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -165,14 +170,22 @@ class Recorder:
             with contextlib.suppress(JournalError):  # a lease that is kept runs out by itself
                 await self._services.journal.release(lease)
 
+    def _set_alarm(self) -> None:
+        # The wall clock of this process, not the injected sleep: a simulated clock must
+        # neither spin here nor let the lease run out.
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_later(self._services.lease_ttl_s / 3, self._renew)
+
+    def _renew(self) -> None:
+        if self._lease is not None:
+            self._keeper = asyncio.ensure_future(self._keep(self._lease))
+
     async def _keep(self, lease: Lease) -> None:
         """Renew in time. A lost lease shows at the next append, which is fenced."""
-        ttl_s = self._services.lease_ttl_s
-        while True:
-            # The wall clock of this process, not the injected sleep: a simulated clock must
-            # neither spin here nor let the lease run out.
-            await asyncio.sleep(ttl_s / 3)
-            try:
-                await self._services.journal.renew(lease, ttl_s)
-            except JournalError as error:
-                self._services.log.warning("lease_renewal_failed", reason=error.message)
+        try:
+            await self._services.journal.renew(lease, self._services.lease_ttl_s)
+        except JournalError as error:
+            self._services.log.warning("lease_renewal_failed", reason=error.message)
+        self._keeper = None
+        if self._lease is lease:
+            self._set_alarm()

@@ -20,6 +20,7 @@ from minions.recipe.model import AgentRecipe
 __all__ = ["declared_secrets", "environment_and_files", "hidden_errors", "refuse_shown_secrets"]
 
 _LARGEST_FILE: Final = 65_536
+_NONE: Final = Secrets()
 
 
 def declared_secrets(
@@ -32,6 +33,8 @@ def declared_secrets(
     Raises:
         EnvironmentRefusedError: `missing-secret` or `short-secret`.
     """
+    if not any(spec.is_secret for spec in recipe.inputs.values()):
+        return _NONE
     names = [name for name, spec in recipe.inputs.items() if spec.is_secret and name in inputs]
     return Secrets.resolve([SecretRef.parse(cast("str", inputs[name])) for name in names], source)
 

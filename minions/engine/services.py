@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
-import uuid
 from datetime import UTC, datetime
 
 from attrs import field, frozen
@@ -45,7 +45,7 @@ class NullLog:
 
 
 def _random_id(prefix: str) -> str:
-    return f"{prefix}_{uuid.uuid4().hex[:16]}"
+    return f"{prefix}_{os.urandom(8).hex()}"
 
 
 def _new_random() -> Random:

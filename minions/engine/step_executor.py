@@ -18,7 +18,7 @@ from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import Message
+from minions.contracts.messages import Message, message_to_json
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.context import AgentContext, StepView
 from minions.engine.error_groups import leading_error
@@ -105,7 +105,7 @@ class StepExecutor(Generic[T]):
             return isinstance(step, KnowsItsInputs) and step.would_repeat(self._view, rows)
         if rows.started is None:
             return False
-        return rows.started.body.get("messages") == [encode(m) for m in self._opening()]
+        return rows.started.body.get("messages") == [message_to_json(m) for m in self._opening()]
 
     def recorded(self) -> StepExecution[T]:
         """The execution that an earlier leg of the run recorded; nothing is done.
@@ -232,7 +232,7 @@ class StepExecutor(Generic[T]):
         body: dict[str, JsonValue] = {"step_id": self.step.id, "version": self.step.version}
         if opening:
             body["conversation"] = self._view.conversation_id
-            body["messages"] = [encode(message) for message in opening]
+            body["messages"] = [message_to_json(message) for message in opening]
         await self.context.recorder.record("step", self._trace.key, "started", body)
 
     async def _end(self, ending: Ending) -> StepExecution[object]:

@@ -578,7 +578,7 @@ async def test_on_a_full_disk_nothing_is_half_stored_and_space_heals_it(small_di
 
     error = await refused("disk-full", write_on())
     assert "Free some space and resume the run." in error.message
-    await refused("disk-full", journal.put_blob(noise(0).encode() * 20))
+    await refused("disk-full", journal.put_blob(random.Random(0).randbytes(1_000_000)))
     assert await journal.entries() == stored
     enlarge(small_disk)
     stored.append(await journal.append(lease, draft("more", text="x")))

@@ -196,7 +196,7 @@ async def test_listing_all_runs_reads_no_other_entries(journal: SqliteJournal) -
     query = _entries_query(None, None, 0, ("run",))
     with closing(sqlite3.connect(journal.path)) as db:
         plan = db.execute(f"EXPLAIN QUERY PLAN {query.sql}", query.parameters).fetchall()
-    assert "SEARCH e USING INDEX entries_by_kind (kind=?)" in [row[3] for row in plan]
+    assert "SCAN e USING INDEX entries_of_runs" in [row[3] for row in plan]
 
 
 # --- migrations ------------------------------------------------------------------------------
@@ -204,23 +204,35 @@ async def test_listing_all_runs_reads_no_other_entries(journal: SqliteJournal) -
 
 async def test_an_older_database_is_backed_up_and_migrated(journal: SqliteJournal) -> None:
     await stored_text(journal)
-    newer = {**bundled_migrations(), "0002_more": "CREATE TABLE more (a);\nCREATE TABLE less (b);"}
+    newer = {**bundled_migrations(), "0003_more": "CREATE TABLE more (a);\nCREATE TABLE less (b);"}
     upgraded = SqliteJournal(journal.path, FakeClock(), migrations=newer)
     entries = await upgraded.entries("ses_1")
     await upgraded.aclose()
-    backup = journal.path.with_name("journal.db.bak-0001")
+    backup = journal.path.with_name("journal.db.bak-0002")
     assert oct(mode(backup)) == "0o600"
     restored = SqliteJournal(backup, FakeClock())
     assert await restored.entries("ses_1") == entries
     await restored.aclose()
-    with pytest.raises(JournalError, match="0002_more") as caught:
+    with pytest.raises(JournalError, match="0003_more") as caught:
         await journal.entries()
     assert caught.value.error_code == "newer-database"
 
 
+async def test_a_database_of_the_first_version_is_read_as_it_was(tmp_path: Path) -> None:
+    first = {"0001_journal": bundled_migrations()["0001_journal"]}
+    old = SqliteJournal(tmp_path / "journal.db", FakeClock(), migrations=first)
+    await stored_text(old)
+    entries = await old.entries()
+    await old.aclose()
+    new = SqliteJournal(tmp_path / "journal.db", FakeClock())
+    assert await new.entries() == entries
+    assert await new.entries(kinds={"run"}) == []
+    await new.aclose()
+
+
 async def test_a_migration_that_fails_changes_nothing(journal: SqliteJournal) -> None:
     await stored_text(journal)
-    broken = {**bundled_migrations(), "0002_more": "CREATE TABLE more (a);\nCREATE nonsense;"}
+    broken = {**bundled_migrations(), "0003_more": "CREATE TABLE more (a);\nCREATE nonsense;"}
     upgraded = SqliteJournal(journal.path, FakeClock(), migrations=broken)
     with pytest.raises(JournalError, match="nonsense"):
         await upgraded.entries()
