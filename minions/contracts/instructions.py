@@ -53,6 +53,8 @@ class OutputInstructions(Generic[T_co]):
     output_class: type[T_co] | None = None
     name: str = "output"
     """How the schema is called in the request."""
+    _read: dict[str, JsonSchema] = field(factory=dict, init=False, eq=False, repr=False)
+    """The schema once it was made: it is asked for at every call."""
 
     def json_schema(self) -> JsonSchema:
         """The schema the output is checked against.
@@ -60,7 +62,10 @@ class OutputInstructions(Generic[T_co]):
         Raises:
             SchemaError: Neither schema nor class, broken JSON, or an unsafe schema.
         """
-        return _schema_of(self)
+        known = self._read.get("schema")
+        if known is None:
+            known = self._read["schema"] = _schema_of(self)
+        return known
 
     def convert(self, value: JsonValue) -> T_co:
         """A value that fits the schema, as the caller's type. Override for your own.

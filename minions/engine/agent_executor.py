@@ -16,7 +16,7 @@ from minions.contracts.errors import NotFoundError, SchemaError, UsageError
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.schema import check_schema
+from minions.contracts.schema import SchemaValidator, check_schema, schema_of
 from minions.contracts.secrets import InputValue, Secrets
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Tool, Toolbox
@@ -77,6 +77,7 @@ class AgentExecutor:
         self._extensions = extensions or Extensions()
         self._services = services or Services()
         self._recipes = recipes
+        self._output_checks: dict[type[object], SchemaValidator] = {}
         self._loaded: dict[tuple[int, bool], ChatModel] = {}
         """Models that were warmed up, by identity and whether answers are constrained."""
         self._compiled: dict[
@@ -199,6 +200,7 @@ class AgentExecutor:
             model_call_executor_factory=self._model_factory,
             tool_call_executor_factory=self._tool_factory,
             output_class=output_class,
+            output_check=self._output_check(output_class),
             note=start.note,
             going_on=_with_doubt(start, tools),
             is_over=start.is_over,
@@ -338,6 +340,15 @@ class AgentExecutor:
             is_over=recorded.is_over and not going_on.retries,
         )
         return self._prepare(Agent(recipe), recorded.inputs, start, output_class)
+
+    def _output_check(self, output_class: type[object] | None) -> SchemaValidator | None:
+        """Made once per class."""
+        if output_class is None:
+            return None
+        check = self._output_checks.get(output_class)
+        if check is None:
+            check = self._output_checks[output_class] = SchemaValidator(schema_of(output_class))
+        return check
 
     def _built(self, recipe: AgentRecipe, tools: Toolbox) -> BuiltRecipe:
         """Compiled once as long as the recipe lives and the tools are called the same."""

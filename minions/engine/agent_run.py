@@ -20,7 +20,7 @@ from minions.contracts.completion import CompletionMode
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import SchemaValidator, schema_of
+from minions.contracts.schema import SchemaValidator
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.build import BuiltRecipe, SetStep, StepControl
 from minions.engine.context import AgentContext, ModelSource
@@ -73,6 +73,7 @@ class AgentRun:
         model_call_executor_factory: ModelCallExecutorFactory | None,
         tool_call_executor_factory: ToolCallExecutorFactory,
         output_class: type[object] | None,
+        output_check: SchemaValidator | None,
         note: Mapping[str, JsonValue] | None = None,
         going_on: GoingOn | None = None,
         is_over: bool = False,
@@ -81,6 +82,7 @@ class AgentRun:
 
         Args:
             loaded: Models that need no more loading; shared by the runs of one executor.
+            output_check: Of what `output_class` says.
             note: What the caller wants to find again when the run goes on; stored with its start.
             going_on: How it goes on; None: it is new.
             is_over: It came to its output before: it is told again, and nothing is stored.
@@ -96,7 +98,7 @@ class AgentRun:
         self._own_model_factory = model_call_executor_factory
         self._tool_factory = tool_call_executor_factory
         self._output_class = output_class
-        self._output_check = SchemaValidator(schema_of(output_class)) if output_class else None
+        self._output_check = output_check
         self._factories: dict[ModelConfig, ModelCallExecutors] = {}
         self._loaded = loaded
         self._warm: dict[tuple[int, bool], asyncio.Future[None]] = {}
@@ -541,8 +543,7 @@ class AgentRun:
             return _End(status=RunStatus.LIMIT_REACHED, error=self.context.ledger.failure())
         if self._failed is not None:
             return _End(status=RunStatus.FAILED, error=_step_failure(self._failed))
-        executions = self.context.step_manager.step_executions
-        if any(execution.status is StepStatus.FAILED for execution in executions):
+        if self.context.step_manager.has_failures:
             return _End(status=RunStatus.PARTIAL)
         return _End(status=RunStatus.COMPLETED)
 
@@ -603,35 +604,43 @@ class AgentRun:
         if end.status not in (RunStatus.COMPLETED, RunStatus.PARTIAL):
             return end, None
         try:
-            return end, self._typed(self._raw_output())
+            output, is_checked = self._raw_output()
+            return end, self._typed(output, is_checked=is_checked)
         except (MinionsError, ValueError) as error:
             message = f"The run's output: {error}"
             info = FailureInfo(code=getattr(error, "error_code", "invalid-output"), message=message)
             return evolve(end, status=RunStatus.FAILED, error=info), None
 
-    def _raw_output(self) -> object:
+    def _raw_output(self) -> tuple[object, bool]:
+        """The output, and whether its step declared and so checked it."""
         if self._built.output is not None:
-            return self._built.output.render(self.context.values)
-        for execution in reversed(self._in_recipe_order()):
+            return self._built.output.render(self.context.values), False
+        for execution in self._last_first():
             if execution.status is StepStatus.COMPLETED:
-                return execution.output
-        return None
+                return execution.output, execution.declares_output
+        return None, False
 
-    def _in_recipe_order(self) -> Sequence[StepExecution[object]]:
+    def _last_first(self) -> Iterator[StepExecution[object]]:
         """Of parallel steps the one written last counts, not the one that took longest."""
-        executions = self.context.step_manager.step_executions
-        graph = self._built.graph
+        manager, graph = self.context.step_manager, self._built.graph
         if not isinstance(graph, DependencyStepGraph):
-            return executions
-        return sorted(executions, key=lambda execution: graph.index(execution.step_id))
+            yield from reversed(manager.step_executions)
+            return
+        for step in reversed(graph.steps):
+            if (execution := manager.latest(step.id)) is not None:
+                yield execution
 
-    def _typed(self, output: object) -> object:
+    def _typed(self, output: object, *, is_checked: bool) -> object:
         wanted = self._output_class
-        if self._output_check is not None and (errors := self._output_check.errors(encode(output))):
-            raise ValueError(f"it does not fit {wanted}: {'; '.join(errors)}")
-        if wanted is None or (attrs.has(wanted) and isinstance(output, wanted)):
+        if wanted is None:
             return output
-        return decode(encode(output), wanted)
+        is_wanted = attrs.has(wanted) and isinstance(output, wanted)
+        if is_wanted and is_checked:
+            return output
+        value = encode(output)
+        if self._output_check is not None and (errors := self._output_check.errors(value)):
+            raise ValueError(f"it does not fit {wanted}: {'; '.join(errors)}")
+        return output if is_wanted else decode(value, wanted)
 
 
 _CANCELLED = _End(

@@ -26,6 +26,8 @@ class StepManager:
         self._executions: list[StepExecution[object]] = []
         self._latest: dict[str, int] = {}
         self._visits: dict[str, int] = {}
+        self.has_failures = False
+        """Whether any execution so far FAILED."""
 
     @property
     def current_step(self) -> Step[object] | None:
@@ -50,6 +52,8 @@ class StepManager:
         step_id = execution.step_id
         self._latest[step_id] = len(self._executions)
         self._executions.append(execution)
+        if execution.status is StepStatus.FAILED:
+            self.has_failures = True
         self._visits[step_id] = self._visits.get(step_id, 0) + 1
 
     @property

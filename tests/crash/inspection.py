@@ -1,0 +1,291 @@
+"""What must hold of a run that was killed again and again, judged by the files that it left."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final, cast
+
+from attrs import field, frozen
+
+from crash.legs import acknowledgement
+from crash.random_runs import CHOOSERS, EFFECTS, Deed, tail_of
+from minions.adapters.sqlite_journal import SqliteJournal
+from minions.contracts.codec import decode
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.contracts.tools import Effect
+from minions.engine.services import SystemClock
+from minions.engine.sessions import RunSummary, list_runs, show_run
+
+__all__ = ["Files", "Seen", "World", "faults_of", "open_calls", "outline_of", "recorded_questions"]
+
+_EFFECTS: Final = {**EFFECTS, **CHOOSERS}
+_REPEATABLE: Final = (Effect.PURE, Effect.IDEMPOTENT)
+_ENDS: Final = ("finished", "failed", "recorded")
+
+
+@frozen
+class Files:
+    """Where a run leaves what it does."""
+
+    folder: Path
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "journal.db"
+
+    @property
+    def world(self) -> Path:
+        return self.folder / "world"
+
+    @property
+    def acknowledged(self) -> Path:
+        return self.folder / "acknowledged"
+
+    async def entries(self) -> Sequence[JournalEntry]:
+        """All facts; none where there is no database yet."""
+        if not self.database.exists():
+            return ()
+        async with closing_journal(self.database) as journal:
+            return await journal.entries()
+
+    async def runs(self) -> Sequence[RunSummary]:
+        """Those that began."""
+        if not self.database.exists():
+            return ()
+        async with closing_journal(self.database) as journal:
+            return await list_runs(journal)
+
+
+class closing_journal:  # noqa: N801  # used as a function
+    """A journal for one look."""
+
+    def __init__(self, path: Path) -> None:
+        self._journal = SqliteJournal(path, SystemClock())
+
+    async def __aenter__(self) -> SqliteJournal:
+        return self._journal
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._journal.aclose()
+
+
+# --- the world -----------------------------------------------------------------------------------
+
+
+@frozen
+class World:
+    """What really happened."""
+
+    deeds: Sequence[Deed]
+    asked: Mapping[int, Counter[str]]
+    """Questions put to the model, by leg."""
+
+    def of(self, key: str) -> Sequence[Deed]:
+        """The effects of one call."""
+        return [deed for deed in self.deeds if deed.key == key]
+
+
+def world_of(files: Files) -> World:
+    """As its file tells."""
+    deeds: list[Deed] = []
+    asked: dict[int, Counter[str]] = {}
+    for line in _lines(files.world):
+        if "deed" in line:
+            deeds.append(decode(line["deed"], Deed))
+        else:
+            asked.setdefault(cast(int, line["leg"]), Counter())[cast(str, line["question"])] += 1
+    return World(deeds, asked)
+
+
+def _lines(path: Path) -> Sequence[Mapping[str, JsonValue]]:
+    if not path.exists():
+        return ()
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+# --- the journal ---------------------------------------------------------------------------------
+
+
+def open_calls(entries: Iterable[JournalEntry]) -> set[str]:
+    """Tool calls that began and did not end."""
+    opened: set[str] = set()
+    for entry in entries:
+        if entry.kind == "tool_call" and entry.state == "started":
+            opened.add(entry.key)
+        elif entry.kind == "tool_call" and entry.state in _ENDS:
+            opened.discard(entry.key)
+    return opened
+
+
+def recorded_questions(
+    entries: Iterable[JournalEntry], questions: Mapping[str, str]
+) -> Counter[str]:
+    """Questions whose answers are recorded.
+
+    Args:
+        questions: By the key of the model call.
+    """
+    return Counter(
+        questions[entry.key]
+        for entry in entries
+        if entry.kind == "model_call" and entry.state in _ENDS and entry.key in questions
+    )
+
+
+async def outline_of(files: Files) -> Mapping[str, object]:
+    """How the one run of a journal ended."""
+    async with closing_journal(files.database) as journal:
+        (summary,) = await list_runs(journal)
+        detail = await show_run(journal, summary)
+        return {
+            "status": summary.status,
+            "output": detail.output,
+            "usage": dict(summary.usage),
+            "steps": sorted(
+                (
+                    step.step_id,
+                    step.status,
+                    # A call that a person counted as failed says so in other words.
+                    None if step.status == "failed" else step.reason,
+                    repr(step.output),
+                )
+                for step in detail.steps
+            ),
+        }
+
+
+# --- what must hold --------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class Seen:
+    """What was noticed on the way."""
+
+    recorded_before: Mapping[int, Counter[str]] = field(factory=dict)
+    """Questions whose answers were recorded before a leg began."""
+    open_at_kills: Counter[str] = field(factory=Counter)
+    """Kills while a tool call was open, by its key."""
+
+
+async def faults_of(
+    files: Files, quiet: Files, questions: Mapping[str, str], seen: Seen
+) -> list[str]:
+    """Everything that does not hold; none is right.
+
+    Args:
+        quiet: Of the same run without a kill.
+        questions: By the key of each model call of it.
+    """
+    entries = await files.entries()
+    world, calm = world_of(files), world_of(quiet)
+    return [
+        *_integrity(files.database),
+        *_lost_facts(entries, _lines(files.acknowledged)),
+        *_gaps(entries),
+        *_repeated_work(entries),
+        *_repeated_questions(world, Counter(questions.values()), seen),
+        *_effects(world, calm, seen),
+        *_differences(await outline_of(files), await outline_of(quiet)),
+        *_leases(files.database),
+    ]
+
+
+def _integrity(database: Path) -> Iterable[str]:
+    with closing(sqlite3.connect(database)) as connection:
+        found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
+    if found != ["ok"]:
+        yield f"the database is damaged: {found}"
+
+
+def _lost_facts(
+    entries: Sequence[JournalEntry], acknowledged: Sequence[Mapping[str, JsonValue]]
+) -> Iterable[str]:
+    stored = {
+        (entry.session_id, entry.position): json.loads(json.dumps(acknowledgement(entry)))
+        for entry in entries
+    }
+    for fact in acknowledged:
+        if stored.get((cast(str, fact["session"]), cast(int, fact["position"]))) != fact:
+            yield f"an acknowledged fact is not in the journal: {str(fact)[:300]}"
+
+
+def _gaps(entries: Sequence[JournalEntry]) -> Iterable[str]:
+    positions = [entry.position for entry in entries]
+    if positions != list(range(1, len(entries) + 1)):
+        yield f"positions have gaps: {positions}"
+
+
+_DECIDED_EACH_TIME: Final = {
+    ("tool_call", "started"),
+    ("tool_call", "in_doubt"),
+    ("step", "skipped"),
+}
+
+
+def _repeated_work(entries: Sequence[JournalEntry]) -> Iterable[str]:
+    """Each fact once in all generations; nothing of a call after its end."""
+    ended: set[tuple[str, str]] = set()
+    known: set[tuple[str, str, str]] = set()
+    for entry in entries:
+        if entry.kind == "run":
+            continue
+        name, fact = (entry.kind, entry.key), (entry.kind, entry.key, entry.state)
+        if name in ended:
+            yield f"{fact} at {entry.position}: that work had ended"
+        if fact in known and fact[::2] not in _DECIDED_EACH_TIME:
+            yield f"{fact} at {entry.position}: that was recorded before"
+        known.add(fact)
+        if entry.state in _ENDS:
+            ended.add(name)
+
+
+def _repeated_questions(world: World, quiet: Counter[str], seen: Seen) -> Iterable[str]:
+    """No question whose answer is recorded is put to the model again."""
+    for leg, asked in world.asked.items():
+        for question, count in asked.items():
+            left = quiet[question] - seen.recorded_before.get(leg, Counter())[question]
+            if count > left:
+                yield f"leg {leg} asked {question} {count} times, {left} answers were missing"
+
+
+def _effects(world: World, calm: World, seen: Seen) -> Iterable[str]:
+    done, expected = _by_tail(world), _by_tail(calm)
+    if odd := set(done) ^ set(expected):
+        yield f"effects differ: {sorted(odd)}"
+    if len({deed.key.partition("/")[0] for deed in world.deeds}) > 1:
+        yield "effects of more than one run"
+    for tail in set(done) & set(expected):
+        deeds, (wanted,) = done[tail], expected[tail]
+        effect = _EFFECTS[wanted.tool]
+        most = 1 + seen.open_at_kills[tail] if effect in _REPEATABLE else 1
+        if len(deeds) > most:
+            yield f"{effect.value} {tail} happened {len(deeds)} times, at most {most} were due"
+        if {(deed.tool, deed.arguments) for deed in deeds} != {(wanted.tool, wanted.arguments)}:
+            yield f"{tail} is not the same work each time: {deeds}"
+
+
+def _by_tail(world: World) -> Mapping[str, Sequence[Deed]]:
+    found: dict[str, list[Deed]] = {}
+    for deed in world.deeds:
+        found.setdefault(tail_of(deed.key), []).append(deed)
+    return found
+
+
+def _differences(found: Mapping[str, object], wanted: Mapping[str, object]) -> Iterable[str]:
+    for name, value in wanted.items():
+        if found[name] != value:
+            yield f"{name} is\n    {found[name]}\n  and without kills\n    {value}"
+
+
+def _leases(database: Path) -> Iterable[str]:
+    with closing(sqlite3.connect(database)) as connection:
+        held = connection.execute("SELECT run_id FROM leases WHERE deadline IS NOT NULL").fetchall()
+        begun = {row[0] for row in connection.execute("SELECT DISTINCT run_id FROM entries")}
+    if kept := [run_id for (run_id,) in held if run_id in begun]:
+        yield f"leases of ended runs are kept: {kept}"

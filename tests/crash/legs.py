@@ -1,0 +1,311 @@
+"""One leg of a run in a process of its own: it begins or resumes, and dies where it is told to.
+
+Everything a leg leaves is a file: the journal, the world, the facts that were acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from attrs import field, frozen
+
+from crash.random_runs import Deed, Outside, RandomRun, question_of
+from minions.adapters.sqlite_journal import SqliteJournal
+from minions.contracts.codec import encode
+from minions.contracts.errors import MinionsError
+from minions.contracts.executions import AgentResult
+from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.tools import Toolbox
+from minions.engine.agent_executor import AgentExecutor
+from minions.engine.context import Extensions
+from minions.engine.services import Services, SystemClock
+
+__all__ = ["OPERATIONS", "Failpoint", "Order", "acknowledgement", "carry_out"]
+
+T = TypeVar("T")
+
+OPERATIONS: Final = ("append", "acquire", "renew", "release", "put_blob", "read")
+"""What a journal does; a process may die before, inside and after each."""
+
+
+@frozen(kw_only=True)
+class Failpoint:
+    """Where a process kills itself."""
+
+    place: str
+    """`append.before`, `append.inside` …, `create.inside`, `tool.before`, `tool.after`, `model`."""
+    nth: int = 1
+    """At which time that it comes by."""
+    instructions: int = 1
+    """Of SQLite's machine, that it still carries out `inside`."""
+
+
+@frozen(kw_only=True)
+class Order:
+    """What a leg is to do."""
+
+    seed: int
+    database: str
+    world: str
+    acknowledged: str
+    leg: int = 1
+    run_id: str | None = None
+    """None: begin."""
+    decisions: Mapping[str, str] = field(factory=dict)
+    failpoint: Failpoint | None = None
+    lease_ttl_s: float = 60.0
+    pause_s: float = 0.0
+    """How long models and tools take."""
+    dies_after_s: float | None = None
+    """Whoever started it kills it then."""
+
+
+class Fate:
+    """Counts the places that a process comes by, and ends it at one of them."""
+
+    def __init__(self, failpoint: Failpoint | None) -> None:
+        self._failpoint = failpoint
+        self._visits: Counter[str] = Counter()
+        self._connection: sqlite3.Connection | None = None
+        self._left: int | None = None
+
+    def reach(self, place: str) -> None:
+        """Perhaps the end."""
+        if self._is_at(place):
+            self.die()
+
+    def enter(self, operation: str) -> None:
+        """Perhaps the beginning of the end: some instructions later."""
+        self.reach(f"{operation}.before")
+        if self._is_at(f"{operation}.inside"):
+            self._begin_countdown()
+
+    def leave(self, operation: str) -> None:
+        """It is done; whoever asked for it does not know yet."""
+        self.reach(f"{operation}.after")
+
+    def connect(self, *arguments: Any, **options: Any) -> sqlite3.Connection:  # Any: sqlite3's own
+        """As `sqlite3.connect`, watched from its first statement."""
+        self._connection = _connect(*arguments, **options)
+        if self._is_at("create.inside"):
+            self._begin_countdown()
+        elif self._left is not None:
+            self._watch()
+        return self._connection
+
+    def die(self) -> None:
+        """As `kill -9`."""
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _is_at(self, place: str) -> bool:
+        self._visits[place] += 1
+        point = self._failpoint
+        return point is not None and (point.place, point.nth) == (place, self._visits[place])
+
+    def _begin_countdown(self) -> None:
+        assert self._failpoint is not None
+        self._left = self._failpoint.instructions
+        if self._connection is not None:
+            self._watch()
+
+    def _watch(self) -> None:
+        assert self._connection is not None
+        self._connection.set_progress_handler(self._count_down, 1)
+
+    def _count_down(self) -> int:
+        assert self._left is not None
+        self._left -= 1
+        if self._left <= 0:
+            self.die()
+        return 0
+
+
+_connect = sqlite3.connect
+
+
+class WatchedJournal(SqliteJournal):
+    """The real one; notes each fact that it acknowledged."""
+
+    def __init__(self, order: Order, fate: Fate) -> None:
+        super().__init__(order.database, SystemClock())
+        self._fate = fate
+        self._acknowledged = _opened(order.acknowledged)
+
+    async def acquire(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> Lease:
+        acquired = super().acquire(
+            session_id,
+            run_id,
+            worker_id,
+            ttl_s,
+            next_generation=next_generation,
+            takes_over=takes_over,
+        )
+        return await self._through("acquire", acquired)
+
+    async def renew(self, lease: Lease, ttl_s: float) -> None:
+        await self._through("renew", super().renew(lease, ttl_s))
+
+    async def release(self, lease: Lease) -> None:
+        await self._through("release", super().release(lease))
+
+    async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
+        entry = await self._through("append", super().append(lease, draft))
+        _write(self._acknowledged, acknowledgement(entry))
+        return entry
+
+    async def entries(
+        self,
+        session_id: str | None = None,
+        *,
+        run_id: str | None = None,
+        after: int = 0,
+        kinds: Collection[str] | None = None,
+    ) -> Sequence[JournalEntry]:
+        read = super().entries(session_id, run_id=run_id, after=after, kinds=kinds)
+        return await self._through("read", read)
+
+    async def put_blob(self, data: bytes) -> str:
+        return await self._through("put_blob", super().put_blob(data))
+
+    async def get_blob(self, digest: str) -> bytes:
+        return await self._through("read", super().get_blob(digest))
+
+    async def _through(self, operation: str, work: Awaitable[T]) -> T:
+        self._fate.enter(operation)
+        done = await work
+        self._fate.leave(operation)
+        return done
+
+
+def acknowledgement(entry: JournalEntry) -> Mapping[str, JsonValue]:
+    """A fact as one line, to the microsecond."""
+    return {
+        "session": entry.session_id,
+        "position": entry.position,
+        "run": entry.run_id,
+        "generation": entry.generation,
+        "kind": entry.kind,
+        "key": entry.key,
+        "state": entry.state,
+        "body": dict(entry.body),
+        "epoch": entry.epoch,
+        "at": entry.at.isoformat(),
+    }
+
+
+class FileWorld(Outside):
+    """Each effect is one line of a file, written at once."""
+
+    def __init__(self, order: Order, fate: Fate) -> None:
+        self._file = _opened(order.world)
+        self._leg = order.leg
+        self._pause_s = order.pause_s
+        self._fate = fate
+        self._met: set[str] = set()
+
+    def is_first(self, what: str) -> bool:
+        is_first = what not in self._met
+        self._met.add(what)
+        return is_first
+
+    async def approach(self) -> None:
+        await asyncio.sleep(self._pause_s)
+        self._fate.reach("tool.before")
+
+    async def act(self, deed: Deed) -> None:
+        _write(self._file, {"leg": self._leg, "deed": encode(deed)})
+        self._fate.reach("tool.after")
+        await asyncio.sleep(self._pause_s)
+
+    async def ask(self, question: str) -> None:
+        _write(self._file, {"leg": self._leg, "question": question})
+        self._fate.reach("model")
+        await asyncio.sleep(self._pause_s)
+
+
+def _opened(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def _write(file: int, line: Mapping[str, JsonValue]) -> None:
+    """In one piece: a process that is killed leaves whole lines."""
+    os.write(file, dumps(line).encode() + b"\n")
+
+
+# --- the leg -----------------------------------------------------------------------------------
+
+
+def carry_out(order: Order) -> Mapping[str, JsonValue]:
+    """What came out: an outline of the result, or the error that refused it."""
+    fate = Fate(order.failpoint)
+    sqlite3.connect = fate.connect  # the process is the leg's alone
+    try:
+        return {"result": outline(asyncio.run(_run(order, fate)))}
+    except MinionsError as error:
+        return {"error": {"code": error.error_code, "message": error.message}}
+
+
+async def _run(order: Order, fate: Fate) -> AgentResult[object]:
+    random_run = RandomRun(order.seed)
+    outside = FileWorld(order, fate)
+    async with _journal(order, fate) as journal:
+        services = Services(
+            journal=journal, parser=random_run.parser(), lease_ttl_s=order.lease_ttl_s
+        )
+        executor = AgentExecutor(
+            random_run.model(outside),
+            extensions=Extensions(tools=Toolbox(random_run.tools(outside))),
+            services=services,
+        )
+        recipe = random_run.recipe()
+        if order.run_id is None:
+            return await executor.execute(recipe)
+        own = recipe if recipe.document is None else None  # a document travels with the run
+        return await executor.resume(order.run_id, recipe=own, decisions=order.decisions)
+
+
+@asynccontextmanager
+async def _journal(order: Order, fate: Fate) -> AsyncIterator[WatchedJournal]:
+    journal = WatchedJournal(order, fate)
+    try:
+        yield journal
+    finally:
+        await journal.aclose()
+
+
+def outline(result: AgentResult[object]) -> Mapping[str, JsonValue]:
+    """What a result says, without what differs from run to run."""
+    return {
+        "run_id": result.run_id,
+        "status": result.status.value,
+        "output": encode(result.output),
+        "usage": result.usage.to_json(),
+        "warnings": [warned.code for warned in result.warnings],
+        "steps": [
+            [each.step_id, each.status.value, encode(each.output), each.usage.to_json()]
+            for each in result.executions
+        ],
+        "questions": {
+            call.key: question_of(call.prompt)
+            for each in result.executions
+            for call in each.model_calls
+        },
+    }

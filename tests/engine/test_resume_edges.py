@@ -1,0 +1,134 @@
+"""Corners of going on: what a person decides, what is told afterwards, choices in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from builders import FakeTool, fake_tool, text_step
+from minions.adapters.scripted_model import Answer, tool_request
+from minions.contracts.calls import Prompt
+from minions.contracts.executions import RunStatus
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import MessageRole
+from minions.contracts.tools import Effect
+from minions.engine.sessions import list_runs, show_run
+from minions.recipe.model import AgentRecipe, OnFailure, Permissions, SetSpec, ToolSpecStep
+from mortal import World
+
+WRITING = Permissions(allow_write=True)
+
+
+def send_and_more() -> AgentRecipe:
+    return AgentRecipe(
+        id="recipe",
+        permissions=WRITING,
+        on_failure=OnFailure.STOP,
+        steps=[
+            ToolSpecStep(id="mail", tool="send"),
+            SetSpec(id="after", set={"x": 1}, depends_on=("mail",)),
+        ],
+    )
+
+
+async def test_why_a_step_was_passed_over_is_told_as_it_was_in_the_end() -> None:
+    """First it waited for a decision; then what it needs had failed."""
+    world = World()
+    recipe, tools = send_and_more(), [world.tool("send", Effect.ONCE)]
+    executor = world.executor(world.model(lambda prompt: "no"), tools)
+    assert await world.killed(executor, recipe, 4, loses_last=True)
+    again = world.executor(world.model(lambda prompt: "no"), tools)
+    assert (await again.resume("run_1", recipe=recipe)).status is RunStatus.NEEDS_DECISION
+    result = await again.resume("run_1", recipe=recipe, decisions={"send": "fail"})
+    assert result.step("after").reason == "its dependency 'mail' failed"
+    (summary,) = await list_runs(world.journal)
+    detail = await show_run(world.journal, summary)
+    assert [step.reason for step in detail.steps][1:] == ["its dependency 'mail' failed"]
+
+
+# --- a choice in doubt -----------------------------------------------------------------------------
+
+
+def fork() -> AgentRecipe:
+    return AgentRecipe(
+        id="recipe",
+        permissions=WRITING,
+        steps=[
+            text_step("fork", decision_tool=tool_request("choose", id="c")),
+            text_step("left"),
+            text_step("right"),
+        ],
+        graph={"fork": ["left", "right"]},
+    )
+
+
+def chooser(world: World, effect: Effect) -> FakeTool:
+    return world.tool("choose", effect, "right")
+
+
+ROWS = ["run started", "step started", "model call", "step finished", "call started", "call ended"]
+
+
+@pytest.mark.parametrize("effect", [Effect.ONCE, Effect.UNDECLARED])
+async def test_a_choice_that_may_not_be_made_twice_waits_for_a_decision(effect: Effect) -> None:
+    """A decision tool is called after its step has ended; it is in doubt like any other."""
+    world = World()
+    executor = world.executor(world.model(lambda prompt: "yes"), [chooser(world, effect)])
+    assert await world.killed(executor, fork(), len(ROWS), loses_last=True)
+    assert sum(world.done.values()) == 1
+    again = world.executor(world.model(lambda prompt: "yes"), [chooser(world, effect)])
+    result = await again.resume("run_1", recipe=fork())
+    assert result.status is RunStatus.NEEDS_DECISION
+    assert [each.step_id for each in result.executions] == ["fork"]
+    assert sum(world.done.values()) == 1
+    result = await again.resume("run_1", recipe=fork(), decisions={"choose": 'done:"right"'})
+    assert result.status is RunStatus.COMPLETED
+    assert [each.step_id for each in result.executions] == ["fork", "right"]
+    assert sum(world.done.values()) == 1
+
+
+async def test_a_choice_that_may_be_made_again_is() -> None:
+    world = World()
+    tools = [chooser(world, Effect.IDEMPOTENT)]
+    executor = world.executor(world.model(lambda prompt: "yes"), tools)
+    assert await world.killed(executor, fork(), len(ROWS), loses_last=True)
+    again = world.executor(world.model(lambda prompt: "yes"), tools)
+    result = await again.resume("run_1", recipe=fork())
+    assert [each.step_id for each in result.executions] == ["fork", "right"]
+    assert list(world.done.values()) == [2]  # under one key
+
+
+# --- a call that counts as failed ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "status"), [("report", RunStatus.COMPLETED), ("fail", RunStatus.FAILED)]
+)
+async def test_a_call_that_is_decided_to_have_failed_is_treated_as_one_that_failed(
+    policy: str, status: RunStatus
+) -> None:
+    """Policy `report`: the model reads of it and goes on."""
+    world = World()
+
+    def broken(arguments: Mapping[str, JsonValue]) -> object:
+        raise TypeError("broken")
+
+    def answer(prompt: Prompt) -> Answer:
+        last = prompt.messages[-1]
+        if last.role is not MessageRole.TOOL:
+            return tool_request("send")
+        return f"It said: {last.content}"
+
+    recipe = AgentRecipe(
+        id="recipe", permissions=WRITING, steps=[text_step(tools=["send"], tool_failure=policy)]
+    )
+    tools = [fake_tool("send", broken, effect=Effect.ONCE)]
+    executor = world.executor(world.model(answer), tools)
+    assert await world.killed(executor, recipe, 5, loses_last=True)
+    again = world.executor(world.model(answer), tools)
+    assert (await again.resume("run_1", recipe=recipe)).status is RunStatus.NEEDS_DECISION
+    result = await again.resume("run_1", recipe=recipe, decisions={"send": "fail"})
+    assert result.status is status
+    if status is RunStatus.COMPLETED:
+        assert str(result.output).startswith("It said: Error: The call of 'send' was cut off")
