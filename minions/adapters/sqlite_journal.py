@@ -163,15 +163,16 @@ class SqliteJournal(Journal):
         Args:
             is_landmark: Make sure before that the file still stands where it was opened.
         """
-        for pause_s in _pauses(self._busy_timeout_s):
+        pauses = None
+        while True:
             try:
                 return self._attempt(work, is_landmark=is_landmark)
-            except sqlite3.OperationalError:  # busy: _attempt lets nothing else of sqlite3 out
-                await self._sleep(pause_s)
-        try:
-            return self._attempt(work, is_landmark=is_landmark)
-        except sqlite3.OperationalError as error:
-            raise journal_error(self.path, error) from error
+            except sqlite3.OperationalError as error:  # busy: _attempt lets no other of these out
+                pauses = pauses or _pauses(self._busy_timeout_s)
+                pause_s = next(pauses, None)
+                if pause_s is None:
+                    raise journal_error(self.path, error) from error
+            await self._sleep(pause_s)
 
     def _attempt(self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool) -> T:
         with self._lock:
@@ -321,11 +322,10 @@ def _renew(db: sqlite3.Connection, lease: Lease, now: datetime, ttl_s: float) ->
 
 
 def _release(db: sqlite3.Connection, lease: Lease) -> None:
-    with transaction(db):
-        db.execute(
-            "UPDATE leases SET deadline = NULL WHERE session_id = ? AND epoch = ?",
-            (lease.session_id, lease.epoch),
-        )
+    db.execute(
+        "UPDATE leases SET deadline = NULL WHERE session_id = ? AND epoch = ?",
+        (lease.session_id, lease.epoch),
+    )
 
 
 # --- entries ---------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class EventMaker:
         """Every fact comes by here, in order, also while nobody watches."""
         if entry.kind == "tool_call" and entry.state != "started":
             self._results[entry.key] = entry.body
-        elif self._results and entry.kind == "step" and entry.state != "started":
+        elif self._results and entry.kind == "step" and entry.state in ("finished", "failed"):
             self._forget(f"{entry.key}/")
 
     def event_of(self, entry: JournalEntry) -> RunEvent | None:

@@ -121,7 +121,8 @@ class RecordedRun:
 def _versions(recipe: AgentRecipe) -> dict[str, str]:
     if recipe.graph is not None and not isinstance(recipe.graph, Mapping):
         return {step.id: step.version for step in recipe.graph.steps}
-    return {step.id: step.version for step in recipe.steps if not isinstance(step, StepSpec)}
+    # A spec that was made by code has no version; the step that is built of it has the usual one.
+    return {step.id: "1" if isinstance(step, StepSpec) else step.version for step in recipe.steps}
 
 
 def _version(versions: Mapping[str, str], step_id: str) -> str:

@@ -96,7 +96,8 @@ class Recorder:
         Raises:
             FencedError, LeaseHeldError, JournalError: Nothing was stored.
         """
-        if self.replay is not None and (known := self.replay.same(kind, key, state)) is not None:
+        replay = self.replay
+        if replay is not None and (known := replay.same(kind, key, state, body)) is not None:
             self.feed_back(known)
             return known
         lease = self._lease or await self.open()

@@ -15,6 +15,7 @@ from attrs import field, frozen, mutable
 from minions.contracts.context import RunContext
 from minions.contracts.executions import Warned
 from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
 
 __all__ = [
     "KnowsItsInputs",
@@ -47,6 +48,12 @@ class StepRows:
         """What belongs to the execution itself: a decision about the next step comes after it."""
         end = self.ended
         return self.rows if end is None else [e for e in self.rows if e.position <= end.position]
+
+    @property
+    def unsettled(self) -> list[JournalEntry]:
+        """What no end of the execution settles: all of it, or the decision about the next step."""
+        end = self.ended
+        return self.rows if end is None else [e for e in self.rows if e.position > end.position]
 
 
 class KnowsItsInputs(ABC):
@@ -155,22 +162,25 @@ class Replay:
         entry = self._latest.get((kind, key))
         return entry if entry is not None and entry.state in _FINAL else None
 
-    def same(self, kind: str, key: str, state: str) -> JournalEntry | None:
+    def same(
+        self, kind: str, key: str, state: str, body: Mapping[str, JsonValue]
+    ) -> JournalEntry | None:
         """That very fact, if it is the newest about its key.
 
-        A call that begins again is a fact of its own.
+        A call that begins again is a fact of its own; so is a step that is passed over, or cut
+        off, for another reason.
         """
         if kind == "tool_call":
             return None
         entry = self._latest.get((kind, key))
-        return entry if entry is not None and entry.state == state else None
+        if entry is None or entry.state != state:
+            return None
+        return entry if entry.body.get("reason") == body.get("reason") else None
 
     def opened(self) -> Iterator[OpenCall]:
         """Tool calls of the executions that stand, started and not ended, oldest first."""
         for rows in self._current.values():
-            if rows is None or rows.ended is not None:
-                continue
-            for entry in rows.rows:
+            for entry in rows.unsettled if rows is not None else ():
                 if entry.kind == "tool_call" and entry is self._begin_of_open(entry.key):
                     yield _open_call(entry)
 

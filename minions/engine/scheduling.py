@@ -55,6 +55,7 @@ class DependencyWalk:
         self._has_gaps = False
         """Whether any step so far failed or was skipped: else all inputs are there."""
         self._running: dict[asyncio.Task[StepStatus], int] = {}
+        self._ended: asyncio.Queue[asyncio.Task[StepStatus]] = asyncio.Queue()
 
     async def walk(self) -> None:
         """Until every step has ended or was passed over."""
@@ -82,10 +83,13 @@ class DependencyWalk:
             else:
                 run = self._run(steps[position])
                 task = asyncio.ensure_future(run)
+                task.add_done_callback(self._ended.put_nowait)
                 self._running[task] = position
 
     async def _wait_for_one(self) -> None:
-        done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+        done = [await self._ended.get()]
+        while not self._ended.empty():
+            done.append(self._ended.get_nowait())
         for task in sorted(done, key=self._running.__getitem__):
             # Out of the list only after its result: what raises is gathered with the others.
             self._settle(self._running[task], task.result())

@@ -96,7 +96,7 @@ class ToolBatch:
             "tool": call.name,
         }
         if (word := self._decision(call)) is not None:
-            ended[index] = decided_call(call, word)
+            ended[index] = self._judged(decided_call(call, word))
             facts.update(_result_body(ended[index]), decided=word)
             await recorder.record("tool_call", call.key, _state(ended[index]), facts)
             return
@@ -120,6 +120,11 @@ class ToolBatch:
         replay = self.view.context.replay
         word = replay.decisions.get(call.key) if replay is not None else None
         return None if word == REDO else word
+
+    def _judged(self, call: ToolCall) -> ToolCall:
+        """A call that was decided to have failed, treated as one that failed by itself."""
+        is_told = call.failure is not None and self.reports_failures
+        return evolve(call, status=CallStatus.COMPLETED) if is_told else call
 
     async def _attempts(self, running: ToolCall) -> ToolCall:
         view = self.view

@@ -21,6 +21,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect
 from minions.engine.services import SystemClock
 from minions.engine.sessions import RunSummary, list_runs, show_run
+from minions.engine.worker_names import is_worker_gone
 
 __all__ = ["Files", "Seen", "World", "faults_of", "open_calls", "outline_of", "recorded_questions"]
 
@@ -284,8 +285,10 @@ def _differences(found: Mapping[str, object], wanted: Mapping[str, object]) -> I
 
 
 def _leases(database: Path) -> Iterable[str]:
+    """What is held is held by the dead, from whom it is taken at once."""
     with closing(sqlite3.connect(database)) as connection:
-        held = connection.execute("SELECT run_id FROM leases WHERE deadline IS NOT NULL").fetchall()
-        begun = {row[0] for row in connection.execute("SELECT DISTINCT run_id FROM entries")}
-    if kept := [run_id for (run_id,) in held if run_id in begun]:
-        yield f"leases of ended runs are kept: {kept}"
+        held = connection.execute("SELECT worker_id FROM leases WHERE deadline IS NOT NULL")
+        workers = [worker_id for (worker_id,) in held]
+    for worker_id in workers:
+        if not is_worker_gone(worker_id):
+            yield f"{worker_id} lives and holds a lease"

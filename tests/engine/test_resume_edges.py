@@ -14,7 +14,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
 from minions.contracts.tools import Effect
 from minions.engine.sessions import list_runs, show_run
-from minions.recipe.model import AgentRecipe, OnFailure, Permissions, SetSpec, ToolSpecStep
+from minions.recipe.model import AgentRecipe, GoalSpec, OnFailure, Permissions, SetSpec, ToolSpecStep
 from mortal import World
 
 WRITING = Permissions(allow_write=True)
@@ -45,6 +45,49 @@ async def test_why_a_step_was_passed_over_is_told_as_it_was_in_the_end() -> None
     (summary,) = await list_runs(world.journal)
     detail = await show_run(world.journal, summary)
     assert [step.reason for step in detail.steps][1:] == ["its dependency 'mail' failed"]
+
+
+async def test_a_recipe_of_specs_made_by_code_goes_on_too() -> None:
+    """It has no document that could travel with the run; it is handed in again."""
+    world = World()
+    recipe, tools = send_and_more(), [world.tool("send", Effect.ONCE)]
+    executor = world.executor(world.model(lambda prompt: "no"), tools)
+    assert await world.killed(executor, recipe, 5)
+    again = world.executor(world.model(lambda prompt: "no"), tools)
+    result = await again.resume("run_1", recipe=send_and_more())
+    assert (result.status, result.output) == (RunStatus.COMPLETED, {"x": 1})
+    assert sum(world.done.values()) == 1
+
+
+async def test_a_run_can_be_shown_whose_step_waited_between_a_result_and_its_message() -> None:
+    """Passed over for now is no end: what the step has done is still to be told."""
+    world = World()
+
+    def answer(prompt: Prompt) -> Answer:
+        if prompt.messages[-1].role is MessageRole.TOOL:
+            return "done"
+        return [tool_request("look"), tool_request("send")]
+
+    recipe = AgentRecipe(
+        id="recipe",
+        permissions=WRITING,
+        limits={"sequential_tool_calls": True},
+        steps=[
+            GoalSpec(id="work", goal="Look, then send.", tools=("look", "send")),
+        ],
+    )
+    tools = [world.tool("look", Effect.PURE, [1]), world.tool("send", Effect.ONCE)]
+    executor = world.executor(world.model(answer), tools)
+    rows = ["run", "step", "model", "look", "looked", "send", "sent"]
+    assert await world.killed(executor, recipe, len(rows), loses_last=True)
+    again = world.executor(world.model(answer), tools)
+    assert (await again.resume("run_1", recipe=recipe)).status is RunStatus.NEEDS_DECISION
+    result = await again.resume("run_1", recipe=recipe, decisions={"send": 'done:"seen"'})
+    assert result.status is RunStatus.COMPLETED
+    (summary,) = await list_runs(world.journal)
+    detail = await show_run(world.journal, summary)
+    said = [(message["role"], message.get("content")) for _, message in detail.messages]
+    assert said[1:] == [("assistant", None), ("tool", "[1]"), ("tool", "seen"), ("assistant", "done")]
 
 
 # --- a choice in doubt -----------------------------------------------------------------------------
