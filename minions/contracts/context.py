@@ -72,7 +72,7 @@ class Limits:
                 or a key that is nearly a limit's name.
         """
         if not metadata:
-            return base or cls()
+            return base or _DEFAULTS
         changes: dict[str, object] = {}
         for key, value in metadata.items():
             name = snake_case(key)
@@ -88,6 +88,7 @@ class Limits:
             raise MetadataError(f"metadata: {error}.") from error
 
 
+_DEFAULTS: Final = Limits()
 _OF_RUNS: Final = ("max_steps", "max_tokens", "allow_repeated_steps")
 _LIMIT_KINDS: Final[Mapping[str, str]] = {
     attribute.name: str(attribute.type) for attribute in attrs.fields(Limits)

@@ -159,7 +159,9 @@ class AgentExecutor:
             As `execute`.
         """
         agent = Agent(self._find(recipe))
-        checked = resolve_inputs(agent.recipe, inputs or {}, from_text=False, base=Path.cwd())
+        checked: Mapping[str, JsonValue] = {}
+        if inputs or agent.recipe.inputs:
+            checked = resolve_inputs(agent.recipe, inputs or {}, from_text=False, base=Path.cwd())
         ids = self._services.ids
         start = _Start(run_id=ids("run"), session_id=session_id or ids("ses"), note=note or {})
         return self._prepare(agent, checked, start, output_class)
@@ -389,7 +391,8 @@ class AgentExecutor:
                 opened += toolset.open(checked, use.prefix or use.name)
         for tool in opened if secrets else ():
             refuse_shown_secrets(tool, secrets)
-        return Toolbox(tuple(opened)).plus(self._extensions.tools)
+        own = self._extensions.tools
+        return Toolbox(tuple(opened)).plus(own) if opened else own
 
 
 @frozen(kw_only=True)

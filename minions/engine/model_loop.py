@@ -280,6 +280,8 @@ class ModelLoop:
 
     def _final_arguments(self) -> str | None:
         """What a `final_Answer` call in the newest batch was given."""
+        if not self.trace.tool_calls:
+            return None
         for call in self.trace.picture().last_tool_calls:
             if call.name == FINAL_ANSWER:
                 return _answer_text(call.request.arguments)

@@ -18,7 +18,7 @@ from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import Message, message_to_json
+from minions.contracts.messages import Message, TokenUsage, message_to_json
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.context import AgentContext, StepView
 from minions.engine.error_groups import leading_error
@@ -278,11 +278,10 @@ def _end_body(ending: Ending, trace: StepTrace, output: JsonValue) -> dict[str, 
     """What came out, and what it took; nothing about calls where there were none."""
     body: dict[str, JsonValue] = {}
     if trace.has_calls:
-        picture = trace.picture()
-        body["usage"] = picture.usage.to_json()
-        body["model_calls"] = len(picture.model_calls)
-        body["tool_calls"] = len(picture.tool_calls)
-        body["attempts"] = picture.attempts
+        body["usage"] = sum((call.usage for call in trace.model_calls), TokenUsage()).to_json()
+        body["model_calls"] = len(trace.model_calls)
+        body["tool_calls"] = len(trace.tool_calls)
+        body["attempts"] = trace.attempts
     if ending.error is not None:
         body["error"] = dict(ending.error.to_json())
         body["reason"] = ending.error.message

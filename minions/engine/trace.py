@@ -81,6 +81,11 @@ class StepTrace:
         return bool(self._calls)
 
     @property
+    def attempts(self) -> int:
+        """The most attempts that any one call needed."""
+        return max((call.attempts for call in self._calls), default=1)
+
+    @property
     def calls_left(self) -> int:
         """Model calls that the budget still allows."""
         return self._call_limit - self._budget.model_calls
