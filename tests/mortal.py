@@ -35,22 +35,23 @@ class MortalJournal(MemoryJournal):
         self.dies_at: int | None = None
         self.loses_last = False
         """Whether the fact at which it dies is lost."""
-        self._facts = 0
-        self._is_dead = False
+        self.count = 0
+        """Facts so far, also those that were lost."""
+        self.is_dead = False
 
     def revive(self) -> None:
         """Another process opens it."""
-        self.dies_at, self._is_dead, self.loses_last = None, False, False
+        self.dies_at, self.is_dead, self.loses_last = None, False, False
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         self._check()
-        self._facts += 1
-        is_last = self.dies_at is not None and self._facts >= self.dies_at
+        self.count += 1
+        is_last = self.dies_at is not None and self.count >= self.dies_at
         if is_last and self.loses_last:
-            self._is_dead = True
+            self.is_dead = True
         self._check()
         entry = await super().append(lease, draft)
-        self._is_dead = is_last
+        self.is_dead = is_last
         self._check()
         return entry
 
@@ -59,7 +60,7 @@ class MortalJournal(MemoryJournal):
         await super().release(lease)
 
     def _check(self) -> None:
-        if self._is_dead:
+        if self.is_dead:
             raise KilledError
 
 

@@ -59,6 +59,8 @@ class StepStarted(_Event):
 
     type: ClassVar[str] = "step_started"
     step_id: str
+    index: int | None = None
+    """Of a loop: for which item, from 0; None: the step as a whole."""
 
 
 @frozen(kw_only=True)
@@ -132,6 +134,8 @@ class StepFinished(_Event):
     model_calls: int = 0
     tool_calls: int = 0
     attempts: int = 1
+    index: int | None = None
+    """Of a loop: for which item, from 0; None: the step as a whole."""
 
 
 @frozen(kw_only=True)

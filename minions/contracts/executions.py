@@ -75,6 +75,8 @@ class StepExecution(Generic[T_co]):
     """In request order."""
     calls: tuple[ModelCall | ToolCall, ...] = ()
     """Both kinds, chronologically."""
+    iterations: tuple[StepExecution[object], ...] = ()
+    """Of a loop: one for each item, in the order of the list."""
     warnings: tuple[Warned, ...] = ()
     started_at: datetime | None = None
     completed_at: datetime | None = None

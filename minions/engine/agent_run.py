@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from minions.contracts.calls import (
     ChatModel,
@@ -18,6 +18,7 @@ from minions.contracts.executions import AgentResult, RunStatus, StepExecution
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.steps import Step
+from minions.contracts.values import frozen
 from minions.engine.build import BuiltRecipe
 from minions.engine.context import AgentContext, ModelSource
 from minions.engine.decisions import doubt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.completion import (
@@ -21,6 +21,7 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, MessageRole, user
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Toolbox
+from minions.contracts.values import frozen
 from minions.engine.completion import DefaultStepCompletionChain
 from minions.engine.graph import DefaultStepGraph, DependencyStepGraph
 from minions.engine.replay import KnowsItsInputs, StepRows
@@ -34,6 +35,7 @@ from minions.recipe.expressions import (
 from minions.recipe.model import (
     AgentRecipe,
     GoalSpec,
+    LoopSpec,
     ModelConfig,
     SetSpec,
     StepSpec,
@@ -44,10 +46,20 @@ __all__ = ["BuiltRecipe", "StepControl", "build_recipe"]
 
 
 @frozen(kw_only=True)
+class LoopControl:
+    """For which items a step is done, and what becomes of their outputs."""
+
+    over: Template
+    aggregate: bool
+    max_parallel: int
+
+
+@frozen(kw_only=True)
 class StepControl:
     """What decides around a step, not in it."""
 
     when: Condition | None = None
+    loop: LoopControl | None = None
     save_as: str | None = None
     model: ModelConfig | None = None
 
@@ -137,12 +149,19 @@ def _transitions(recipe: AgentRecipe) -> StepGraph:
 
 def _control(spec: StepSpec) -> StepControl:
     own_model = spec.model if isinstance(spec, GoalSpec) else None
-    if spec.when is None and spec.save_as is None and own_model is None:
+    if (spec.when, spec.loop, spec.save_as, own_model) == (None, None, None, None):
         return _NO_CONTROL
     return StepControl(
         when=compile_condition(spec.when) if spec.when is not None else None,
+        loop=_loop(spec.loop) if spec.loop is not None else None,
         save_as=spec.save_as,
         model=own_model,
+    )
+
+
+def _loop(spec: LoopSpec) -> LoopControl:
+    return LoopControl(
+        over=compile_template(spec.over), aggregate=spec.aggregate, max_parallel=spec.max_parallel
     )
 
 
@@ -151,7 +170,11 @@ def _steps_read(
 ) -> Sequence[str]:
     """Dependencies whose output some template of the step names without a default."""
     own = [reference for template in step.templates for reference in template.references]
-    references = (*own, *(control.when.references if control.when is not None else ()))
+    references = (
+        *own,
+        *(control.when.references if control.when is not None else ()),
+        *(control.loop.over.references if control.loop is not None else ()),
+    )
     named = {
         _step_named(reference, saved)
         for reference in references

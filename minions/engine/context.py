@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import ChainMap
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from attrs import field, frozen
+from attrs import field
 
 from minions.contracts.calls import ChatModel, DeltaSink, ModelDelta
 from minions.contracts.completion import CompletionLink
@@ -19,6 +20,7 @@ from minions.contracts.memory import ModelMemory
 from minions.contracts.secrets import Secrets
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox, Toolset
+from minions.contracts.values import frozen
 from minions.engine.budget import Ledger
 from minions.engine.event_stream import EventStream
 from minions.engine.recorder import Recorder
@@ -31,7 +33,7 @@ from minions.recipe.model import AgentRecipe, ModelConfig
 if TYPE_CHECKING:
     from minions.engine.step_manager import StepManager
 
-__all__ = ["Agent", "AgentContext", "Extensions", "ModelSource", "StepView"]
+__all__ = ["Agent", "AgentContext", "Extensions", "LoopItem", "ModelSource", "StepView"]
 
 ModelSource: TypeAlias = Callable[[ModelConfig], ChatModel]
 """Gives the model that a configuration names; the same object for the same configuration."""
@@ -210,9 +212,9 @@ class AgentContext(RunContext):
         """The recipe's permission."""
         return self.recipe.permissions.allow_write
 
-    def execution_key(self, step_id: str, visit: int) -> str:
+    def execution_key(self, step_id: str, visit: int, iteration: int = 0) -> str:
         """`step/visit/iteration` of that execution, with `@generation` where it is a later try."""
-        base = f"{step_id}/{visit}/0"
+        base = f"{step_id}/{visit}/{iteration}"
         return base if self.replay is None else self.replay.key_of(base)
 
     def recorded(self, kind: str, key: str) -> JournalEntry | None:
@@ -251,6 +253,15 @@ class AgentContext(RunContext):
             self._values[save_as] = output
 
 
+@frozen(kw_only=True)
+class LoopItem:
+    """What one iteration of a loop is about."""
+
+    value: JsonValue
+    index: int
+    """From 0."""
+
+
 class StepView(RunContext):
     """The run as one step sees it: its own limits, tools and conversation."""
 
@@ -263,8 +274,10 @@ class StepView(RunContext):
         limits: Limits,
         metadata: Mapping[str, object],
         tools: Toolbox,
+        item: LoopItem | None = None,
     ) -> None:
         self.context = context
+        self._item = item
         self.key = key
         self.conversation_id = f"{context.run_id}/{key}"
         self._step_id = step_id
@@ -289,8 +302,11 @@ class StepView(RunContext):
 
     @property
     def values(self) -> Mapping[str, JsonValue]:
-        """The run's."""
-        return self.context.values
+        """The run's; in a loop also `loop.item` and `loop.index`, for this step alone."""
+        if self._item is None:
+            return self.context.values
+        here: dict[str, JsonValue] = {"loop": {"item": self._item.value, "index": self._item.index}}
+        return ChainMap(here, cast("dict[str, JsonValue]", self.context.values))
 
     @property
     def limits(self) -> Limits:

@@ -144,6 +144,7 @@ def _step_started(entry: JournalEntry) -> RunEvent:
     return StepStarted(
         **_place(entry),
         step_id=_text(entry.body, "step_id"),
+        index=cast("int | None", entry.body.get("index")),
     )
 
 
@@ -160,6 +161,7 @@ def _step_finished(entry: JournalEntry) -> RunEvent:
         model_calls=cast(int, body.get("model_calls", 0)),
         tool_calls=cast(int, body.get("tool_calls", 0)),
         attempts=cast(int, body.get("attempts", 1)),
+        index=cast("int | None", body.get("index")),
     )
 
 
@@ -216,6 +218,7 @@ def _limit_reached(entry: JournalEntry) -> RunEvent:
 
 _MAKERS: Mapping[tuple[str, str], Callable[[JournalEntry], RunEvent]] = {
     ("run", "started"): _run_started,
+    ("run", "resumed"): _run_started,
     ("run", "finished"): _run_finished,
     ("run", "limit_reached"): _limit_reached,
     ("step", "started"): _step_started,

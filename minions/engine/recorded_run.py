@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import cast
 
-from attrs import frozen
-
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.values import frozen
 from minions.engine.sessions import UNFINISHED, RunSummary, find_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.load import recipe_from_document

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from minions.contracts.calls import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.codec import encode
 from minions.contracts.completion import CompletionMode
@@ -9,8 +11,9 @@ from minions.contracts.errors import FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
-from minions.engine.build import BuiltRecipe, SetStep, StepControl
-from minions.engine.context import AgentContext
+from minions.engine.build import BuiltRecipe, LoopControl, SetStep, StepControl
+from minions.engine.context import AgentContext, LoopItem
+from minions.engine.loops import StepLoop
 from minions.engine.replay import KnowsItsInputs
 from minions.engine.run_models import RunModels
 from minions.engine.scheduling import Skip
@@ -63,6 +66,8 @@ class RunSteps:
             return StepStatus.SKIPPED if self._failed_condition(step) is None else StepStatus.FAILED
         if context.replay is not None:
             recorded = self._recorded_end(step)
+            if recorded is not None and control.loop is not None:
+                return await self._run_loop(step, control, control.loop)  # tells its items again
             if recorded is not None and self._may_reuse(step, recorded):
                 return self._reuse(step, recorded)
         if self._waits_for_decision:
@@ -73,14 +78,44 @@ class RunSteps:
             await self.skip(step, Skip(f"the run's limit {ledger.reached} is reached"))
             return StepStatus.SKIPPED
         ledger.steps += 1
-        if type(step) is SetStep and not step.has_limits and await self._bind(step, control):
+        is_quick = type(step) is SetStep and not step.has_limits and control.loop is None
+        if is_quick and await self._bind(cast("SetStep", step), control):
             return StepStatus.COMPLETED
-        is_code = isinstance(step, PythonStep)
-        models = self._models.of_code() if is_code else await self._models.ready(step)
-        executor = self._executor(step, models)
+        if control.loop is not None:
+            return await self._run_loop(step, control, control.loop)
+        executor = self._executor(step, await self._models_for(step))
         execution = await executor.execute()
         self._has_redone = True
-        context.publish_result(step, execution.status, executor.output_json, control.save_as)
+        return self._told(step, execution, executor.output_json, control)
+
+    async def _models_for(self, step: Step[object]) -> ModelCallExecutorFactory:
+        is_code = isinstance(step, PythonStep)
+        return self._models.of_code() if is_code else await self._models.ready(step)
+
+    async def _run_loop(
+        self, step: Step[object], control: StepControl, loop: LoopControl
+    ) -> StepStatus:
+        models = await self._models_for(step)
+        executor = StepLoop(
+            step,
+            loop,
+            self._context,
+            lambda item: self._executor(step, models, item),
+            self._may_reuse_item,
+        )
+        execution = await executor.execute()
+        self._has_redone = True
+        return self._told(step, execution, executor.output_json, control)
+
+    def _told(
+        self,
+        step: Step[object],
+        execution: StepExecution[object],
+        output: JsonValue,
+        control: StepControl,
+    ) -> StepStatus:
+        """Later steps may read it now."""
+        self._context.publish_result(step, execution.status, output, control.save_as)
         self._note_failure(execution)
         return execution.status
 
@@ -113,10 +148,18 @@ class RunSteps:
         return True
 
     def _executor(
-        self, step: Step[object], models: ModelCallExecutorFactory
+        self,
+        step: Step[object],
+        models: ModelCallExecutorFactory,
+        item: LoopItem | None = None,
     ) -> StepExecutor[object]:
         return StepExecutor(
-            step, self._context, models, self._tool_factory, options=self._models.options(step)
+            step,
+            self._context,
+            models,
+            self._tool_factory,
+            options=self._models.options(step),
+            item=item,
         )
 
     # --- what an earlier leg did --------------------------------------------------------------
@@ -147,13 +190,19 @@ class RunSteps:
             replay.forget(self._base(step))
         return is_same
 
+    def _may_reuse_item(self, executor: StepExecutor[object]) -> bool:
+        """Likewise, for one item of a loop."""
+        replay = self._context.replay
+        is_same = replay is None or not replay.checks_inputs or executor.is_unchanged()
+        if not is_same and replay is not None:
+            replay.forget(executor.base)
+        return is_same
+
     def _reuse(self, step: Step[object], executor: StepExecutor[object]) -> StepStatus:
         execution = executor.recorded()
         self._context.ledger.steps += 1
-        save_as = self._built.control(step.id).save_as
-        self._context.publish_result(step, execution.status, executor.output_json, save_as)
-        self._note_failure(execution)
-        return execution.status
+        control = self._built.control(step.id)
+        return self._told(step, execution, executor.output_json, control)
 
     async def _holds(self, step: Step[object]) -> bool:
         """Whether `when` is true; a condition that cannot be read fails the step."""

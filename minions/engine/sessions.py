@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import cast
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.events import StepCompleted
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.values import frozen
 from minions.engine.event_stream import EventMaker
 from minions.engine.replay import base_key, visible
 
@@ -157,6 +158,8 @@ def _steps(entries: Sequence[JournalEntry]) -> tuple[StepSummary, ...]:
         if entry.kind != "step":
             continue
         body = entry.body
+        if "index" in body:
+            continue  # an item of a loop: the loop itself tells
         steps[base_key(entry.key)] = StepSummary(
             step_id=cast(str, body["step_id"]),
             status=cast(str, body.get("status", UNFINISHED)),

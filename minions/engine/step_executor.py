@@ -20,7 +20,7 @@ from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, message_to_json
 from minions.contracts.steps import PythonStep, Step
-from minions.engine.context import AgentContext, StepView
+from minions.engine.context import AgentContext, LoopItem, StepView
 from minions.engine.error_groups import leading_error
 from minions.engine.model_calls import capabilities_of, recall
 from minions.engine.model_loop import Ending, ModelLoop, opening_messages
@@ -30,7 +30,7 @@ from minions.engine.replay import KnowsItsInputs
 from minions.engine.retry import is_being_cancelled
 from minions.engine.trace import StepTrace
 
-__all__ = ["StepExecutor"]
+__all__ = ["CUT_OFF", "StepExecutor"]
 
 T = TypeVar("T")
 
@@ -46,13 +46,17 @@ class StepExecutor(Generic[T]):
         tool_call_executor_factory: ToolCallExecutorFactory,
         *,
         options: ModelOptions | None = None,
+        item: LoopItem | None = None,
     ) -> None:
         """Reads the limits now, most specific first: step, context, defaults.
 
+        Args:
+            item: Of a loop: the execution is one of its iterations, numbered from 1 in keys.
         Raises:
             MetadataError: A limit of a wrong name or type.
         """
         self.step = step
+        self._item = item
         self.context = context
         self._models = model_call_executor_factory
         self._tools = tool_call_executor_factory
@@ -60,7 +64,10 @@ class StepExecutor(Generic[T]):
         step_id, own = step.id, step.metadata
         limits = Limits.of_step(own, base=context.limits)
         self._timeout_s = Limits.from_metadata(own).timeout_s if own else None
-        base = f"{step_id}/{context.step_manager.visits(step_id) + 1}/0"
+        iteration = 0 if item is None else item.index + 1
+        base = f"{step_id}/{context.step_manager.visits(step_id) + 1}/{iteration}"
+        self.base = base
+        """`step/visit/iteration`."""
         replay = context.replay
         key = base if replay is None else replay.key_of(base)
         self._recorded = None if replay is None else replay.execution(base)
@@ -74,6 +81,7 @@ class StepExecutor(Generic[T]):
             limits=limits,
             metadata={**context.metadata_values, **own},
             tools=tools,
+            item=item,
         )
         # Once per execution: a property of a subclass may build it anew at each look.
         self._output = cast("OutputInstructions[object] | None", None if is_code else step.output)
@@ -91,6 +99,11 @@ class StepExecutor(Generic[T]):
             declares_output=self._output is not None,
             started_at=self._clock.now(),
         )
+
+    @property
+    def has_recorded_end(self) -> bool:
+        """Whether an earlier leg of the run brought this execution to its end."""
+        return self._recorded is not None and self._recorded.ended is not None
 
     def is_unchanged(self) -> bool:
         """Whether the step would ask now what it asked when it was recorded.
@@ -123,7 +136,8 @@ class StepExecutor(Generic[T]):
         for call in execution.model_calls:
             recall(self._models, call.prompt)
         self.context.ledger.spend(execution.usage)
-        self.context.step_manager.record(execution)
+        if self._item is None:
+            self.context.step_manager.record(execution)
         return cast("StepExecution[T]", execution)
 
     async def execute(self) -> StepExecution[T]:
@@ -230,6 +244,8 @@ class StepExecutor(Generic[T]):
         if self._recorded is not None and self._recorded.started is not None:
             return
         body: dict[str, JsonValue] = {"step_id": self.step.id, "version": self.step.version}
+        if self._item is not None:
+            body["index"] = self._item.index
         if opening:
             body["conversation"] = self._view.conversation_id
             body["messages"] = [message_to_json(message) for message in opening]
@@ -247,6 +263,8 @@ class StepExecutor(Generic[T]):
             "status": status.value,
             "duration_ms": duration_ms,
         }
+        if self._item is not None:
+            body["index"] = self._item.index
         body |= _end_body(ending, trace, self.output_json)
         entry = await context.recorder.record("step", trace.key, _state(ending), body)
         execution = trace.picture(
@@ -257,21 +275,22 @@ class StepExecutor(Generic[T]):
             error=ending.error,
             completion=ending.completion,
         )
-        context.step_manager.record(execution)
+        if self._item is None:
+            context.step_manager.record(execution)
         context.services.log.info(
             "step_finished", step_id=trace.step_id, status=status.value, duration_ms=duration_ms
         )
         return execution
 
 
-_CUT_OFF = frozenset({"cancelled", "limit-reached"})
+CUT_OFF = frozenset({"cancelled", "limit-reached"})
 """Codes of ends that came from outside: a run that goes on takes such a step up again."""
 
 
 def _state(ending: Ending) -> str:
     if ending.error is None:
         return "finished"
-    return "interrupted" if ending.error.code in _CUT_OFF else "failed"
+    return "interrupted" if ending.error.code in CUT_OFF else "failed"
 
 
 def _end_body(ending: Ending, trace: StepTrace, output: JsonValue) -> dict[str, JsonValue]:

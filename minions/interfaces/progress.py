@@ -67,14 +67,18 @@ class PlainProgress(Progress):
         if isinstance(event, RunStarted):
             return model_line(event.recipe, event.model_name)
         if isinstance(event, StepStarted):
-            return f"  {self._paint('▸', 'blue')} {event.step_id}"
+            return None if event.index is not None else self._started(event)
         if isinstance(event, StepFinished):
-            return f"  {self._finished(event)}"
+            is_quiet = event.index is not None and event.status == "completed"
+            return None if is_quiet else f"  {self._finished(event)}"
         if isinstance(event, Retrying):
             return f"    {event.step_id}: {retry_text(event)}"
         if isinstance(event, LimitReached):
             return f"  {self._paint('limit reached', 'yellow')}: {event.message}"
         return None
+
+    def _started(self, event: StepStarted) -> str:
+        return f"  {self._paint('▸', 'blue')} {event.step_id}"
 
     def _finished(self, event: StepFinished) -> str:
         glyph, color = _GLYPHS[event.status]
@@ -82,7 +86,8 @@ class PlainProgress(Progress):
         facts += _facts(event)
         detail = f" ({', '.join(facts)})" if facts else ""
         reason = f": {reason_of(event)}" if event.reason else ""
-        return f"{self._paint(glyph, color)} {event.step_id}{detail}{reason}"
+        name = event.step_id if event.index is None else f"{event.step_id}[{event.index}]"
+        return f"{self._paint(glyph, color)} {name}{detail}{reason}"
 
 
 def reason_of(event: StepFinished) -> str:
@@ -138,6 +143,8 @@ class LiveProgress(Progress):
             self._console.print(model_line(event.recipe, event.model_name), highlight=False)
             self._live.start()
             self._is_started = True
+        elif isinstance(event, StepStarted | StepFinished) and event.index is not None:
+            self._rows[event.step_id].doing = f"item {event.index}"
         elif isinstance(event, StepStarted):
             self._rows[event.step_id] = _Row()
         elif isinstance(event, StepFinished):

@@ -81,6 +81,9 @@ class StepDraft:
     """Of a goal step: full names."""
     depends_on: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
+    outer_templates: tuple[TemplateUse, ...] = ()
+    """Of `when` and `loop`: they are read before there is an item."""
+    has_loop: bool = False
 
     @property
     def is_named(self) -> bool:

@@ -369,6 +369,18 @@ STEP: Final = Table(
             types=("string", "boolean"),
         ),
         Key(
+            name="loop",
+            description="A template that gives a list: the step is done for each item, which "
+            "templates read as `loop.item`, its place from 0 as `loop.index`.",
+            types=("string", "array"),
+        ),
+        _flag(
+            "aggregate",
+            "Of a loop: its output is the list of the items' outputs. Else it has `results`, "
+            "`errors`, `total`, `successful` and `failed`.",
+        ),
+        _count("max_parallel", "Of a loop: items that are done together; 1 when absent."),
+        Key(
             name="save_as",
             description="Another name for the step's output.",
             types=("string",),
@@ -379,8 +391,8 @@ STEP: Final = Table(
         _STEP_LIMITS_KEY,
         _METADATA_KEY,
         *_later(
-            "loop while plan recipe code ask assert uses analyze extends with form timeout default "
-            "idle_timeout_s cache on_error memory distribute aggregate max_parallel retry "
+            "while plan recipe code ask assert uses analyze extends with form timeout default "
+            "idle_timeout_s cache on_error memory distribute retry "
             "max_iterations decision_tool route requires_approval input output_format context"
         ),
     ),

@@ -175,7 +175,7 @@ def _run_checks(draft: RecipeDraft, report: Report) -> None:
     check_tools(draft, report)
     readings = check_references(draft, report)
     declared = link_steps(draft, readings, report)
-    uses = [use for step in draft.steps for use in step.templates]
+    uses = [use for step in draft.steps for use in (*step.outer_templates, *step.templates)]
     read = {
         str(part)
         for use in (*uses, *draft.output_templates)

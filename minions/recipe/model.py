@@ -25,6 +25,7 @@ __all__ = [
     "ExecutionMode",
     "GoalSpec",
     "InputSpec",
+    "LoopSpec",
     "MessageSpec",
     "ModelConfig",
     "OnFailure",
@@ -146,6 +147,18 @@ class MessageSpec:
 
 
 @frozen(kw_only=True)
+class LoopSpec:
+    """A step that is done for each item of a list."""
+
+    over: JsonValue
+    """A template that gives a list, or the list."""
+    aggregate: bool = False
+    """The output is the list of the items' outputs; else an envelope that also has the errors."""
+    max_parallel: int = 1
+    """Items that are done together."""
+
+
+@frozen(kw_only=True)
 class StepSpec:
     """What every kind of step may say."""
 
@@ -157,6 +170,7 @@ class StepSpec:
     """Steps that only have to end first: every reference to them can do without."""
     when: str | None = None
     """A condition; false means SKIPPED."""
+    loop: LoopSpec | None = None
     save_as: str | None = None
     optional: bool = False
     timeout_s: float | None = None

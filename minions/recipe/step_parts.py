@@ -23,7 +23,15 @@ from minions.recipe.drafts import (
     read_templates,
 )
 from minions.recipe.keys import KINDS, Table
-from minions.recipe.model import GoalSpec, MessageSpec, SetSpec, StepSpec, ToolSpecStep, Where
+from minions.recipe.model import (
+    GoalSpec,
+    LoopSpec,
+    MessageSpec,
+    SetSpec,
+    StepSpec,
+    ToolSpecStep,
+    Where,
+)
 from minions.recipe.reader import MappingNode, Node, ScalarNode, SequenceNode
 from minions.recipe.schemas import read_output_schema
 from minions.recipe.sections import Section, read_section, read_texts, suggestion
@@ -53,7 +61,8 @@ def read_step(node: Node, index: int, catalog: Catalog, report: Report) -> StepD
         id=section.text("id") or f"<step {index + 1}>", index=index, kind=kind, section=section
     )
     step.limits = read_limits(section.node("limits"), report, is_of_step=True)
-    templates = list(read_condition(section.scalar("when"), report))
+    step.outer_templates = read_condition(section.scalar("when"), report)
+    templates: list[TemplateUse] = []
     for name in _TEMPLATE_KEYS:
         templates.extend(read_templates(section.node(name), report))
     if kind == "goal":
@@ -62,7 +71,49 @@ def read_step(node: Node, index: int, catalog: Catalog, report: Report) -> StepD
     elif kind == "set" and (values := section.mapping("set")) is not None:
         step.output = _known_shape(values)
     step.templates = tuple(templates)
+    _read_loop(step, report)
     return step
+
+
+def _read_loop(step: StepDraft, report: Report) -> None:
+    """What the step is done for; its output is then that of all items."""
+    section = step.section
+    node = section.node("loop")
+    step.has_loop = node is not None or "loop" in section.refused
+    if not step.has_loop:
+        for name in ("aggregate", "max_parallel"):
+            if (extra := section.node(name)) is not None:
+                report(extra.place.fault("missing-key", f"'{name}' belongs to a step with 'loop'"))
+        return
+    templates = read_templates(node, report)
+    step.outer_templates = (*step.outer_templates, *templates)
+    if isinstance(node, ScalarNode) and not templates:
+        report(
+            node.place.fault(
+                "bad-value",
+                "'loop' is a text, which is no list",
+                help="write a template that gives one, such as '{{ step.items }}', or the list",
+            )
+        )
+    step.output = _of_all_items(step.output, aggregate=section.plain("aggregate") is True)
+
+
+def _of_all_items(item: JsonSchema, *, aggregate: bool) -> JsonSchema:
+    results: JsonSchema = {"type": "array", "items": item}
+    if aggregate:
+        return results
+    counts = {name: {"type": "integer"} for name in ("total", "successful", "failed")}
+    error: JsonSchema = {
+        "type": "object",
+        "properties": {"index": {"type": "integer"}, "error": {"type": "object"}},
+        "additionalProperties": False,
+    }
+    errors: JsonSchema = {"type": "array", "items": error}
+    return {
+        "type": "object",
+        "properties": {"results": results, "errors": errors, **counts},
+        "additionalProperties": False,
+    }
 
 
 def _kind_of(node: Node, report: Report) -> str | None:
@@ -228,6 +279,7 @@ class _Common(TypedDict):
     depends_on: tuple[str, ...]
     after: tuple[str, ...]
     when: str | None
+    loop: LoopSpec | None
     save_as: str | None
     optional: bool
     timeout_s: float | None
@@ -268,6 +320,17 @@ def _plain_mapping(section: Section, name: str) -> Mapping[str, JsonValue]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _loop(section: Section) -> LoopSpec | None:
+    if section.node("loop") is None:
+        return None
+    most = section.plain("max_parallel", 1)
+    return LoopSpec(
+        over=section.plain("loop"),
+        aggregate=section.plain("aggregate") is True,
+        max_parallel=most if isinstance(most, int) else 1,
+    )
+
+
 def _common(step: StepDraft, steps: Sequence[StepDraft]) -> _Common:
     section = step.section
     when = section.plain("when")
@@ -279,6 +342,7 @@ def _common(step: StepDraft, steps: Sequence[StepDraft]) -> _Common:
         depends_on=tuple(steps[index].id for index in step.depends_on),
         after=tuple(steps[index].id for index in step.after),
         when=None if when is None else str(when).lower() if isinstance(when, bool) else str(when),
+        loop=_loop(section),
         save_as=step.save_as,
         optional=section.plain("optional") is True,
         timeout_s=timeout_s if isinstance(timeout_s, int | float) else None,

@@ -6,24 +6,38 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Final, cast
 
 from attrs import field, frozen
 
 from crash.legs import acknowledgement
-from crash.random_runs import CHOOSERS, EFFECTS, Deed, tail_of
+from crash.random_runs import CHOOSERS, EFFECTS, Deed, choice_of, result_of, tail_of
 from minions.adapters.sqlite_journal import SqliteJournal
 from minions.contracts.codec import decode
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal import Journal, JournalEntry
+from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import Effect
 from minions.engine.services import SystemClock
 from minions.engine.sessions import RunSummary, list_runs, show_run
 from minions.engine.worker_names import is_worker_gone
 
-__all__ = ["Files", "Seen", "World", "faults_of", "open_calls", "outline_of", "recorded_questions"]
+__all__ = [
+    "Files",
+    "Seen",
+    "World",
+    "differences_of",
+    "faults_of",
+    "open_calls",
+    "outline_of",
+    "recorded_questions",
+    "repeated_questions",
+    "repeated_work",
+    "word_for",
+    "world_of",
+    "wrong_effects",
+]
 
 _EFFECTS: Final = {**EFFECTS, **CHOOSERS}
 _REPEATABLE: Final = (Effect.PURE, Effect.IDEMPOTENT)
@@ -52,31 +66,23 @@ class Files:
         """All facts; none where there is no database yet."""
         if not self.database.exists():
             return ()
-        async with closing_journal(self.database) as journal:
+        async with _journal(self) as journal:
             return await journal.entries()
 
     async def runs(self) -> Sequence[RunSummary]:
         """Those that began."""
         if not self.database.exists():
             return ()
-        async with closing_journal(self.database) as journal:
+        async with _journal(self) as journal:
             return await list_runs(journal)
 
 
-class closing_journal:  # noqa: N801  # used as a function
-    """A journal for one look."""
-
-    def __init__(self, path: Path) -> None:
-        self._journal = SqliteJournal(path, SystemClock())
-
-    async def __aenter__(self) -> SqliteJournal:
-        return self._journal
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._journal.aclose()
+def _journal(files: Files) -> aclosing[SqliteJournal]:
+    """For one look."""
+    return aclosing(SqliteJournal(files.database, SystemClock()))
 
 
-# --- the world -----------------------------------------------------------------------------------
+# --- the world ----------------------------------------------------------------------------------
 
 
 @frozen
@@ -110,7 +116,19 @@ def _lines(path: Path) -> Sequence[Mapping[str, JsonValue]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-# --- the journal ---------------------------------------------------------------------------------
+def word_for(deeds: Sequence[Deed]) -> str:
+    """What a person says of a call in doubt who has looked whether its effect is there."""
+    if not deeds:
+        return "redo"
+    deed = deeds[-1]
+    if deed.has_failed:
+        return "fail"
+    if deed.tool in CHOOSERS:
+        return f"done:{dumps(choice_of(deed.key, deed.arguments))}"
+    return f"done:{dumps(result_of(deed.tool, deed.arguments))}"
+
+
+# --- the journal --------------------------------------------------------------------------------
 
 
 def open_calls(entries: Iterable[JournalEntry]) -> set[str]:
@@ -139,29 +157,28 @@ def recorded_questions(
     )
 
 
-async def outline_of(files: Files) -> Mapping[str, object]:
+async def outline_of(journal: Journal) -> Mapping[str, object]:
     """How the one run of a journal ended."""
-    async with closing_journal(files.database) as journal:
-        (summary,) = await list_runs(journal)
-        detail = await show_run(journal, summary)
-        return {
-            "status": summary.status,
-            "output": detail.output,
-            "usage": dict(summary.usage),
-            "steps": sorted(
-                (
-                    step.step_id,
-                    step.status,
-                    # A call that a person counted as failed says so in other words.
-                    None if step.status == "failed" else step.reason,
-                    repr(step.output),
-                )
-                for step in detail.steps
-            ),
-        }
+    (summary,) = await list_runs(journal)
+    detail = await show_run(journal, summary)
+    return {
+        "status": summary.status,
+        "output": detail.output,
+        "usage": dict(summary.usage),
+        "steps": sorted(
+            (
+                step.step_id,
+                step.status,
+                # A call that a person counted as failed says so in other words.
+                None if step.status == "failed" else step.reason,
+                repr(step.output),
+            )
+            for step in detail.steps
+        ),
+    }
 
 
-# --- what must hold --------------------------------------------------------------------------------
+# --- what must hold -----------------------------------------------------------------------------
 
 
 @frozen(kw_only=True)
@@ -177,7 +194,7 @@ class Seen:
 async def faults_of(
     files: Files, quiet: Files, questions: Mapping[str, str], seen: Seen
 ) -> list[str]:
-    """Everything that does not hold; none is right.
+    """All that does not hold.
 
     Args:
         quiet: Of the same run without a kill.
@@ -185,14 +202,15 @@ async def faults_of(
     """
     entries = await files.entries()
     world, calm = world_of(files), world_of(quiet)
+    async with _journal(files) as journal, _journal(quiet) as quiet_journal:
+        differences = differences_of(await outline_of(journal), await outline_of(quiet_journal))
     return [
         *_integrity(files.database),
         *_lost_facts(entries, _lines(files.acknowledged)),
-        *_gaps(entries),
-        *_repeated_work(entries),
-        *_repeated_questions(world, Counter(questions.values()), seen),
-        *_effects(world, calm, seen),
-        *_differences(await outline_of(files), await outline_of(quiet)),
+        *repeated_work(entries),
+        *repeated_questions(world, Counter(questions.values()), seen),
+        *wrong_effects(world, calm, seen),
+        *differences,
         *_leases(files.database),
     ]
 
@@ -229,8 +247,9 @@ _DECIDED_EACH_TIME: Final = {
 }
 
 
-def _repeated_work(entries: Sequence[JournalEntry]) -> Iterable[str]:
-    """Each fact once in all generations; nothing of a call after its end."""
+def repeated_work(entries: Sequence[JournalEntry]) -> Iterable[str]:
+    """Each fact once in all generations, without gaps; nothing of a call after its end."""
+    yield from _gaps(entries)
     ended: set[tuple[str, str]] = set()
     known: set[tuple[str, str, str]] = set()
     for entry in entries:
@@ -246,7 +265,7 @@ def _repeated_work(entries: Sequence[JournalEntry]) -> Iterable[str]:
             ended.add(name)
 
 
-def _repeated_questions(world: World, quiet: Counter[str], seen: Seen) -> Iterable[str]:
+def repeated_questions(world: World, quiet: Counter[str], seen: Seen) -> Iterable[str]:
     """No question whose answer is recorded is put to the model again."""
     for leg, asked in world.asked.items():
         for question, count in asked.items():
@@ -255,7 +274,7 @@ def _repeated_questions(world: World, quiet: Counter[str], seen: Seen) -> Iterab
                 yield f"leg {leg} asked {question} {count} times, {left} answers were missing"
 
 
-def _effects(world: World, calm: World, seen: Seen) -> Iterable[str]:
+def wrong_effects(world: World, calm: World, seen: Seen) -> Iterable[str]:
     done, expected = _by_tail(world), _by_tail(calm)
     if odd := set(done) ^ set(expected):
         yield f"effects differ: {sorted(odd)}"
@@ -278,7 +297,7 @@ def _by_tail(world: World) -> Mapping[str, Sequence[Deed]]:
     return found
 
 
-def _differences(found: Mapping[str, object], wanted: Mapping[str, object]) -> Iterable[str]:
+def differences_of(found: Mapping[str, object], wanted: Mapping[str, object]) -> Iterable[str]:
     for name, value in wanted.items():
         if found[name] != value:
             yield f"{name} is\n    {found[name]}\n  and without kills\n    {value}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, cast
 
-from attrs import evolve, field, frozen, mutable
+from attrs import evolve, field, mutable
 
 from crash.inspection import (
     Files,
@@ -21,11 +21,11 @@ from crash.inspection import (
     faults_of,
     open_calls,
     recorded_questions,
+    word_for,
     world_of,
 )
 from crash.kennel import Report
 from crash.legs import OPERATIONS, Failpoint, Order
-from crash.random_runs import CHOOSERS, Deed, choice_of, result_of
 from minions.contracts.codec import decode, encode
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
@@ -72,11 +72,14 @@ class Kennel:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._process is not None
-        if error is not None:
-            self._process.kill()
-        _, _ = await self._process.communicate()
-        assert error is not None or self._process.returncode == 0, "a child was left behind"
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        if error is not None and process.returncode is None:
+            process.kill()
+        process.stdin.close()
+        await process.wait()
+        assert error is not None or process.returncode == 0, "a child was left behind"
 
     async def run(self, order: Order) -> Report:
         """One leg."""
@@ -145,25 +148,19 @@ class Figures:
 
     def page(self, *, seconds: float) -> str:
         """As a table for people."""
-        rows = [f"| {place} | {self.kills[place]:,} |" for place in PLACES]
         ends = ", ".join(f"{count:,} {status}" for status, count in sorted(self.runs.items()))
         words = ", ".join(f"{count:,} {word}" for word, count in sorted(self.decisions.items()))
-        return "\n".join(
-            [
-                "# Crashes",
-                "",
-                "Random runs, killed with SIGKILL at random places and resumed until they ended. "
-                "After each: no acknowledged fact lost, no recorded work repeated, keyed effects "
-                "not doubled, the same end as without kills. `make crash` writes this page.",
-                "",
-                f"{self} in {seconds:.0f} s. Ends: {ends}. Decided of calls in doubt: {words}.",
-                "",
-                "| killed | times |",
-                "|---|---|",
-                *rows,
-                "",
-            ]
-        )
+        rows = [f"| {place} | {self.kills[place]:,} |" for place in PLACES]
+        summary = f"{self} in {seconds:.0f} s. Ends: {ends}. Decided of calls in doubt: {words}."
+        return "\n".join([_HEAD, summary, "", "| killed | times |", "|---|---|", *rows, ""])
+
+
+_HEAD: Final = """# Crashes
+
+Random runs, killed with SIGKILL at random places and resumed until they came to their end. After
+each: no acknowledged fact lost, no recorded work repeated, no keyed effect doubled, the same end as
+without kills, no process left. `make crash` writes this page.
+"""
 
 
 @mutable(kw_only=True)
@@ -210,6 +207,7 @@ class Journey:
         faults = await faults_of(self.files, self.quiet, self._questions, self._seen)
         assert not faults, self._told(faults)
         entries = await self.files.entries()
+        await self._ask_again(entries)
         self.figures.facts += len(entries)
         self.figures.effects += len(world_of(self.files).deeds)
         (summary,) = await self.files.runs()
@@ -254,7 +252,9 @@ class Journey:
             order = self._with_a_kill(order)
             report = await self.kennel.run(order)
             self.figures.legs += 1
-            self._legs.append(f"{order.run_id} {order.failpoint} {order.decisions} → {report}"[:600])
+            self._legs.append(
+                f"{order.run_id} {order.failpoint} {order.decisions} → {report}"[:600]
+            )
             decisions = {}
             if report.is_killed:
                 self._note_kill(order, report, await self.files.entries())
@@ -265,6 +265,16 @@ class Journey:
             else:
                 is_told = True
         raise AssertionError(self._told(["it comes to no end"]))
+
+    async def _ask_again(self, entries: Sequence[JournalEntry]) -> None:
+        """A run that came to its output tells it again, and does nothing."""
+        (summary,) = await self.files.runs()
+        if summary.status not in ("completed", "partial") or self._rng.random() < 0.7:
+            return
+        order = evolve(self._order(self.files), leg=100, run_id=summary.run_id)
+        self.figures.legs += 1
+        assert self._result(await self.kennel.run(order))["status"] == summary.status
+        assert await self.files.entries() == entries, self._told(["it did something again"])
 
     # --- kills ------------------------------------------------------------------------------------
 
@@ -284,9 +294,14 @@ class Journey:
         rng = self._rng
         operation = place.partition(".")[0]
         often = max(2, 2 * self._facts // self.most_kills)
-        nth = {"append": rng.randint(1, often), "tool": rng.randint(1, 3), "model": rng.randint(1, 3),
-               "read": rng.randint(1, 3), "acquire": rng.choice((1, 1, 2))}.get(operation, 1)  # fmt: skip
-        most = {"create": 1500, "read": 300}.get(operation, 120)
+        nth = {
+            "append": rng.randint(1, often),
+            "tool": rng.randint(1, 3),
+            "model": rng.randint(1, 3),
+            "read": rng.randint(1, 3),
+            "acquire": rng.choice((1, 1, 2)),
+        }.get(operation, 1)
+        most = {"create": 1500, "read": 300, "release": 25, "renew": 40}.get(operation, 120)
         return Failpoint(place=place, nth=nth, instructions=rng.randint(1, most))
 
     def _note_kill(self, order: Order, report: Report, entries: Sequence[JournalEntry]) -> None:
@@ -305,7 +320,7 @@ class Journey:
         assert doubtful, self._told(["the run waits for a decision about nothing"])
         some = doubtful if self._rng.random() < 0.7 else [self._rng.choice(doubtful)]
         world = world_of(self.files)
-        words = {e.key: _word(world.of(f"{e.run_id}/{e.key}")) for e in some}
+        words = {e.key: word_for(world.of(f"{e.run_id}/{e.key}")) for e in some}
         self.figures.decisions.update(word.partition(":")[0] for word in words.values())
         return words
 
@@ -318,14 +333,3 @@ class Journey:
 
     def _told(self, faults: Sequence[str]) -> str:
         return "\n".join([f"seed {self.seed} in {self.folder}", *self._legs, *faults])
-
-
-def _word(deeds: Sequence[Deed]) -> str:
-    if not deeds:
-        return "redo"
-    deed = deeds[-1]
-    if deed.has_failed:
-        return "fail"
-    if deed.tool in CHOOSERS:
-        return f"done:{dumps(choice_of(deed.key, deed.arguments))}"
-    return f"done:{dumps(result_of(deed.tool, deed.arguments))}"

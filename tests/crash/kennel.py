@@ -44,7 +44,9 @@ def main() -> None:
     """Until there are no more orders; then no child is left."""
     _warm_up()
     for line in sys.stdin:
-        print(dumps(encode(_in_a_child(decode(json.loads(line), Order)))), flush=True)
+        report = _in_a_child(decode(json.loads(line), Order))
+        sys.stdout.write(dumps(encode(report)) + "\n")
+        sys.stdout.flush()
     try:
         os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:

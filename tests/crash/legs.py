@@ -10,9 +10,8 @@ import os
 import signal
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
 from attrs import field, frozen
@@ -188,6 +187,10 @@ class WatchedJournal(SqliteJournal):
     async def get_blob(self, digest: str) -> bytes:
         return await self._through("read", super().get_blob(digest))
 
+    async def aclose(self) -> None:
+        await super().aclose()
+        os.close(self._acknowledged)
+
     async def _through(self, operation: str, work: Awaitable[T]) -> T:
         self._fate.enter(operation)
         done = await work
@@ -240,6 +243,10 @@ class FileWorld(Outside):
         self._fate.reach("model")
         await asyncio.sleep(self._pause_s)
 
+    async def aclose(self) -> None:
+        """Give the file back."""
+        os.close(self._file)
+
 
 def _opened(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -256,7 +263,7 @@ def _write(file: int, line: Mapping[str, JsonValue]) -> None:
 def carry_out(order: Order) -> Mapping[str, JsonValue]:
     """What came out: an outline of the result, or the error that refused it."""
     fate = Fate(order.failpoint)
-    sqlite3.connect = fate.connect  # the process is the leg's alone
+    sqlite3.connect = fate.connect  # type: ignore[assignment]  # the process is the leg's alone
     try:
         return {"result": outline(asyncio.run(_run(order, fate)))}
     except MinionsError as error:
@@ -265,8 +272,7 @@ def carry_out(order: Order) -> Mapping[str, JsonValue]:
 
 async def _run(order: Order, fate: Fate) -> AgentResult[object]:
     random_run = RandomRun(order.seed)
-    outside = FileWorld(order, fate)
-    async with _journal(order, fate) as journal:
+    async with aclosing(FileWorld(order, fate)) as outside, _journal(order, fate) as journal:
         services = Services(
             journal=journal, parser=random_run.parser(), lease_ttl_s=order.lease_ttl_s
         )
@@ -282,13 +288,8 @@ async def _run(order: Order, fate: Fate) -> AgentResult[object]:
         return await executor.resume(order.run_id, recipe=own, decisions=order.decisions)
 
 
-@asynccontextmanager
-async def _journal(order: Order, fate: Fate) -> AsyncIterator[WatchedJournal]:
-    journal = WatchedJournal(order, fate)
-    try:
-        yield journal
-    finally:
-        await journal.aclose()
+def _journal(order: Order, fate: Fate) -> aclosing[WatchedJournal]:
+    return aclosing(WatchedJournal(order, fate))
 
 
 def outline(result: AgentResult[object]) -> Mapping[str, JsonValue]:

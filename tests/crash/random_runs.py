@@ -20,6 +20,7 @@ from builders import ConstrainedModel, ConstrainingParser
 from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import (
     ChatModel,
+    ModelCallResponse,
     ModelFailure,
     OutputInstructions,
     OutputParser,
@@ -28,7 +29,14 @@ from minions.contracts.calls import (
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.errors import StepFailedError, ToolError
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import MessageBundle, MessageRole, ToolCallRequest
+from minions.contracts.messages import (
+    Message,
+    MessageBundle,
+    MessageRole,
+    TokenUsage,
+    ToolCallRequest,
+    assistant,
+)
 from minions.contracts.retry import RetryConfig
 from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
@@ -188,20 +196,27 @@ class Chooser(Tool):
 def choice_of(key: str, arguments: str) -> str:
     """The step that a decision tool names; now and then there is none of that name."""
     names = re.findall(r"s\d", arguments)
-    return random.Random(f"{tail_of(key)} {arguments}").choice([*names, *names, "nowhere"])
+    choices: list[str] = [*names, *names, "nowhere"]
+    return random.Random(f"{tail_of(key)} {arguments}").choice(choices)
 
 
 # --- the model ---------------------------------------------------------------------------------
 
 
 def question_of(prompt: Prompt) -> str:
-    """What is asked, as a short name."""
+    """What is asked, as a short name; of a failed tool call only that it failed."""
     said: list[JsonValue] = [
-        [m.role.value, m.content, [[c.name, c.arguments] for c in m.tool_calls]]
+        [m.role.value, _words_of(m), [[c.name, c.arguments] for c in m.tool_calls]]
         for m in prompt.messages
     ]
     text = dumps([said, prompt.output_request is not None])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _words_of(message: Message) -> str | None:
+    content = message.content
+    is_error = message.role is MessageRole.TOOL and (content or "").startswith("Error")
+    return "Error" if is_error else content
 
 
 @frozen
@@ -217,9 +232,14 @@ class RandomAnswers:
         if stumbles and self.outside.is_first(question):
             return ConnectionError("the line is dead")
         await self.outside.ask(question)
-        return self._answer(prompt)
+        answer = self._answer(prompt)
+        if isinstance(answer, ModelFailure):
+            return answer
+        used = random.Random(question)
+        usage = TokenUsage(input_tokens=used.randint(1, 99), output_tokens=used.randint(1, 99))
+        return ModelCallResponse(message=answer, usage=usage)
 
-    def _answer(self, prompt: Prompt) -> Answer:
+    def _answer(self, prompt: Prompt) -> Message | ModelFailure:
         messages = prompt.messages
         aims = [m.content or "" for m in messages if m.role is MessageRole.GOAL]
         aim = aims[0] if aims else messages[-1].content or ""
@@ -229,22 +249,24 @@ class RandomAnswers:
         now = random.Random(f"{self.seed} {aim} {len(said)}")
         names = [spec.name for spec in prompt.tools]
         if names and len(said) < tool_turns:
-            return [
-                tool_request(now.choice(names), {"n": now.randrange(100)}, id=f"c{index}")
-                for index in range(now.choice((1, 2, 3)))
-            ]
+            return assistant(
+                tool_calls=[
+                    tool_request(now.choice(names), {"n": now.randrange(100)}, id=f"c{index}")
+                    for index in range(now.choice((1, 2, 3)))
+                ]
+            )
         if luck < 0.05:
             return ModelFailure(code="refused", message="I would rather not.")
         if prompt.instructions is not None:
             is_new = not any(m.content for m in said) and prompt.output_request is None
             is_wrong = luck < 0.1 or (luck < 0.5 and is_new)
-            return {"good": 3} if is_wrong else {"good": luck < 0.8}
-        return self._words(aim, now, turns=len(said) - tool_turns)
+            return assistant(dumps({"good": 3 if is_wrong else luck < 0.8}))
+        return assistant(self._words(aim, now, turns=len(said) - tool_turns))
 
-    def _words(self, aim: str, now: random.Random, *, turns: int) -> Answer:
+    def _words(self, aim: str, now: random.Random, *, turns: int) -> str:
         if "wish" in aim:
             names = re.findall(r"s\d", aim.partition("wish")[2])
-            return {"is_complete": True, "next_step_id": now.choice([*names, "nowhere"])}
+            return dumps({"is_complete": True, "next_step_id": now.choice([*names, "nowhere"])})
         if "signal" in aim and turns < 1:
             return "still at it"
         done = "\nstatus: done" if "signal" in aim else ""

@@ -143,7 +143,7 @@ async def test_a_run_that_is_killed_again_and_again_comes_to_its_end() -> None:
     assert await world.killed(executor, MIXED, 3)
     kills = 0
     while True:
-        world.journal.dies_at = world.journal._facts + 3
+        world.journal.dies_at = world.journal.count + 3
         again = world.executor(world.model(mixed_answer), tools_of(world))
         try:
             result = await again.resume("run_1")
@@ -228,7 +228,7 @@ async def test_a_decision_is_remembered_over_the_next_crash() -> None:
     world = World()
     await interrupted_send(world)
     again = world.executor(world.model(lambda prompt: "no"), tools_of(world))
-    world.journal.dies_at = world.journal._facts + 1  # just after `run resumed`
+    world.journal.dies_at = world.journal.count + 1  # just after `run resumed`
     with pytest.raises(KilledError):
         await again.resume("run_1", decisions={"send": "done"})
     world.journal.revive()
@@ -241,7 +241,7 @@ async def test_a_call_that_is_made_again_and_cut_off_again_is_in_doubt_again() -
     world = World()
     await interrupted_send(world)
     again = world.executor(world.model(lambda prompt: "no"), tools_of(world))
-    world.journal.dies_at = world.journal._facts + 2  # `run resumed`, `call started`
+    world.journal.dies_at = world.journal.count + 2  # `run resumed`, `call started`
     with pytest.raises(KilledError):
         await again.resume("run_1", decisions={"send": "redo"})
     world.journal.revive()

@@ -17,6 +17,7 @@ from minions.recipe.values import path_text
 __all__ = ["Readings", "check_references"]
 
 RUN_KEYS: Final = ("id", "session_id")
+LOOP_KEYS: Final = ("item", "index")
 STEP_KEYS: Final = ("output", "status")
 
 
@@ -56,18 +57,29 @@ class _Checker:
 
     def step(self, step: StepDraft) -> Readings:
         readings = Readings()
-        for use in step.templates:
+        for use in step.outer_templates:
             self.use(use, step, readings)
+        for use in step.templates:
+            self.use(use, step, readings, has_item=step.has_loop)
         return readings
 
-    def use(self, use: TemplateUse, reader: StepDraft | None, readings: Readings) -> None:
+    def use(
+        self,
+        use: TemplateUse,
+        reader: StepDraft | None,
+        readings: Readings,
+        *,
+        has_item: bool = False,
+    ) -> None:
         for reference in use.references:
             root = str(reference.path[0])
             if root == "inputs":
                 self._input(use, reference)
             elif root == "run":
                 self._run(use, reference)
-            elif root in ("env", "loop"):
+            elif root == "loop" and has_item:
+                self._loop(use, reference)
+            elif root == "env":
                 self._report(later(use.place_of(reference), root))
             elif root == "steps":
                 self._steps(use, reference, reader, readings)
@@ -110,6 +122,11 @@ class _Checker:
         if len(reference.path) > 1 and reference.path[1] not in RUN_KEYS:
             name = str(reference.path[1])
             self._unknown(use, reference, f"'run' has no '{name}'", RUN_KEYS, name)
+
+    def _loop(self, use: TemplateUse, reference: Reference) -> None:
+        if len(reference.path) > 1 and reference.path[1] not in LOOP_KEYS:
+            name = str(reference.path[1])
+            self._unknown(use, reference, f"'loop' has no '{name}'", LOOP_KEYS, name)
 
     def _steps(
         self, use: TemplateUse, reference: Reference, reader: StepDraft | None, readings: Readings
@@ -209,6 +226,8 @@ class _Checker:
     def _unknown_root(self, use: TemplateUse, reference: Reference, root: str) -> None:
         names = (*self._ids, *self._saved)
         label = suggestion(root, (*names, "inputs", "steps", "run"))
+        if root == "loop":
+            label = "'loop' is known in steps that have one, in every key but 'loop' and 'when'"
         dashed = [name for name in self._ids if "-" in name and name.split("-")[0] == root]
         if root in self._draft.inputs:
             label = f"did you mean 'inputs.{root}'?"
