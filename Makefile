@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench lock clean
+.PHONY: demo test check bench crash lock clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store -m scripted/quickstart
@@ -21,6 +21,9 @@ check: $(READY)  ## Format, lint, types, import layers.
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+crash: $(READY)  ## Kill processes 1,000 times; writes benchmarks/crash.md.
+	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s tests/crash
 
 bench: $(READY)  ## Measure, as ratios within one run.
 	$(BIN)/python benchmarks/run.py

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from minions.contracts.calls import ChatModel, ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.context import Limits
-from minions.contracts.errors import NotFoundError, SchemaError, UsageError
+from minions.contracts.errors import NotFoundError, RecipeError, SchemaError, UsageError
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue, dumps
@@ -28,7 +28,8 @@ from minions.engine.decisions import calls_in_doubt, checked_decisions
 from minions.engine.memory import ConversationMemory
 from minions.engine.recorded_run import (
     RecordedRun,
-    changed_steps,
+    check_outputs,
+    edited_inputs,
     load_recorded_run,
     steps_from,
 )
@@ -214,14 +215,33 @@ class AgentExecutor:
 
     # --- a recorded run -----------------------------------------------------------------------
 
+    @overload
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        output_class: type[T],
+        recipe: AgentRecipe | None = None,
+        decisions: Mapping[str, str] | None = None,
+    ) -> AgentResult[T]: ...
+
+    @overload
     async def resume(
         self,
         run_id: str,
         *,
         recipe: AgentRecipe | None = None,
         decisions: Mapping[str, str] | None = None,
-        output_class: type[object] | None = None,
-    ) -> AgentResult[object]:
+    ) -> AgentResult[JsonValue]: ...
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        recipe: AgentRecipe | None = None,
+        decisions: Mapping[str, str] | None = None,
+        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+    ) -> AgentResult[Any]:
         """Go on with a run that was killed, cancelled, stopped by a limit, or waits.
 
         What is recorded is not done again. A run that came to its output gives it again.
@@ -240,7 +260,22 @@ class AgentExecutor:
         run = self.prepare_resume(
             recorded, recipe=recipe, decisions=decisions, output_class=output_class
         )
-        return await run.execute()
+        return cast("AgentResult[Any]", await run.execute())
+
+    @overload
+    async def retry(
+        self,
+        run_id: str,
+        *,
+        output_class: type[T],
+        recipe: AgentRecipe | None = None,
+        from_step: str | None = None,
+    ) -> AgentResult[T]: ...
+
+    @overload
+    async def retry(
+        self, run_id: str, *, recipe: AgentRecipe | None = None, from_step: str | None = None
+    ) -> AgentResult[JsonValue]: ...
 
     async def retry(
         self,
@@ -248,8 +283,8 @@ class AgentExecutor:
         *,
         recipe: AgentRecipe | None = None,
         from_step: str | None = None,
-        output_class: type[object] | None = None,
-    ) -> AgentResult[object]:
+        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+    ) -> AgentResult[Any]:
         """Run failed steps of a recorded run again, and those that changed or read what changed.
 
         Args:
@@ -262,7 +297,7 @@ class AgentExecutor:
         run = self.prepare_retry(
             recorded, recipe=recipe, from_step=from_step, output_class=output_class
         )
-        return await run.execute()
+        return cast("AgentResult[Any]", await run.execute())
 
     def prepare_resume(
         self,
@@ -271,11 +306,13 @@ class AgentExecutor:
         recipe: AgentRecipe | None = None,
         decisions: Mapping[str, str] | None = None,
         output_class: type[object] | None = None,
+        note: Mapping[str, JsonValue] | None = None,
     ) -> AgentRun:
         """As `resume`; the run itself has not begun.
 
         Args:
             recipe: The run's own, perhaps with other limits.
+            note: What stands there from now on; None: what stood there before.
         """
         if recorded.summary.status == RunStatus.FAILED:
             raise UsageError(
@@ -288,9 +325,9 @@ class AgentExecutor:
         replay = Replay(recorded.entries, recorded.generation + 1)
         given = checked_decisions(decisions or {}, replay)
         replay.decisions.update(given)
-        return self._prepare_recorded(
-            recorded, recipe, replay, GoingOn(decisions=given), output_class
-        )
+        check_outputs(recipe, replay, recorded.run_id)
+        start = _going_on(recorded, replay, GoingOn(decisions=given), note)
+        return self._prepare(Agent(recipe), recorded.inputs, start, output_class)
 
     def prepare_retry(
         self,
@@ -300,49 +337,41 @@ class AgentExecutor:
         is_edited: bool = True,
         from_step: str | None = None,
         output_class: type[object] | None = None,
+        note: Mapping[str, JsonValue] | None = None,
     ) -> AgentRun:
         """As `retry`; the run itself has not begun.
 
         Args:
             is_edited: Whether `recipe`, where one is given, is another than the run's own.
+            note: As in `prepare_resume`.
         """
-        if recorded.is_over and (recipe is None or not is_edited) and from_step is None:
+        given = recipe if is_edited else None
+        if recorded.summary.status == RunStatus.COMPLETED and (given, from_step) == (None, None):
             raise UsageError(
-                f"Run '{recorded.run_id}' ended {recorded.summary.status}: nothing failed. Name a "
-                "step to go on from, or an edited recipe.",
+                f"Run '{recorded.run_id}' completed: nothing failed. Name a step to go on from, or "
+                "an edited recipe.",
                 code="nothing-to-retry",
             )
-        own = None if recorded.document is None else recorded.recipe(self._extensions.catalog())
-        after = recipe or own
-        if after is None:
-            recorded.recipe(self._extensions.catalog())  # says why there is none
-            raise AssertionError
-        anew = changed_steps(own, after) if own is not None else recorded.changed_code(after)
+        after = recipe or recorded.recipe(self._extensions.catalog())
+        recorded.check_id(after)
+        own = self._own_recipe(recorded) if given is not None else after
+        anew = recorded.changed(own, after)
         if from_step is not None:
             anew |= steps_from(after, from_step)
         replay = Replay(recorded.entries, recorded.generation + 1)
         replay.retry(anew)
-        return self._prepare_recorded(
-            recorded, after, replay, GoingOn(retries=True, anew=anew), output_class
-        )
+        inputs = recorded.inputs if given is None else edited_inputs(recorded, own, after)
+        start = _going_on(recorded, replay, GoingOn(retries=True, anew=anew), note)
+        return self._prepare(Agent(after), inputs, start, output_class)
 
-    def _prepare_recorded(
-        self,
-        recorded: RecordedRun,
-        recipe: AgentRecipe,
-        replay: Replay,
-        going_on: GoingOn,
-        output_class: type[object] | None,
-    ) -> AgentRun:
-        start = _Start(
-            run_id=recorded.run_id,
-            session_id=recorded.summary.session_id,
-            note=recorded.note,
-            replay=replay,
-            going_on=going_on,
-            is_over=recorded.is_over and not going_on.retries,
-        )
-        return self._prepare(Agent(recipe), recorded.inputs, start, output_class)
+    def _own_recipe(self, recorded: RecordedRun) -> AgentRecipe | None:
+        """The recipe that travels with the run; None where none does, or not any more."""
+        if recorded.document is None:
+            return None
+        try:
+            return recorded.recipe(self._extensions.catalog())
+        except RecipeError:  # what it names is gone: perhaps why it was edited
+            return None
 
     def _output_check(self, output_class: type[object] | None) -> SchemaValidator | None:
         """Made once per class."""
@@ -406,6 +435,22 @@ class _Start:
     replay: Replay | None = None
     going_on: GoingOn | None = None
     is_over: bool = False
+
+
+def _going_on(
+    recorded: RecordedRun,
+    replay: Replay,
+    going_on: GoingOn,
+    note: Mapping[str, JsonValue] | None,
+) -> _Start:
+    return _Start(
+        run_id=recorded.run_id,
+        session_id=recorded.summary.session_id,
+        note=recorded.note if note is None else note,
+        replay=replay,
+        going_on=going_on,
+        is_over=recorded.is_over and not going_on.retries,
+    )
 
 
 def _with_doubt(start: _Start, tools: Toolbox) -> GoingOn | None:

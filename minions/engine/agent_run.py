@@ -18,6 +18,7 @@ from minions.contracts.executions import AgentResult, RunStatus, StepExecution
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.steps import Step
+from minions.contracts.tools import Effect
 from minions.contracts.values import frozen
 from minions.engine.build import BuiltRecipe
 from minions.engine.context import AgentContext, ModelSource
@@ -101,6 +102,7 @@ class AgentRun:
         )
         self._output = RunOutput(context, built, output_class, output_check)
         self._problem: FailureInfo | None = None
+        self._has_recorded_end = is_over
         self._is_cancel_wanted = False
         self._task: asyncio.Task[object] | None = None
 
@@ -136,6 +138,9 @@ class AgentRun:
         replay = self.context.replay
         if replay is None:
             return
+        if self._is_over:
+            yield f"run {self.run_id} has its output; nothing is done again"
+            return
         kept, begun, again = [], [], []
         for step in self._built.graph.steps:
             rows = replay.execution(f"{step.id}/1/0")
@@ -145,11 +150,34 @@ class AgentRun:
                 begun.append(step.id)
             else:
                 again.append(step.id)
-        yield f"run {self.run_id} goes on"
+        waits = self._is_waiting_for_decision
+        yield f"run {self.run_id} {'waits for a decision' if waits else 'goes on'}"
         if_unchanged = " (where what they read is the same)" if replay.checks_inputs else ""
         for words, ids in ((f"kept{if_unchanged}", kept), ("half done", begun), ("to do", again)):
             if ids:
                 yield f"  {words}: {_few(ids)}"
+        if (calls := self._effects_again(again)) and not waits:
+            yield f"  may have their effect a second time: {_few(calls)}"
+
+    def _effects_again(self, step_ids: Sequence[str]) -> list[str]:
+        """Calls that changed something, in executions that are begun anew, by tool and step."""
+        tools, replay = self.context.tools, self.context.replay
+        found: dict[str, None] = {}
+        for key, tool in replay.begun_calls(step_ids) if replay is not None else ():
+            known = tools.find(tool)
+            if known is None or known.spec.effect is not Effect.PURE:
+                found[f"{tool} in {key.partition('/')[0]}"] = None
+        return list(found)
+
+    @property
+    def waiting_calls(self) -> Sequence[str]:
+        """Keys of the calls that wait for a decision."""
+        return [call.key for call in self._going_on.doubt] if self._going_on is not None else []
+
+    @property
+    def has_recorded_end(self) -> bool:
+        """Whether the journal knows how the run ended; else it can be resumed."""
+        return self._has_recorded_end
 
     def cancel(self) -> None:
         """Stop as soon as may be; `execute` then returns a CANCELLED result."""
@@ -171,6 +199,7 @@ class AgentRun:
             await recorder.open()
         try:
             if not self._is_over:
+                await self._refuse_what_went_on()
                 await self._record_start()
             try:
                 end = _CANCELLED if self._is_cancel_wanted else await self._walk_until_cancelled()
@@ -180,6 +209,23 @@ class AgentRun:
             return await self._finish(end)
         finally:
             await recorder.close()
+
+    async def _refuse_what_went_on(self) -> None:
+        """What another worker did between the look at the run and its lease must not be repeated.
+
+        Raises:
+            JournalError: There is such work.
+        """
+        replay, journal = self.context.replay, self.context.services.journal
+        if replay is None:
+            return
+        after = replay.position
+        if await journal.entries(self.session_id, run_id=self.run_id, after=after):
+            raise JournalError(
+                f"Run '{self.run_id}' went on elsewhere while this was about to begin. Nothing was "
+                "done here; say it again if there is still something to do.",
+                code="run-went-on",
+            )
 
     async def _walk_until_cancelled(self) -> _End:
         """The walk, in reach of `cancel` from its first moment to its last."""
@@ -324,6 +370,7 @@ class AgentRun:
             if not self._is_over:
                 await self._record_what_never_started(end)
                 await self._record_end_of_run(end, output)
+                self._has_recorded_end = True
         except JournalError as error:
             end = _End(status=RunStatus.FAILED, error=end.error or error.info())
         executions = context.step_manager.step_executions

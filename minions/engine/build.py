@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from attrs import evolve, field
 
@@ -15,10 +15,16 @@ from minions.contracts.completion import (
     StepCompletionChain,
 )
 from minions.contracts.context import RunContext
-from minions.contracts.errors import GraphError, UsageError, near_names
+from minions.contracts.errors import (
+    FailureInfo,
+    GraphError,
+    StepFailedError,
+    UsageError,
+    near_names,
+)
 from minions.contracts.graph import StepGraph
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import Message, MessageRole, user
+from minions.contracts.messages import Message, MessageRole, system, user
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Toolbox
 from minions.contracts.values import frozen
@@ -34,6 +40,8 @@ from minions.recipe.expressions import (
 )
 from minions.recipe.model import (
     AgentRecipe,
+    AnalyzeSpec,
+    AssertSpec,
     GoalSpec,
     LoopSpec,
     ModelConfig,
@@ -148,7 +156,7 @@ def _transitions(recipe: AgentRecipe) -> StepGraph:
 
 
 def _control(spec: StepSpec) -> StepControl:
-    own_model = spec.model if isinstance(spec, GoalSpec) else None
+    own_model = spec.model if isinstance(spec, GoalSpec | AnalyzeSpec) else None
     if (spec.when, spec.loop, spec.save_as, own_model) == (None, None, None, None):
         return _NO_CONTROL
     return StepControl(
@@ -165,13 +173,12 @@ def _loop(spec: LoopSpec) -> LoopControl:
     )
 
 
-def _steps_read(
-    step: GoalStep | ToolCallStep | SetStep, control: StepControl, saved: Mapping[str, str]
-) -> Sequence[str]:
+def _steps_read(step: BuiltStep, control: StepControl, saved: Mapping[str, str]) -> Sequence[str]:
     """Dependencies whose output some template of the step names without a default."""
     own = [reference for template in step.templates for reference in template.references]
     references = (
         *own,
+        *(step.references if isinstance(step, AssertStep) else ()),
         *(control.when.references if control.when is not None else ()),
         *(control.loop.over.references if control.loop is not None else ()),
     )
@@ -193,7 +200,7 @@ def _build_step(
     saved: Mapping[str, str],
     tools: Toolbox,
     links: Mapping[str, CompletionLink],
-) -> GoalStep | ToolCallStep | SetStep:
+) -> BuiltStep:
     if isinstance(spec, GoalSpec):
         return _goal_step(spec, saved, tools, links)
     if isinstance(spec, ToolSpecStep):
@@ -202,6 +209,10 @@ def _build_step(
         return ToolCallStep(id=spec.id, spec=spec, params=params)
     if isinstance(spec, SetSpec):
         return SetStep(id=spec.id, spec=spec, values=compile_template(spec.set))
+    if isinstance(spec, AnalyzeSpec):
+        return _analyze_step(spec)
+    if isinstance(spec, AssertSpec):
+        return _assert_step(spec)
     raise UsageError(f"Step '{spec.id}' is of a kind that is not known: {type(spec).__name__}.")
 
 
@@ -417,4 +428,120 @@ class SetStep(_Written, PythonStep[JsonValue], KnowsItsInputs):
     def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
         """Whether the values are the same."""
         ended = recorded.ended
-        return ended is not None and ended.body.get("output") == self.values.render(view.values)
+        if ended is None:
+            return False
+        return dumps(ended.body.get("output")) == dumps(self.values.render(view.values))
+
+
+# --- analyze and assert -----------------------------------------------------------------------
+
+
+_ANALYST: Final = (
+    "You answer one question about data. Use only what is given here, and invent nothing: where "
+    "the input is empty, so is what was found in it."
+)
+
+
+@frozen(kw_only=True)
+class AnalyzeStep(_Written, Step[object]):
+    """An `analyze:` step of a recipe: one fresh call, its output declared."""
+
+    id: str
+    spec: AnalyzeSpec
+    task: Template
+    context: Template | None
+    input: Template | None
+    completion_criteria: CompletionCriteria
+    output: OutputInstructions[object] | None
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return [part for part in (self.context, self.task, self.input) if part is not None]
+
+    def messages(self, view: RunContext) -> Sequence[Message]:
+        """Context, task and input in one message.
+
+        Raises:
+            MissingValueError: A template names a value that is not there.
+        """
+        values = view.values
+        parts = [f"Task:\n{_as_text(self.task.render(values))}"]
+        if self.context is not None:
+            parts.insert(0, f"Context:\n{_as_text(self.context.render(values)).strip()}")
+        if self.input is not None:
+            parts.append(f"Input, as JSON:\n{dumps(self.input.render(values))}")
+        return [system(_ANALYST), Message(role=MessageRole.GOAL, content="\n\n".join(parts))]
+
+
+def _analyze_step(spec: AnalyzeSpec) -> AnalyzeStep:
+    mode = CompletionMode.TEXT if spec.output is None else CompletionMode.STRUCTURED
+    return AnalyzeStep(
+        id=spec.id,
+        spec=spec,
+        task=compile_template(spec.task),
+        context=compile_template(spec.context) if spec.context is not None else None,
+        input=compile_template(spec.input) if spec.has_input else None,
+        completion_criteria=CompletionCriteria(mode=mode),
+        output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
+    )
+
+
+@frozen(kw_only=True)
+class AssertStep(_Written, PythonStep[None], KnowsItsInputs):
+    """An `assert:` step of a recipe."""
+
+    id: str
+    spec: AssertSpec
+    conditions: tuple[Condition, ...]
+    message: Template | None
+
+    @property
+    def is_instant(self) -> bool:
+        """One row is enough."""
+        return True
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders, apart from its conditions."""
+        return [self.message] if self.message is not None else []
+
+    @property
+    def references(self) -> Sequence[Reference]:
+        """What the conditions read."""
+        return [reference for condition in self.conditions for reference in condition.references]
+
+    async def run(self, scope: StepScope) -> None:
+        """Look.
+
+        Raises:
+            StepFailedError: A condition does not hold.
+        """
+        values = scope.context.values
+        for text, condition in zip(self.spec.conditions, self.conditions, strict=True):
+            if not condition.holds(values):
+                raise StepFailedError(
+                    FailureInfo(code="assertion-failed", message=self._words(text, values))
+                )
+
+    def _words(self, text: str, values: Mapping[str, JsonValue]) -> str:
+        if self.message is not None:
+            return _as_text(self.message.render(values))
+        return f"The condition '{text}' does not hold."
+
+    def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
+        """Looking again costs nothing."""
+        return False
+
+
+def _assert_step(spec: AssertSpec) -> AssertStep:
+    return AssertStep(
+        id=spec.id,
+        spec=spec,
+        conditions=tuple(compile_condition(text) for text in spec.conditions),
+        message=compile_template(spec.message) if spec.message is not None else None,
+    )
+
+
+BuiltStep: TypeAlias = GoalStep | ToolCallStep | SetStep | AnalyzeStep | AssertStep
+"""A step of a recipe that was read."""

@@ -48,19 +48,26 @@ def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, str
         UsageError: No such call is open, or the word is another.
     """
     opened = tuple(replay.opened())
-    return {_call_named(name, opened).key: _checked_word(word) for name, word in given.items()}
+    waiting = tuple(call for call in opened if call.key not in replay.decisions)
+    decided: dict[str, str] = {}
+    for name, word in given.items():
+        key = _call_named(name, opened, waiting).key
+        if decided.setdefault(key, checked := _checked_word(word)) != checked:
+            raise UsageError(f"Two decisions about the call {key}.", code="bad-decision")
+    return decided
 
 
-def _call_named(name: str, opened: Sequence[OpenCall]) -> OpenCall:
+def _call_named(name: str, opened: Sequence[OpenCall], waiting: Sequence[OpenCall]) -> OpenCall:
+    """By its key, which may be decided anew, or by what is unique among those that wait."""
     found = [call for call in opened if call.key == name]
     found = found or [
         call
-        for call in opened
+        for call in waiting
         if name in (call.tool, call.step_id) or call.key.startswith(f"{name}/")
     ]
     if len(found) == 1:
         return found[0]
-    keys = [call.key for call in opened]
+    keys = [call.key for call in waiting]
     what = f"means {len(found)} calls" if found else "is no call that waits for a decision"
     raise UsageError(
         f"'{name}' {what}. Calls that wait: {', '.join(keys) or 'none'}.",

@@ -120,7 +120,10 @@ def recorded_calls(rows: Sequence[JournalEntry]) -> tuple[ModelCall | ToolCall, 
     contents: dict[str, str] = {}
     requests: dict[str, ToolCallRequest] = {}
     calls: list[ModelCall | ToolCall] = []
+    newest = {(entry.kind, entry.key): entry for entry in rows}
     for entry in rows:
+        if entry.state == "interrupted" and newest[entry.kind, entry.key] is not entry:
+            continue  # the call was made again
         body = entry.body
         conversation = cast(str, body.get("conversation", conversation))
         if entry.kind == "model_call" and entry.state in ("finished", "failed", "interrupted"):

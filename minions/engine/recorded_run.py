@@ -5,19 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
-from typing import cast
+from pathlib import Path
+from typing import Final, cast
+
+import attrs
 
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.steps import PythonStep, Step
 from minions.contracts.values import frozen
+from minions.engine.replay import Replay
 from minions.engine.sessions import UNFINISHED, RunSummary, find_run
 from minions.recipe.catalog import Catalog
+from minions.recipe.inputs import resolve_inputs
 from minions.recipe.load import recipe_from_document
-from minions.recipe.model import AgentRecipe, GoalSpec, StepSpec, ToolSpecStep
+from minions.recipe.model import AgentRecipe, AnalyzeSpec, GoalSpec, StepSpec, ToolSpecStep
 
-__all__ = ["RecordedRun", "changed_steps", "load_recorded_run", "steps_from"]
+__all__ = [
+    "RecordedRun",
+    "check_outputs",
+    "edited_inputs",
+    "load_recorded_run",
+    "steps_from",
+]
 
 
 @frozen(kw_only=True)
@@ -79,11 +91,11 @@ class RecordedRun:
             self.document, catalog, file=f"<recipe of {self.run_id}>", directory=directory
         )
 
-    def check_code(self, recipe: AgentRecipe) -> None:
-        """Refuse a recipe of Step objects that is not the one the run began with.
+    def check_id(self, recipe: AgentRecipe) -> None:
+        """Refuse a recipe that is another one altogether.
 
         Raises:
-            UsageError: Another id, other steps, or a step of another version.
+            UsageError: Another id.
         """
         if recipe.id != self.summary.recipe:
             raise UsageError(
@@ -91,7 +103,22 @@ class RecordedRun:
                 f"'{recipe.id}'.",
                 code="other-recipe",
             )
+
+    def check_code(self, recipe: AgentRecipe) -> None:
+        """Refuse a recipe that is not the one the run began with; other limits do not matter.
+
+        Raises:
+            UsageError: Another id, other steps, or a step of another version.
+        """
+        self.check_id(recipe)
         if self.document is not None:
+            if not _is_same_json(_told(self.document), _told(recipe.document or {})):
+                raise UsageError(
+                    f"The recipe differs from the one that run '{self.run_id}' goes on with. Leave "
+                    "it out, or let what changed run again: "
+                    "`AgentExecutor(…).retry(run_id, recipe=…)`.",
+                    code="other-recipe",
+                )
             return
         recorded = cast("Mapping[str, str]", self.start.get("steps") or {})
         now = _versions(recipe)
@@ -108,13 +135,31 @@ class RecordedRun:
                 code="other-version",
             )
 
-    def changed_code(self, recipe: AgentRecipe) -> frozenset[str]:
+    def changed(self, before: AgentRecipe | None, after: AgentRecipe) -> frozenset[str]:
+        """Ids of steps that are not the same as in this run.
+
+        Args:
+            before: The run's own recipe; None where it cannot be had.
+        """
+        if before is not None and self.document is not None:
+            return _changed_steps(before, after)
+        if self.document is not None:
+            return _changed_documents(self.document, after)
+        return self._changed_code(after)
+
+    def _changed_code(self, recipe: AgentRecipe) -> frozenset[str]:
         """Steps of a recipe of Step objects whose version is another now."""
         recorded = cast("Mapping[str, str]", self.start.get("steps") or {})
         now = _versions(recipe)
         return frozenset(
             step_id for step_id in now if recorded.get(step_id, now[step_id]) != now[step_id]
         )
+
+
+def _objects(recipe: AgentRecipe) -> Sequence[Step[object]]:
+    if recipe.graph is not None and not isinstance(recipe.graph, Mapping):
+        return tuple(recipe.graph.steps)
+    return tuple(step for step in recipe.steps if not isinstance(step, StepSpec))
 
 
 def _versions(recipe: AgentRecipe) -> dict[str, str]:
@@ -155,7 +200,19 @@ def _newest_start(entries: Iterable[JournalEntry]) -> Mapping[str, JsonValue]:
 # --- what runs again -------------------------------------------------------------------------
 
 
-def changed_steps(before: AgentRecipe, after: AgentRecipe) -> frozenset[str]:
+_FREE: Final = ("limits", "max_parallel", "retry", "permissions", "description", "metadata")
+"""What a recipe says that may be another when its run is resumed."""
+
+
+def _told(document: Mapping[str, JsonValue]) -> JsonValue:
+    return {key: value for key, value in document.items() if key not in _FREE}
+
+
+_AROUND: Final = ("description", "depends_on", "after", "when", "save_as", "optional", "timeout_s")
+"""What a step says of when and whether it runs: an answer that is there already stays as good."""
+
+
+def _changed_steps(before: AgentRecipe, after: AgentRecipe) -> frozenset[str]:
     """Ids of steps that are not the same in both; what they read is looked at in the run."""
     old = {step.id: step for step in before.steps}
     return frozenset(
@@ -168,17 +225,104 @@ def changed_steps(before: AgentRecipe, after: AgentRecipe) -> frozenset[str]:
 def _is_same(before: AgentRecipe, old: object, after: AgentRecipe, new: object) -> bool:
     if not isinstance(old, StepSpec) or not isinstance(new, StepSpec):
         return getattr(old, "version", None) == getattr(new, "version", None)
-    if old != new:
+    if type(old) is not type(new) or not _is_same_json(_work_of(old), _work_of(new)):
         return False
     uses_tools = isinstance(new, ToolSpecStep) or (isinstance(new, GoalSpec) and bool(new.tools))
-    if uses_tools and before.tools != after.tools:
+    if uses_tools and not _is_same_json(_plain(before.tools), _plain(after.tools)):
         return False
-    if not isinstance(new, GoalSpec):
+    if not isinstance(new, GoalSpec | AnalyzeSpec):
         return True
     own = new.model
     return (before.model.overlaid(own) if own else before.model) == (
         after.model.overlaid(own) if own else after.model
     )
+
+
+def _work_of(spec: StepSpec) -> JsonValue:
+    """What the step does, as plain data."""
+    told = cast("dict[str, JsonValue]", _plain(spec))
+    return {key: value for key, value in told.items() if key not in (*_AROUND, "where")}
+
+
+def _plain(value: object) -> JsonValue:
+    """Specs as data that can be compared to the last type: to `==`, 1 is true."""
+    if attrs.has(type(value)):
+        return attrs.asdict(cast("attrs.AttrsInstance", value))
+    return [_plain(item) for item in cast("Iterable[object]", value)]
+
+
+def _is_same_json(one: JsonValue, other: JsonValue) -> bool:
+    return _text(one) == _text(other)
+
+
+def _text(value: JsonValue) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _changed_documents(before: Mapping[str, JsonValue], after: AgentRecipe) -> frozenset[str]:
+    """Likewise, for a recipe that cannot be loaded any more: what it names is gone."""
+    document = after.document or {}
+    ids = [step.id for step in after.steps]
+    if any(not _is_same_json(before.get(key), document.get(key)) for key in ("tools", "model")):
+        return frozenset(ids)
+    known = {_text(step) for step in cast("Sequence[JsonValue]", before.get("steps") or ())}
+    now = cast("Sequence[JsonValue]", document.get("steps") or [None] * len(ids))
+    return frozenset(
+        step_id for step_id, step in zip(ids, now, strict=True) if _text(step) not in known
+    )
+
+
+def edited_inputs(
+    recorded: RecordedRun, before: AgentRecipe | None, after: AgentRecipe
+) -> Mapping[str, JsonValue]:
+    """The run's inputs for an edited recipe: what was given stays, defaults are the edited ones.
+
+    Args:
+        before: The recipe they were for, where it can still be loaded.
+    Raises:
+        UsageError: They do not fit, or one is missing.
+    """
+    usual = _defaults(before) if before is not None else {}
+    given = {
+        name: value
+        for name, value in recorded.inputs.items()
+        if name in after.inputs and not (name in usual and _is_same_json(usual[name], value))
+    }
+    try:
+        return resolve_inputs(after, given, from_text=False, base=Path.cwd())
+    except UsageError as error:
+        raise UsageError(
+            f"The inputs of run '{recorded.run_id}' do not fit the edited recipe. {error.message} "
+            "A retry takes no other inputs: give a new one a default in the recipe.",
+            code=error.error_code,
+        ) from error
+
+
+def _defaults(recipe: AgentRecipe) -> Mapping[str, JsonValue]:
+    declared = {name: spec for name, spec in recipe.inputs.items() if spec.has_default}
+    only = attrs.evolve(recipe, inputs=declared)
+    return resolve_inputs(only, {}, from_text=False, base=Path.cwd())
+
+
+def check_outputs(recipe: AgentRecipe, replay: Replay, run_id: str) -> None:
+    """Refuse steps that declare something else now than what they gave then.
+
+    Raises:
+        UsageError: Naming the first; its version is what should tell.
+    """
+    for step in _objects(recipe):
+        if isinstance(step, PythonStep) or (output := step.output) is None:
+            continue
+        for value in replay.outputs_of(step.id):
+            try:
+                output.convert(value)
+            except Exception as error:  # an application's class raises anything
+                raise UsageError(
+                    f"What step '{step.id}' gave in run '{run_id}' does not fit what it declares "
+                    f"now: {error}. Give the step another version and let it run again: "
+                    "`AgentExecutor(…).retry(run_id, recipe=…)`.",
+                    code="other-version",
+                ) from error
 
 
 def steps_from(recipe: AgentRecipe, first: str) -> frozenset[str]:

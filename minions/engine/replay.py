@@ -88,6 +88,8 @@ class Replay:
         self.warnings: list[Warned] = []
         self.decisions: dict[str, str] = {}
         """What was decided of calls in doubt, by key."""
+        self.position = 0
+        """Of the newest row that is known here."""
         self._latest: dict[tuple[str, str], JournalEntry] = {}
         self._executions: dict[str, StepRows] = {}
         self._current: dict[str, StepRows | None] = {}
@@ -95,6 +97,7 @@ class Replay:
             self._add(entry)
 
     def _add(self, entry: JournalEntry) -> None:
+        self.position = max(self.position, entry.position)
         if entry.kind == "run":
             self._add_run_row(entry)
             return
@@ -146,6 +149,23 @@ class Replay:
     def execution(self, base: str) -> StepRows | None:
         """The execution that stands for `step/visit/iteration`; None: it is to be begun."""
         return self._current.get(base)
+
+    def outputs_of(self, step_id: str) -> Iterator[JsonValue]:
+        """What the executions of that step gave that stand and came to their end."""
+        for base, rows in self._current.items():
+            if base.partition("/")[0] != step_id or rows is None or rows.ended is None:
+                continue
+            if rows.ended.state == "finished":
+                yield rows.ended.body.get("output")
+
+    def begun_calls(self, step_ids: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Key and tool of every call that these steps ever began."""
+        for rows in self._executions.values():
+            if rows.key.partition("/")[0] not in step_ids:
+                continue
+            for entry in rows.rows:
+                if entry.kind == "tool_call" and entry.state == "started":
+                    yield entry.key, cast(str, entry.body["tool"])
 
     def forget(self, base: str) -> None:
         """Begin it anew."""

@@ -46,6 +46,8 @@ class RunSteps:
         self._waits_for_decision = waits_for_decision
         self._has_redone = False
         """Whether a step was run: after that, code that cannot tell its inputs is not reused."""
+        self._newest_end = 0
+        """Of the recorded ends that stand: code that began before it did not see that."""
         self.failed: StepExecution[object] | None = None
         """The first required step that FAILED."""
 
@@ -153,14 +155,21 @@ class RunSteps:
         models: ModelCallExecutorFactory,
         item: LoopItem | None = None,
     ) -> StepExecutor[object]:
-        return StepExecutor(
-            step,
-            self._context,
-            models,
-            self._tool_factory,
-            options=self._models.options(step),
-            item=item,
-        )
+        def make() -> StepExecutor[object]:
+            return StepExecutor(
+                step,
+                self._context,
+                models,
+                self._tool_factory,
+                options=self._models.options(step),
+                item=item,
+            )
+
+        executor, replay = make(), self._context.replay
+        if replay is not None and replay.checks_inputs and executor.is_begun_otherwise():
+            replay.forget(executor.base)
+            executor = make()
+        return executor
 
     # --- what an earlier leg did --------------------------------------------------------------
 
@@ -185,10 +194,16 @@ class RunSteps:
         if replay is None or not replay.checks_inputs:
             return True
         knows = not isinstance(step, PythonStep) or isinstance(step, KnowsItsInputs)
-        is_same = executor.is_unchanged() if knows else not self._has_redone
+        is_same = executor.is_unchanged() if knows else not self._is_outdated(step)
         if not is_same:
             replay.forget(self._base(step))
         return is_same
+
+    def _is_outdated(self, step: Step[object]) -> bool:
+        """Whether something before it was done again since the step began."""
+        replay = self._context.replay
+        rows = replay.execution(self._base(step)) if replay is not None else None
+        return self._has_redone or rows is None or rows.rows[0].position < self._newest_end
 
     def _may_reuse_item(self, executor: StepExecutor[object]) -> bool:
         """Likewise, for one item of a loop."""
@@ -199,6 +214,10 @@ class RunSteps:
         return is_same
 
     def _reuse(self, step: Step[object], executor: StepExecutor[object]) -> StepStatus:
+        replay = self._context.replay
+        rows = replay.execution(self._base(step)) if replay is not None else None
+        if rows is not None and rows.ended is not None:
+            self._newest_end = max(self._newest_end, rows.ended.position)
         execution = executor.recorded()
         self._context.ledger.steps += 1
         control = self._built.control(step.id)

@@ -17,6 +17,7 @@ from minions.contracts.codec import decode, encode
 from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, message_to_json
 from minions.contracts.steps import PythonStep, Step
@@ -26,7 +27,7 @@ from minions.engine.model_calls import capabilities_of, recall
 from minions.engine.model_loop import Ending, ModelLoop, opening_messages
 from minions.engine.python_steps import JournalledScope
 from minions.engine.recorded import recorded_execution
-from minions.engine.replay import KnowsItsInputs
+from minions.engine.replay import KnowsItsInputs, StepRows
 from minions.engine.retry import is_being_cancelled
 from minions.engine.trace import StepTrace
 
@@ -115,10 +116,38 @@ class StepExecutor(Generic[T]):
             return False
         if isinstance(self.step, PythonStep):
             step = self.step
-            return isinstance(step, KnowsItsInputs) and step.would_repeat(self._view, rows)
-        if rows.started is None:
+            try:
+                return isinstance(step, KnowsItsInputs) and step.would_repeat(self._view, rows)
+            except MinionsError:  # what it reads is not there any more
+                return False
+        return rows.started is not None and self._opens_as(rows.started) and self._still_fits(rows)
+
+    def is_begun_otherwise(self) -> bool:
+        """Whether an earlier leg left its conversation in the middle, and it would begin another.
+
+        Code goes on in any case: its calls are known by what they ask.
+        """
+        rows = self._recorded
+        if rows is None or rows.ended is not None or rows.started is None:
             return False
-        return rows.started.body.get("messages") == [message_to_json(m) for m in self._opening()]
+        return not isinstance(self.step, PythonStep) and not self._opens_as(rows.started)
+
+    def _opens_as(self, started: JournalEntry) -> bool:
+        try:
+            opening = self._opening()
+        except MinionsError:  # what it reads is not there any more
+            return False
+        return started.body.get("messages") == [message_to_json(m) for m in opening]
+
+    def _still_fits(self, rows: StepRows) -> bool:
+        """Whether the recorded output is one of those that the step declares."""
+        if rows.ended is None or rows.ended.state != "finished" or self._output is None:
+            return True
+        try:
+            self._output.convert(rows.ended.body.get("output"))
+        except Exception:  # noqa: BLE001  # an application's class raises anything
+            return False
+        return True
 
     def recorded(self) -> StepExecution[T]:
         """The execution that an earlier leg of the run recorded; nothing is done.

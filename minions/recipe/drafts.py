@@ -77,6 +77,8 @@ class StepDraft:
     """What its output is known to be; {} says nothing."""
     goal: GoalParts = field(factory=GoalParts)
     limits: Mapping[str, JsonValue] = field(factory=dict)
+    conditions: tuple[str, ...] = ()
+    """Of an assert step."""
     tools: tuple[str, ...] = ()
     """Of a goal step: full names."""
     depends_on: tuple[int, ...] = ()

@@ -20,7 +20,7 @@ def recipe_schema() -> JsonSchema:
         **_object(keys.RECIPE),
         "$defs": {
             "secret_input": _object(keys.SECRET_INPUT),
-            "step": {"oneOf": [_object(keys.STEP.plus(table)) for table in KINDS.values()]},
+            "step": {"oneOf": [_step(table) for table in KINDS.values()]},
             "model": _object(keys.MODEL),
             "permissions": _object(keys.PERMISSIONS),
             "limits": _object(keys.LIMITS),
@@ -30,6 +30,13 @@ def recipe_schema() -> JsonSchema:
             "completion": _object(keys.COMPLETION),
         },
     }
+
+
+def _step(table: Table) -> dict[str, JsonValue]:
+    body = _object(keys.STEP.plus(table))
+    if table is keys.ANALYZE:  # the one kind that has two names
+        body["anyOf"] = [{"required": ["analyze"]}, {"required": ["tool", "description"]}]
+    return body
 
 
 def _object(table: Table) -> dict[str, JsonValue]:

@@ -19,6 +19,8 @@ from minions.contracts.values import frozen
 from minions.recipe.model import ExecutionMode, OnFailure
 
 __all__ = [
+    "ANALYZE",
+    "ASSERT",
     "COMPLETION",
     "GOAL",
     "KINDS",
@@ -391,9 +393,9 @@ STEP: Final = Table(
         _STEP_LIMITS_KEY,
         _METADATA_KEY,
         *_later(
-            "while plan recipe code ask assert uses analyze extends with form timeout default "
+            "while plan recipe code ask uses extends with form timeout default "
             "idle_timeout_s cache on_error memory distribute retry "
-            "max_iterations decision_tool route requires_approval input output_format context"
+            "max_iterations decision_tool route requires_approval"
         ),
     ),
 )
@@ -439,7 +441,13 @@ GOAL: Final = Table(
 TOOL: Final = Table(
     "a tool step",
     (
-        _text("tool", "The tool's name.", is_required=True),
+        Key(
+            name="tool",
+            description="The tool's name.",
+            types=("string",),
+            is_required=True,
+            shape={"not": {"const": "llm_analyze"}},
+        ),
         _mapping("params", "Its arguments; templates are filled in."),
         _mapping("params_template", "Further arguments, over `params`."),
     ),
@@ -447,7 +455,40 @@ TOOL: Final = Table(
 
 SET: Final = Table("a set step", (_mapping("set", "Names and values.", is_required=True),))
 
-KINDS: Final[dict[str, Table]] = {"goal": GOAL, "tool": TOOL, "set": SET}
+ANALYZE: Final = Table(
+    "an analyze step",
+    (
+        _text("analyze", "What is to be found out; a template. Without it the description."),
+        _choice("tool", "The older spelling of this kind.", ("llm_analyze",)),
+        _text("context", "Rules, and what else has to be known; a template."),
+        Key(name="input", description="What is looked at; a template. Shown also when empty."),
+        _mapping("output_format", "An example of the answer, which becomes its schema."),
+        _mapping("output", "JSON Schema of the answer, or `{field: type}` in short."),
+        _MODEL_KEY,
+    ),
+)
+
+ASSERT: Final = Table(
+    "an assert step",
+    (
+        Key(
+            name="assert",
+            description="A condition that must hold, or several.",
+            types=("string", "array"),
+            is_required=True,
+            shape=_TEXTS,
+        ),
+        _text("message", "What is said when it does not; a template."),
+    ),
+)
+
+KINDS: Final[dict[str, Table]] = {
+    "goal": GOAL,
+    "tool": TOOL,
+    "analyze": ANALYZE,
+    "set": SET,
+    "assert": ASSERT,
+}
 """The key that makes a step what it is, and the keys that go with it."""
 
 MESSAGE: Final = Table(

@@ -22,6 +22,8 @@ from minions.contracts.values import frozen
 
 __all__ = [
     "AgentRecipe",
+    "AnalyzeSpec",
+    "AssertSpec",
     "ExecutionMode",
     "GoalSpec",
     "InputSpec",
@@ -204,6 +206,31 @@ class ToolSpecStep(StepSpec):
     params: Mapping[str, JsonValue] = field(factory=_empty)
     params_template: Mapping[str, JsonValue] = field(factory=_empty)
     """Merged over `params`; both are rendered."""
+
+
+@frozen(kw_only=True)
+class AnalyzeSpec(StepSpec):
+    """One question about data, in a fresh call."""
+
+    task: str
+    """A template: what is to be found out."""
+    context: str | None = None
+    """A template: rules and whatever else has to be known."""
+    input: JsonValue = None
+    """A template."""
+    has_input: bool = False
+    """Whether there is one: an empty input is shown, too."""
+    output: JsonSchema | None = None
+    model: ModelConfig | None = None
+
+
+@frozen(kw_only=True)
+class AssertSpec(StepSpec):
+    """Conditions that must hold, or the step fails."""
+
+    conditions: tuple[str, ...]
+    message: str | None = None
+    """A template: what a person reads when one does not hold."""
 
 
 @frozen(kw_only=True)

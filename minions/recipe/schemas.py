@@ -12,7 +12,7 @@ from minions.recipe.drafts import Report
 from minions.recipe.reader import MappingNode, Node, Place, ScalarNode, SequenceNode, to_plain
 from minions.recipe.sections import suggestion, type_of
 
-__all__ = ["KEYWORDS", "TYPES", "read_output_schema", "read_schema"]
+__all__ = ["KEYWORDS", "TYPES", "read_output_schema", "read_schema", "schema_of_example"]
 
 TYPES: Final = ("string", "number", "integer", "boolean", "object", "array", "null")
 
@@ -55,6 +55,30 @@ def read_output_schema(node: MappingNode, report: Report) -> JsonSchema | None:
     if _is_in_full(node):
         return read_schema(node, report)
     return _from_short(node, report)
+
+
+def schema_of_example(node: Node) -> JsonSchema:
+    """What `{done: false, names: [""], note: ""}` shows: its fields, of the types of its values.
+
+    An empty list may hold anything, as null may be anything.
+    """
+    if isinstance(node, MappingNode):
+        properties = {entry.key: schema_of_example(entry.value) for entry in node.entries}
+        if not properties:
+            return {"type": "object"}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+    if isinstance(node, SequenceNode):
+        if not node.items:
+            return {"type": "array"}
+        return {"type": "array", "items": schema_of_example(node.items[0])}
+    names = {bool: "boolean", int: "number", float: "number", str: "string"}
+    name = names.get(type(node.value))
+    return {"type": name} if name is not None else {}
 
 
 def read_schema(node: MappingNode, report: Report) -> JsonSchema | None:

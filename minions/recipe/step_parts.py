@@ -24,6 +24,8 @@ from minions.recipe.drafts import (
 )
 from minions.recipe.keys import KINDS, Table
 from minions.recipe.model import (
+    AnalyzeSpec,
+    AssertSpec,
     GoalSpec,
     LoopSpec,
     MessageSpec,
@@ -32,25 +34,39 @@ from minions.recipe.model import (
     ToolSpecStep,
     Where,
 )
-from minions.recipe.reader import MappingNode, Node, ScalarNode, SequenceNode
-from minions.recipe.schemas import read_output_schema
+from minions.recipe.reader import Entry, MappingNode, Node, ScalarNode, SequenceNode
+from minions.recipe.schemas import read_output_schema, schema_of_example
 from minions.recipe.sections import Section, read_section, read_texts, suggestion
 from minions.recipe.settings_parts import read_limits, read_model
 
 __all__ = ["build_step", "read_step"]
 
 _TABLES: Final[Mapping[str, Table]] = {kind: keys.STEP.plus(table) for kind, table in KINDS.items()}
+_OF_KINDS: Final = [(key, table) for table in reversed(KINDS.values()) for key in table.keys]
 _ANY_KIND: Final = Table(
     "a step",
     (
         *keys.STEP.keys,
-        *(evolve(key, is_required=False) for table in KINDS.values() for key in table.keys),
+        *{key.name: evolve(key, is_required=False) for key, _ in _OF_KINDS}.values(),
     ),
 )
 """Of a step without one clear kind, so that one fault about it is enough."""
-_OWNERS: Final = {key.name: table.name for table in KINDS.values() for key in table.keys}
-_LATER_KINDS: Final = ("plan", "recipe", "code", "ask", "assert", "uses", "analyze", "extends")
-_TEMPLATE_KEYS: Final = ("goal", "system_prompt", "params", "params_template", "set")
+_OWNERS: Final = {key.name: table.name for key, table in _OF_KINDS}
+"""Of a key that several kinds have, the first."""
+_LATER_KINDS: Final = ("plan", "recipe", "code", "ask", "uses", "extends")
+_TEMPLATE_KEYS: Final = (
+    "goal",
+    "system_prompt",
+    "params",
+    "params_template",
+    "set",
+    "analyze",
+    "context",
+    "input",
+    "message",
+)
+_ANALYZE_TOOL: Final = "llm_analyze"
+"""A tool of this name is a kind of step, in the older form of recipes."""
 
 
 def read_step(node: Node, index: int, catalog: Catalog, report: Report) -> StepDraft:
@@ -68,6 +84,11 @@ def read_step(node: Node, index: int, catalog: Catalog, report: Report) -> StepD
     if kind == "goal":
         step.goal = _goal_parts(section, catalog, report, templates)
         step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
+    elif kind == "analyze":
+        step.goal = _analysis_parts(section, catalog, report)
+        step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
+    elif kind == "assert":
+        step.conditions = _conditions(section, report, templates)
     elif kind == "set" and (values := section.mapping("set")) is not None:
         step.output = _known_shape(values)
     step.templates = tuple(templates)
@@ -120,6 +141,10 @@ def _kind_of(node: Node, report: Report) -> str | None:
     if not isinstance(node, MappingNode):
         return None
     found = [entry for entry in node.entries if entry.key in KINDS]
+    if any(_is_analyze_tool(entry) for entry in found):
+        found = [entry for entry in found if entry.key != "analyze"]
+        if len(found) == 1:
+            return "analyze"
     if len(found) == 1:
         return found[0].key
     if len(found) > 1:
@@ -144,6 +169,55 @@ def _kind_of(node: Node, report: Report) -> str | None:
             )
         )
     return None
+
+
+def _is_analyze_tool(entry: Entry) -> bool:
+    value = entry.value
+    return entry.key == "tool" and isinstance(value, ScalarNode) and value.value == _ANALYZE_TOOL
+
+
+# --- analyze and assert steps ----------------------------------------------------------------
+
+
+def _analysis_parts(section: Section, catalog: Catalog, report: Report) -> GoalParts:
+    """Its output and its model; the rest are templates."""
+    example, output = section.mapping("output_format"), section.mapping("output")
+    schema = None
+    is_declared = any(
+        section.node(name) is not None or name in section.refused
+        for name in ("output", "output_format")
+    )
+    if example is not None and output is not None:
+        message = "the answer is described twice, by 'output' and by 'output_format'"
+        report(section.place_of("output_format").fault("kind-conflict", message))
+    elif output is not None:
+        schema = read_output_schema(output, report)
+    elif example is not None:
+        schema = schema_of_example(example)
+    if section.text("analyze") is None and not section.text("description"):
+        report(
+            section.place.fault(
+                "missing-key",
+                "nothing says what is to be found out",
+                help="write it behind 'analyze:' or 'description:'",
+            )
+        )
+    model = section.node("model")
+    return GoalParts(
+        schema={} if schema is None and is_declared else schema,
+        model=read_model(model, catalog, report) if model is not None else None,
+    )
+
+
+def _conditions(section: Section, report: Report, templates: list[TemplateUse]) -> tuple[str, ...]:
+    node = section.node("assert")
+    nodes = node.items if isinstance(node, SequenceNode) else [node] if node is not None else []
+    for item in nodes:
+        if isinstance(item, ScalarNode) and isinstance(item.value, str):
+            templates.extend(read_condition(item, report))
+        else:
+            report(item.place.fault("wrong-type", "a condition is a text such as 'a == 1'"))
+    return tuple(str(item.value) for item in nodes if isinstance(item, ScalarNode))
 
 
 # --- goal steps ------------------------------------------------------------------------------
@@ -312,6 +386,18 @@ def build_step(step: StepDraft, steps: Sequence[StepDraft]) -> StepSpec:
             params=_plain_mapping(section, "params"),
             params_template=_plain_mapping(section, "params_template"),
         )
+    if step.kind == "analyze":
+        return AnalyzeSpec(
+            **common,
+            task=section.text("analyze") or section.text("description") or "",
+            context=section.text("context"),
+            input=section.plain("input"),
+            has_input=section.node("input") is not None,
+            output=step.goal.schema,
+            model=step.goal.model,
+        )
+    if step.kind == "assert":
+        return AssertSpec(**common, conditions=step.conditions, message=section.text("message"))
     return SetSpec(**common, set=_plain_mapping(section, "set"))
 
 

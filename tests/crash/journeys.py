@@ -40,6 +40,7 @@ PLACES: Final = (
     "create.inside", "tool.before", "tool.after", "model", _OUTSIDE,
 )  # fmt: skip
 """All kinds of kills."""
+_DAY_S: Final = 24 * 60 * 60.0
 _WEIGHTS: Final = {
     "append.before": 4, "append.inside": 5, "append.after": 5, "tool.before": 2, "tool.after": 5,
     "model": 3, _OUTSIDE: 5,
@@ -231,6 +232,7 @@ class Journey:
             world=str(files.world),
             acknowledged=str(files.acknowledged),
             pause_s=self._rng.choice((0.0, 0.0, 0.001)),
+            clock_jumps_s=self._rng.choice((0, 0, 0, _DAY_S, -_DAY_S)),
         )
 
     async def _run_and_kill(self) -> None:

@@ -12,6 +12,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from attrs import field, frozen
@@ -23,6 +24,7 @@ from minions.contracts.errors import MinionsError
 from minions.contracts.executions import AgentResult
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.runtime import Clock
 from minions.contracts.tools import Toolbox
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.context import Extensions
@@ -64,6 +66,8 @@ class Order:
     lease_ttl_s: float = 60.0
     pause_s: float = 0.0
     """How long models and tools take."""
+    clock_jumps_s: float = 0.0
+    """How far the time of day is off, from the first tool or model call on."""
     dies_after_s: float | None = None
     """Whoever started it kills it then."""
 
@@ -131,11 +135,20 @@ class Fate:
 _connect = sqlite3.connect
 
 
+class JumpingClock(SystemClock):
+    """The machine's, until somebody sets it."""
+
+    jump = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.jump
+
+
 class WatchedJournal(SqliteJournal):
     """The real one; notes each fact that it acknowledged."""
 
-    def __init__(self, order: Order, fate: Fate) -> None:
-        super().__init__(order.database, SystemClock())
+    def __init__(self, order: Order, fate: Fate, clock: Clock) -> None:
+        super().__init__(order.database, clock)
         self._fate = fate
         self._acknowledged = _opened(order.acknowledged)
 
@@ -217,7 +230,9 @@ def acknowledgement(entry: JournalEntry) -> Mapping[str, JsonValue]:
 class FileWorld(Outside):
     """Each effect is one line of a file, written at once."""
 
-    def __init__(self, order: Order, fate: Fate) -> None:
+    def __init__(self, order: Order, fate: Fate, clock: JumpingClock) -> None:
+        self._clock = clock
+        self._jump = timedelta(seconds=order.clock_jumps_s)
         self._file = _opened(order.world)
         self._leg = order.leg
         self._pause_s = order.pause_s
@@ -230,6 +245,7 @@ class FileWorld(Outside):
         return is_first
 
     async def approach(self) -> None:
+        self._clock.jump = self._jump
         await asyncio.sleep(self._pause_s)
         self._fate.reach("tool.before")
 
@@ -239,6 +255,7 @@ class FileWorld(Outside):
         await asyncio.sleep(self._pause_s)
 
     async def ask(self, question: str) -> None:
+        self._clock.jump = self._jump
         _write(self._file, {"leg": self._leg, "question": question})
         self._fate.reach("model")
         await asyncio.sleep(self._pause_s)
@@ -272,9 +289,16 @@ def carry_out(order: Order) -> Mapping[str, JsonValue]:
 
 async def _run(order: Order, fate: Fate) -> AgentResult[object]:
     random_run = RandomRun(order.seed)
-    async with aclosing(FileWorld(order, fate)) as outside, _journal(order, fate) as journal:
+    clock = JumpingClock()
+    async with (
+        aclosing(FileWorld(order, fate, clock)) as outside,
+        aclosing(WatchedJournal(order, fate, clock)) as journal,
+    ):
         services = Services(
-            journal=journal, parser=random_run.parser(), lease_ttl_s=order.lease_ttl_s
+            journal=journal,
+            clock=clock,
+            parser=random_run.parser(),
+            lease_ttl_s=order.lease_ttl_s,
         )
         executor = AgentExecutor(
             random_run.model(outside),
@@ -286,10 +310,6 @@ async def _run(order: Order, fate: Fate) -> AgentResult[object]:
             return await executor.execute(recipe)
         own = recipe if recipe.document is None else None  # a document travels with the run
         return await executor.resume(order.run_id, recipe=own, decisions=order.decisions)
-
-
-def _journal(order: Order, fate: Fate) -> aclosing[WatchedJournal]:
-    return aclosing(WatchedJournal(order, fate))
 
 
 def outline(result: AgentResult[object]) -> Mapping[str, JsonValue]:

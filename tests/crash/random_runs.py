@@ -91,9 +91,15 @@ class How(StrEnum):
     ACTS_AND_FAILS = "acts_and_fails"
 
 
-_HOWS: Final = (How.WORKS,) * 13 + (
-    How.FAILS, How.MENDS, How.STUMBLES, How.STUMBLES, How.ACTS_AND_FAILS,
-)  # fmt: skip
+_HOWS: Final = (
+    *(How.WORKS for _ in range(13)),
+    How.FAILS,
+    How.MENDS,
+    How.STUMBLES,
+    How.STUMBLES,
+    How.ACTS_AND_FAILS,
+    How.ACTS_AND_FAILS,
+)
 
 
 def how_of(n: int) -> How:
@@ -295,7 +301,7 @@ class RandomRun:
 
     @property
     def kind(self) -> Kind:
-        kinds = (Kind.DOCUMENT,) * 3 + (Kind.CODE, Kind.TRANSITIONS)
+        kinds = (Kind.DOCUMENT,) * 3 + (Kind.CODE,) + (Kind.TRANSITIONS,) * 2
         return random.Random(f"kind {self.seed}").choice(kinds)
 
     @property
@@ -440,7 +446,7 @@ def _transitions(rng: random.Random) -> AgentRecipe:
 
 def _choosing_step(rng: random.Random, number: int, ways: Sequence[str]) -> Step[object]:
     request = None
-    if rng.random() < 0.7:
+    if rng.random() < 0.85:
         request = tool_request(rng.choice(list(CHOOSERS)), {"ways": list(ways)}, id="choice")
     if rng.random() < 0.3:
         return _code(rng, number, decision_tool=request)

@@ -149,7 +149,7 @@ async def test_the_usage_of_a_run_is_the_sum_of_its_steps() -> None:
 async def test_a_run_out_of_time_ends_limited_and_keeps_what_was_done() -> None:
     answers = iter(["one"])
     model = ScriptedModel(lambda prompt: next(answers, None) or forever())
-    recipe = recipe_of([text_step("a"), text_step("b"), text_step("c")], limits={"timeout_s": 0.02})
+    recipe = recipe_of([text_step("a"), text_step("b"), text_step("c")], limits={"timeout_s": 0.2})
     result = await asyncio.wait_for(executor_of(model).execute(recipe), 5)
     assert result.status is RunStatus.LIMIT_REACHED
     assert [(each.step_id, each.status.value) for each in result.executions] == [
@@ -157,7 +157,7 @@ async def test_a_run_out_of_time_ends_limited_and_keeps_what_was_done() -> None:
         ("b", "failed"),
     ]
     assert result.error is not None
-    assert "timeout_s=0.02" in result.error.message
+    assert "timeout_s=0.2" in result.error.message
     assert result.step("b").error == evolve(result.error, where="b")
 
 
@@ -165,7 +165,7 @@ async def test_parallel_steps_are_all_stopped_when_the_run_is_out_of_time() -> N
     quick, slow = fake_tool("quick"), fake_tool("slow", forever)
     steps = [ToolSpecStep(id=f"s{n}", tool="slow" if n else "quick") for n in range(4)]
     recipe = recipe_of(
-        steps, execution_mode=ExecutionMode.PARALLEL, max_parallel=3, limits={"timeout_s": 0.02}
+        steps, execution_mode=ExecutionMode.PARALLEL, max_parallel=3, limits={"timeout_s": 0.2}
     )
     before = asyncio.all_tasks()
     ran = await asyncio.wait_for(run_of(recipe, tools=[quick, slow]), 5)

@@ -11,7 +11,7 @@ from minions.contracts.tools import ToolSpec
 from minions.recipe.drafts import RecipeDraft, Report, StepDraft
 from minions.recipe.expressions import compile_template
 from minions.recipe.reader import Entry, Node, Place, to_plain
-from minions.recipe.sections import later, read_texts, suggestion
+from minions.recipe.sections import read_texts, suggestion
 from minions.recipe.values import TemplateError
 
 __all__ = ["check_against_schema", "check_tools", "is_constant"]
@@ -60,9 +60,6 @@ def _check_call(
     if name is None:
         return
     place = step.section.place_of("tool")
-    if name == "llm_analyze":
-        report(later(place, "tool: llm_analyze"))
-        return
     spec = draft.tools.specs.get(name)
     if spec is None:
         _report_unknown(draft, name, place, report)
