@@ -23,7 +23,8 @@ check: $(READY)  ## Format, lint, types, import layers.
 	$(BIN)/lint-imports
 
 crash: $(READY)  ## Kill processes 1,000 times; writes benchmarks/crash.md.
-	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s tests/crash
+	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s \
+		-o faulthandler_timeout=1200 tests/crash
 
 bench: $(READY)  ## Measure, as ratios within one run.
 	$(BIN)/python benchmarks/run.py

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from minions.engine.graph import DefaultStepGraph
     from minions.engine.memory import ConversationMemory
     from minions.engine.model_calls import ModelCallExecutors
+    from minions.engine.questions import analyze_data, extract_params
     from minions.engine.services import Services
     from minions.engine.step_executor import StepExecutor
     from minions.engine.step_manager import StepManager
@@ -117,6 +118,8 @@ __all__ = [
     "ToolFailure",
     "ToolScope",
     "ToolSpec",
+    "analyze_data",
+    "extract_params",
     "run",
     "tool",
     "tool_call_executors",
@@ -160,6 +163,7 @@ _HOMES: Final = {
     "minions.contracts.steps": ("DefaultStep", "PythonStep", "Step", "StepScope"),
     "minions.contracts.tools": ("Tool", "ToolScope", "ToolSpec"),
     "minions.engine.agent_executor": ("AgentExecutor",),
+    "minions.engine.questions": ("analyze_data", "extract_params"),
     "minions.engine.completion": ("DefaultStepCompletionChain",),
     "minions.engine.context": ("Agent", "AgentContext", "Extensions"),
     "minions.engine.graph": ("DefaultStepGraph",),

@@ -23,16 +23,18 @@ from minions.contracts.errors import (
     near_names,
 )
 from minions.contracts.graph import StepGraph
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import Message, MessageRole, system, user
+from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.messages import Message, MessageRole, message_to_json, system, user
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Toolbox
 from minions.contracts.values import frozen
 from minions.engine.completion import DefaultStepCompletionChain
+from minions.engine.extraction import extraction_question
 from minions.engine.graph import DefaultStepGraph, DependencyStepGraph
 from minions.engine.replay import KnowsItsInputs, StepRows
 from minions.recipe.expressions import (
     Condition,
+    MissingValueError,
     Reference,
     Template,
     compile_condition,
@@ -205,7 +207,8 @@ def _build_step(
         return _goal_step(spec, saved, tools, links)
     if isinstance(spec, ToolSpecStep):
         tools.get(spec.tool)
-        params = compile_template({**spec.params, **spec.params_template})
+        given = {**spec.params, **spec.params_template}
+        params = {name: compile_template(value) for name, value in given.items()}
         return ToolCallStep(id=spec.id, spec=spec, params=params)
     if isinstance(spec, SetSpec):
         return SetStep(id=spec.id, spec=spec, values=compile_template(spec.set))
@@ -375,22 +378,73 @@ class ToolCallStep(_Written, PythonStep[JsonValue], KnowsItsInputs):
 
     id: str
     spec: ToolSpecStep
-    params: Template
+    params: Mapping[str, Template]
 
     @property
     def templates(self) -> Sequence[Template]:
         """All that it renders."""
-        return [self.params]
+        return list(self.params.values())
 
     async def run(self, scope: StepScope) -> JsonValue:
-        """Render, then call."""
-        arguments = cast("Mapping[str, JsonValue]", self.params.render(scope.context.values))
+        """Render, ask for what the templates leave open, then call.
+
+        Raises:
+            MissingValueError: A value inside a longer text is not there.
+            StepFailedError: No answer filled the gaps; the tool was not called.
+        """
+        arguments, missing = self._rendered(scope.context)
+        if missing:
+            messages, output = self._question(scope.context, missing)
+            answer = await scope.ask_model(messages, output)
+            found = cast("Mapping[str, Mapping[str, JsonValue]]", answer)["params"]
+            arguments = {**found, **arguments}  # what is known wins
         return await scope.call_tool(self.spec.tool, arguments)
 
+    def _rendered(self, view: RunContext) -> tuple[dict[str, JsonValue], list[str]]:
+        """What is known, and the names of parameters that are not."""
+        known: dict[str, JsonValue] = {}
+        missing: list[str] = []
+        for name, template in self.params.items():
+            try:
+                known[name] = template.render(view.values)
+            except MissingValueError:
+                if not template.is_whole:
+                    raise
+                missing.append(name)
+        tool = view.tools.find(self.spec.tool)
+        required = tool.spec.parameters.get("required") if tool is not None else None
+        if isinstance(required, list | tuple):
+            missing += [str(name) for name in required if name not in self.params]
+        return known, missing
+
+    def _question(
+        self, view: RunContext, missing: Sequence[str]
+    ) -> tuple[tuple[Message, ...], OutputInstructions[JsonValue]]:
+        tool = view.tools.get(self.spec.tool)
+        needed = {name: view.values[name] for name in self.spec.depends_on if name in view.values}
+        if "loop" in view.values:
+            needed["loop"] = view.values["loop"]
+        return extraction_question(
+            step_description=self.spec.description or tool.spec.description or self.id,
+            tool_name=tool.spec.name,
+            tool_params=tool.spec.parameters,
+            context_data=needed,
+            missing=missing,
+        )
+
     def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
-        """Whether the arguments are the same."""
+        """Whether the arguments are the same, and what would be asked for the rest."""
         starts = [row.body for row in recorded.rows if row.kind == "tool_call"]
-        return bool(starts) and starts[0].get("arguments") == dumps(self.params.render(view.values))
+        if not starts:
+            return False
+        known, missing = self._rendered(view)
+        if not missing:
+            return starts[0].get("arguments") == dumps(known)
+        asked = [row.body.get("messages") for row in recorded.rows if row.kind == "conversation"]
+        question = message_to_json(self._question(view, missing)[0][-1])
+        was_asked = any(isinstance(said, list) and question in said for said in asked)
+        before = parse_json(str(starts[0].get("arguments")))
+        return was_asked and isinstance(before, dict) and before == {**before, **known}
 
 
 @frozen(kw_only=True)

@@ -131,6 +131,11 @@ class Template:
     is_constant: bool
     """Nothing to fill in: `render` gives the value as written."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is one expression and nothing else: then a missing value is just missing."""
+        return isinstance(self._root, _Native)
+
     def render(self, scope: Scope) -> JsonValue:
         """The value in that scope. A string that is one expression gives a native value.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from minions.contracts.errors import Fault, SchemaError
@@ -57,13 +57,13 @@ def read_output_schema(node: MappingNode, report: Report) -> JsonSchema | None:
     return _from_short(node, report)
 
 
-def schema_of_example(node: Node) -> JsonSchema:
+def schema_of_example(value: JsonValue) -> JsonSchema:
     """What `{done: false, names: [""], note: ""}` shows: its fields, of the types of its values.
 
     An empty list may hold anything, as null may be anything.
     """
-    if isinstance(node, MappingNode):
-        properties = {entry.key: schema_of_example(entry.value) for entry in node.entries}
+    if isinstance(value, Mapping):
+        properties = {name: schema_of_example(item) for name, item in value.items()}
         if not properties:
             return {"type": "object"}
         return {
@@ -72,12 +72,12 @@ def schema_of_example(node: Node) -> JsonSchema:
             "required": list(properties),
             "additionalProperties": False,
         }
-    if isinstance(node, SequenceNode):
-        if not node.items:
-            return {"type": "array"}
-        return {"type": "array", "items": schema_of_example(node.items[0])}
+    if isinstance(value, list | tuple):
+        return (
+            {"type": "array", "items": schema_of_example(value[0])} if value else {"type": "array"}
+        )
     names = {bool: "boolean", int: "number", float: "number", str: "string"}
-    name = names.get(type(node.value))
+    name = names.get(type(value))
     return {"type": name} if name is not None else {}
 
 

@@ -34,7 +34,7 @@ from minions.recipe.model import (
     ToolSpecStep,
     Where,
 )
-from minions.recipe.reader import Entry, MappingNode, Node, ScalarNode, SequenceNode
+from minions.recipe.reader import Entry, MappingNode, Node, ScalarNode, SequenceNode, to_plain
 from minions.recipe.schemas import read_output_schema, schema_of_example
 from minions.recipe.sections import Section, read_section, read_texts, suggestion
 from minions.recipe.settings_parts import read_limits, read_model
@@ -193,7 +193,7 @@ def _analysis_parts(section: Section, catalog: Catalog, report: Report) -> GoalP
     elif output is not None:
         schema = read_output_schema(output, report)
     elif example is not None:
-        schema = schema_of_example(example)
+        schema = schema_of_example(to_plain(example))
     if section.text("analyze") is None and not section.text("description"):
         report(
             section.place.fault(

@@ -100,9 +100,10 @@ def _check_required(
         report(
             place.fault(
                 "missing-param",
-                f"the tool '{spec.name}' needs {listed} in params",
-                help=f"its parameters are: {', '.join(known)}; having a model fill one in "
-                "is not supported yet",
+                f"the tool '{spec.name}' needs {listed}: a model call will fill that in",
+                help=f"write it under params to save the call; its parameters are: "
+                f"{', '.join(known)}",
+                is_warning=True,
             )
         )
 

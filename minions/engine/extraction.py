@@ -1,0 +1,88 @@
+"""Parameters that templates leave open, filled in by one focused question to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from minions.contracts.instructions import OutputInstructions
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import Message, system, user
+from minions.contracts.schema import JsonSchema
+
+__all__ = ["extraction_question", "summarised"]
+
+_ITEMS_SHOWN: Final = 3
+_MOST_SHOWN: Final = 4_000
+"""Characters of one value."""
+_ANYTHING: Final[JsonSchema] = {}
+_WORDS: Final = (
+    "You fill in the parameters of ONE tool call. Take values from the data given here; invent "
+    'none. Answer with {"params": {…}} and nothing else.'
+)
+
+
+def extraction_question(
+    *,
+    step_description: str,
+    tool_name: str,
+    tool_params: JsonSchema,
+    context_data: Mapping[str, JsonValue],
+    missing: Iterable[str] | None = None,
+) -> tuple[tuple[Message, ...], OutputInstructions[JsonValue]]:
+    """What is asked, and the form of the answer: `{"params": {name: value}}`.
+
+    Args:
+        tool_params: JSON Schema of the tool's arguments, an object.
+        context_data: What is known, by name; long lists are shown by their first items.
+        missing: Parameters that must be found; None: those the schema requires.
+    """
+    wanted = list(_required(tool_params) if missing is None else missing)
+    known = "\n".join(f"{name}: {summarised(value)}" for name, value in context_data.items())
+    text = (
+        f"Step: {step_description}\n"
+        f"Tool: {tool_name}\n"
+        f"Parameters: {dumps(tool_params)}\n"
+        f"To be found: {', '.join(wanted) or 'whatever fits'}\n"
+        f"Data:\n{known or '(none)'}"
+    )
+    declared = tool_params.get("properties")
+    params: JsonSchema = {
+        **tool_params,
+        "properties": {
+            **dict.fromkeys(wanted, _ANYTHING),
+            **(declared if isinstance(declared, Mapping) else {}),
+        },
+        "required": wanted,
+        "additionalProperties": False,
+    }
+    schema: JsonSchema = {
+        "type": "object",
+        "properties": {"params": params},
+        "required": ["params"],
+        "additionalProperties": False,
+    }
+    instructions = OutputInstructions[JsonValue](schema=schema, name="params")
+    return (system(_WORDS), user(text)), instructions
+
+
+def _required(schema: JsonSchema) -> list[str]:
+    names = schema.get("required")
+    return [str(name) for name in names] if isinstance(names, list | tuple) else []
+
+
+def summarised(value: JsonValue) -> str:
+    """JSON with at most three items of each list, and how many there are."""
+    text = dumps(_shortened(value))
+    left_out = len(text) - _MOST_SHOWN
+    return text if left_out <= 0 else f"{text[:_MOST_SHOWN]} … ({left_out} more characters)"
+
+
+def _shortened(value: JsonValue) -> JsonValue:
+    if isinstance(value, Mapping):
+        return {name: _shortened(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        shown = [_shortened(item) for item in value[:_ITEMS_SHOWN]]
+        more = len(value) - _ITEMS_SHOWN
+        return [*shown, f"… and {more} more, {len(value)} in all"] if more > 0 else shown
+    return value
