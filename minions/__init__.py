@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from minions.engine.memory import ConversationMemory
     from minions.engine.model_calls import ModelCallExecutors
     from minions.engine.questions import analyze_data, extract_params
-    from minions.engine.services import Services
+    from minions.engine.services import Services, SystemClock
     from minions.engine.step_executor import StepExecutor
     from minions.engine.step_manager import StepManager
     from minions.engine.tool_calls import tool_call_executors
@@ -110,6 +110,7 @@ __all__ = [
     "StepManager",
     "StepScope",
     "StepStatus",
+    "SystemClock",
     "Tool",
     "ToolCall",
     "ToolCallExecutor",
@@ -169,7 +170,7 @@ _HOMES: Final = {
     "minions.engine.graph": ("DefaultStepGraph",),
     "minions.engine.memory": ("ConversationMemory",),
     "minions.engine.model_calls": ("ModelCallExecutors",),
-    "minions.engine.services": ("Services",),
+    "minions.engine.services": ("Services", "SystemClock"),
     "minions.engine.step_executor": ("StepExecutor",),
     "minions.engine.step_manager": ("StepManager",),
     "minions.engine.tool_calls": ("tool_call_executors",),

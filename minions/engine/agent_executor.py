@@ -443,13 +443,14 @@ def _going_on(
     going_on: GoingOn,
     note: Mapping[str, JsonValue] | None,
 ) -> _Start:
+    replay.is_over = recorded.is_over and not going_on.retries
     return _Start(
         run_id=recorded.run_id,
         session_id=recorded.summary.session_id,
         note=recorded.note if note is None else note,
         replay=replay,
         going_on=going_on,
-        is_over=recorded.is_over and not going_on.retries,
+        is_over=replay.is_over,
     )
 
 

@@ -14,6 +14,7 @@ from minions.contracts.calls import (
 )
 from minions.contracts.codec import encode
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
+from minions.contracts.events import RunCompleted
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import SchemaValidator
@@ -373,6 +374,8 @@ class AgentRun:
                 self._has_recorded_end = True
         except JournalError as error:
             end = _End(status=RunStatus.FAILED, error=end.error or error.info())
+        if self._is_over:
+            self._tell_again(end, output)
         executions = context.step_manager.step_executions
         return AgentResult(
             run_id=self.run_id,
@@ -386,6 +389,19 @@ class AgentRun:
             model_name=self.model_name,
             warnings=tuple(context.warnings),
             step_ids={execution.step_id: at for at, execution in enumerate(executions)},
+        )
+
+    def _tell_again(self, end: _End, output: object) -> None:
+        """The last event of a run whose end is recorded already."""
+        context = self.context
+        context.events.publish(
+            RunCompleted(
+                run_id=self.run_id,
+                session_id=self.session_id,
+                timestamp=context.services.clock.now(),
+                status=end.status.value,
+                data={"response": encode(output), "metrics": context.ledger.usage.to_json()},
+            )
         )
 
     async def _record_what_never_started(self, end: _End) -> None:

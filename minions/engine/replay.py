@@ -85,6 +85,8 @@ class Replay:
         self.generation = generation
         self.checks_inputs = False
         """Whether finished steps are reused only if what they read is unchanged."""
+        self.is_over = False
+        """Whether the run came to its output: it is told again, and nothing is a new fact."""
         self.warnings: list[Warned] = []
         self.decisions: dict[str, str] = {}
         """What was decided of calls in doubt, by key."""
@@ -188,15 +190,22 @@ class Replay:
     ) -> JournalEntry | None:
         """That very fact, if it is the newest about its key.
 
-        A call that begins again is a fact of its own; so is a step that is passed over, or cut
-        off, for another reason.
+        A call that begins again is a fact of its own; so is a step that is passed over, or that is
+        cut off for another reason, or a loop that gives something else now.
         """
-        if kind == "tool_call":
+        if kind == "tool_call" or (state == "skipped" and not self.is_over):
             return None
-        entry = self._latest.get((kind, key))
+        entry = self._newest(kind, key, state)
         if entry is None or entry.state != state:
             return None
-        return entry if entry.body.get("reason") == body.get("reason") else None
+        is_same = all(entry.body.get(name) == body.get(name) for name in ("reason", "output"))
+        return entry if is_same or self.is_over else None
+
+    def _newest(self, kind: str, key: str, state: str) -> JournalEntry | None:
+        if (kind, state) == ("step", "started"):  # it stands also after the end, as of a loop
+            rows = self._executions.get(key)
+            return rows.started if rows is not None else None
+        return self._latest.get((kind, key))
 
     def opened(self) -> Iterator[OpenCall]:
         """Tool calls of the executions that stand, started and not ended, oldest first."""

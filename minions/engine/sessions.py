@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import cast
@@ -132,9 +133,11 @@ async def find_run(journal: Journal, name: str) -> RunSummary:
 
 async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     """The run with its steps and messages."""
-    entries = visible(await journal.entries(run.session_id, run_id=run.run_id))
-    started = _newest(entries, "started")
-    finished = _newest(entries, "finished") if run.status != UNFINISHED else {}
+    rows = visible(await journal.entries(run.session_id, run_id=run.run_id))
+    started = _newest(rows, "started", "resumed")
+    finished = _newest(rows, "finished") if run.status != UNFINISHED else {}
+    ids = await _step_ids(journal, started)
+    entries = [entry for entry in rows if entry.body.get("step_id", ids[0]) in ids]
     return RunDetail(
         summary=run,
         inputs=started.get("inputs"),
@@ -145,8 +148,17 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     )
 
 
-def _newest(entries: Sequence[JournalEntry], state: str) -> Mapping[str, JsonValue]:
-    found = (e for e in reversed(entries) if e.kind == "run" and e.state == state)
+async def _step_ids(journal: Journal, started: Mapping[str, JsonValue]) -> Sequence[str]:
+    """Of the recipe as it is now: an edit may have taken steps away."""
+    digest = cast("str | None", started.get("document"))
+    if digest is None:
+        return list(cast("Mapping[str, JsonValue]", started["steps"]))
+    document = json.loads(await journal.get_blob(digest))
+    return [step["id"] for step in document["steps"]]
+
+
+def _newest(entries: Sequence[JournalEntry], *states: str) -> Mapping[str, JsonValue]:
+    found = (e for e in reversed(entries) if e.kind == "run" and e.state in states)
     entry = next(found, None)
     return entry.body if entry else {}
 
@@ -154,13 +166,16 @@ def _newest(entries: Sequence[JournalEntry], state: str) -> Mapping[str, JsonVal
 def _steps(entries: Sequence[JournalEntry]) -> tuple[StepSummary, ...]:
     """In order of start, each with its latest state."""
     steps: dict[str, StepSummary] = {}
+    newest = max(entry.generation for entry in entries)
     for entry in entries:
         if entry.kind != "step":
             continue
-        body = entry.body
+        body, base = entry.body, base_key(entry.key)
         if "index" in body:
             continue  # an item of a loop: the loop itself tells
-        steps[base_key(entry.key)] = StepSummary(
+        if entry.state == "skipped" and base in steps and entry.generation < newest:
+            continue  # who is passed over is decided anew each time
+        steps[base] = StepSummary(
             step_id=cast(str, body["step_id"]),
             status=cast(str, body.get("status", UNFINISHED)),
             reason=cast("str | None", body.get("reason")),

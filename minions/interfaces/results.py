@@ -67,7 +67,8 @@ def summary_lines(result: AgentResult[object], paint: painter) -> Iterator[str]:
     counts = f"{_counted_steps(result)} · {usage_text(result.usage)}"
     yield f"{paint(result.status.value, color)} · {counts}"
     if result.error is not None:
-        where = f" (step {result.error.where})" if result.error.where else ""
+        where = result.error.where
+        where = f" ({'step ' if where in result.step_ids else ''}{where})" if where else ""
         yield f"{paint(f'error[{result.error.code}]', 'red')}: {result.error.message}{where}"
     for warning in result.warnings:
         yield f"{paint(f'warning[{warning.code}]', 'yellow')}: {warning.message}"

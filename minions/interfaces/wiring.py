@@ -29,6 +29,7 @@ __all__ = [
     "Models",
     "built_in_extensions",
     "catalog_of",
+    "database_of",
     "default_database",
     "make_journal",
     "make_log",

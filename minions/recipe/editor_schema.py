@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from attrs import evolve
+
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.recipe import keys
@@ -20,7 +22,7 @@ def recipe_schema() -> JsonSchema:
         **_object(keys.RECIPE),
         "$defs": {
             "secret_input": _object(keys.SECRET_INPUT),
-            "step": {"oneOf": [_step(table) for table in KINDS.values()]},
+            "step": {"oneOf": [*(_step(table) for table in KINDS.values()), _extending()]},
             "model": _object(keys.MODEL),
             "permissions": _object(keys.PERMISSIONS),
             "limits": _object(keys.LIMITS),
@@ -37,6 +39,19 @@ def _step(table: Table) -> dict[str, JsonValue]:
     if table is keys.ANALYZE:  # the one kind that has two names
         body["anyOf"] = [{"required": ["analyze"]}, {"required": ["tool", "description"]}]
     return body
+
+
+def _extending() -> dict[str, JsonValue]:
+    """A step that takes its kind from a template: any key of any kind may stand in it."""
+    body = _object(Table("a step", (*keys.STEP.keys, *_of_all_kinds())))
+    body["required"] = ["id", "extends"]
+    body["not"] = {"anyOf": [{"required": [kind]} for kind in KINDS]}
+    return body
+
+
+def _of_all_kinds() -> tuple[Key, ...]:
+    found = {key.name: key for table in reversed(KINDS.values()) for key in table.keys}
+    return tuple(evolve(key, is_required=False) for key in found.values())
 
 
 def _object(table: Table) -> dict[str, JsonValue]:

@@ -275,7 +275,14 @@ RECIPE: Final = Table(
         ),
         Key(name="output", description="A template of the run's result."),
         _METADATA_KEY,
-        *_later("graph templates tests schedule enabled"),
+        Key(
+            name="templates",
+            description="Steps without an id, by name: a step that says `extends: name` takes "
+            "from there what it does not say itself.",
+            types=("object",),
+            shape={"additionalProperties": {"type": "object"}},
+        ),
+        *_later("graph tests schedule enabled"),
     ),
 )
 
@@ -359,6 +366,7 @@ STEP: Final = Table(
             is_required=True,
         ),
         _text("description", "What the step is for."),
+        _text("extends", "A template that says what this step does not."),
         Key(
             name="depends_on",
             description="Steps that must be done before: ids or `save_as` names.",
@@ -393,7 +401,7 @@ STEP: Final = Table(
         _STEP_LIMITS_KEY,
         _METADATA_KEY,
         *_later(
-            "while plan recipe code ask uses extends with form timeout default "
+            "while plan recipe code ask uses with form timeout default "
             "idle_timeout_s cache on_error memory distribute retry "
             "max_iterations decision_tool route requires_approval"
         ),

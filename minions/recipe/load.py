@@ -17,6 +17,7 @@ from minions.recipe.checks.names import check_names, check_unused_names
 from minions.recipe.checks.references import check_references
 from minions.recipe.checks.tools import check_tools
 from minions.recipe.drafts import RecipeDraft, Report
+from minions.recipe.extending import extended, read_step_templates
 from minions.recipe.model import AgentRecipe, OnFailure
 from minions.recipe.reader import (
     MAX_FAULTS,
@@ -165,8 +166,10 @@ def _read_steps(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
         return
     if not node.items:
         report(node.place.fault("missing-key", "a recipe needs at least one step"))
+    templates = read_step_templates(draft.section.node("templates"), report)
     draft.steps = tuple(
-        read_step(item, index, catalog, report) for index, item in enumerate(node.items)
+        read_step(extended(item, templates, report), index, catalog, report)
+        for index, item in enumerate(node.items)
     )
 
 

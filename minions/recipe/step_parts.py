@@ -53,7 +53,7 @@ _ANY_KIND: Final = Table(
 """Of a step without one clear kind, so that one fault about it is enough."""
 _OWNERS: Final = {key.name: table.name for key, table in _OF_KINDS}
 """Of a key that several kinds have, the first."""
-_LATER_KINDS: Final = ("plan", "recipe", "code", "ask", "uses", "extends")
+_LATER_KINDS: Final = ("plan", "recipe", "code", "ask", "uses")
 _TEMPLATE_KEYS: Final = (
     "goal",
     "system_prompt",
@@ -157,7 +157,7 @@ def _kind_of(node: Node, report: Report) -> str | None:
                 help="make two steps of it",
             )
         )
-    elif not any(node.find(name) for name in _LATER_KINDS):
+    elif not any(node.find(name) for name in (*_LATER_KINDS, "extends")):
         kinds = tuple(KINDS)
         near = [suggestion(entry.key, kinds) for entry in node.entries]
         report(

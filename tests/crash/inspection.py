@@ -171,7 +171,7 @@ async def outline_of(journal: Journal) -> Mapping[str, object]:
                 step.status,
                 # A call that a person counted as failed says so in other words.
                 None if step.status == "failed" else step.reason,
-                repr(step.output),
+                repr(step.output) if step.status != "failed" else None,
             )
             for step in detail.steps
         ),

@@ -350,11 +350,13 @@ def _number(rng: random.Random) -> int:
 
 def _document(rng: random.Random) -> dict[str, JsonValue]:
     is_parallel = rng.random() < 0.5
+    has_limit = not is_parallel and rng.random() < 0.15
     steps: list[dict[str, JsonValue]] = []
     for _ in range(rng.randint(3, 8)):
-        steps.append(_step(rng, steps))
+        # What of a loop had begun before a limit was reached is a matter of time.
+        steps.append(_step(rng, steps, together=1 if has_limit else 3))
     limits: dict[str, JsonValue] = {"sequential_tool_calls": rng.random() < 0.3}
-    if not is_parallel and rng.random() < 0.15:
+    if has_limit:
         limits["max_steps"] = rng.randint(2, len(steps))
     document: dict[str, JsonValue] = {
         "id": "random",
@@ -364,7 +366,7 @@ def _document(rng: random.Random) -> dict[str, JsonValue]:
         "limits": limits,
         "execution_mode": "parallel" if is_parallel else "sequential",
         "max_parallel": rng.choice((2, 16)),
-        # Which of several parallel steps had begun before one failed is a matter of time.
+        # Which of several parallel steps had begun before one failed is likewise.
         "on_failure": "continue" if is_parallel else rng.choice(("stop", "continue")),
         "steps": list(steps),
     }
@@ -373,21 +375,40 @@ def _document(rng: random.Random) -> dict[str, JsonValue]:
     return document
 
 
-def _step(rng: random.Random, earlier: Sequence[Mapping[str, JsonValue]]) -> dict[str, JsonValue]:
+def _step(
+    rng: random.Random, earlier: Sequence[Mapping[str, JsonValue]], *, together: int
+) -> dict[str, JsonValue]:
     read = rng.sample(list(earlier), k=min(len(earlier), rng.choice((0, 1, 1, 2))))
     step: dict[str, JsonValue] = {"id": f"s{len(earlier)}", "optional": rng.random() < 0.2}
     if read and rng.random() < 0.2:
         step["when"] = _condition(rng, read[0])
+    if read and rng.random() < 0.1:
+        return step | {"assert": [_condition(rng, read[0])]}
     seen = [_read(rng, each, guards=rng.random() < 0.4) for each in read]
-    match rng.choice(("set", "tool", "tool", "goal", "goal")):
+    step |= (loop := _loop(rng, together) if rng.random() < 0.2 else {})
+    if loop:
+        seen.append("{{ loop.item }}")
+    match rng.choice(("set", "tool", "tool", "goal", "goal", "analyze")):
         case "set":
             step["set"] = {"n": rng.randrange(10), "seen": list(seen)}
         case "tool":
             step["tool"] = rng.choice(list(EFFECTS))
-            step["params"] = {"n": _number(rng), "seen": list(seen)}
+            number = "{{ loop.item }}" if loop else _number(rng)
+            step["params"] = {"n": number, "seen": list(seen)}
+        case "analyze":
+            step["analyze"] = f"Analysis s{len(earlier)}: {' '.join(seen)}"
+            step["output"] = dict(_GOOD)
         case _:
             step |= _goal(rng, len(earlier), seen)
     return step
+
+
+def _loop(rng: random.Random, together: int) -> dict[str, JsonValue]:
+    return {
+        "loop": [_number(rng) for _ in range(rng.randrange(4))],
+        "max_parallel": rng.choice((1, together)),
+        "aggregate": rng.random() < 0.5,
+    }
 
 
 def _goal(rng: random.Random, number: int, seen: Sequence[str]) -> dict[str, JsonValue]:
@@ -410,7 +431,7 @@ def _read(rng: random.Random, step: Mapping[str, JsonValue], *, guards: bool) ->
 
 
 def _condition(rng: random.Random, step: Mapping[str, JsonValue]) -> str:
-    if "set" in step and "when" not in step:
+    if "set" in step and not {"when", "loop"} & set(step):
         return f"{step['id']}.n > {rng.randrange(10)}"
     return f"steps.{step['id']}.status {rng.choice(('==', '!='))} 'completed'"
 

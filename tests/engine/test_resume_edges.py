@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
@@ -14,6 +15,8 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
 from minions.contracts.tools import Effect
 from minions.engine.sessions import list_runs, show_run
+from minions.recipe.catalog import Catalog
+from minions.recipe.load import recipe_from_document
 from minions.recipe.model import (
     AgentRecipe,
     GoalSpec,
@@ -183,3 +186,60 @@ async def test_a_call_that_is_decided_to_have_failed_is_treated_as_one_that_fail
     assert result.status is status
     if status is RunStatus.COMPLETED:
         assert str(result.output).startswith("It said: Error: The call of 'send' was cut off")
+
+
+# --- loops ----------------------------------------------------------------------------------------
+
+
+def loop_over(*numbers: int) -> AgentRecipe:
+    return recipe_from_document(
+        {
+            "id": "recipe",
+            "steps": [
+                {"id": "list", "set": {"of": list(numbers)}},
+                {
+                    "id": "each",
+                    "loop": "{{ list.of }}",
+                    "aggregate": True,
+                    "set": {"n": "{{ loop.item }}"},
+                },
+                {"id": "after", "set": {"x": "{{ each }}"}},
+            ],
+        },
+        Catalog(),
+    )
+
+
+async def outputs_of(world: World) -> Mapping[str, JsonValue]:
+    """By step, as the journal tells."""
+    (summary,) = await list_runs(world.journal)
+    detail = await show_run(world.journal, summary)
+    assert {step.status for step in detail.steps} == {"completed"}
+    return {step.step_id: step.output for step in detail.steps}
+
+
+async def test_a_loop_that_had_ended_is_told_as_ended_after_a_crash() -> None:
+    """Its items are told again; that is no new fact about the loop."""
+    world = World()
+    recipe = loop_over(1, 2)
+    executor = world.executor(world.model(lambda prompt: "no"))
+    rows = ["run", "list", "each", "item 0", "item 1", "each ended"]
+    assert await world.killed(executor, recipe, len(rows))
+    result = await world.executor(world.model(lambda prompt: "no")).resume("run_1")
+    assert result.status is RunStatus.COMPLETED
+    assert (await outputs_of(world))["each"] == [{"n": 1}, {"n": 2}]
+    facts = Counter((e.kind, e.key, e.state) for e in await world.journal.entries())
+    assert facts["step", "each/1/0", "started"] == facts["step", "each/1/0", "finished"] == 1
+
+
+async def test_a_loop_over_another_list_is_told_with_its_new_output() -> None:
+    world = World()
+    executor = world.executor(world.model(lambda prompt: "no"))
+    assert (await executor.execute(loop_over(1, 2))).status is RunStatus.COMPLETED
+    again = world.executor(world.model(lambda prompt: "no"))
+    result = await again.retry("run_1", recipe=loop_over(1, 3))
+    assert result.output == {"x": [{"n": 1}, {"n": 3}]}
+    assert (await outputs_of(world))["each"] == [{"n": 1}, {"n": 3}]
+    told = await world.executor(world.model(lambda prompt: "no")).resume("run_1")
+    assert told.output == {"x": [{"n": 1}, {"n": 3}]}
+    assert (await outputs_of(world))["each"] == [{"n": 1}, {"n": 3}]

@@ -133,7 +133,8 @@ def test_a_call_in_doubt_ends_with_exit_3_and_a_command_that_decides(
     assert "error[in-doubt]" in waiting.stderr
     assert 'send({"text":"t2"}) in step' in waiting.stderr
     last = waiting.stderr.strip().splitlines()[-1]
-    assert f"go on: minions resume {run_id} --db j.sqlite --extensions own.py" in last
+    assert f"go on: minions resume {run_id} --db j.sqlite --extensions own.py --decide " in last
+    assert last.endswith("=…")  # for a person to fill in
     wrong = run(here, "resume", run_id, "--decide", "send")
     assert (wrong.returncode, "write it as CALL=redo" in wrong.stderr) == (2, True)
     done = run(here, "resume", run_id, "--decide", 'send=done:"by hand"')

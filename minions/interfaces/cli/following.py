@@ -8,14 +8,16 @@ import shlex
 import signal
 import sys
 import threading
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self, TextIO
 
 import attrs
 
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.json_values import JsonValue
 from minions.engine.agent_run import AgentRun
 from minions.interfaces.cli.setup import Surroundings
 from minions.interfaces.cli.voice import json_text, say, tell
@@ -26,7 +28,7 @@ from minions.interfaces.results import EXIT_CODES, output_text, result_to_json, 
 from minions.interfaces.settings import Settings
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["Signals", "bounded", "follow"]
+__all__ = ["Signals", "bounded", "follow", "note_of", "refuse_two_outputs"]
 
 
 def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
@@ -40,6 +42,32 @@ def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
     return recipe
 
 
+def refuse_two_outputs(settings: Settings) -> None:
+    """One way to print the result.
+
+    Raises:
+        UsageError: Both were asked for.
+    """
+    if settings.json and settings.events:
+        raise UsageError("--json and --events exclude each other: one object, or one per line.")
+
+
+def note_of(around: Surroundings, model: str | None) -> dict[str, JsonValue]:
+    """What going on needs to know of the command that began: stored with the run's start.
+
+    Args:
+        model: As given with `-m`.
+    """
+    settings, folder = around.settings, around.folder_of("extensions")
+    named = [str(folder / name) if name.endswith(".py") else name for name in settings.extensions]
+    note: dict[str, JsonValue] = {"cwd": str(Path.cwd())}
+    if named:
+        note["extensions"] = list(named)
+    if model is not None:
+        note |= {"model": model, "folder": str(around.folder_of("model"))}
+    return note
+
+
 async def follow(run: AgentRun, around: Surroundings, out: TextIO, signals: Signals) -> int:
     """Show the run while it goes on; print its result; its exit code."""
     progress = _progress(around)
@@ -47,12 +75,12 @@ async def follow(run: AgentRun, around: Surroundings, out: TextIO, signals: Sign
     run.listen(progress.on_event)
     if around.settings.events:
         run.listen(printer)
-    signals.stop(run, last_words=_go_on(run.run_id, around, RunStatus.CANCELLED))
+    signals.stop(run, last_words=_go_on(run, around, RunStatus.CANCELLED))
     try:
         result = await run.execute()
     finally:
         progress.close()
-    _report(result, around, out)
+    _report(run, result, around, out)
     if printer.error is not None:
         raise printer.error
     if signals.caught is not None and result.status is RunStatus.CANCELLED:
@@ -171,7 +199,7 @@ def _progress(around: Surroundings) -> Progress:
     return LiveProgress(console)
 
 
-def _report(result: AgentResult[object], around: Surroundings, out: TextIO) -> None:
+def _report(run: AgentRun, result: AgentResult[object], around: Surroundings, out: TextIO) -> None:
     """The result to standard output, the summary to standard error."""
     if around.settings.json:
         say(json_text(result_to_json(result)), out)
@@ -179,18 +207,29 @@ def _report(result: AgentResult[object], around: Surroundings, out: TextIO) -> N
         say(output_text(result.output), out)
     for line in summary_lines(result, stderr_painter()):
         tell(line)
-    tell(f"session {result.session_id} · {_go_on(result.run_id, around, result.status)}")
+    tell(f"session {result.session_id} · {_go_on(run, around, result.status)}")
 
 
-def _go_on(run_id: str, around: Surroundings, status: RunStatus) -> str:
+def _go_on(run: AgentRun, around: Surroundings, status: RunStatus) -> str:
     """The next useful command."""
     settings = around.settings
     if settings.no_store:
         return "not stored (--no-store)"
     database = f" --db {shlex.quote(settings.db)}" if settings.db else ""
     code = "".join(f" --extensions {shlex.quote(name)}" for name in around.given("extensions"))
-    if status in (RunStatus.CANCELLED, RunStatus.LIMIT_REACHED, RunStatus.NEEDS_DECISION):
-        return f"go on: minions resume {run_id}{database}{code}"
+    rest = f"{run.run_id}{database}{code}"
+    if status is RunStatus.NEEDS_DECISION:
+        decide = "".join(f" --decide {shlex.quote(key)}=…" for key in run.waiting_calls)
+        return f"go on: minions resume {rest}{decide}"
+    if status is RunStatus.LIMIT_REACHED and run.context.ledger.reached != "timeout_s":
+        return f"go on with a higher limit: minions retry {rest} --recipe EDITED.yaml"
+    if status in (RunStatus.CANCELLED, RunStatus.LIMIT_REACHED):
+        return f"go on: minions resume {rest}"
     if status is RunStatus.FAILED:
-        return f"try again what failed: minions retry {run_id}{database}{code}"
-    return f"see it: minions sessions show {run_id}{database}"
+        is_known = run.has_recorded_end
+        return (
+            f"try again what failed: minions retry {rest}"
+            if is_known
+            else (f"go on: minions resume {rest}")
+        )
+    return f"see it: minions sessions show {run.run_id}{database}"

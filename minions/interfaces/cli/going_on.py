@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO, cast
 
+from minions.contracts.errors import EnvironmentRefusedError, RecipeError, UsageError
+from minions.contracts.json_values import JsonValue
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.agent_run import AgentRun
 from minions.engine.recorded_run import RecordedRun, load_recorded_run
-from minions.interfaces.cli.following import Signals, bounded, follow
-from minions.interfaces.cli.setup import Surroundings
+from minions.interfaces.cli.following import Signals, bounded, follow, note_of
+from minions.interfaces.cli.setup import Surroundings, naming_the_journal
 from minions.interfaces.cli.voice import tell
 from minions.interfaces.wiring import Models, catalog_of, make_log, make_services
 from minions.recipe.model import AgentRecipe
@@ -23,10 +26,22 @@ class RecordedRunOpener:
     """Opens the journal and finds the run; closes everything at the end."""
 
     def __init__(self, around: Surroundings, name: str, *, model: str | None) -> None:
+        """Load the operator's code; nothing is opened yet.
+
+        Raises:
+            UsageError: Nothing is stored here, or an extension cannot be loaded.
+        """
+        if around.settings.no_store:
+            raise UsageError(
+                "Without a journal there is no run to go on with: leave out --no-store "
+                "(or `no_store` in the configuration).",
+                code="no-store",
+            )
         self.around = around
         self.extensions = around.extensions()
         self._name = name
         self._model = model
+        self._here = Path.cwd()
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -38,7 +53,8 @@ class RecordedRunOpener:
         self._signals = self._stack.enter_context(Signals())
         self._journal = self.around.journal()
         self._stack.push_async_callback(self._journal.aclose)
-        self.recorded: RecordedRun = await load_recorded_run(self._journal, self._name)
+        with naming_the_journal(self.around):
+            self.recorded: RecordedRun = await load_recorded_run(self._journal, self._name)
         return self
 
     async def __aexit__(
@@ -54,13 +70,36 @@ class RecordedRunOpener:
         """The recipe that travels with the run, under the operator's bounds.
 
         Raises:
-            UsageError: It was made by code.
+            UsageError: It was made by code, or names what is not here.
         """
-        recipe = self.recorded.recipe(catalog_of(self.extensions))
+        try:
+            recipe = self.recorded.recipe(catalog_of(self.extensions))
+        except RecipeError:
+            self._tell_extensions()
+            raise
         return bounded(recipe, self.around.settings)
 
+    def _tell_extensions(self) -> None:
+        """Which code the run had and this command has not: only a person may name it."""
+        now = cast("list[str]", note_of(self.around, None).get("extensions") or [])
+        before = cast("list[str]", self.recorded.note.get("extensions") or [])
+        if missing := [name for name in before if name not in now]:
+            flags = " ".join(f"--extensions {name}" for name in missing)
+            tell(f"The run began with {flags}. The recipe travels with a run, code does not.")
+
+    def note(self) -> Mapping[str, JsonValue]:
+        """What is to be known when the run goes on once more."""
+        note = self.recorded.note
+        now = note_of(self.around, self._model)
+        return {**note, **now, "cwd": note.get("cwd", now["cwd"])}
+
     def executor(self, recipe: AgentRecipe) -> AgentExecutor:
-        """With the run's own model, unless another was named now."""
+        """With the run's own model, unless another was named now; in the folder where it began.
+
+        Raises:
+            EnvironmentRefusedError: That folder is not there any more.
+        """
+        self._go_home()
         note = self.recorded.note
         recorded = cast("str | None", note.get("model"))
         override = self._model or recorded
@@ -85,8 +124,25 @@ class RecordedRunOpener:
             services=make_services(self._journal, make_log(self.around.settings, tell)),
         )
 
+    def _go_home(self) -> None:
+        """To where the run began: relative paths of its tools mean what they meant."""
+        home = cast("str | None", self.recorded.note.get("cwd"))
+        if home is None:
+            return
+        try:
+            self._stack.enter_context(contextlib.chdir(home))
+        except OSError as error:
+            raise EnvironmentRefusedError(
+                f"Run '{self.recorded.run_id}' began in {home}, where relative paths of its tools "
+                f"start, and that cannot be entered: {error.strerror}. Make the folder again, or a "
+                "link to where it is now.",
+                code="folder-gone",
+            ) from error
+
     async def follow(self, run: AgentRun, out: TextIO) -> int:
         """Say what is kept, then go on; the exit code."""
         for line in run.outlook():
             tell(line)
+        if Path.cwd() != self._here:
+            tell(f"  in {Path.cwd()}, where it began")
         return await follow(run, self.around, out, self._signals)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import Iterable
 from typing import TextIO, cast
 
 import click
 
 from minions.contracts.errors import UsageError
+from minions.interfaces.cli.following import refuse_two_outputs
 from minions.interfaces.cli.going_on import RecordedRunOpener
 from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
 
@@ -36,21 +38,26 @@ def command(name: str, decisions: tuple[str, ...], **flags: object) -> int:
     ID is a run's or a session's, or a unique start of one. What is recorded is not done again.
     """
     around = surroundings(flags)
-    words = dict(_decision(text) for text in decisions)
+    refuse_two_outputs(around.settings)
+    words = _decisions(decisions)
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
         model = cast("str | None", flags["model"])
         return asyncio.run(_resume(around, name, words, model=model, out=out))
 
 
-def _decision(text: str) -> tuple[str, str]:
-    call, equals, word = text.partition("=")
-    if not equals or not call:
-        raise UsageError(
-            f"--decide {text!r}: write it as CALL=redo, CALL=done or CALL=fail.",
-            code="bad-decision",
-        )
-    return call, word
+def _decisions(texts: Iterable[str]) -> dict[str, str]:
+    words: dict[str, str] = {}
+    for text in texts:
+        call, equals, word = text.partition("=")
+        if not equals or not call:
+            raise UsageError(
+                f"--decide {text!r}: write it as CALL=redo, CALL=done or CALL=fail.",
+                code="bad-decision",
+            )
+        if words.setdefault(call, word) != word:
+            raise UsageError(f"--decide: two decisions about {call!r}.", code="bad-decision")
+    return words
 
 
 async def _resume(
@@ -59,6 +66,6 @@ async def _resume(
     async with RecordedRunOpener(around, name, model=model) as opened:
         recipe = opened.own_recipe()
         run = opened.executor(recipe).prepare_resume(
-            opened.recorded, recipe=recipe, decisions=words
+            opened.recorded, recipe=recipe, decisions=words, note=opened.note()
         )
         return await opened.follow(run, out)

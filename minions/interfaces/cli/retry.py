@@ -10,7 +10,7 @@ from typing import TextIO, cast
 
 import click
 
-from minions.interfaces.cli.following import bounded
+from minions.interfaces.cli.following import bounded, refuse_two_outputs
 from minions.interfaces.cli.going_on import RecordedRunOpener
 from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
 from minions.interfaces.wiring import catalog_of
@@ -40,6 +40,7 @@ def command(name: str, from_step: str | None, edited: str | None, **flags: objec
     ID is a run's or a session's, or a unique start of one.
     """
     around = surroundings(flags)
+    refuse_two_outputs(around.settings)
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
         model = cast("str | None", flags["model"])
@@ -62,6 +63,10 @@ async def _retry(
         else:
             recipe = opened.own_recipe()
         run = opened.executor(recipe).prepare_retry(
-            opened.recorded, recipe=recipe, is_edited=edited is not None, from_step=from_step
+            opened.recorded,
+            recipe=recipe,
+            is_edited=edited is not None,
+            from_step=from_step,
+            note=opened.note(),
         )
         return await opened.follow(run, out)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO, cast
 
 import click
 
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
 from minions.engine.agent_executor import AgentExecutor
-from minions.interfaces.cli.following import Signals, bounded, follow
+from minions.interfaces.cli.following import Signals, bounded, follow, note_of, refuse_two_outputs
 from minions.interfaces.cli.params import given_inputs
 from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
 from minions.interfaces.cli.voice import tell
@@ -40,8 +37,7 @@ def command(recipe: str, pairs: tuple[str, ...], **flags: object) -> int:
     The result goes to standard output, everything else to standard error.
     """
     around = surroundings(flags)
-    if around.settings.json and around.settings.events:
-        raise UsageError("--json and --events exclude each other: one object, or one per line.")
+    refuse_two_outputs(around.settings)
     out = sys.stdout
     # What tools and extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
@@ -83,7 +79,7 @@ async def _run_until(
             extensions=extensions,
             services=make_services(journal, make_log(around.settings, tell)),
         )
-        run = executor.prepare(recipe, inputs, note=_note(override, around))
+        run = executor.prepare(recipe, inputs, note=note_of(around, override))
         return await follow(run, around, out, signals)
     finally:
         await models.aclose()
@@ -92,10 +88,3 @@ async def _run_until(
 
 def _path(name: str) -> Path:
     return find_recipe(name, [Path("recipes")])
-
-
-def _note(override: str | None, around: Surroundings) -> Mapping[str, JsonValue]:
-    """What `minions resume` needs to answer with the same model."""
-    if override is None:
-        return {}
-    return {"model": override, "folder": str(around.folder_of("model"))}

@@ -19,7 +19,12 @@ from minions.engine.sessions import (
     list_runs,
     show_run,
 )
-from minions.interfaces.cli.setup import Surroundings, output_options, surroundings
+from minions.interfaces.cli.setup import (
+    Surroundings,
+    naming_the_journal,
+    output_options,
+    surroundings,
+)
 from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.durations import spoken
 from minions.interfaces.results import output_text
@@ -81,7 +86,9 @@ def show(name: str, *, messages: bool, **flags: object) -> int:
 async def _show(around: Surroundings, name: str) -> RunDetail:
     journal = around.journal()
     try:
-        return await show_run(journal, await find_run(journal, name))
+        with naming_the_journal(around):
+            run = await find_run(journal, name)
+        return await show_run(journal, run)
     finally:
         await journal.aclose()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,6 +66,25 @@ class Surroundings:
         from minions.interfaces.wiring import make_journal
 
         return make_journal(self.settings, self.folder_of("db"))
+
+
+@contextlib.contextmanager
+def naming_the_journal(around: Surroundings) -> Iterator[None]:
+    """Say where was looked when a run is not found."""
+    from minions.contracts.errors import NotFoundError
+    from minions.interfaces.wiring import database_of
+
+    try:
+        yield
+    except NotFoundError as error:
+        if error.error_code != "unknown-session":
+            raise
+        place = database_of(around.settings, around.folder_of("db"))
+        raise NotFoundError(
+            f"{error.message} The journal is {place}.",
+            code=error.error_code,
+            suggestions=error.suggestions,
+        ) from error
 
 
 def surroundings(flags: Mapping[str, object]) -> Surroundings:
