@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib.resources
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,10 +39,8 @@ _CHECKPOINT_PAGES: Final = 4_000
 
 def bundled_migrations() -> dict[str, str]:
     """The SQL of each migration by its name (`0001_journal`), oldest first."""
-    folder = importlib.resources.files("minions.adapters") / "sqlite_migrations"
-    scripts = (item for item in folder.iterdir() if item.name.endswith(".sql"))
-    texts = {item.name.removesuffix(".sql"): item.read_text("utf-8") for item in scripts}
-    return dict(sorted(texts.items()))
+    scripts = sorted(Path(__file__).with_name("sqlite_migrations").glob("*.sql"))
+    return {script.stem: script.read_text("utf-8") for script in scripts}
 
 
 def open_database(path: Path, migrations: Mapping[str, str]) -> sqlite3.Connection:

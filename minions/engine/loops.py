@@ -100,10 +100,10 @@ class StepLoop:
 
         async def work() -> None:
             for index, value in waiting:
-                if not self._may_go_on():
+                executor = self._make_executor(item := LoopItem(value=value, index=index))
+                if not (executor.has_recorded_end or self._may_go_on()):
                     return
-                item = LoopItem(value=value, index=index)
-                done[index], outputs[index] = await self._one(item)
+                done[index], outputs[index] = await self._one(item, executor)
 
         workers = min(self._control.max_parallel, len(items))
         if workers <= 1:
@@ -113,8 +113,9 @@ class StepLoop:
             for _ in range(workers):
                 group.create_task(work())
 
-    async def _one(self, item: LoopItem) -> tuple[StepExecution[object], JsonValue]:
-        executor = self._make_executor(item)
+    async def _one(
+        self, item: LoopItem, executor: StepExecutor[object]
+    ) -> tuple[StepExecution[object], JsonValue]:
         if executor.has_recorded_end:
             if self._may_reuse(executor):
                 return executor.recorded(), executor.output_json

@@ -204,6 +204,16 @@ _FREE: Final = ("limits", "max_parallel", "retry", "permissions", "description",
 """What a recipe says that may be another when its run is resumed."""
 
 
+_LOOKED_AT: Final = ("steps", "inputs", "output", "goal", "system_prompt", "messages")
+"""What is compared step by step, or in the prompts of the run."""
+
+
+def _shared(document: Mapping[str, JsonValue]) -> JsonValue:
+    """What several steps rest on: tools, model, templates."""
+    free = (*_FREE, *_LOOKED_AT, "id", "version", "execution_mode", "on_failure")
+    return {key: value for key, value in document.items() if key not in free}
+
+
 def _told(document: Mapping[str, JsonValue]) -> JsonValue:
     return {key: value for key, value in document.items() if key not in _FREE}
 
@@ -263,7 +273,7 @@ def _changed_documents(before: Mapping[str, JsonValue], after: AgentRecipe) -> f
     """Likewise, for a recipe that cannot be loaded any more: what it names is gone."""
     document = after.document or {}
     ids = [step.id for step in after.steps]
-    if any(not _is_same_json(before.get(key), document.get(key)) for key in ("tools", "model")):
+    if not _is_same_json(_shared(before), _shared(document)):
         return frozenset(ids)
     known = {_text(step) for step in cast("Sequence[JsonValue]", before.get("steps") or ())}
     now = cast("Sequence[JsonValue]", document.get("steps") or [None] * len(ids))

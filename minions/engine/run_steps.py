@@ -69,6 +69,7 @@ class RunSteps:
         if context.replay is not None:
             recorded = self._recorded_end(step)
             if recorded is not None and control.loop is not None:
+                context.ledger.steps += 1
                 return await self._run_loop(step, control, control.loop)  # tells its items again
             if recorded is not None and self._may_reuse(step, recorded):
                 return self._reuse(step, recorded)

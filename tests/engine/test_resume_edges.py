@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
 import pytest
 
-from builders import FakeTool, fake_tool, text_step
+from builders import FakeTool, answer_of, fake_tool, text_step
 from minions.adapters.scripted_model import Answer, tool_request
-from minions.contracts.calls import Prompt
+from minions.contracts.calls import ModelCallResponse, Prompt
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
@@ -243,3 +244,45 @@ async def test_a_loop_over_another_list_is_told_with_its_new_output() -> None:
     told = await world.executor(world.model(lambda prompt: "no")).resume("run_1")
     assert told.output == {"x": [{"n": 1}, {"n": 3}]}
     assert (await outputs_of(world))["each"] == [{"n": 1}, {"n": 3}]
+
+
+async def test_a_loop_that_had_ended_counts_as_a_step_of_the_run() -> None:
+    """Else a resumed run could do one step more than its limit allows."""
+    world = World()
+    document: dict[str, JsonValue] = {
+        **(loop_over(1, 2).document or {}),
+        "limits": {"max_steps": 2},
+    }
+    recipe = recipe_from_document(document, Catalog())
+    executor = world.executor(world.model(lambda prompt: "no"))
+    rows = ["run", "list", "each", "item 0", "item 1", "each ended"]
+    assert await world.killed(executor, recipe, len(rows))
+    result = await world.executor(world.model(lambda prompt: "no")).resume("run_1")
+    assert result.status is RunStatus.LIMIT_REACHED
+    assert result.step("after").reason == "the run's limit max_steps is reached"
+
+
+async def test_items_that_are_recorded_are_told_again_whatever_limit_they_reached() -> None:
+    """Three at a time overshoot the tokens together; told one by one they stand all the same."""
+    world = World()
+    recipe = recipe_from_document(
+        {
+            "id": "recipe",
+            "limits": {"max_tokens": 20},
+            "steps": [
+                {"id": "each", "goal": "Do {{ loop.item }}.", "loop": [1, 2, 3], "max_parallel": 3}
+            ],
+        },
+        Catalog(),
+    )
+
+    async def answer(prompt: Prompt) -> ModelCallResponse:
+        await asyncio.sleep(0)
+        return answer_of("done")
+
+    quiet = await World().executor(world.model(answer)).execute(recipe)
+    assert quiet.status is RunStatus.COMPLETED
+    facts = len(["run", "each", *["item", "model", "ended"] * 3, "each ended"])
+    assert await world.killed(world.executor(world.model(answer)), recipe, facts)
+    result = await world.executor(world.model(answer)).resume("run_1")
+    assert (result.status, result.output) == (quiet.status, quiet.output)

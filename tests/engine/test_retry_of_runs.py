@@ -147,6 +147,18 @@ async def test_a_recipe_whose_tool_is_gone_can_be_edited_and_tried_again() -> No
     assert world.asked == {"A 1": 1, "Z re(A 1)": 1}
 
 
+async def test_with_a_recipe_that_cannot_be_loaded_any_more_shared_settings_count_for_all() -> None:
+    world = World()
+    old = world.tool("old_look", Effect.PURE)
+    steps = [CHAIN[0], {"id": "l", "tool": "old_look"}]
+    executor = world.executor(world.model(echo), [old])
+    assert await world.killed(executor, loaded(steps, [old], inputs=INPUTS), 5)
+    edited = loaded([CHAIN[0]], inputs=INPUTS, model={"temperature": 0.5})
+    result = await world.executor(world.model(echo)).retry("run_1", recipe=edited)
+    assert result.status is RunStatus.COMPLETED
+    assert world.asked == {"A 1": 2}
+
+
 # --- inputs of an edited recipe -------------------------------------------------------------------
 
 
