@@ -25,6 +25,7 @@ from minions.engine.agent_run import AgentRun, GoingOn
 from minions.engine.build import BuiltRecipe, build_recipe
 from minions.engine.context import Agent, AgentContext, Extensions, ModelSource
 from minions.engine.decisions import calls_in_doubt, checked_decisions
+from minions.engine.dry_run import PlannedStep, planned_steps
 from minions.engine.memory import ConversationMemory
 from minions.engine.recorded_run import (
     RecordedRun,
@@ -212,6 +213,20 @@ class AgentExecutor:
         for _, config in built.asking:
             run.require_model(config)
         return run
+
+    def plan(
+        self, recipe: AgentRecipe | str, inputs: Mapping[str, InputValue] | None = None
+    ) -> tuple[PlannedStep, ...]:
+        """What a run would do, in order. No tool and no model is called, nothing is written.
+
+        Raises:
+            As `execute`.
+        """
+        found = self._find(recipe)
+        checked = resolve_inputs(found, inputs or {}, from_text=False, base=Path.cwd())
+        known: dict[str, JsonValue] = {"inputs": checked, "run": {"id": "", "session_id": ""}}
+        tools = self._open_tools(found, known, Secrets())
+        return planned_steps(found, checked, tools, self._extensions, self._models)
 
     # --- a recorded run -----------------------------------------------------------------------
 

@@ -57,6 +57,10 @@ class Settings:
     timeout: str | None = field(
         default=None, metadata=_described("Most time a run may take: 90, 90s, 10m, 2h.")
     )
+    dry_run: bool = field(
+        default=False,
+        metadata=_described("Show what a run would do; no tool, no model, nothing is written."),
+    )
     json: bool = field(default=False, metadata=_described("Print one JSON object at the end."))
     events: bool = field(default=False, metadata=_described("Print one JSON event per line."))
     debug: bool = field(default=False, metadata=_described("Show logs and tracebacks."))

@@ -11,6 +11,7 @@ from typing import TextIO, cast
 import click
 
 from minions.engine.agent_executor import AgentExecutor
+from minions.interfaces.cli.dry_run import show_plan
 from minions.interfaces.cli.following import Signals, bounded, follow, note_of, refuse_two_outputs
 from minions.interfaces.cli.params import given_inputs
 from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
@@ -30,6 +31,7 @@ __all__ = ["command"]
 @click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time.")
 @click.option("--timeout", metavar="TIME", help="Most time for the run: 90, 90s, 10m.")
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is called.")
 @common_options
 def command(recipe: str, pairs: tuple[str, ...], **flags: object) -> int:
     """Run RECIPE: a path, or an id found under ./recipes.
@@ -79,6 +81,9 @@ async def _run_until(
             extensions=extensions,
             services=make_services(journal, make_log(around.settings, tell)),
         )
+        if around.settings.dry_run:
+            show_plan(executor.plan(recipe, inputs), recipe.id, out, json=around.settings.json)
+            return 0
         run = executor.prepare(recipe, inputs, note=note_of(around, override))
         return await follow(run, around, out, signals)
     finally:
