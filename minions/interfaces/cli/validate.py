@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from minions.contracts.errors import Fault, MinionsError, RecipeError
-from minions.contracts.json_values import JsonValue
+from minions.interfaces.cli.fault_reports import annotation, json_report, sarif_report
 from minions.interfaces.cli.setup import extension_options, output_options, surroundings
 from minions.interfaces.cli.voice import json_text, say, tell
-from minions.interfaces.render import fault_to_json, faults_lines, stderr_painter
+from minions.interfaces.render import faults_lines, stderr_painter
 from minions.interfaces.wiring import catalog_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import find_recipe
@@ -21,9 +21,15 @@ __all__ = ["command"]
 
 @click.command("validate")
 @click.argument("recipes", nargs=-1, required=True)
+@click.option(
+    "--output-format",
+    "form",
+    type=click.Choice(["text", "json", "github", "sarif"]),
+    help="text; one JSON object; annotations for a workflow; or SARIF.",
+)
 @extension_options
 @output_options
-def command(recipes: tuple[str, ...], **flags: object) -> int:
+def command(recipes: tuple[str, ...], form: str | None, **flags: object) -> int:
     """Check RECIPES: no model, no tool, no network, nothing written.
 
     Exit code 2 when any has an error; warnings alone are fine.
@@ -31,10 +37,7 @@ def command(recipes: tuple[str, ...], **flags: object) -> int:
     around = surroundings(flags)
     catalog = catalog_of(around.extensions())
     by_file = {name: _faults(name, catalog) for name in recipes}
-    if around.settings.json:
-        _print_json(by_file)
-    else:
-        _print_text(by_file)
+    _print(by_file, form or ("json" if around.settings.json else "text"))
     is_bad = any(not fault.is_warning for faults in by_file.values() for fault in faults)
     return 2 if is_bad else 0
 
@@ -48,6 +51,19 @@ def _faults(name: str, catalog: Catalog) -> tuple[Fault, ...]:
         return (Fault(code=error.error_code, message=error.message, file=name),)
 
 
+def _print(by_file: dict[str, tuple[Fault, ...]], form: str) -> None:
+    faults = [fault for found in by_file.values() for fault in found]
+    if form == "json":
+        say(json_text(json_report(by_file)))
+    elif form == "sarif":
+        say(json_text(sarif_report(faults)))
+    elif form == "github":
+        for fault in faults:
+            say(annotation(fault))
+    else:
+        _print_text(by_file)
+
+
 def _print_text(by_file: dict[str, tuple[Fault, ...]]) -> None:
     paint = stderr_painter()
     for name, faults in by_file.items():
@@ -55,17 +71,3 @@ def _print_text(by_file: dict[str, tuple[Fault, ...]]) -> None:
             tell(line)
         if not any(not fault.is_warning for fault in faults):
             say(f"{name}: ok")
-
-
-def _print_json(by_file: dict[str, tuple[Fault, ...]]) -> None:
-    report: dict[str, JsonValue] = {
-        "recipes": [
-            {
-                "recipe": name,
-                "ok": all(fault.is_warning for fault in faults),
-                "faults": [fault_to_json(fault) for fault in faults],
-            }
-            for name, faults in by_file.items()
-        ]
-    }
-    say(json_text(report))

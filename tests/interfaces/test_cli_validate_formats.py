@@ -1,0 +1,55 @@
+"""`minions validate --output-format`: the same faults for programs."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from command_line import Cli, Write
+from minions.contracts.json_values import JsonValue
+
+BAD = "id: bad\nsteps:\n  - {id: a, set: {x: '{{ inputs.no }}'}}\n  - {id: b, goal: x, ouput: {}}\n"
+
+
+def test_annotations_name_file_line_and_column_and_encode_what_would_break_them(
+    cli: Cli, write: Write
+) -> None:
+    write("r,1.yaml", BAD)
+    done = cli("validate", "r,1.yaml", "--output-format", "github")
+    assert done.code == 2
+    first, second = done.out.splitlines()
+    assert first == (
+        "::error file=r%2C1.yaml,line=3,col=26,endColumn=34,title=unknown-reference::"
+        "unknown input 'no'; help: no inputs are declared"
+    )
+    assert second.startswith(
+        "::error file=r%2C1.yaml,line=4,col=22,endColumn=26,title=unknown-key::"
+        "unknown key 'ouput' in a goal step; did you mean 'output'?; help: keys are: id,"
+    )
+
+
+def test_sarif_has_a_rule_for_each_code_and_a_region_for_each_fault(cli: Cli, write: Write) -> None:
+    write("r.yaml", BAD)
+    done = cli("validate", "r.yaml", "--output-format", "sarif")
+    assert done.code == 2
+    (run,) = cast("list[dict[str, JsonValue]]", done.json["runs"])
+    driver = cast("dict[str, dict[str, JsonValue]]", run["tool"])["driver"]
+    assert driver["rules"] == [{"id": "unknown-reference"}, {"id": "unknown-key"}]
+    results = cast("list[dict[str, JsonValue]]", run["results"])
+    assert [result["ruleIndex"] for result in results] == [0, 1]
+    assert results[0]["locations"] == [
+        {
+            "physicalLocation": {
+                "artifactLocation": {"uri": "r.yaml"},
+                "region": {"startLine": 3, "startColumn": 26, "endColumn": 35},
+            }
+        }
+    ]
+
+
+def test_a_sound_recipe_has_no_results(cli: Cli, write: Write) -> None:
+    write("r.yaml", "id: r\nsteps: [{id: a, set: {x: 1}}]\n")
+    assert cli("validate", "r.yaml", "--output-format", "github").out == ""
+    assert '"results": []' in cli("validate", "r.yaml", "--output-format", "sarif").out
+    assert cli("validate", "r.yaml", "--output-format", "json").json == {
+        "recipes": [{"recipe": "r.yaml", "ok": True, "faults": []}]
+    }
