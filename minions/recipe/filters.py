@@ -202,6 +202,15 @@ def total(value: JsonValue, attribute: JsonValue = None) -> JsonValue:
     return sum(_number(item if attribute is None else _member(item, attribute)) for item in items)
 
 
+def flatten(value: JsonValue) -> JsonValue:
+    """The items of the lists in a list; one level, in order."""
+    items: list[JsonValue] = []
+    for item in _list(value):
+        items.extend(_list(item) if is_list(item) else [item])
+        check_size(len(items))
+    return items
+
+
 def unique(value: JsonValue) -> JsonValue:
     """Each item once, where it stood first."""
     seen: dict[str, JsonValue] = {}
@@ -280,6 +289,7 @@ FILTERS: Final[Mapping[str, Function]] = {
     "capitalize": lambda value: _text(value).capitalize(),
     "count": length,
     "first": first,
+    "flatten": flatten,
     "float": to_float,
     "indent": indent,
     "int": to_integer,

@@ -72,6 +72,7 @@ def test_a_path_gives_the_very_object_also_with_blanks_around() -> None:
         ("xs|selectattr('n', 'gt', 1)|list", [{"n": 2, "t": "y"}]),
         ("[3, 1, 2]|sort(reverse=true)", [3, 2, 1]),
         ("[1, 1.0, 2]|unique|length", 3),
+        ("[[1, 2], [[3]], 4, []]|flatten", [1, 2, [3], 4]),
         ("xs|tojson", '[{"n":1,"t":"x"},{"n":2,"t":"y"}]'),
         ("t|tojson", '"abc"'),
         ("t|upper|lower|title", "Abc"),
