@@ -13,7 +13,15 @@ from typing import Final, cast
 from attrs import field, frozen
 
 from crash.legs import acknowledgement
-from crash.random_runs import CHOOSERS, EFFECTS, Deed, choice_of, result_of, tail_of
+from crash.random_runs import (
+    CHOOSERS,
+    EFFECTS,
+    Deed,
+    choice_of,
+    result_of,
+    tail_of,
+    without_words_of_failure,
+)
 from minions.adapters.sqlite_journal import SqliteJournal
 from minions.contracts.codec import decode
 from minions.contracts.journal import Journal, JournalEntry
@@ -111,9 +119,10 @@ def world_of(files: Files) -> World:
 
 
 def _lines(path: Path) -> Sequence[Mapping[str, JsonValue]]:
+    """Those that are whole: of half a line its writer never knew."""
     if not path.exists():
         return ()
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
 def word_for(deeds: Sequence[Deed]) -> str:
@@ -175,7 +184,23 @@ async def outline_of(journal: Journal) -> Mapping[str, object]:
             )
             for step in detail.steps
         ),
+        "messages": sorted(
+            (step_id, str(message["role"]), str(without_words_of_failure(message)))
+            for step_id, message in detail.messages
+        ),
+        "facts": _facts(await journal.entries()),
     }
+
+
+def _facts(entries: Sequence[JournalEntry]) -> Sequence[tuple[str, str, str]]:
+    """What is recorded, once each; not what is decided anew in each leg."""
+    return sorted(
+        {
+            (entry.kind, entry.key, entry.state)
+            for entry in entries
+            if entry.kind != "run" and entry.state not in ("in_doubt", "skipped")
+        }
+    )
 
 
 # --- what must hold -----------------------------------------------------------------------------

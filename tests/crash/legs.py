@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from attrs import field, frozen
@@ -265,12 +266,17 @@ class FileWorld(Outside):
         os.close(self._file)
 
 
-def _opened(path: str) -> int:
+def _opened(name: str) -> int:
+    """A file of lines to append to; half a line of a process that was killed is taken away."""
+    path = Path(name)
+    left = path.read_bytes() if path.exists() else b""
+    if not left.endswith(b"\n"):
+        path.write_bytes(left[: left.rfind(b"\n") + 1])
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
 def _write(file: int, line: Mapping[str, JsonValue]) -> None:
-    """In one piece: a process that is killed leaves whole lines."""
+    """At once; a process may be killed between two pages of it."""
     os.write(file, dumps(line).encode() + b"\n")
 
 

@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Final, cast
 
 from attrs import frozen
 
@@ -55,6 +55,7 @@ __all__ = [
     "question_of",
     "result_of",
     "tail_of",
+    "without_words_of_failure",
 ]
 
 EFFECTS: Final[Mapping[str, Effect]] = {
@@ -220,8 +221,13 @@ def question_of(prompt: Prompt) -> str:
 
 
 def _words_of(message: Message) -> str | None:
-    content = message.content
-    is_error = message.role is MessageRole.TOOL and (content or "").startswith("Error")
+    return without_words_of_failure({"role": message.role.value, "content": message.content})
+
+
+def without_words_of_failure(message: Mapping[str, JsonValue]) -> str | None:
+    """The content; of a tool that failed only that it did: people say it in other words."""
+    content = cast("str | None", message.get("content"))
+    is_error = message["role"] == "tool" and (content or "").startswith("Error")
     return "Error" if is_error else content
 
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -69,6 +70,7 @@ class Hunt:
                     most_kills=_MOST_KILLS_OF_A_RUN,
                 )
                 await journey.travel()
+                shutil.rmtree(journey.folder)  # of a failed one everything is kept
 
     @property
     def _is_on(self) -> bool:
