@@ -182,6 +182,8 @@ _PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "step": lambda: _keys(keys.STEP),
     "goal": lambda: _keys(keys.GOAL, {"tool_failure": "fail"}),
     "tool": lambda: _keys(keys.TOOL),
+    "analyze": lambda: _keys(keys.ANALYZE),
+    "assert": lambda: _keys(keys.ASSERT),
     "set": lambda: _keys(keys.SET),
     "model": lambda: _keys(keys.MODEL),
     "permissions": lambda: _keys(keys.PERMISSIONS),
