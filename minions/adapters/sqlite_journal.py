@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import itertools
 import json
 import sqlite3
-import threading
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from os import PathLike
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-from minions.adapters.sqlite_database import (
-    FileIdentity,
-    bundled_migrations,
-    damaged,
-    identity_of,
-    is_busy,
-    journal_error,
-    journal_gone,
-    open_database,
-    transaction,
-)
+from minions.adapters.sqlite_database import transaction
+from minions.adapters.sqlite_file import DamageError, SqliteFile
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
@@ -34,19 +23,12 @@ from minions.contracts.values import frozen
 
 __all__ = ["SqliteJournal"]
 
-T = TypeVar("T")
-
 _LARGEST_INLINE_BODY: Final = 32 * 1024
 """Bytes; a larger body is a blob, so that reading the rows beside it stays quick."""
 _FAST_COMPRESSION: Final = 1
-_LONGEST_PAUSE_S: Final = 0.05
 _LARGEST_INTEGER: Final = 2**63 - 1
 _LANDMARKS: Final = ("run", "step")
 """Kinds of entries before which it is made sure that the file is still there."""
-
-
-class _DamageError(Exception):
-    """A row holds what was never written to it; the text says what."""
 
 
 class SqliteJournal(Journal):
@@ -74,14 +56,9 @@ class SqliteJournal(Journal):
         """
         self.path = Path(path)
         self._clock = clock
-        self._busy_timeout_s = busy_timeout_s
-        self._sleep = sleep
-        self._migrations = migrations
-        self._connection: sqlite3.Connection | None = None
-        self._file: FileIdentity | None = None
-        """Of the open file; None once it was found to be gone."""
-        # A journal may serve the event loops of several threads; a transaction is never split.
-        self._lock = threading.Lock()
+        self._file = SqliteFile(
+            self.path, busy_timeout_s=busy_timeout_s, sleep=sleep, migrations=migrations
+        )
 
     async def acquire(
         self,
@@ -101,22 +78,24 @@ class SqliteJournal(Journal):
             next_generation=next_generation,
             takes_over=takes_over,
         )
-        return await self._run(
+        return await self._file.run(
             lambda db: _acquire(db, wanted, self._clock.now(), ttl_s), is_landmark=True
         )
 
     async def renew(self, lease: Lease, ttl_s: float) -> None:
         """As the contract says; a lease that ran out and that nobody took is kept."""
-        await self._run(lambda db: _renew(db, lease, self._clock.now(), ttl_s), is_landmark=True)
+        await self._file.run(
+            lambda db: _renew(db, lease, self._clock.now(), ttl_s), is_landmark=True
+        )
 
     async def release(self, lease: Lease) -> None:
         """Let another run of the session begin."""
-        await self._run(lambda db: _release(db, lease), is_landmark=True)
+        await self._file.run(lambda db: _release(db, lease), is_landmark=True)
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Committed when this returns; a body over 32 KiB is stored as a blob."""
         body = _stored_body(draft)
-        return await self._run(
+        return await self._file.run(
             lambda db: _append(db, lease, draft, body, self._clock.now()),
             is_landmark=draft.kind in _LANDMARKS,
         )
@@ -131,89 +110,26 @@ class SqliteJournal(Journal):
     ) -> Sequence[JournalEntry]:
         """Read in one statement, so in one state, also while another process writes."""
         query = _entries_query(session_id, run_id, after, kinds)
-        return await self._run(
+        return await self._file.run(
             lambda db: [_entry(row) for row in db.execute(query.sql, query.parameters)]
         )
 
     async def put_blob(self, data: bytes) -> str:
         """Stored compressed."""
         digest = hashlib.sha256(data).hexdigest()
-        await self._run(lambda db: _put_blob(db, digest, data), is_landmark=True)
+        await self._file.run(lambda db: _put_blob(db, digest, data), is_landmark=True)
         return digest
 
     async def get_blob(self, digest: str) -> bytes:
         """Decompressed."""
-        data = await self._run(lambda db: _get_blob(db, digest))
+        data = await self._file.run(lambda db: _get_blob(db, digest))
         if data is None:
             raise NotFoundError(f"{self.path} holds no blob {digest!r}.", code="unknown-blob")
         return data
 
     async def aclose(self) -> None:
         """Close the file; a later call opens it again."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-
-    async def _run(
-        self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool = False
-    ) -> T:
-        """`work` in this thread; again after a pause while another process is in the way.
-
-        Args:
-            is_landmark: Make sure before that the file still stands where it was opened.
-        """
-        pauses = None
-        while True:
-            try:
-                return self._attempt(work, is_landmark=is_landmark)
-            except sqlite3.OperationalError as error:  # busy: _attempt lets no other of these out
-                pauses = pauses or _pauses(self._busy_timeout_s)
-                pause_s = next(pauses, None)
-                if pause_s is None:
-                    raise journal_error(self.path, error) from error
-            await self._sleep(pause_s)
-
-    def _attempt(self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool) -> T:
-        with self._lock:
-            try:
-                return work(self._open(is_landmark=is_landmark))
-            except sqlite3.Error as error:
-                if is_busy(error):
-                    raise
-                raise journal_error(self.path, error) from error
-            except UnicodeDecodeError as error:  # sqlite3's own message of a damaged text
-                raise damaged(self.path, "a text in it is no UTF-8") from error
-            except _DamageError as error:
-                raise damaged(self.path, str(error)) from error
-            except UnicodeEncodeError as error:
-                raise JournalError(
-                    f"A name of {error.object!r} cannot be stored in {self.path}: {error.reason}. "
-                    "Keys and ids are plain Unicode text; odd text belongs in the body.",
-                    code="bad-text",
-                ) from error
-
-    def _open(self, *, is_landmark: bool) -> sqlite3.Connection:
-        if self._connection is None:
-            migrations = self._migrations or bundled_migrations()
-            self._connection = open_database(self.path, migrations)
-            self._file = identity_of(self.path)
-        elif is_landmark and identity_of(self.path) != self._file:
-            self._file = None
-        if self._file is None:  # from now on nothing is written that nobody would find
-            raise journal_gone(self.path)
-        return self._connection
-
-
-def _pauses(total_s: float) -> Iterator[float]:
-    """Short ones first; they add up to about `total_s`."""
-    spent = 0.0
-    for attempt in itertools.count(1):
-        pause_s = min(_LONGEST_PAUSE_S, 0.002 * attempt)
-        spent += pause_s
-        if spent > total_s:
-            return
-        yield pause_s
+        self._file.close()
 
 
 # --- leases ----------------------------------------------------------------------------------
@@ -248,7 +164,7 @@ def _holding(db: sqlite3.Connection, session_id: str) -> _Holding | None:
         return None
     run_id, worker_id, epoch, deadline = row
     if not (isinstance(epoch, int) and (deadline is None or isinstance(deadline, int))):
-        raise _DamageError(f"the lease of session {session_id!r} has no epoch or deadline")
+        raise DamageError(f"the lease of session {session_id!r} has no epoch or deadline")
     return _Holding(run_id, worker_id, epoch, deadline)
 
 
@@ -464,7 +380,7 @@ def _duplicate(db: sqlite3.Connection, lease: Lease, draft: EntryDraft) -> Journ
         (lease.run_id, lease.generation, draft.key, draft.kind, draft.state),
     ).fetchone()
     if row is None:
-        raise _DamageError(f"an index of the entries of session {lease.session_id!r} is wrong")
+        raise DamageError(f"an index of the entries of session {lease.session_id!r} is wrong")
     (position,) = row
     return JournalError(
         f"Run '{lease.run_id}' (generation {lease.generation}) already has the entry "
@@ -540,9 +456,9 @@ def _body(
         text = stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
         body = json.loads(text or "")
     except ValueError as error:
-        raise _DamageError(f"an entry's body is not JSON ({type(error).__name__})") from error
+        raise DamageError(f"an entry's body is not JSON ({type(error).__name__})") from error
     if not isinstance(body, dict):
-        raise _DamageError("an entry's body is no JSON object")
+        raise DamageError("an entry's body is no JSON object")
     return body
 
 
@@ -564,7 +480,7 @@ def _decompressed(data: bytes | None, digest: str) -> bytes:
     try:
         return zlib.decompress(data or b"")
     except (zlib.error, TypeError) as error:
-        raise _DamageError(f"the blob {digest} cannot be unpacked ({error})") from error
+        raise DamageError(f"the blob {digest} cannot be unpacked ({error})") from error
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -579,11 +495,11 @@ def _time(micros: int) -> datetime:
     try:
         return _EPOCH + micros * _MICROSECOND
     except (OverflowError, TypeError) as error:
-        raise _DamageError(f"a time in it is out of range ({error})") from error
+        raise DamageError(f"a time in it is out of range ({error})") from error
 
 
 def _count(stored: object) -> int:
     """The largest number of some rows; 0 where there are none."""
     if stored is not None and not isinstance(stored, int):
-        raise _DamageError("a number in it is none")
+        raise DamageError("a number in it is none")
     return stored or 0

@@ -13,7 +13,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolset
 from minions.contracts.values import frozen
 
-__all__ = ["TimeShown", "time_toolset"]
+__all__ = ["TimeShown", "moment_in", "time_toolset"]
 
 
 @frozen
@@ -68,7 +68,7 @@ class _TimeTools:
 
     async def now(self, timezone: _Zone = "UTC") -> TimeShown:
         """Tell the time of day in a time zone."""
-        return _shown(self.clock().astimezone(_zone(timezone)), timezone)
+        return moment_in(self.clock(), timezone)
 
     async def shift(
         self,
@@ -92,7 +92,22 @@ class _TimeTools:
             ) from error
         if timezone is None:
             return _shown(end, str(end.tzname()))
-        return _shown(end.astimezone(_zone(timezone)), timezone)
+        return moment_in(end, timezone)
+
+
+def moment_in(time: datetime, timezone: str) -> TimeShown:
+    """That moment by the clocks of a zone.
+
+    Raises:
+        ToolError: There is no such zone, or its calendar ends before.
+    """
+    zone = _zone(timezone)
+    try:
+        return _shown(time.astimezone(zone), timezone)
+    except OverflowError as error:
+        raise ToolError(
+            f"That time is beyond the years 1 to 9999 in {timezone} ({error}).", code="bad-time"
+        ) from error
 
 
 def _parsed(text: str, timezone: str | None) -> datetime:

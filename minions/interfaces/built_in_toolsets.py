@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
-from minions.contracts.runtime import Clock
 from minions.contracts.tools import Toolset
 
 __all__ = ["BuiltInToolsets"]
 
 
+Now: TypeAlias = Callable[[], datetime]
+
+
 class BuiltInToolsets(Mapping[str, Toolset]):
     """By name. Making one takes milliseconds that a recipe without it need not wait for."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, now: Now) -> None:
+        self._now = now
         self._made: dict[str, Toolset] = {}
 
     def __getitem__(self, name: str) -> Toolset:
         if name not in self._made:
-            self._made[name] = _MAKERS[name](self._clock)
+            self._made[name] = _MAKERS[name](self._now)
         return self._made[name]
 
     def __contains__(self, name: object) -> bool:
@@ -34,18 +37,30 @@ class BuiltInToolsets(Mapping[str, Toolset]):
         return len(_MAKERS)
 
 
-def _files(_: Clock) -> Toolset:
+def _files(_: Now) -> Toolset:
     from minions.adapters.file_tools import files_toolset
 
     return files_toolset()
 
 
-def _time(clock: Clock) -> Toolset:
+def _time(now: Now) -> Toolset:
     from minions.adapters.time_tools import time_toolset
 
-    return time_toolset(clock.now)
+    return time_toolset(now)
 
 
-_MAKERS: Final[Mapping[str, Callable[[Clock], Toolset]]] = MappingProxyType(
-    {"files": _files, "time": _time}
+def _http(_: Now) -> Toolset:
+    from minions.adapters.http_tools import http_toolset
+
+    return http_toolset()
+
+
+def _data(_: Now) -> Toolset:
+    from minions.adapters.data_tools import data_toolset
+
+    return data_toolset()
+
+
+_MAKERS: Final[Mapping[str, Callable[[Now], Toolset]]] = MappingProxyType(
+    {"files": _files, "time": _time, "http": _http, "data": _data}
 )

@@ -14,6 +14,7 @@ from minions.contracts.completion import CompletionLink
 from minions.contracts.errors import UsageError, words_of
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.context import Extensions
+from minions.interfaces.wiring import extended
 
 __all__ = ["load_extensions"]
 
@@ -23,9 +24,11 @@ def load_extensions(names: Iterable[str], folder: Path, base: Extensions) -> Ext
 
     Args:
         names: `PATH.py` (relative to `folder`) or a module's dotted name.
+        base: What comes along; a tool of theirs of the same name takes its place.
     Raises:
         UsageError: Not found, it raised while it was imported, or it holds nothing to use.
     """
+    own = Extensions()
     for name in names:
         module = _import(name, folder)
         found = list(_extensions_in(module))
@@ -36,8 +39,8 @@ def load_extensions(names: Iterable[str], folder: Path, base: Extensions) -> Ext
                 code="empty-extension",
             )
         for extensions in found:
-            base = _merged(base, extensions)
-    return base
+            own = _merged(own, extensions)
+    return extended(base, own)
 
 
 def _import(name: str, folder: Path) -> ModuleType:
@@ -110,10 +113,10 @@ def _made(link: type[CompletionLink]) -> CompletionLink:
         ) from error
 
 
-def _merged(base: Extensions, more: Extensions) -> Extensions:
+def _merged(own: Extensions, more: Extensions) -> Extensions:
     return Extensions(
-        toolsets={**base.toolsets, **more.toolsets} if more.toolsets else base.toolsets,
-        tools=base.tools.plus(more.tools),
-        links={**base.links, **more.links},
-        models={**base.models, **more.models},
+        toolsets={**own.toolsets, **more.toolsets},
+        tools=own.tools.plus(more.tools),
+        links={**own.links, **more.links},
+        models={**own.models, **more.models},
     )

@@ -7,17 +7,27 @@ from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from attrs import evolve
+
+from minions.adapters.state_store import MemoryState, StateStore
 from minions.contracts.calls import ChatModel
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
-from minions.contracts.tools import Tool, Toolbox
+from minions.contracts.tools import Tool
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.context import Extensions, ModelSource
+from minions.engine.memory_journal import MemoryJournal
 from minions.engine.services import Services
 from minions.interfaces.settings import Settings
-from minions.interfaces.wiring import Models, built_in_extensions, catalog_of, environment
+from minions.interfaces.wiring import (
+    Models,
+    built_in_extensions,
+    catalog_of,
+    environment,
+    extended,
+)
 from minions.recipe.library import find_recipe
 from minions.recipe.load import load_recipe
 from minions.recipe.model import AgentRecipe
@@ -76,7 +86,8 @@ def run(
         model: Answers whatever the recipe names; a name is `provider/model`. None: the recipe's
             own, or the one that a key in the environment stands for.
         tools: Your own, beside the recipe's toolsets.
-        services: Clock, journal and the like; None: real, with the journal in memory.
+        services: Clock, journal and the like; None: real, with the journal in memory. What
+            `saveState` keeps is where the journal is.
     Raises:
         UsageError: Recipe, inputs or limits are wrong, or an event loop is running already.
         EnvironmentRefusedError: No model is configured, or its key or a secret is missing.
@@ -89,7 +100,8 @@ def run(
             inputs or {},
             output_class=output_class,
             model=model,
-            extensions=_with_tools(extensions, tools),
+            extensions=extensions,
+            tools=tools,
             services=services,
         )
     )
@@ -108,14 +120,23 @@ def _wait_for(work: Coroutine[Any, Any, T]) -> T:  # Any: as above
     )
 
 
-def _with_tools(extensions: Extensions | None, tools: Iterable[Tool]) -> Extensions:
-    base, own = built_in_extensions(), extensions or Extensions()
-    return Extensions(
-        toolsets={**base.toolsets, **own.toolsets} if own.toolsets else base.toolsets,
-        tools=Toolbox((*own.tools, *tools)),
-        links=own.links,
-        models=own.models,
-    )
+def _state(services: Services | None) -> StateStore:
+    """Beside the journal."""
+    if services is None or isinstance(services.journal, MemoryJournal):
+        return MemoryState()
+    from minions.adapters.sqlite_journal import SqliteJournal
+    from minions.adapters.sqlite_state import SqliteState
+
+    journal = services.journal
+    return SqliteState(journal.path) if isinstance(journal, SqliteJournal) else MemoryState()
+
+
+def _with_tools(
+    extensions: Extensions | None, tools: Iterable[Tool], state: StateStore
+) -> Extensions:
+    own = extensions or Extensions()
+    own = evolve(own, tools=own.tools.plus(tools))
+    return extended(built_in_extensions(state), own)
 
 
 async def _run_recipe(
@@ -124,9 +145,12 @@ async def _run_recipe(
     *,
     output_class: type[Any] | None,  # Any: as above
     model: ChatModel | str | None,
-    extensions: Extensions,
+    extensions: Extensions | None,
+    tools: Iterable[Tool],
     services: Services | None,
 ) -> Any:  # Any: as above
+    state = _state(services)
+    extensions = _with_tools(extensions, tools, state)
     recipe = work
     if not isinstance(recipe, AgentRecipe):
         path = find_recipe(str(recipe), [Path("recipes")])
@@ -151,3 +175,4 @@ async def _run_recipe(
         return await executor.execute(recipe, inputs, output_class=output_class)
     finally:
         await models.aclose()
+        await state.aclose()

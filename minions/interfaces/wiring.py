@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from attrs import evolve
 
+from minions.adapters.date_time_tools import date_time_tools
+from minions.adapters.state_store import MemoryState, StateStore
+from minions.adapters.state_tools import state_tools
 from minions.contracts.calls import ChatModel, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_names
 from minions.contracts.journal import Journal
 from minions.contracts.runtime import Log
-from minions.engine.context import Extensions, ModelSource
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.services import NullLog, Services, SystemClock
+from minions.contracts.tools import Toolbox, Toolset
 from minions.interfaces.built_in_toolsets import BuiltInToolsets
 from minions.interfaces.settings import Settings
 from minions.recipe.catalog import Catalog
@@ -24,16 +26,22 @@ from minions.recipe.model import AgentRecipe, ModelConfig
 
 if TYPE_CHECKING:
     from minions.adapters.model_endpoints import OperatorModels
+    from minions.engine.context import Extensions, ModelSource
+    from minions.engine.services import Services
 
 __all__ = [
     "Models",
     "built_in_extensions",
+    "built_in_tools",
+    "built_in_toolsets",
     "catalog_of",
     "database_of",
     "default_database",
+    "extended",
     "make_journal",
     "make_log",
     "make_services",
+    "make_state",
 ]
 
 SCRIPTED: Final = "scripted/"
@@ -44,9 +52,39 @@ _MODEL_OF_KEY: Final = {
 """Which model a bare key means: each provider's small one."""
 
 
-def built_in_extensions() -> Extensions:
-    """The toolsets that come along; nothing is opened."""
-    return Extensions(toolsets=BuiltInToolsets(SystemClock()))
+def built_in_toolsets() -> Mapping[str, Toolset]:
+    """What comes along; nothing is opened."""
+    return BuiltInToolsets(lambda: datetime.now(UTC))
+
+
+def built_in_tools(state: StateStore | None = None) -> Toolbox:
+    """Tools that every recipe may use without naming their toolset; nothing is opened.
+
+    Args:
+        state: Where `saveState` keeps its values; None: in memory.
+    """
+    tools = (*state_tools(state or MemoryState()), *date_time_tools(lambda: datetime.now(UTC)))
+    return Toolbox(tools)
+
+
+def built_in_extensions(state: StateStore | None = None) -> Extensions:
+    """Both, as the operator brings his own."""
+    from minions.engine.context import Extensions
+
+    return Extensions(toolsets=built_in_toolsets(), tools=built_in_tools(state))
+
+
+def extended(base: Extensions, own: Extensions) -> Extensions:
+    """What comes along and what the operator brought; under one name the operator's counts."""
+    from minions.engine.context import Extensions
+
+    kept = tuple(tool for tool in base.tools if tool.spec.name not in own.tools)
+    return Extensions(
+        toolsets={**base.toolsets, **own.toolsets} if own.toolsets else base.toolsets,
+        tools=own.tools.plus(kept),
+        links={**base.links, **own.links},
+        models={**base.models, **own.models},
+    )
 
 
 def catalog_of(extensions: Extensions) -> Catalog:
@@ -249,16 +287,31 @@ def database_of(settings: Settings, folder: Path) -> Path:
 
 def make_journal(settings: Settings, folder: Path) -> Journal:
     """SQLite, or memory with `no_store`."""
+    from minions.engine.services import SystemClock
+
     if settings.no_store:
+        from minions.engine.memory_journal import MemoryJournal
+
         return MemoryJournal(SystemClock())
     from minions.adapters.sqlite_journal import SqliteJournal
 
     return SqliteJournal(database_of(settings, folder), SystemClock())
 
 
+def make_state(settings: Settings, folder: Path) -> StateStore:
+    """In the journal's file, or memory with `no_store`; opens and loads nothing yet."""
+    if settings.no_store:
+        return MemoryState()
+    from minions.adapters.sqlite_state import SqliteState
+
+    return SqliteState(database_of(settings, folder))
+
+
 def make_log(settings: Settings, write: Callable[[str], None]) -> Log:
     """A structured log with `debug`, nothing otherwise; never a global configuration."""
     if not settings.debug:
+        from minions.engine.services import NullLog
+
         return NullLog()
     import structlog
 
@@ -283,6 +336,7 @@ def make_log(settings: Settings, write: Callable[[str], None]) -> Log:
 def make_services(journal: Journal, log: Log) -> Services:
     """The real world, with the full output parser."""
     from minions.adapters.structured_output import InstructorParser
+    from minions.engine.services import Services
 
     return Services(journal=journal, parser=InstructorParser(), log=log)
 

@@ -158,8 +158,10 @@ def is_lost_name(draft: RecipeDraft, name: str) -> bool:
 
 def read_templates(node: Node | None, report: Report) -> tuple[TemplateUse, ...]:
     """Every string below `node` that holds templates; broken ones are reported."""
+    if node is None:
+        return ()
     uses: list[TemplateUse] = []
-    pending = [node] if node is not None else []
+    pending = [node]
     while pending:
         current = pending.pop()
         if isinstance(current, MappingNode):

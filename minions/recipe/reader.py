@@ -6,11 +6,12 @@ Scalars follow YAML 1.2 (`yes` and `no` are text). What a key means is the loade
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 import attrs
+from attrs import field
 
 from minions.contracts.errors import Fault, NotFoundError, RecipeError, UsageError
 from minions.contracts.json_values import JsonValue
@@ -91,11 +92,39 @@ class Place:
         )
 
 
-@frozen(kw_only=True, eq=False)
-class ScalarNode:
+_Marks: TypeAlias = tuple[Source, "yaml.Mark", "yaml.Mark"]
+
+
+@frozen(eq=False)
+class _Placed:
+    """Knows where it stands; worked out when it is asked for, which few nodes ever are."""
+
+    _at: Place | _Marks = field(alias="place")
+
+    @property
+    def place(self) -> Place:
+        """Where it begins and ends."""
+        at = self._at
+        return at if isinstance(at, Place) else _place_between(*at)
+
+
+def _place_between(source: Source, start: yaml.Mark, end: yaml.Mark) -> Place:
+    length = end.column - start.column
+    if start.line != end.line:
+        length = len((source.line(start.line + 1) or "").rstrip()) - start.column
+    return Place(
+        source=source,
+        line=start.line + 1,
+        column=start.column + 1,
+        end_line=end.line + 1,
+        length=max(1, length),
+    )
+
+
+@frozen(eq=False)
+class ScalarNode(_Placed):
     """One value."""
 
-    place: Place
     value: None | bool | int | float | str
 
     def part(self, offset: int, length: int) -> Place:
@@ -124,7 +153,7 @@ class ScalarNode:
                 start = at + len(wanted)
 
 
-@frozen(kw_only=True, eq=False)
+@frozen(eq=False)
 class Entry:
     """One key with its value."""
 
@@ -133,11 +162,10 @@ class Entry:
     value: Node
 
 
-@frozen(kw_only=True, eq=False)
-class MappingNode:
+@frozen(eq=False)
+class MappingNode(_Placed):
     """Keys and values in the order written."""
 
-    place: Place
     entries: tuple[Entry, ...]
 
     def find(self, key: str) -> Entry | None:
@@ -145,11 +173,10 @@ class MappingNode:
         return next((entry for entry in self.entries if entry.key == key), None)
 
 
-@frozen(kw_only=True, eq=False)
-class SequenceNode:
+@frozen(eq=False)
+class SequenceNode(_Placed):
     """Items in the order written."""
 
-    place: Place
     items: tuple[Node, ...]
 
 
@@ -183,15 +210,15 @@ def _plain_node(value: object, source: Source, depth: int) -> Node:
         for key, item in value.items():
             if not isinstance(key, str):
                 raise RecipeError([_bad_key(place, repr(key))])
-            key_node = ScalarNode(place=place, value=key)
+            key_node = ScalarNode(place, key)
             node = _plain_node(item, source, depth + 1)
-            entries.append(Entry(key=key, key_node=key_node, value=node))
-        return MappingNode(place=place, entries=tuple(entries))
+            entries.append(Entry(key, key_node, node))
+        return MappingNode(place, tuple(entries))
     if isinstance(value, list | tuple):
         items = tuple(_plain_node(item, source, depth + 1) for item in value)
-        return SequenceNode(place=place, items=items)
+        return SequenceNode(place, items)
     if value is None or isinstance(value, bool | int | float | str):
-        return ScalarNode(place=place, value=value)
+        return ScalarNode(place, value)
     message = f"{type(value).__name__} is not JSON: {value!r:.80}"
     raise RecipeError([place.fault("wrong-type", message)])
 
@@ -258,7 +285,7 @@ def _unprintable(text: str, at: int, file: str) -> Fault:
 
 
 @frozen(eq=False)
-class _Built:
+class _Anchored:
     """A node with what it weighs when an alias repeats it."""
 
     node: Node
@@ -270,20 +297,27 @@ class _Builder:
     """Makes nodes from parse events. Events, not the library's own tree: that recurses in C."""
 
     def __init__(self, source: Source) -> None:
-        self._source = source
-        self._faults: list[Fault] = []
-        self._anchors: dict[str, _Built | None] = {}
-        self._nodes = 0
-
-    def document(self, text: str) -> Node:
         import yaml
 
+        self._yaml = yaml
+        self._source = source
+        self._faults: list[Fault] = []
+        self._anchors: dict[str, _Anchored | None] = {}
+        self._nodes = 0
+        self._deepest = 0
+        self._readers: Mapping[type[object], Callable[..., Node]] = {
+            yaml.ScalarEvent: self._scalar,
+            yaml.SequenceStartEvent: self._sequence,
+            yaml.MappingStartEvent: self._mapping,
+        }
+
+    def document(self, text: str) -> Node:
         # libyaml refuses half a character even where the other half follows, as JSON writes it.
-        loader = yaml.BaseLoader if _HALF.search(text) else _fast_loader()
-        events = iter(yaml.parse(text, Loader=loader))
+        loader = self._yaml.BaseLoader if _HALF.search(text) else _fast_loader()
+        events = iter(self._yaml.parse(text, Loader=loader))
         try:
             node = self._document(events)
-        except yaml.YAMLError as error:
+        except self._yaml.YAMLError as error:
             self._faults.append(self._syntax_fault(error))
         except RecursionError:
             self._faults.append(_too_deep(Place(source=self._source)))
@@ -292,20 +326,18 @@ class _Builder:
         return node
 
     def _document(self, events: Iterator[yaml.Event]) -> Node:
-        import yaml
-
-        built: _Built | None = None
+        node: Node | None = None
         for event in events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                if built is not None:
+            if isinstance(event, self._yaml.DocumentStartEvent):
+                if node is not None:
                     self._stop(
                         self._place(event).fault(
                             "several-documents",
                             "a recipe file holds one document; '---' begins a second one",
                         )
                     )
-                built = self._node(next(events), events, 0)
-        if built is None:
+                node = self._node(next(events), events, 0)
+        if node is None:
             place = Place(source=self._source)
             self._stop(
                 place.fault(
@@ -314,44 +346,30 @@ class _Builder:
                     help="a recipe is a mapping with at least 'steps'",
                 )
             )
-        return built.node
+        return node
 
     def _stop(self, fault: Fault) -> NoReturn:
         raise RecipeError([*self._faults[:MAX_FAULTS], fault])
 
+    def _marks(self, event: yaml.Event) -> _Marks:
+        return cast("_Marks", (self._source, event.start_mark, event.end_mark))
+
     def _place(self, event: yaml.Event) -> Place:
-        start, end = cast("tuple[yaml.Mark, yaml.Mark]", (event.start_mark, event.end_mark))
-        length = end.column - start.column
-        if start.line != end.line:
-            length = len((self._source.line(start.line + 1) or "").rstrip()) - start.column
-        return Place(
-            source=self._source,
-            line=start.line + 1,
-            column=start.column + 1,
-            end_line=end.line + 1,
-            length=max(1, length),
-        )
+        return _place_between(*self._marks(event))
 
-    def _node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> _Built:
-        import yaml
-
-        if isinstance(event, yaml.AliasEvent):
-            return self._alias(event, depth)
-        if depth > MAX_DEPTH:
-            self._stop(_too_deep(self._place(event)))
+    def _node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
+        read = self._readers.get(type(event))
+        if read is None:
+            return self._alias(cast("yaml.AliasEvent", event), depth)
+        if depth > self._deepest:
+            if depth > MAX_DEPTH:
+                self._stop(_too_deep(self._place(event)))
+            self._deepest = depth
         self._count(1, event)
         anchor = cast("yaml.NodeEvent", event).anchor
-        if anchor is not None:
-            self._anchors[anchor] = None  # known but unfinished: it must not contain itself
-        if isinstance(event, yaml.ScalarEvent):
-            built = _Built(self._scalar(event), 1, 0)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            built = self._sequence(event, events, depth)
-        else:
-            built = self._mapping(cast("yaml.CollectionStartEvent", event), events, depth)
-        if anchor is not None:
-            self._anchors[anchor] = built
-        return built
+        if anchor is None:
+            return read(event, events, depth)
+        return self._anchored(anchor, lambda: read(event, events, depth), depth)
 
     def _count(self, nodes: int, event: yaml.Event) -> None:
         self._nodes += nodes
@@ -363,53 +381,54 @@ class _Builder:
                 )
             )
 
-    def _alias(self, event: yaml.AliasEvent, depth: int) -> _Built:
+    def _anchored(self, anchor: str, read: Callable[[], Node], depth: int) -> Node:
+        self._anchors[anchor] = None  # known but unfinished: it must not contain itself
+        before, others = self._nodes - 1, self._deepest
+        self._deepest = depth
+        node = read()
+        self._anchors[anchor] = _Anchored(node, self._nodes - before, self._deepest - depth)
+        self._deepest = max(self._deepest, others)
+        return node
+
+    def _alias(self, event: yaml.AliasEvent, depth: int) -> Node:
         name, place = event.anchor, self._place(event)
         if name not in self._anchors:
             known = ", ".join(f"&{anchor}" for anchor in self._anchors)
             help_text = f"anchors so far: {known}" if known else None
             self._stop(place.fault("bad-yaml", f"nothing is anchored as &{name}", help=help_text))
-        built = self._anchors[name]
-        if built is None:
+        anchored = self._anchors[name]
+        if anchored is None:
             self._stop(place.fault("bad-yaml", f"*{name} stands inside its own anchor"))
-        self._count(built.size, event)
-        if depth + built.height > MAX_DEPTH:
+        self._count(anchored.size, event)
+        if depth + anchored.height > MAX_DEPTH:
             self._stop(_too_deep(place))
-        return built
+        self._deepest = max(self._deepest, depth + anchored.height)
+        return anchored.node
 
     def _sequence(
         self, event: yaml.CollectionStartEvent, events: Iterator[yaml.Event], depth: int
-    ) -> _Built:
-        import yaml
-
+    ) -> Node:
         self._check_tag(event, "seq")
-        items, size, height = [], 1, 0
+        items = []
+        end = self._yaml.SequenceEndEvent
         for inner in events:
-            if isinstance(inner, yaml.SequenceEndEvent):
+            if type(inner) is end:
                 break
-            built = self._node(inner, events, depth + 1)
-            items.append(built.node)
-            size, height = size + built.size, max(height, built.height + 1)
-        node = SequenceNode(place=self._place(event), items=tuple(items))
-        return _Built(node, size, height)
+            items.append(self._node(inner, events, depth + 1))
+        return SequenceNode(self._marks(event), tuple(items))
 
     def _mapping(
         self, event: yaml.CollectionStartEvent, events: Iterator[yaml.Event], depth: int
-    ) -> _Built:
-        import yaml
-
+    ) -> Node:
         self._check_tag(event, "map")
         entries: dict[str, Entry] = {}
-        size, height = 1, 0
+        end = self._yaml.MappingEndEvent
         for inner in events:
-            if isinstance(inner, yaml.MappingEndEvent):
+            if type(inner) is end:
                 break
-            key = self._node(inner, events, depth + 1).node
-            built = self._node(next(events), events, depth + 1)
-            size, height = size + 1 + built.size, max(height, built.height + 1)
-            self._add(entries, key, built.node, inner)
-        node = MappingNode(place=self._place(event), entries=tuple(entries.values()))
-        return _Built(node, size, height)
+            key = self._node(inner, events, depth + 1)
+            self._add(entries, key, self._node(next(events), events, depth + 1), inner)
+        return MappingNode(self._marks(event), tuple(entries.values()))
 
     def _add(self, entries: dict[str, Entry], key: Node, value: Node, event: yaml.Event) -> None:
         if not isinstance(key, ScalarNode) or not isinstance(key.value, str):
@@ -433,7 +452,7 @@ class _Builder:
                 )
             )
         else:
-            entries[key.value] = Entry(key=key.value, key_node=key, value=value)
+            entries[key.value] = Entry(key.value, key, value)
 
     def _check_tag(self, event: yaml.CollectionStartEvent, kind: str) -> None:
         if event.tag not in (None, _CORE + kind):
@@ -446,8 +465,8 @@ class _Builder:
             help="recipes are plain data: text, numbers, true/false, null, lists, mappings",
         )
 
-    def _scalar(self, event: yaml.ScalarEvent) -> ScalarNode:
-        return ScalarNode(place=self._place(event), value=self._value(event))
+    def _scalar(self, event: yaml.ScalarEvent, _: Iterator[yaml.Event], __: int) -> ScalarNode:
+        return ScalarNode(self._marks(event), self._value(event))
 
     def _value(self, event: yaml.ScalarEvent) -> None | bool | int | float | str:
         text = self._joined(event)
@@ -475,7 +494,7 @@ class _Builder:
     def _joined(self, event: yaml.ScalarEvent) -> str:
         """The text with two halves of a character as the one that they mean."""
         text: str = event.value
-        if not _SURROGATE.search(text):
+        if text.isascii() or not _SURROGATE.search(text):
             return text
         try:
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")

@@ -162,8 +162,7 @@ def _given_twice(entry: Entry, first: Entry) -> Fault:
 
 def _check_required(node: MappingNode, table: Table, report: Report) -> None:
     for key in table.keys:
-        names = (key.name, *key.aliases)
-        if key.is_required and not any(node.find(name) for name in names):
+        if key.is_required and not any(node.find(name) for name in (key.name, *key.aliases)):
             report(node.place.fault("missing-key", f"{table.name} needs the key '{key.name}'"))
 
 

@@ -9,7 +9,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NamedTuple, NoReturn, TypeVar
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.values import frozen
@@ -43,11 +43,12 @@ MAX_TOKENS: Final = 400
 MAX_DEPTH: Final = 30
 
 _TOKEN: Final = re.compile(
-    r"""(?P<space>\s+)
-      | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)
+    r"""\s*(?:
+        (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)
       | (?P<name>[^\W\d]\w*)
       | (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
-      | (?P<operator>==|!=|<=|>=|//|\*\*|[-+*/%~<>=|.,:()\[\]{}])""",
+      | (?P<operator>==|!=|<=|>=|//|\*\*|[-+*/%~<>=|.,:()\[\]{}])
+      | (?P<end>\Z))""",
     re.VERBOSE | re.DOTALL,
 )
 _PLAIN_PATH: Final = re.compile(
@@ -64,7 +65,8 @@ _CONSTANTS: Final[Mapping[str, None | bool]] = {
     "null": None,
 }
 _KEYWORDS: Final = frozenset({"and", "else", "if", "in", "is", "not", "or"})
-WORDS: Final = tuple(sorted({*_CONSTANTS, *_KEYWORDS}))
+_RESERVED: Final = frozenset({*_CONSTANTS, *_KEYWORDS})
+WORDS: Final = tuple(sorted(_RESERVED))
 """What can be no name."""
 _NOT_THERE: Final[Mapping[str, tuple[str, str]]] = {
     "(": ("calls are not supported", "use a filter, such as 'items|length'"),
@@ -74,8 +76,7 @@ _NOT_THERE: Final[Mapping[str, tuple[str, str]]] = {
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
 
 
-@frozen
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
     offset: int
@@ -100,7 +101,7 @@ def parse_expression(text: str, start: int = 0, *, in_braces: bool = False) -> P
     if plain is not None and (term := _plain_path(plain)) is not None:
         return Parsed(term, plain.end() - 2)
     tokens, end = _tokens(text, start, in_braces=in_braces)
-    return Parsed(_Parser(text, tokens, end).whole(), end)
+    return Parsed(_Parser(text, tokens).whole(), end)
 
 
 def _plain_path(match: re.Match[str]) -> Path | None:
@@ -112,17 +113,18 @@ def _plain_path(match: re.Match[str]) -> Path | None:
     return Path(Reference(path=path, text=match.group(1), offset=match.start(1)))
 
 
-def _tokens(text: str, start: int, *, in_braces: bool) -> tuple[tuple[_Token, ...], int]:
+def _tokens(text: str, start: int, *, in_braces: bool) -> tuple[list[_Token], int]:
+    """With one of kind `end` behind them, and where that is."""
     tokens: list[_Token] = []
     open_brackets: list[str] = []
     position = start
-    while position < len(text):
-        if in_braces and not open_brackets and text.startswith("}}", position):
-            return tuple(tokens), position
+    while True:
         token = _token(text, position, after_dot=bool(tokens) and tokens[-1].text == ".")
-        position += len(token.text)
-        if token.kind == "space":
-            continue
+        if token.kind == "end":
+            break
+        if in_braces and not open_brackets and text.startswith("}}", token.offset):
+            return [*tokens, _Token("end", "", token.offset)], token.offset
+        position = token.offset + len(token.text)
         tokens.append(token)
         if len(tokens) > MAX_TOKENS:
             raise TemplateError(
@@ -141,7 +143,7 @@ def _tokens(text: str, start: int, *, in_braces: bool) -> tuple[tuple[_Token, ..
             offset=max(0, start - 2),
             length=2,
         )
-    return tuple(tokens), len(text)
+    return [*tokens, _Token("end", "", len(text))], len(text)
 
 
 def _token(text: str, position: int, *, after_dot: bool) -> _Token:
@@ -150,7 +152,9 @@ def _token(text: str, position: int, *, after_dot: bool) -> _Token:
         return _Token("number", match.group(), position)
     match = _TOKEN.match(text, position)
     if match is not None:
-        return _Token(str(match.lastgroup), match.group(), position)
+        kind = str(match.lastgroup)
+        return _Token(kind, match[kind], match.start(kind))
+    position += len(text[position:]) - len(text[position:].lstrip())
     character = text[position]
     if character in "'\"":
         message = f"the text that begins with {character} is not closed"
@@ -162,10 +166,9 @@ def _token(text: str, position: int, *, after_dot: bool) -> _Token:
 class _Parser:
     """Recursive descent, one method per rank of operators, weakest first."""
 
-    def __init__(self, text: str, tokens: tuple[_Token, ...], end: int) -> None:
+    def __init__(self, text: str, tokens: list[_Token]) -> None:
         self._text = text
         self._tokens = tokens
-        self._end = end
         self._at = 0
         self._depth = 0
 
@@ -173,9 +176,7 @@ class _Parser:
 
     @property
     def _next(self) -> _Token:
-        if self._at < len(self._tokens):
-            return self._tokens[self._at]
-        return _Token("end", "", self._end)
+        return self._tokens[self._at]
 
     def _take(self) -> _Token:
         token = self._next
@@ -183,8 +184,8 @@ class _Parser:
         return token
 
     def _accept(self, *texts: str) -> str | None:
-        token = self._next
-        if token.kind in ("operator", "name") and token.text in texts:
+        token = self._tokens[self._at]
+        if token.text in texts and token.kind in ("operator", "name"):
             self._at += 1
             return token.text
         return None
@@ -203,8 +204,8 @@ class _Parser:
     # --- the ranks ------------------------------------------------------------------------
 
     def whole(self) -> Term:
-        if not self._tokens:
-            raise TemplateError("an expression is missing", offset=max(0, self._end - 1))
+        if self._next.kind == "end":
+            raise TemplateError("an expression is missing", offset=max(0, self._next.offset - 1))
         term = self._choice()
         if self._next.kind != "end":
             self._refuse_rest()
@@ -256,8 +257,7 @@ class _Parser:
         return Comparison(first, tuple(others)) if others else first
 
     def _comparison_sign(self) -> str | None:
-        following = self._tokens[self._at + 1].text if self._at + 1 < len(self._tokens) else ""
-        if self._next.text == "not" and following == "in":
+        if self._next.text == "not" and self._tokens[self._at + 1].text == "in":
             self._at += 2
             return "not in"
         return self._accept("==", "!=", "<", "<=", ">", ">=", "in")
@@ -288,7 +288,7 @@ class _Parser:
     # --- a value with what follows it ---------------------------------------------------------
 
     def _postfix(self) -> Term:
-        if self._next.kind != "name" or self._next.text in _KEYWORDS | set(_CONSTANTS):
+        if self._next.kind != "name" or self._next.text in _RESERVED:
             return self._suffixes(self._primary())
         return self._path()
 
@@ -306,11 +306,13 @@ class _Parser:
 
     def _known_part(self) -> PathPart | None:
         """`.name`, `.0`, `[0]`, `[-1]` or `['key']`; None where none of these follows."""
+        if self._next.text not in (".", "["):
+            return None
         ahead = self._tokens[self._at : self._at + 4]
         texts = [token.text for token in ahead]
-        if texts[:1] == ["."]:
+        if texts[0] == ".":
             return self._member()
-        if texts[:1] != ["["] or len(ahead) < 3:
+        if len(ahead) < 3:
             return None
         kind = ahead[1].kind
         if texts[2] == "]" and (kind == "text" or (kind == "number" and texts[1].isdigit())):

@@ -204,16 +204,16 @@ async def test_listing_all_runs_reads_no_other_entries(journal: SqliteJournal) -
 
 async def test_an_older_database_is_backed_up_and_migrated(journal: SqliteJournal) -> None:
     await stored_text(journal)
-    newer = {**bundled_migrations(), "0003_more": "CREATE TABLE more (a);\nCREATE TABLE less (b);"}
+    newer = {**bundled_migrations(), "0004_more": "CREATE TABLE more (a);\nCREATE TABLE less (b);"}
     upgraded = SqliteJournal(journal.path, FakeClock(), migrations=newer)
     entries = await upgraded.entries("ses_1")
     await upgraded.aclose()
-    backup = journal.path.with_name("journal.db.bak-0002")
+    backup = journal.path.with_name("journal.db.bak-0003")
     assert oct(mode(backup)) == "0o600"
     restored = SqliteJournal(backup, FakeClock())
     assert await restored.entries("ses_1") == entries
     await restored.aclose()
-    with pytest.raises(JournalError, match="0003_more") as caught:
+    with pytest.raises(JournalError, match="0004_more") as caught:
         await journal.entries()
     assert caught.value.error_code == "newer-database"
 
@@ -232,7 +232,7 @@ async def test_a_database_of_the_first_version_is_read_as_it_was(tmp_path: Path)
 
 async def test_a_migration_that_fails_changes_nothing(journal: SqliteJournal) -> None:
     await stored_text(journal)
-    broken = {**bundled_migrations(), "0003_more": "CREATE TABLE more (a);\nCREATE nonsense;"}
+    broken = {**bundled_migrations(), "0004_more": "CREATE TABLE more (a);\nCREATE nonsense;"}
     upgraded = SqliteJournal(journal.path, FakeClock(), migrations=broken)
     with pytest.raises(JournalError, match="nonsense"):
         await upgraded.entries()
@@ -292,9 +292,9 @@ async def test_a_directory_in_place_of_the_file_is_reported(tmp_path: Path) -> N
 
 async def test_a_full_disk_is_reported_and_the_entry_not_stored(journal: SqliteJournal) -> None:
     lease = await lease_of(journal)
-    assert journal._connection is not None
-    (pages,) = journal._connection.execute("PRAGMA page_count").fetchone()
-    journal._connection.execute(f"PRAGMA max_page_count = {pages}")
+    assert journal._file._connection is not None
+    (pages,) = journal._file._connection.execute("PRAGMA page_count").fetchone()
+    journal._file._connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(JournalError, match="Free some space") as caught:
         await journal.append(lease, draft("a", text="x" * 20_000))
     assert caught.value.error_code == "disk-full"

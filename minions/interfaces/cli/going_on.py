@@ -38,7 +38,8 @@ class RecordedRunOpener:
                 code="no-store",
             )
         self.around = around
-        self.extensions = around.extensions()
+        self._state = around.state()
+        self.extensions = around.extensions(self._state)
         self._name = name
         self._model = model
         self._here = Path.cwd()
@@ -53,6 +54,7 @@ class RecordedRunOpener:
         self._signals = self._stack.enter_context(Signals())
         self._journal = self.around.journal()
         self._stack.push_async_callback(self._journal.aclose)
+        self._stack.push_async_callback(self._state.aclose)
         with naming_the_journal(self.around):
             self.recorded: RecordedRun = await load_recorded_run(self._journal, self._name)
         return self

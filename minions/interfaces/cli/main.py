@@ -18,6 +18,8 @@ __all__ = ["command", "run_command_line"]
 _COMMANDS: Final = {
     "run": "Run a recipe and print its result.",
     "validate": "Check recipes without running anything.",
+    "graph": "Draw a recipe's steps.",
+    "explain": "Tell what a recipe needs, may do and costs at most.",
     "schema": "Print a JSON Schema for editors.",
     "resume": "Go on with a run that was killed or stopped.",
     "retry": "Run again what failed, also with an edited recipe.",

@@ -68,7 +68,8 @@ async def _run_until(
     override: str | None,
     out: TextIO,
 ) -> int:
-    extensions = around.extensions()
+    state = around.state()
+    extensions = around.extensions(state)
     recipe = bounded(load_recipe(_path(name), catalog_of(extensions)), around.settings)
     inputs = given_inputs(recipe, pairs, around)
     models = Models(
@@ -89,6 +90,7 @@ async def _run_until(
     finally:
         await models.aclose()
         await journal.aclose()
+        await state.aclose()
 
 
 def _path(name: str) -> Path:

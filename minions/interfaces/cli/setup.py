@@ -14,8 +14,10 @@ from minions.interfaces.settings import Origin, Settings, load_settings, user_se
 from minions.interfaces.wiring import environment
 
 if TYPE_CHECKING:
+    from minions.adapters.state_store import StateStore
     from minions.contracts.journal import Journal
     from minions.engine.context import Extensions
+    from minions.recipe.catalog import Catalog
 
 __all__ = [
     "Surroundings",
@@ -52,20 +54,40 @@ class Surroundings:
         value = self.flags.get(key)
         return value if isinstance(value, tuple) else ()
 
-    def extensions(self) -> Extensions:
-        """The built-in toolsets and the operator's own code."""
+    def extensions(self, state: StateStore | None = None) -> Extensions:
+        """The built-in tools and the operator's own code.
+
+        Args:
+            state: Where `saveState` keeps its values; None: in memory.
+        """
         from minions.interfaces.extension_files import load_extensions
         from minions.interfaces.wiring import built_in_extensions
 
         return load_extensions(
-            self.settings.extensions, self.folder_of("extensions"), built_in_extensions()
+            self.settings.extensions, self.folder_of("extensions"), built_in_extensions(state)
         )
+
+    def catalog(self) -> Catalog:
+        """What recipes may name. Without code of the operator's the engine is not needed."""
+        from minions.interfaces.wiring import built_in_tools, built_in_toolsets, catalog_of
+        from minions.recipe.catalog import Catalog
+
+        if self.settings.extensions:
+            return catalog_of(self.extensions())
+        tools = {tool.spec.name: tool.spec for tool in built_in_tools()}
+        return Catalog(toolsets=built_in_toolsets(), tools=tools)
 
     def journal(self) -> Journal:
         """The configured one; opens nothing yet."""
         from minions.interfaces.wiring import make_journal
 
         return make_journal(self.settings, self.folder_of("db"))
+
+    def state(self) -> StateStore:
+        """Where the journal is; opens nothing yet."""
+        from minions.interfaces.wiring import make_state
+
+        return make_state(self.settings, self.folder_of("db"))
 
 
 @contextlib.contextmanager

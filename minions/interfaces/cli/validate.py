@@ -11,7 +11,6 @@ from minions.interfaces.cli.fault_reports import annotation, json_report, sarif_
 from minions.interfaces.cli.setup import extension_options, output_options, surroundings
 from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.render import faults_lines, stderr_painter
-from minions.interfaces.wiring import catalog_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import find_recipe
 from minions.recipe.load import find_faults
@@ -35,7 +34,7 @@ def command(recipes: tuple[str, ...], form: str | None, **flags: object) -> int:
     Exit code 2 when any has an error; warnings alone are fine.
     """
     around = surroundings(flags)
-    catalog = catalog_of(around.extensions())
+    catalog = around.catalog()
     by_file = {name: _faults(name, catalog) for name in recipes}
     _print(by_file, form or ("json" if around.settings.json else "text"))
     is_bad = any(not fault.is_warning for faults in by_file.values() for fault in faults)

@@ -1,0 +1,108 @@
+"""Where requests may go: an allow-list of hosts, and which addresses belong to nobody else.
+
+Nothing is sent here; names are resolved by what is handed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
+
+from minions.contracts.errors import ToolError
+from minions.contracts.values import frozen
+
+__all__ = ["HOST_PATTERN", "AllowedHost", "Resolve", "check_address", "resolve_by_system"]
+
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Host and port to addresses as text, best first.
+
+Raises:
+    OSError: There is no such host.
+"""
+
+HOST_PATTERN: Final = (
+    r"^(\*\.)?[A-Za-z0-9_][A-Za-z0-9_.-]*(:[0-9]{1,5})?$|^\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?$"
+)
+"""`api.example.com`, `*.example.org:8443`, `127.0.0.1:80`, `[::1]`."""
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+@frozen
+class AllowedHost:
+    """One entry of an allow-list."""
+
+    host: str
+    """Lower case; of `*.example.org` what stands behind the star, with its dot."""
+    port: int | None
+    """None: the scheme's own."""
+
+    @classmethod
+    def of(cls, text: str) -> AllowedHost:
+        """From what fits `HOST_PATTERN`."""
+        found = re.fullmatch(r"(.*?)(?::([0-9]{1,5}))?", text)
+        host, port = (found[1], found[2]) if found and not text.endswith("]") else (text, None)
+        host = _canonical(host.removeprefix("*").strip("[]"))
+        return cls(host, int(port) if port else None)
+
+    def covers(self, scheme: str, host: str, port: int) -> bool:
+        """Whether a request there is meant by this entry. `*.a.b` covers `x.a.b`, not `a.b`."""
+        host = _canonical(host)
+        names = host.endswith(self.host) if self.host.startswith(".") else host == self.host
+        return names and port == (self.port or _DEFAULT_PORTS[scheme])
+
+
+def _canonical(host: str) -> str:
+    """One spelling for each host: of an address the shortest."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host.lower().rstrip(".")
+
+
+async def resolve_by_system(host: str, port: int) -> Sequence[str]:
+    """As the operating system does, in its order."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(item[4][0]) for item in found))
+
+
+_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
+"""Leads to the IPv4 address in its last 32 bits (RFC 6052)."""
+_PRIVATE_BESIDES: Final = (
+    ipaddress.ip_network("64:ff9b:1::/48"),  # translation within one network (RFC 8215)
+    ipaddress.ip_network("168.63.129.16/32"),  # the metadata service of a cloud
+    ipaddress.ip_network("192.88.99.0/24"),  # relays to IPv6, given up (RFC 7526)
+    ipaddress.ip_network("fec0::/10"),  # site-local, given up (RFC 3879)
+)
+
+
+def check_address(host: str, address: str) -> None:
+    """Refuse an address that is not a public one.
+
+    Raises:
+        ToolError: Private, loopback, link-local, multicast, reserved, or of a metadata service.
+    """
+    if _is_public(ipaddress.ip_address(address.partition("%")[0])):
+        return
+    raise ToolError(
+        f"{host} is at {address}, which is no public address. Requests into private networks, "
+        "to this machine and to metadata services are refused; the operator can allow them with "
+        "the toolset's option `allow_private: true`.",
+        code="address-refused",
+    )
+
+
+def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    if any(address in network for network in _PRIVATE_BESIDES):
+        return False
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in _TRANSLATED:
+            return _is_public(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+        for inner in (address.ipv4_mapped, address.sixtofour):
+            if inner is not None:
+                return _is_public(inner)
+    return address.is_global and not address.is_multicast and not address.is_reserved

@@ -1,0 +1,50 @@
+"""Where recipes keep values from one run to the next: the contract, and the one in memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+__all__ = ["MemoryState", "StateStore"]
+
+
+class StateStore(ABC):
+    """Texts by key, shared by every recipe of one store."""
+
+    @abstractmethod
+    async def put(self, key: str, text: str) -> None:
+        """Keep `text` in place of what was there; kept when this returns."""
+
+    @abstractmethod
+    async def get(self, key: str) -> str | None:
+        """What was put last, by any process; None where nothing was."""
+
+    @abstractmethod
+    async def keys(self) -> Sequence[str]:
+        """All of them, sorted."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Give back what is held; a later call takes it again."""
+
+
+class MemoryState(StateStore):
+    """Gone with the process."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    async def put(self, key: str, text: str) -> None:
+        """As the contract says."""
+        self._texts[key] = text
+
+    async def get(self, key: str) -> str | None:
+        """As the contract says."""
+        return self._texts.get(key)
+
+    async def keys(self) -> Sequence[str]:
+        """As the contract says."""
+        return sorted(self._texts)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""

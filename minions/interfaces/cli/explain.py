@@ -1,0 +1,143 @@
+"""`minions explain`: what a recipe needs and may do, in words or as JSON; nothing run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from minions.contracts.json_values import JsonValue, dumps
+from minions.interfaces.cli.setup import extension_options, output_options, surroundings
+from minions.interfaces.cli.voice import json_text, say
+from minions.interfaces.explanation import Bound, Explanation, InputUse, ModelUse, ToolUse, explain
+from minions.interfaces.tool_specs import tool_specs
+from minions.recipe.library import find_recipe
+from minions.recipe.load import load_recipe
+
+__all__ = ["command"]
+
+
+@click.command("explain")
+@click.argument("recipe")
+@extension_options
+@output_options
+def command(recipe: str, **flags: object) -> int:
+    """Tell what RECIPE needs, what it may do, and how many calls it makes at most.
+
+    No model, no tool, no network.
+    """
+    around = surroundings(flags)
+    catalog = around.catalog()
+    loaded = load_recipe(find_recipe(recipe, [Path("recipes")]), catalog)
+    found = explain(loaded, tool_specs(loaded, catalog))
+    say(json_text(_to_json(found)) if around.settings.json else "\n".join(_lines(found)))
+    return 0
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+def _lines(found: Explanation) -> Iterator[str]:
+    yield f"{found.recipe}: {found.description}" if found.description else found.recipe
+    yield from _section("inputs", [_input_words(one) for one in found.inputs])
+    yield from _section("tools", [_tool_words(one) for one in found.tools])
+    yield f"permissions: {_permission_words(found)}"
+    yield from _section("models", [_model_words(one) for one in found.models])
+    limits = [f"{name}: {dumps(value)}" for name, value in found.limits.items()]
+    yield from _section("limits of the run", limits)
+    yield "at most:"
+    yield f"  model calls: {_bound_words(found.model_calls)}"
+    if found.models:
+        yield f"    (each sent up to {_times(found.attempts_per_model_call)} when it fails)"
+    yield f"  tool calls, with retries: {_bound_words(found.tool_calls)}"
+
+
+def _section(name: str, lines: list[str]) -> Iterator[str]:
+    yield f"{name}:" if lines else f"{name}: none"
+    for line in lines:
+        yield f"  {line}"
+
+
+def _input_words(one: InputUse) -> str:
+    secret = "secret " if one.is_secret else ""
+    need = "required" if one.is_required else f"default {dumps(one.default)}"
+    about = f": {one.description}" if one.description else ""
+    return f"{one.name} ({secret}{one.type}, {need}){about}"
+
+
+def _tool_words(one: ToolUse) -> str:
+    writes = ", writes" if one.writes else ""
+    return f"{one.name} ({one.effect}{writes}), used by {', '.join(one.steps)}"
+
+
+def _model_words(one: ModelUse) -> str:
+    uses = [f"asked by {', '.join(one.steps)}"] if one.steps else []
+    if one.fills_in:
+        uses.append(f"fills in what is missing in {', '.join(one.fills_in)}")
+    return f"{one.name or 'the configured one'}: {'; '.join(uses)}"
+
+
+def _permission_words(found: Explanation) -> str:
+    if found.allow_write:
+        return "may write"
+    refused = [tool.name for tool in found.tools if tool.writes]
+    return f"may not write; refused: {', '.join(refused)}" if refused else "may not write"
+
+
+def _bound_words(bound: Bound) -> str:
+    if not bound.unbounded:
+        return str(bound.known)
+    return f"unbounded because {'; '.join(bound.unbounded)}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+
+def _to_json(found: Explanation) -> dict[str, JsonValue]:
+    return {
+        "recipe": found.recipe,
+        "description": found.description,
+        "inputs": [_input_to_json(one) for one in found.inputs],
+        "tools": [
+            {
+                "name": one.name,
+                "effect": one.effect,
+                "writes": one.writes,
+                "steps": list(one.steps),
+            }
+            for one in found.tools
+        ],
+        "permissions": {"allow_write": found.allow_write},
+        "models": [
+            {"name": one.name, "steps": list(one.steps), "fills_in": list(one.fills_in)}
+            for one in found.models
+        ],
+        "limits": dict(found.limits),
+        "attempts_per_model_call": found.attempts_per_model_call,
+        "model_calls": found.model_calls.to_json(),
+        "tool_calls": found.tool_calls.to_json(),
+        "steps": [
+            {
+                "id": step.id,
+                "model_calls": step.model_calls.to_json(),
+                "tool_calls": step.tool_calls.to_json(),
+            }
+            for step in found.steps
+        ],
+    }
+
+
+def _input_to_json(one: InputUse) -> dict[str, JsonValue]:
+    shown: dict[str, JsonValue] = {
+        "name": one.name,
+        "type": one.type,
+        "required": one.is_required,
+        "secret": one.is_secret,
+        "description": one.description,
+    }
+    return shown if one.is_required else {**shown, "default": one.default}

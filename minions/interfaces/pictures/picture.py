@@ -1,0 +1,199 @@
+"""What a picture of a recipe shows: its steps and what leads from one to the next. No places."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.values import frozen
+from minions.recipe.model import (
+    AgentRecipe,
+    AnalyzeSpec,
+    AssertSpec,
+    GoalSpec,
+    SetSpec,
+    StepSpec,
+    ToolSpecStep,
+)
+
+if TYPE_CHECKING:
+    from minions.contracts.steps import Step
+    from minions.contracts.tools import ToolSpec
+
+__all__ = ["KINDS", "Edge", "Node", "Picture", "cut", "picture_of"]
+
+KINDS: Final = ("goal", "analyze", "tool", "set", "assert", "code")
+"""What a step may be; `code` is a Python step."""
+
+
+@frozen(kw_only=True)
+class Node:
+    """One step."""
+
+    id: str
+    kind: str
+    """One of `KINDS`."""
+    label: str = ""
+    """What it does, on one line: a tool's name, or the beginning of a description or goal."""
+    notes: tuple[str, ...] = ()
+    """`writes`, `optional`, `when …`, `for each …`."""
+
+
+@frozen(kw_only=True)
+class Edge:
+    """What leads from one step to another; positions in `Picture.nodes`."""
+
+    start: int
+    end: int
+    is_dashed: bool = False
+    """Only has to end first, however it ends."""
+
+
+@frozen(kw_only=True)
+class Picture:
+    """A graph of steps. Step n of the recipe is `nodes[n - 1]`, and is shown with its number."""
+
+    title: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...] = ()
+    """Each pair once, in the order of the steps they lead to. Transitions may form a cycle."""
+
+
+def picture_of(recipe: AgentRecipe, tools: Mapping[str, ToolSpec]) -> Picture:
+    """The recipe's dependencies, or the transitions between its Python steps.
+
+    Args:
+        tools: By full name, to tell which steps write.
+    """
+    specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
+    if not specs:
+        return _transitions(recipe)
+    places = {spec.id: place for place, spec in enumerate(specs)}
+    edges = [
+        Edge(start=places[other], end=place, is_dashed=is_dashed)
+        for place, spec in enumerate(specs)
+        for other, is_dashed in _waits(spec)
+        if other in places
+    ]
+    return Picture(
+        title=recipe.id,
+        nodes=tuple(_node(spec, tools) for spec in specs),
+        edges=tuple(sorted(edges, key=lambda edge: (edge.end, edge.start))),
+    )
+
+
+def cut(text: str, length: int, mark: str = "…") -> str:
+    """On one line of at most `length` characters; `mark` stands for what was left out."""
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    return line if len(line) <= length else line[: length - len(mark)].rstrip() + mark
+
+
+def _waits(spec: StepSpec) -> Iterator[tuple[str, bool]]:
+    waits = dict.fromkeys(spec.after, True) | dict.fromkeys(spec.depends_on, False)
+    for other in dict.fromkeys((*spec.depends_on, *spec.after)):
+        yield other, waits[other]
+
+
+def _node(spec: StepSpec, tools: Mapping[str, ToolSpec]) -> Node:
+    return Node(id=spec.id, kind=_kind(spec), label=_label(spec), notes=tuple(_notes(spec, tools)))
+
+
+def _kind(spec: StepSpec) -> str:
+    if isinstance(spec, GoalSpec):
+        return "goal"
+    if isinstance(spec, AnalyzeSpec):
+        return "analyze"
+    if isinstance(spec, ToolSpecStep):
+        return "tool"
+    return "assert" if isinstance(spec, AssertSpec) else "set"
+
+
+_MOST_OF_A_LABEL: Final = 200
+"""Characters; each writer cuts further to what it has room for."""
+
+
+def _label(spec: StepSpec) -> str:
+    if isinstance(spec, ToolSpecStep):
+        return spec.tool
+    return cut(spec.description or _content(spec), _MOST_OF_A_LABEL)
+
+
+def _content(spec: StepSpec) -> str:
+    if isinstance(spec, GoalSpec):
+        return spec.goal
+    if isinstance(spec, AnalyzeSpec):
+        return spec.task
+    if isinstance(spec, AssertSpec):
+        return " and ".join(spec.conditions)
+    return ", ".join(spec.set) if isinstance(spec, SetSpec) else ""
+
+
+def _notes(spec: StepSpec, tools: Mapping[str, ToolSpec]) -> Iterator[str]:
+    named = (spec.tool,) if isinstance(spec, ToolSpecStep) else ()
+    offered = spec.tools if isinstance(spec, GoalSpec) else ()
+    if any(name in tools and tools[name].is_write for name in named):
+        yield "writes"
+    elif any(name in tools and tools[name].is_write for name in offered):
+        yield "may write"
+    if spec.optional:
+        yield "optional"
+    if spec.when is not None:
+        yield cut(f"when {_bare(spec.when)}", _MOST_OF_A_LABEL)
+    if spec.loop is not None:
+        yield cut(f"for each {_bare(spec.loop.over)}", _MOST_OF_A_LABEL)
+
+
+def _bare(value: JsonValue) -> str:
+    """An expression without the braces around it."""
+    text = value if isinstance(value, str) else dumps(value)
+    inner = text.strip()
+    is_one = inner.startswith("{{") and inner.endswith("}}") and inner.count("{{") == 1
+    return inner[2:-2].strip() if is_one else inner
+
+
+# --- Python steps -----------------------------------------------------------------------------
+
+
+def _transitions(recipe: AgentRecipe) -> Picture:
+    from minions.contracts.graph import StepGraph
+    from minions.contracts.steps import Step
+
+    graph = recipe.graph
+    steps = [step for step in recipe.steps if isinstance(step, Step)]
+    if isinstance(graph, StepGraph):
+        steps = list(graph.steps)
+        following = {step.id: _ids(graph.possible_next_steps(step)) for step in steps}
+    elif graph is None:
+        following = {before.id: [after.id] for before, after in itertools.pairwise(steps)}
+    else:
+        following = {step_id: list(targets) for step_id, targets in graph.items()}
+    places = {step.id: place for place, step in enumerate(steps)}
+    pairs = [
+        (places[start], places[end])
+        for start, ends in following.items()
+        for end in dict.fromkeys(ends)
+        if start in places and end in places
+    ]
+    pairs.sort(key=lambda pair: (pair[1], pair[0]))
+    return Picture(
+        title=recipe.id,
+        nodes=tuple(_code_node(step) for step in steps),
+        edges=tuple(Edge(start=start, end=end) for start, end in pairs),
+    )
+
+
+def _ids(steps: Sequence[Step[object]]) -> list[str]:
+    return [step.id for step in steps]
+
+
+def _code_node(step: Step[object]) -> Node:
+    from minions.contracts.steps import PythonStep
+
+    return Node(
+        id=step.id,
+        kind="code" if isinstance(step, PythonStep) else "goal",
+        label=cut(step.description or type(step).__name__, _MOST_OF_A_LABEL),
+        notes=("optional",) if step.is_optional else (),
+    )

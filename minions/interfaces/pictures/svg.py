@@ -1,0 +1,291 @@
+"""A picture as an SVG file: one file, light and dark, without scripts or fonts from elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Final
+
+from minions.contracts.values import frozen
+from minions.interfaces.pictures.layout import Layout, laid_out
+from minions.interfaces.pictures.picture import KINDS, Edge, Node, Picture, cut
+from minions.interfaces.pictures.places import middles
+
+__all__ = ["svg"]
+
+_BOX: Final = 224.0
+"""Pixels, as all lengths here."""
+_PADDING: Final = 12.0
+_LINE: Final = 17.0
+_BEND: Final = 10.0
+_GAP: Final = 22.0
+_ROW_GAP: Final = 46.0
+_STRAIGHT: Final = 10.0
+"""The end of a line, so that its arrow points at the box."""
+_MARGIN: Final = 24.0
+_HEAD: Final = 64.0
+"""Title and legend."""
+_LEGEND_ENTRY: Final = 76.0
+_LEGEND_OF_DASHES: Final = 190.0
+
+
+def svg(picture: Picture) -> str:
+    """The file's text. Each box has its whole text as a tooltip."""
+    return "\n".join(_Drawing(picture).lines()) + "\n"
+
+
+@frozen(kw_only=True)
+class _Band:
+    """The height that one row of boxes takes."""
+
+    top: float
+    bottom: float
+
+
+class _Drawing:
+    def __init__(self, picture: Picture) -> None:
+        self._picture = picture
+        self._layout = laid_out(picture)
+        self._texts = [list(_texts(number, node)) for number, node in enumerate(picture.nodes, 1)]
+        self._middles = [_MARGIN + place for place in middles(self._layout, self._width_of, _GAP)]
+        self._bands = list(self._stacked(self._layout))
+        self._row_of = {item: at for at, row in enumerate(self._layout.rows) for item in row}
+
+    def _width_of(self, item: int) -> float:
+        return _BOX if self._layout.is_step(item) else _BEND
+
+    def _height_of(self, step: int) -> float:
+        return 2 * _PADDING + _LINE * len(self._texts[step]) - 5
+
+    def _stacked(self, layout: Layout) -> Iterator[_Band]:
+        top = _MARGIN + _HEAD
+        for row in layout.rows:
+            height = max((self._height_of(item) for item in row if layout.is_step(item)), default=0)
+            yield _Band(top=top, bottom=top + height)
+            top += height + _ROW_GAP
+
+    # --- the file -----------------------------------------------------------------------------
+
+    def lines(self) -> Iterator[str]:
+        right = max((x + self._width_of(at) / 2 for at, x in enumerate(self._middles)), default=0)
+        width = max(right, self._legend_width()) + _MARGIN
+        height = (self._bands[-1].bottom if self._bands else _HEAD) + _MARGIN
+        title = escape(cut(self._picture.title, 200))
+        yield (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="minions-steps" role="img" '
+            f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">'
+        )
+        yield f"<title>Steps of {title}</title>"
+        yield f"<style>{_STYLE}</style>"
+        yield (
+            '<defs><marker id="minions-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
+            'markerHeight="8" markerUnits="userSpaceOnUse" orient="auto">'
+            '<path class="head" d="M0 0.5 8 4 0 7.5Z"/></marker></defs>'
+        )
+        yield f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>'
+        yield f'<text class="name" x="{_MARGIN:.0f}" y="38">{title}</text>'
+        yield from self._legend()
+        for edge, path in zip(self._picture.edges, self._layout.paths, strict=True):
+            yield self._line(edge, path)
+        for step in range(len(self._picture.nodes)):
+            yield from self._box(step)
+        yield "</svg>"
+
+    def _legend_width(self) -> float:
+        kinds, has_dashes = self._legend_parts()
+        title = _width(cut(self._picture.title, 200)) * 1.5
+        return _MARGIN + max(title, len(kinds) * _LEGEND_ENTRY + has_dashes * _LEGEND_OF_DASHES)
+
+    def _legend_parts(self) -> tuple[list[str], bool]:
+        shown = {node.kind for node in self._picture.nodes}
+        has_dashes = any(edge.is_dashed for edge in self._picture.edges)
+        return [kind for kind in KINDS if kind in shown], has_dashes
+
+    def _legend(self) -> Iterator[str]:
+        kinds, has_dashes = self._legend_parts()
+        left = _MARGIN
+        for kind in kinds:
+            yield f'<circle class="bar {kind}" cx="{left + 5:.0f}" cy="60" r="5"/>'
+            yield f'<text class="note" x="{left + 15:.0f}" y="64">{kind}</text>'
+            left += _LEGEND_ENTRY
+        if has_dashes:
+            yield f'<path class="edge dashed" d="M{left:.0f} 60h26"/>'
+            yield (f'<text class="note" x="{left + 33:.0f}" y="64">however that ended</text>')
+
+    # --- edges --------------------------------------------------------------------------------
+
+    def _line(self, edge: Edge, path: Sequence[int]) -> str:
+        dashed = " dashed" if edge.is_dashed else ""
+        shape = self._loop(edge) if edge.start == edge.end else self._curve(path)
+        return f'<path class="edge{dashed}" d="{shape}" marker-end="url(#minions-arrow)"/>'
+
+    def _curve(self, path: Sequence[int]) -> str:
+        """Upright past the boxes of each row, curved only between rows."""
+        goes_down = self._row_of[path[0]] < self._row_of[path[-1]]
+        x, y = self._middles[path[0]], self._side(path[0], is_lower=goes_down)
+        drawn = [f"M{x:.1f} {y:.1f}"]
+        for item, following in itertools.pairwise(path):
+            band, other = self._bands[self._row_of[item]], self._bands[self._row_of[following]]
+            start, end = (band.bottom, other.top) if goes_down else (band.top, other.bottom)
+            end += -_STRAIGHT if goes_down else _STRAIGHT
+            to, middle = self._middles[following], (start + end) / 2
+            drawn.append(f"V{start:.1f}")
+            drawn.append(f"C{x:.1f} {middle:.1f} {to:.1f} {middle:.1f} {to:.1f} {end:.1f}")
+            x = to
+        drawn.append(f"V{self._side(path[-1], is_lower=not goes_down):.1f}")
+        return "".join(drawn)
+
+    def _side(self, step: int, *, is_lower: bool) -> float:
+        """Where lines leave or reach the box: all boxes of a row hang from its top."""
+        top = self._bands[self._row_of[step]].top
+        return top + self._height_of(step) if is_lower else top
+
+    def _loop(self, edge: Edge) -> str:
+        x = self._middles[edge.start] + _BOX / 2 - 30
+        y = self._side(edge.start, is_lower=False)
+        return f"M{x:.1f} {y:.1f}c0 -28 20 -28 20 0"
+
+    # --- boxes --------------------------------------------------------------------------------
+
+    def _box(self, step: int) -> Iterator[str]:
+        node = self._picture.nodes[step]
+        left = self._middles[step] - _BOX / 2
+        top, height = self._side(step, is_lower=False), self._height_of(step)
+        whole = "\n".join((f"{step + 1} {node.id}", f"{node.kind}: {node.label}", *node.notes))
+        yield f'<g class="{node.kind}"><title>{escape(_printable(whole))}</title>'
+        yield (
+            f'<rect class="box" x="{left:.1f}" y="{top:.1f}" width="{_BOX:.1f}" '
+            f'height="{height:.1f}" rx="7"/>'
+        )
+        yield f'<path class="bar" d="M{left + 4:.1f} {top + 8:.1f}v{height - 16:.1f}"/>'
+        kinds = ("id", "label") if node.label else ("id",)
+        for at, text in enumerate(self._texts[step]):
+            kind = kinds[at] if at < len(kinds) else "note"
+            x, y = left + _PADDING, top + _PADDING + 8 + at * _LINE
+            yield f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+        yield "</g>"
+
+
+def _texts(number: int, node: Node) -> Iterator[str]:
+    """The lines in a box, cut to fit."""
+    room = _BOX - 2 * _PADDING
+    yield _fitting(f"{number} {node.id}", room / 1.2)  # larger and bold
+    if node.label:
+        yield _fitting(node.label, room)
+    for note in node.notes:
+        yield _fitting(note, room)
+
+
+def _fitting(text: str, room: float) -> str:
+    line = cut(text, 200)
+    if _width(line) <= room:
+        return line
+    while line and _width(line) > room - _WIDTHS["…"]:
+        line = line[:-1]
+    return line.rstrip() + "…"
+
+
+_WIDTHS: Final[Mapping[str, float]] = {
+    **dict.fromkeys("ijl.,:;|!'` ", 3.6),
+    **dict.fromkeys('frt()[]{}/\\-"I', 5.0),
+    **dict.fromkeys("<>=+~&#", 9.6),
+    **dict.fromkeys("mwMW@%—…", 11.0),
+}
+_USUAL: Final = 7.0
+_CAPITAL: Final = 8.2
+_WIDE: Final = 12.5
+
+
+def _width(text: str) -> float:
+    """About how wide the text is at 12 pixels, rather more than less: fonts differ."""
+    return sum(_width_of(sign) for sign in text)
+
+
+def _width_of(sign: str) -> float:
+    if sign in _WIDTHS:
+        return _WIDTHS[sign]
+    if unicodedata.east_asian_width(sign) in "WF":
+        return _WIDE
+    return _CAPITAL if sign.isupper() else _USUAL
+
+
+def _printable(text: str) -> str:
+    """XML cannot hold every character."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)
+
+
+# --- colours ----------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class _Palette:
+    page: str
+    box: str
+    ink: str
+    pale: str
+    line: str
+    kinds: Mapping[str, str]
+
+    @property
+    def rules(self) -> str:
+        rules = {
+            ".page": f"fill:{self.page}",
+            ".box": f"fill:{self.box};stroke:{self.line}",
+            ".edge": f"stroke:{self.line}",
+            ".head": f"fill:{self.line}",
+            ".name, .id, .label": f"fill:{self.ink}",
+            ".note": f"fill:{self.pale}",
+        }
+        for kind, colour in self.kinds.items():
+            rules[f".{kind} .box"] = f"stroke:{colour}"
+            rules[f".{kind} path.bar"] = f"stroke:{colour}"
+            rules[f"circle.{kind}"] = f"fill:{colour}"
+        return "".join(f"{_scoped(names)}{{{rule}}}\n" for names, rule in rules.items())
+
+
+def _scoped(names: str) -> str:
+    """Only inside our own picture, wherever its text is put."""
+    return ",".join(f".minions-steps {name.strip()}" for name in names.split(","))
+
+
+_LIGHT: Final = _Palette(
+    page="#ffffff",
+    box="#fbfbfd",
+    ink="#16181d",
+    pale="#5b6270",
+    line="#9aa1ad",
+    kinds={
+        "goal": "#7c3aed",
+        "analyze": "#c026d3",
+        "tool": "#0369a1",
+        "set": "#64748b",
+        "assert": "#b45309",
+        "code": "#15803d",
+    },
+)
+_DARK: Final = _Palette(
+    page="#14161a",
+    box="#1d2026",
+    ink="#eceef2",
+    pale="#a3aab8",
+    line="#6d7482",
+    kinds={
+        "goal": "#a78bfa",
+        "analyze": "#e879f9",
+        "tool": "#38bdf8",
+        "set": "#94a3b8",
+        "assert": "#fbbf24",
+        "code": "#4ade80",
+    },
+)
+_STYLE: Final = (
+    ".minions-steps text{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif}\n"
+    ".minions-steps .name{font-size:18px;font-weight:600}\n"
+    ".minions-steps .id{font-size:13px;font-weight:600}\n"
+    ".minions-steps .edge{fill:none;stroke-width:1.3}\n"
+    ".minions-steps .dashed{stroke-dasharray:5 4}\n"
+    ".minions-steps path.bar{stroke-width:4;stroke-linecap:round}\n"
+    f"{_LIGHT.rules}@media (prefers-color-scheme:dark){{\n{_DARK.rules}}}\n"
+)

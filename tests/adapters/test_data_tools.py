@@ -1,0 +1,123 @@
+"""CSV and JSON texts to values and back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minions.adapters.data_tools import CsvTable, data_toolset, parse_csv, parse_json, to_csv
+from minions.contracts.codec import encode
+from minions.contracts.errors import ToolError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import SchemaValidator, check_schema
+from minions.contracts.tools import Effect, ToolScope
+
+SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
+
+
+def test_the_tools_are_pure_and_have_no_options() -> None:
+    toolset = data_toolset()
+    assert [(spec.name, spec.effect) for spec in toolset.specs] == [
+        ("parse_csv", Effect.PURE),
+        ("to_csv", Effect.PURE),
+        ("parse_json", Effect.PURE),
+    ]
+    for spec in toolset.specs:
+        check_schema(spec.parameters)
+    assert SchemaValidator(toolset.options).errors({"x": 1}) != ()
+
+
+async def test_a_recipe_calls_them_under_the_toolsets_name() -> None:
+    tools = {tool.spec.name: tool for tool in data_toolset().open({}, "data")}
+    table = await tools["data__parse_csv"].invoke({"text": "a,b\n1,2\n"}, SCOPE)
+    assert encode(table) == {"rows": [{"a": "1", "b": "2"}], "columns": ["a", "b"], "count": 1}
+    failed = {"text": '{"success": false}'}
+    assert await tools["data__parse_json"].invoke(failed, SCOPE) == {"success": False}
+    assert tools["data__parse_json"].spec.success_key is False
+
+
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        ("", CsvTable([], [], 0)),
+        ("a,b\n", CsvTable([], ["a", "b"], 0)),
+        (
+            '\ufeffa,b\r\n"x, y",""\r\n\r\n"1\n2","""q"""\r\n',
+            CsvTable([{"a": "x, y", "b": ""}, {"a": "1\n2", "b": '"q"'}], ["a", "b"], 2),
+        ),
+    ],
+)
+def test_a_table_is_read_by_its_header(text: str, table: CsvTable) -> None:
+    assert parse_csv(text) == table
+
+
+def test_a_table_without_a_header_gives_lists() -> None:
+    table = CsvTable([["a", "b"], ["1"]], [], 2)
+    assert parse_csv("a;b\n1\n", delimiter=";", header=False) == table
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b\n1,2\n3\n", "line 3 has 1 cells, the header has 2"),
+        ("a,b\n1,2,3\n", "line 2 has 3 cells"),
+        ("a,a\n", "called 'a'"),
+        ('a,b\n"x', "no CSV"),
+    ],
+)
+def test_what_is_no_table_is_refused_with_its_line(text: str, words: str) -> None:
+    with pytest.raises(ToolError, match=words) as caught:
+        parse_csv(text)
+    assert caught.value.error_code == "bad-csv"
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "text"),
+    [
+        ([], None, ""),
+        ([], ["a"], "a\n"),
+        ([{"a": 1, "b": None}, {"c": True, "a": "x,y"}], None, 'a,b,c\n1,,\n"x,y",,true\n'),
+        ([{"a": 1, "b": [1, {"c": 2}]}], ["b"], 'b\n"[1,{""c"":2}]"\n'),
+        ([[""], ["\r"]], None, '""\n"\r"\n'),
+        ([["x", 1.5], []], None, "x,1.5\n\n"),
+        ([["x", 1]], ["n", "m"], "n,m\nx,1\n"),
+    ],
+)
+def test_rows_are_written(rows: list[JsonValue], columns: list[str] | None, text: str) -> None:
+    assert to_csv(rows, columns) == text
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [(["x"], None), ([1], ["a"]), ([["x"]], ["a", "b"]), ([{"a": 1}, []], None)],
+)
+def test_what_is_no_row_is_refused(rows: list[JsonValue], columns: list[str] | None) -> None:
+    with pytest.raises(ToolError) as caught:
+        to_csv(rows, columns)
+    assert caught.value.error_code == "bad-rows"
+
+
+@pytest.mark.parametrize("delimiter", ["", "ab", "\n", '"'])
+def test_odd_delimiters_are_refused(delimiter: str) -> None:
+    for call in (lambda: parse_csv("a", delimiter), lambda: to_csv([], None, delimiter)):
+        with pytest.raises(ToolError) as caught:
+            call()
+        assert caught.value.error_code == "bad-delimiter"
+
+
+CELLS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+TABLES = st.lists(st.fixed_dictionaries({"a": CELLS, "b": CELLS}), min_size=1, max_size=5)
+
+
+@given(TABLES)
+def test_what_was_written_is_read_again(rows: list[JsonValue]) -> None:
+    assert parse_csv(to_csv(rows, ["a", "b"])) == CsvTable(rows, ["a", "b"], len(rows))
+
+
+def test_json_is_read_and_anything_else_refused() -> None:
+    assert parse_json('\ufeff {"a": [1, null, "\\u00e9"]}\n') == {"a": [1, None, "\u00e9"]}
+    for text in ("", "{", "[1] x", "NaN", "1e999", "[" * 100_000):
+        with pytest.raises(ToolError) as caught:
+            parse_json(text)
+        assert caught.value.error_code == "bad-json"

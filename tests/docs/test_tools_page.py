@@ -1,0 +1,46 @@
+"""The page of the built-in tools names each of them as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.schema import JsonSchema
+from minions.contracts.tools import ToolSpec
+from minions.interfaces.wiring import built_in_tools, built_in_toolsets
+
+PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
+
+
+def row(spec: ToolSpec, prefix: str = "") -> str:
+    properties = cast("Mapping[str, JsonSchema]", spec.parameters["properties"])
+    parameters = ", ".join(
+        f"{name} = {dumps(schema['default'])}" if "default" in schema else name
+        for name, schema in properties.items()
+    )
+    return f"| `{prefix}{spec.name}({parameters})` | {spec.effect}"
+
+
+def test_every_tool_stands_there_with_its_parameters_and_effect() -> None:
+    text = PAGE.read_text("utf-8")
+    rows = [row(tool.spec) for tool in built_in_tools()]
+    toolsets = built_in_toolsets()
+    for name in ("http", "data"):
+        rows += [row(spec, f"{name}__") for spec in toolsets[name].specs]
+    assert [line for line in rows if line not in text] == []
+
+
+def test_every_option_stands_there_with_its_default() -> None:
+    text = PAGE.read_text("utf-8")
+    options = cast(
+        "Mapping[str, Mapping[str, JsonValue]]", built_in_toolsets()["http"].options["properties"]
+    )
+    rows = [
+        f"| `{name}` | `{dumps(schema['default'])}` |"
+        for name, schema in options.items()
+        if "default" in schema
+    ]
+    assert len(rows) == 4
+    assert [line for line in rows if line not in text] == []

@@ -1,0 +1,134 @@
+"""`minions graph`: a recipe's steps as a picture, nothing run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from command_line import Cli, Write
+
+OWN = """
+from minions import tool
+
+@tool(effect="once")
+def send(text: str) -> str:
+    '''Never called here.'''
+    raise SystemExit("called")
+"""
+RECIPE = """
+id: letters
+permissions: {allow_write: true}
+steps:
+  - {id: names, set: {all: [a, b], more: [c]}}
+  - {id: greet, goal: "Greet {{ loop.item }}", loop: "{{ names.all }}", aggregate: true}
+  - {id: sure, assert: "names.all | length > 0"}
+  - {id: best, analyze: "Which is best?", input: "{{ greet }}", when: "names.more", optional: true}
+  - {id: post, tool: send, params: {text: "{{ best | default('none') }}"}, depends_on: [sure]}
+"""
+
+
+def test_the_tree_names_each_step_once_and_what_it_waits_for(cli: Cli, write: Write) -> None:
+    write("own.py", OWN)
+    write("letters.yaml", RECIPE)
+    done = cli("graph", "letters.yaml", "--extensions", "own.py")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [
+        "1 names: set all, more",
+        " |- 2 greet: goal Greet {{ loop.item }}; for each names.all",
+        " |   v",
+        " |  4 best: analyze Which is best?; also after 1; optional; when names.more",
+        " |   v",
+        " |  5 post: tool send; also after 3; however 4 ended; writes",
+        " `- 3 sure: assert names.all | length > 0",
+    ]
+
+
+def test_mermaid_text_is_a_flowchart_that_no_id_can_break(cli: Cli, write: Write) -> None:
+    write("own.py", OWN)
+    write("letters.yaml", RECIPE)
+    done = cli("graph", "letters.yaml", "--extensions", "own.py", "-f", "mermaid")
+    assert done.out.splitlines() == [
+        "flowchart TD",
+        '  n1[/"1 · names<br/>set: all, more"/]:::set',
+        '  n2("2 · greet<br/>goal: Greet {{ loop.item }}<br/>for each names.all"):::goal',
+        '  n3{{"3 · sure<br/>assert: names.all | length #62; 0"}}:::assert',
+        (
+            '  n4(["4 · best<br/>analyze: Which is best?<br/>optional<br/>when names.more"])'
+            ":::analyze"
+        ),
+        '  n5["5 · post<br/>tool: send<br/>writes"]:::tool',
+        "  n1 --> n2",
+        "  n1 --> n3",
+        "  n1 --> n4",
+        "  n2 --> n4",
+        "  n3 --> n5",
+        "  n4 -.-> n5",
+        "  classDef goal stroke:#7c3aed,stroke-width:2px",
+        "  classDef analyze stroke:#c026d3,stroke-width:2px",
+        "  classDef tool stroke:#0284c7,stroke-width:2px",
+        "  classDef set stroke:#64748b,stroke-width:2px",
+        "  classDef assert stroke:#d97706,stroke-width:2px",
+    ]
+
+
+def test_json_has_nodes_edges_and_layers(cli: Cli, write: Write) -> None:
+    write("two.yaml", 'steps:\n  - {id: a, set: {x: 1}}\n  - {id: b, set: {y: "{{ a.x }}"}}\n')
+    expected = {
+        "recipe": "two",
+        "nodes": [
+            {"id": "a", "kind": "set", "label": "x", "notes": []},
+            {"id": "b", "kind": "set", "label": "y", "notes": []},
+        ],
+        "edges": [{"from": "a", "to": "b", "dashed": False}],
+        "layers": [["a"], ["b"]],
+    }
+    assert cli("graph", "two.yaml", "-f", "json").json == expected
+    assert cli("graph", "two.yaml", "--json").json == expected
+
+
+def test_the_name_of_the_file_tells_the_format(cli: Cli, write: Write, here: Path) -> None:
+    write("two.yaml", "steps:\n  - {id: a, set: {x: 1}}\n")
+    done = cli("graph", "two.yaml", "-o", "two.svg")
+    assert (done.code, done.out, done.err) == (0, "", "two.svg: 1 step\n")
+    root = ET.fromstring((here / "two.svg").read_text("utf-8"))
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    cli("graph", "two.yaml", "-o", "two.json")
+    assert json.loads((here / "two.json").read_text("utf-8"))["layers"] == [["a"]]
+    cli("graph", "two.yaml", "-o", "two.svg", "-f", "ascii")
+    assert (here / "two.svg").read_text("utf-8") == "1 a: set x\n"
+
+
+def test_a_file_that_cannot_be_written_is_told_in_one_line(cli: Cli, write: Write) -> None:
+    write("two.yaml", "steps:\n  - {id: a, set: {x: 1}}\n")
+    done = cli("graph", "two.yaml", "-o", "nowhere/two.svg")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "error[unwritable-file]: The picture cannot be written to nowhere/two.svg: "
+        "No such file or directory.\n"
+    )
+
+
+def test_a_faulty_recipe_ends_with_the_errors_that_validate_tells(cli: Cli, write: Write) -> None:
+    write("bad.yaml", "steps:\n  - {id: a, set: {x: 1}, depends_on: [b]}\n  - {id: c, sett: 1}\n")
+    checked = cli("validate", "bad.yaml")
+    done = cli("graph", "bad.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == checked.err
+
+
+def test_drawing_loads_neither_engine_nor_journal(here: Path, write: Write) -> None:
+    write("two.yaml", "steps:\n  - {id: a, set: {x: 1}}\n")
+    code = (
+        "import sys\n"
+        "from minions.interfaces.cli.main import run_command_line\n"
+        "run_command_line(['graph', 'two.yaml', '-o', 'two.svg'])\n"
+        "heavy = {'minions.engine.agent_executor', 'sqlite3', 'cattrs', 'jsonschema', 'openai'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
