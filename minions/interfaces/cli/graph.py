@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.setup import extension_options, output_options, surroundings
-from minions.interfaces.cli.voice import say, tell
+from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.pictures.picture import Picture, picture_of
 from minions.interfaces.tool_specs import tool_specs
 from minions.recipe.library import find_recipe
@@ -63,7 +62,7 @@ def _drawn(picture: Picture, form: str) -> str:
     if form == "json":
         from minions.interfaces.pictures.data import picture_to_json
 
-        return json.dumps(picture_to_json(picture), ensure_ascii=False, indent=2) + "\n"
+        return json_text(picture_to_json(picture)) + "\n"
     from minions.interfaces.pictures.outline import outline
 
     return outline(picture)
