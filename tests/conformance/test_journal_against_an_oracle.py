@@ -68,7 +68,9 @@ DRAFTS = st.builds(
     state=st.sampled_from(["started", "finished"]),
     body=st.dictionaries(
         st.text(max_size=3),
-        st.integers() | st.text(max_size=5) | st.lists(st.floats(allow_nan=False, width=16)),
+        st.integers()
+        | st.text(max_size=5)
+        | st.lists(st.floats(allow_nan=False, allow_infinity=False, width=16)),
         max_size=2,
     )
     | st.just("x").map(lambda text: {"large": text * 40_000}),
