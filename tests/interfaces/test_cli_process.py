@@ -120,6 +120,20 @@ def test_what_only_looks_loads_nothing_heavy(here: Path, code: str) -> None:
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
+def test_validate_loads_no_engine(here: Path, write: Write) -> None:
+    write("r.yaml", "id: r\nsteps: [{id: a, goal: x, output: {n: integer}, when: '{{ 1 > 0 }}'}]\n")
+    check = (
+        "from minions.interfaces.cli.main import run_command_line as r\n"
+        "assert r(['validate', 'r.yaml']) == 0\n"
+        "import sys; print([m for m in ('minions.engine', 'asyncio', 'sqlite3', 'jsonschema', "
+        "'cattrs', 'returns') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check], cwd=here, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
 def test_validate_and_a_run_without_models_load_no_provider_library(
     here: Path, write: Write
 ) -> None:
