@@ -10,11 +10,10 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.calls import ModelFailure, OutputMode
 from minions.contracts.messages import TokenUsage
-from minions.contracts.values import frozen
 
 __all__ = ["ChatPeer", "error_failure", "retry_after_s", "status_failure"]
 

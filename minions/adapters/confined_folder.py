@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from attrs import frozen
+
 from minions.contracts.errors import ToolError, UsageError, near_names
-from minions.contracts.values import frozen
 
 __all__ = ["ConfinedFolder", "FolderEntry", "Place"]
 

@@ -8,11 +8,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
+from attrs import frozen
+
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.json_values import parse_json as parsed_json
 from minions.contracts.tools import Effect, Tool, Toolset
-from minions.contracts.values import frozen
 
 __all__ = ["CsvTable", "data_toolset"]
 

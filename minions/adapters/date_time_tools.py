@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
+from attrs import frozen
+
 from minions.adapters.declared_tool import DeclaredTool
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, ToolSpec
-from minions.contracts.values import frozen
 
 __all__ = ["date_time_tools"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, BinaryIO, Final, cast
 
 import attrs
-from attrs import Factory, field
+from attrs import Factory, field, frozen
 
 from minions.adapters.confined_folder import ConfinedFolder, FolderEntry, Place
 from minions.adapters.function_tool import tool
@@ -18,7 +18,6 @@ from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import schema_of
 from minions.contracts.tools import Effect, Tool, Toolset
-from minions.contracts.values import frozen
 
 __all__ = ["files_toolset"]
 

@@ -10,13 +10,14 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
+from attrs import frozen
+
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.contracts.codec import decode, encode
 from minions.contracts.errors import SchemaError, ToolError, UsageError, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import schema_of
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
-from minions.contracts.values import frozen
 
 __all__ = ["FunctionTool", "tool"]
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
-from attrs import evolve, field
+from attrs import evolve, field, frozen
 
 from minions.adapters.network_targets import (
     HOST_PATTERN,
@@ -25,7 +25,6 @@ from minions.adapters.network_targets import (
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue, parse_json
 from minions.contracts.tools import Effect, Tool, ToolScope, Toolset
-from minions.contracts.values import frozen
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession

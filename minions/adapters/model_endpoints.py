@@ -13,12 +13,11 @@ from collections.abc import Iterable, Mapping, Set
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
-from minions.contracts.values import frozen
 
 __all__ = [
     "Endpoint",

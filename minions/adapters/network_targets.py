@@ -12,8 +12,9 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
+from attrs import frozen
+
 from minions.contracts.errors import ToolError
-from minions.contracts.values import frozen
 
 __all__ = ["HOST_PATTERN", "AllowedHost", "Resolve", "check_address", "resolve_by_system"]
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import urlencode
 
-from attrs import evolve, field
+from attrs import evolve, field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
@@ -47,7 +47,6 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.errors import UsageError
-from minions.contracts.values import frozen
 
 if TYPE_CHECKING:
     import ssl

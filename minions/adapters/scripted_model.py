@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
-from attrs import evolve
+from attrs import evolve, frozen
 from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import (
@@ -27,7 +27,6 @@ from minions.contracts.calls import (
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, assistant
-from minions.contracts.values import frozen
 
 __all__ = ["Answer", "AnswerFunction", "ScriptItem", "ScriptedModel", "load_script", "tool_request"]
 

@@ -13,13 +13,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
+from attrs import frozen
+
 from minions.adapters.sqlite_database import transaction
 from minions.adapters.sqlite_file import DamageError, SqliteFile
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Clock, Sleep
-from minions.contracts.values import frozen
 
 __all__ = ["SqliteJournal"]
 

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
+from attrs import frozen
+
 from minions.adapters.declared_tool import DeclaredTool
 from minions.adapters.state_store import StateStore
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue, parse_json
 from minions.contracts.tools import Effect, Tool, ToolSpec
-from minions.contracts.values import frozen
 
 __all__ = ["state_tools"]
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from attrs import define, field
+from attrs import define, field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
@@ -28,7 +28,6 @@ from minions.contracts.json_values import JsonValue, find_json_value
 from minions.contracts.messages import Message, MessageRole, assistant
 from minions.contracts.output import bare_text, checked_output, parse_text
 from minions.contracts.schema import JsonSchema, SchemaValidator
-from minions.contracts.values import frozen
 
 if TYPE_CHECKING:
     from instructor.v2.core.function_calls import ResponseSchema

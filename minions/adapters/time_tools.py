@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
+from attrs import frozen
+
 from minions.adapters.function_tool import tool
 from minions.contracts.errors import ToolError, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolset
-from minions.contracts.values import frozen
 
 __all__ = ["TimeShown", "moment_in", "time_toolset"]
 

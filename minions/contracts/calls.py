@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.errors import FailureInfo
 from minions.contracts.instructions import (
@@ -20,7 +20,6 @@ from minions.contracts.instructions import (
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, as_messages
 from minions.contracts.tools import ToolSpec
-from minions.contracts.values import frozen
 
 if TYPE_CHECKING:
     from returns.result import Result

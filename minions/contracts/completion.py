@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from attrs import evolve, field
+from attrs import evolve, field, frozen
 
 from minions.contracts.errors import UsageError, near_names
-from minions.contracts.values import frozen
 
 if TYPE_CHECKING:
     from minions.contracts.executions import StepExecution

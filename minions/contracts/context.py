@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
-from attrs import field
+from attrs import field, frozen
 from attrs.validators import ge, gt, optional
 
 from minions.contracts.errors import MetadataError, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import Secrets
-from minions.contracts.values import frozen
 
 if TYPE_CHECKING:
     from minions.contracts.calls import DeltaSink

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
-from minions.contracts.values import frozen
+from attrs import frozen
 
 if TYPE_CHECKING:
     from minions.contracts.executions import AgentResult

@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import ClassVar, TypeAlias
 
 import attrs
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.contracts.values import frozen
 
 __all__ = [
     "LimitReached",

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Generic, cast
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.calls import ModelCall, ModelCallResponse, ToolCall
 from minions.contracts.completion import Completion, CompletionMode
@@ -20,7 +20,6 @@ from minions.contracts.errors import (
 )
 from minions.contracts.instructions import T_co
 from minions.contracts.messages import TokenUsage
-from minions.contracts.values import frozen
 
 __all__ = ["AgentResult", "RunStatus", "StepExecution", "StepStatus", "Warned"]
 

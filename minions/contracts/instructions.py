@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.errors import FailureInfo, SchemaError
 from minions.contracts.json_values import JsonValue, json_type, parse_json
 from minions.contracts.messages import Message
 from minions.contracts.schema import JsonSchema, schema_of
-from minions.contracts.values import frozen
 
 __all__ = ["OutputFailure", "OutputInstructions", "OutputMode", "OutputRequest", "T_co"]
 

@@ -6,10 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.contracts.values import frozen
 
 __all__ = ["EntryDraft", "Journal", "JournalEntry", "Lease"]
 

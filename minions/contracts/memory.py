@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
+from attrs import frozen
+
 from minions.contracts.messages import Message
-from minions.contracts.values import frozen
 
 __all__ = ["MemorySnapshot", "ModelMemory"]
 

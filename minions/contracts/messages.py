@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.contracts.values import frozen
 
 __all__ = [
     "Message",

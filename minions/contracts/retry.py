@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from attrs import field
+from attrs import field, frozen
 from attrs.validators import ge
-
-from minions.contracts.values import frozen
 
 __all__ = ["RetryConfig"]
 

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 from urllib.parse import quote, quote_plus
 
-from attrs import Attribute, field
+from attrs import Attribute, field, frozen
 
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.values import frozen
 
 __all__ = ["InputValue", "SecretRef", "SecretSource", "Secrets"]
 

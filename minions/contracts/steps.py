@@ -6,13 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.completion import CompletionCriteria, CompletionMode, StepCompletionChain
 from minions.contracts.instructions import OutputInstructions, T_co
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageBundle, MessageRole, ToolCallRequest
-from minions.contracts.values import frozen
 
 if TYPE_CHECKING:
     from minions.contracts.context import RunContext

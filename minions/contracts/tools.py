@@ -6,12 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
-from minions.contracts.values import frozen
 
 __all__ = ["Effect", "Tool", "ToolScope", "ToolSpec", "Toolbox", "Toolset"]
 

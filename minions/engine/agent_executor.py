@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from minions.contracts.calls import ChatModel, ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.context import Limits
@@ -20,7 +20,6 @@ from minions.contracts.schema import SchemaValidator, check_schema, schema_of
 from minions.contracts.secrets import InputValue, Secrets
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Tool, Toolbox
-from minions.contracts.values import frozen
 from minions.engine.agent_run import AgentRun, GoingOn
 from minions.engine.build import BuiltRecipe, build_recipe
 from minions.engine.context import Agent, AgentContext, Extensions, ModelSource

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
-from attrs import evolve, field
+from attrs import evolve, field, frozen
 
 from minions.contracts.calls import (
     ChatModel,
@@ -20,7 +20,6 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.steps import Step
 from minions.contracts.tools import Effect
-from minions.contracts.values import frozen
 from minions.engine.build import BuiltRecipe
 from minions.engine.context import AgentContext, ModelSource
 from minions.engine.decisions import doubt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
-from attrs import evolve, field
+from attrs import evolve, field, frozen
 
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.completion import (
@@ -27,7 +27,6 @@ from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.messages import Message, MessageRole, message_to_json, system, user
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Toolbox
-from minions.contracts.values import frozen
 from minions.engine.completion import DefaultStepCompletionChain
 from minions.engine.extraction import extraction_question
 from minions.engine.graph import DefaultStepGraph, DependencyStepGraph

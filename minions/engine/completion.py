@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.completion import (
     Completion,
@@ -16,7 +16,6 @@ from minions.contracts.completion import (
 )
 from minions.contracts.executions import StepExecution
 from minions.contracts.patterns import search
-from minions.contracts.values import frozen
 
 __all__ = [
     "CallBudgetLink",

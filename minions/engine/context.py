@@ -7,7 +7,7 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.calls import ChatModel, DeltaSink, ModelDelta
 from minions.contracts.completion import CompletionLink
@@ -20,7 +20,6 @@ from minions.contracts.memory import ModelMemory
 from minions.contracts.secrets import Secrets
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox, Toolset
-from minions.contracts.values import frozen
 from minions.engine.budget import Ledger
 from minions.engine.event_stream import EventStream
 from minions.engine.recorder import Recorder

@@ -6,12 +6,11 @@ import hashlib
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from attrs import evolve, field, mutable
+from attrs import evolve, field, frozen, mutable
 
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.runtime import Clock
-from minions.contracts.values import frozen
 
 __all__ = ["MemoryJournal"]
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
-from attrs import evolve
+from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -32,7 +32,6 @@ from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage, message_to_json
 from minions.contracts.runtime import Clock
-from minions.contracts.values import frozen
 from minions.engine.context import StepView
 from minions.engine.recorded import recorded_model_call
 from minions.engine.retry import checked_result, is_retryable_error, with_retries

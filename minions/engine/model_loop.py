@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from attrs import evolve
+from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -42,7 +42,6 @@ from minions.contracts.messages import (
 from minions.contracts.output import output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
-from minions.contracts.values import frozen
 from minions.engine.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
 from minions.engine.context import StepView
 from minions.engine.model_calls import ModelCalls

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from attrs import frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -19,7 +20,6 @@ from minions.contracts.calls import (
 from minions.contracts.errors import FailureInfo
 from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import Message, user
-from minions.contracts.values import frozen
 
 __all__ = ["Answer", "OutputLadder"]
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Final, cast
 
 import attrs
+from attrs import frozen
 
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
-from minions.contracts.values import frozen
 from minions.engine.replay import Replay
 from minions.engine.sessions import UNFINISHED, RunSummary, find_run
 from minions.recipe.catalog import Catalog

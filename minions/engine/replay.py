@@ -10,13 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
-from attrs import field, mutable
+from attrs import field, frozen, mutable
 
 from minions.contracts.context import RunContext
 from minions.contracts.executions import Warned
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.contracts.values import frozen
 
 __all__ = [
     "KnowsItsInputs",

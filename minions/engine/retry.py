@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
+from attrs import frozen
 from returns.pipeline import is_successful
 from returns.result import Result
 
 from minions.contracts.errors import MinionsError, ToolError
 from minions.contracts.retry import RetryConfig
-from minions.contracts.values import frozen
 from minions.engine.services import Services
 
 __all__ = [

@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.calls import ToolCall, ToolCallExecutorFactory
 from minions.contracts.executions import StepExecution
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.steps import Step
-from minions.contracts.values import frozen
 from minions.engine.context import AgentContext, StepView
 from minions.engine.tool_batch import ToolBatch
 from minions.engine.trace import StepTrace

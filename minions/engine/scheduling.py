@@ -6,9 +6,10 @@ import asyncio
 import heapq
 from collections.abc import Awaitable, Callable
 
+from attrs import frozen
+
 from minions.contracts.executions import StepStatus
 from minions.contracts.steps import Step
-from minions.contracts.values import frozen
 from minions.engine.graph import DependencyStepGraph
 
 __all__ = ["DependencyWalk", "Skip"]

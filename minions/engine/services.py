@@ -8,13 +8,12 @@ import random
 import time
 from datetime import UTC, datetime
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.calls import OutputParser
 from minions.contracts.journal import Journal
 from minions.contracts.runtime import Clock, Ids, IsWorkerGone, Log, Random, Sleep
 from minions.contracts.secrets import SecretSource
-from minions.contracts.values import frozen
 from minions.engine.memory_journal import MemoryJournal
 from minions.engine.output_parsing import TextOutputParser
 from minions.engine.secrets import environment_and_files

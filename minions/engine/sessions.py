@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import cast
 
-from attrs import evolve, field
+from attrs import evolve, field, frozen
 
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.events import StepCompleted
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.contracts.values import frozen
 from minions.engine.event_stream import EventMaker
 from minions.engine.replay import base_key, visible
 

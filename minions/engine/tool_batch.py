@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from attrs import evolve
+from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
@@ -21,7 +21,6 @@ from minions.contracts.errors import JournalError, words_of
 from minions.contracts.events import Retrying
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import ToolCallRequest, tool_result
-from minions.contracts.values import frozen
 from minions.engine.context import StepView
 from minions.engine.decisions import REDO, decided_call
 from minions.engine.recorded import recorded_tool_call

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.context import Limits
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
-from minions.contracts.values import frozen
 from minions.recipe.expressions import Reference, Template, compile_template
 from minions.recipe.model import AgentRecipe, AnalyzeSpec, GoalSpec, StepSpec, ToolSpecStep
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Final, cast
 
 import attrs
-from attrs import evolve, field
+from attrs import evolve, field, frozen
 
 from minions.contracts.errors import UsageError, near_names
-from minions.contracts.values import frozen
 
 __all__ = ["Origin", "ProviderSettings", "Settings", "load_settings", "user_settings_file"]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.tools import Toolset, ToolSpec
-from minions.contracts.values import frozen
 
 __all__ = ["Catalog"]
 

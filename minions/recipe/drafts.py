@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.errors import Fault
@@ -12,7 +12,6 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
-from minions.contracts.values import frozen
 from minions.recipe.expressions import Reference, compile_condition, compile_template
 from minions.recipe.model import (
     ExecutionMode,

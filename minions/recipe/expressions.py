@@ -10,10 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.contracts.values import frozen
 from minions.recipe.syntax import parse_expression
 from minions.recipe.terms import Term
 from minions.recipe.values import (

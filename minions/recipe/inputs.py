@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.errors import UsageError, did_you_mean, near_names
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.secrets import InputValue, SecretRef
-from minions.contracts.values import frozen
 from minions.recipe.model import AgentRecipe, InputSpec
 
 __all__ = ["resolve_inputs"]

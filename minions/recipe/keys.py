@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.calls import OutputMode
 from minions.contracts.completion import CompletionMode
 from minions.contracts.context import snake_case
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
-from minions.contracts.values import frozen
 from minions.recipe.model import ExecutionMode, OnFailure
 
 __all__ = [

@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from attrs import frozen
+
 from minions.contracts.errors import Fault, RecipeError
 from minions.contracts.json_values import JsonValue
-from minions.contracts.values import frozen
 from minions.recipe import keys
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.dependencies import link_steps

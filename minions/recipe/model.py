@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
 import attrs
-from attrs import field
+from attrs import field, frozen
 from attrs.validators import ge
 
 from minions.contracts.calls import ModelOptions, OutputMode
@@ -18,7 +18,6 @@ from minions.contracts.messages import MessageBundle
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import Step
-from minions.contracts.values import frozen
 
 __all__ = [
     "AgentRecipe",

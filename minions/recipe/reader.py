@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 import attrs
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.errors import Fault, NotFoundError, RecipeError, UsageError
 from minions.contracts.json_values import JsonValue
-from minions.contracts.values import frozen
 
 if TYPE_CHECKING:
     import yaml

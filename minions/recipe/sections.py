@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from attrs import field
+from attrs import field, frozen
 
 from minions.contracts.errors import Fault
 from minions.contracts.json_values import JsonValue
-from minions.contracts.values import frozen
 from minions.recipe.keys import Key, Table
 from minions.recipe.reader import (
     Entry,

@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, NoReturn, TypeVar
 
+from attrs import frozen
+
 from minions.contracts.json_values import JsonValue
-from minions.contracts.values import frozen
 from minions.recipe.filters import FILTERS, TESTS, Function
 from minions.recipe.terms import (
     Binary,

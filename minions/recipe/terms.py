@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import attrs
+from attrs import frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.contracts.values import frozen
 from minions.recipe.values import (
     MISSING,
     EvaluationError,

@@ -9,9 +9,10 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias, TypeGuard
 
+from attrs import frozen
+
 from minions.contracts.errors import MinionsError, UsageError, near_names
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.values import frozen
 
 __all__ = [
     "EvaluationError",

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
+from attrs import frozen
 
 from minions.contracts.codec import encode
 from minions.contracts.errors import EnvironmentRefusedError, MinionsError
-from minions.contracts.values import frozen
 from minions.engine.sessions import list_runs
 from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
 from minions.interfaces.cli.voice import json_text, say

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from attrs import frozen
 
-from minions.contracts.values import frozen
 from minions.interfaces.settings import Origin, Settings, load_settings, user_settings_file
 from minions.interfaces.wiring import environment
 

@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from minions.contracts.values import frozen
+from attrs import frozen
+
 from minions.interfaces.pictures.picture import Picture
 
 __all__ = ["MOST_IN_A_ROW", "Layout", "Neighbours", "laid_out", "rows_of"]

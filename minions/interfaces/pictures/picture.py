@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from attrs import frozen
+
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.values import frozen
 from minions.recipe.model import (
     AgentRecipe,
     AnalyzeSpec,

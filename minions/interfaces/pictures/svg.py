@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
-from minions.contracts.values import frozen
+from attrs import frozen
+
 from minions.interfaces.pictures.layout import Layout, laid_out
 from minions.interfaces.pictures.picture import KINDS, Edge, Node, Picture, cut
 from minions.interfaces.pictures.places import middles

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from attrs import frozen
+
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
-from minions.contracts.values import frozen
 from minions.recipe.values import PathPart
 
 __all__ = ["DeadEnd", "find_dead_end"]
