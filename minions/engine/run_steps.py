@@ -11,7 +11,8 @@ from minions.contracts.errors import FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
-from minions.engine.build import BuiltRecipe, LoopControl, SetStep, StepControl
+from minions.engine.build import BuiltRecipe, LoopControl, StepControl
+from minions.engine.code_steps import SetStep
 from minions.engine.context import AgentContext, LoopItem
 from minions.engine.loops import StepLoop
 from minions.engine.replay import KnowsItsInputs

@@ -1,0 +1,208 @@
+"""Steps of a recipe that are plain work: `tool`, `set` and `assert`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from attrs import field, frozen
+
+from minions.contracts.calls import OutputInstructions
+from minions.contracts.context import RunContext
+from minions.contracts.errors import (
+    FailureInfo,
+    StepFailedError,
+)
+from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.messages import Message, message_to_json
+from minions.contracts.steps import PythonStep, StepScope
+from minions.engine.extraction import extraction_question
+from minions.engine.replay import KnowsItsInputs, StepRows
+from minions.engine.written_step import WrittenStep, as_text
+from minions.recipe.expressions import (
+    Condition,
+    MissingValueError,
+    Reference,
+    Template,
+    compile_condition,
+    compile_template,
+)
+from minions.recipe.model import (
+    AssertSpec,
+    SetSpec,
+    ToolSpecStep,
+)
+
+__all__ = ["AssertStep", "SetStep", "ToolCallStep", "assert_step"]
+
+
+@frozen(kw_only=True)
+class ToolCallStep(WrittenStep, PythonStep[JsonValue], KnowsItsInputs):
+    """A `tool:` step of a recipe: one call."""
+
+    id: str
+    spec: ToolSpecStep
+    params: Mapping[str, Template]
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return list(self.params.values())
+
+    async def run(self, scope: StepScope) -> JsonValue:
+        """Render, ask for what the templates leave open, then call.
+
+        Raises:
+            MissingValueError: A value inside a longer text is not there.
+            StepFailedError: No answer filled the gaps; the tool was not called.
+        """
+        arguments, missing = self._rendered(scope.context)
+        if missing:
+            messages, output = self._question(scope.context, missing)
+            answer = await scope.ask_model(messages, output)
+            found = cast("Mapping[str, Mapping[str, JsonValue]]", answer)["params"]
+            arguments = {**found, **arguments}  # what is known wins
+        return await scope.call_tool(self.spec.tool, arguments)
+
+    def _rendered(self, view: RunContext) -> tuple[dict[str, JsonValue], list[str]]:
+        """What is known, and the names of parameters that are not."""
+        known: dict[str, JsonValue] = {}
+        missing: list[str] = []
+        for name, template in self.params.items():
+            try:
+                known[name] = template.render(view.values)
+            except MissingValueError:
+                if not template.is_whole:
+                    raise
+                missing.append(name)
+        tool = view.tools.find(self.spec.tool)
+        required = tool.spec.parameters.get("required") if tool is not None else None
+        if isinstance(required, list | tuple):
+            missing += [str(name) for name in required if name not in self.params]
+        return known, missing
+
+    def _question(
+        self, view: RunContext, missing: Sequence[str]
+    ) -> tuple[tuple[Message, ...], OutputInstructions[JsonValue]]:
+        tool = view.tools.get(self.spec.tool)
+        needed = {name: view.values[name] for name in self.spec.depends_on if name in view.values}
+        if "loop" in view.values:
+            needed["loop"] = view.values["loop"]
+        return extraction_question(
+            step_description=self.spec.description or tool.spec.description or self.id,
+            tool_name=tool.spec.name,
+            tool_params=tool.spec.parameters,
+            context_data=needed,
+            missing=missing,
+        )
+
+    def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
+        """Whether the arguments are the same, and what would be asked for the rest."""
+        starts = [row.body for row in recorded.rows if row.kind == "tool_call"]
+        if not starts:
+            return False
+        known, missing = self._rendered(view)
+        if not missing:
+            return starts[0].get("arguments") == dumps(known)
+        asked = [row.body.get("messages") for row in recorded.rows if row.kind == "conversation"]
+        question = message_to_json(self._question(view, missing)[0][-1])
+        was_asked = any(isinstance(said, list) and question in said for said in asked)
+        before = parse_json(str(starts[0].get("arguments")))
+        return was_asked and isinstance(before, dict) and before == {**before, **known}
+
+
+@frozen(kw_only=True)
+class SetStep(WrittenStep, PythonStep[JsonValue], KnowsItsInputs):
+    """A `set:` step of a recipe: binds values."""
+
+    id: str
+    spec: SetSpec
+    values: Template
+    has_limits: bool = field(init=False)
+    """Whether it says anything of its own that an executor would have to read."""
+
+    @has_limits.default
+    def _has_limits(self) -> bool:
+        return bool(self.metadata)
+
+    @property
+    def is_instant(self) -> bool:
+        """One row is enough."""
+        return True
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return [self.values]
+
+    async def run(self, scope: StepScope) -> JsonValue:
+        """Render."""
+        return self.values.render(scope.context.values)
+
+    def bind(self, values: Mapping[str, JsonValue]) -> JsonValue:
+        """The same, from the values alone."""
+        return self.values.render(values)
+
+    def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
+        """Whether the values are the same."""
+        ended = recorded.ended
+        if ended is None:
+            return False
+        return dumps(ended.body.get("output")) == dumps(self.values.render(view.values))
+
+
+@frozen(kw_only=True)
+class AssertStep(WrittenStep, PythonStep[None], KnowsItsInputs):
+    """An `assert:` step of a recipe."""
+
+    id: str
+    spec: AssertSpec
+    conditions: tuple[Condition, ...]
+    message: Template | None
+
+    @property
+    def is_instant(self) -> bool:
+        """One row is enough."""
+        return True
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders, apart from its conditions."""
+        return [self.message] if self.message is not None else []
+
+    @property
+    def references(self) -> Sequence[Reference]:
+        """What the conditions read."""
+        return [reference for condition in self.conditions for reference in condition.references]
+
+    async def run(self, scope: StepScope) -> None:
+        """Look.
+
+        Raises:
+            StepFailedError: A condition does not hold.
+        """
+        values = scope.context.values
+        for text, condition in zip(self.spec.conditions, self.conditions, strict=True):
+            if not condition.holds(values):
+                raise StepFailedError(
+                    FailureInfo(code="assertion-failed", message=self._words(text, values))
+                )
+
+    def _words(self, text: str, values: Mapping[str, JsonValue]) -> str:
+        if self.message is not None:
+            return as_text(self.message.render(values))
+        return f"The condition '{text}' does not hold."
+
+    def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
+        """Looking again costs nothing."""
+        return False
+
+
+def assert_step(spec: AssertSpec) -> AssertStep:
+    """The step of that spec."""
+    return AssertStep(
+        id=spec.id,
+        spec=spec,
+        conditions=tuple(compile_condition(text) for text in spec.conditions),
+        message=compile_template(spec.message) if spec.message is not None else None,
+    )
