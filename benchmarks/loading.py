@@ -1,25 +1,60 @@
-"""Reading and checking a recipe of two hundred steps in a process that runs already."""
+"""Reading and checking recipes in a process that runs already, and rendering a template."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from benchmarks.clients import recipe_of
 from benchmarks.endpoint import Endpoint
-from benchmarks.measuring import Effort, Row, absolute_row, least_cpu_s
+from benchmarks.measuring import Effort, Row, absolute_row, least_cpu_s, ratio_row
+from minions.contracts.json_values import JsonValue
+from minions.recipe.expressions import compile_template
 
 
 async def measure(effort: Effort, _: Endpoint) -> list[Row]:
-    """One row."""
-    text = big_recipe(200)
+    """The time for a usual recipe, how it grows with the steps, and that of one value."""
+    sizes = {"few": 200, "some": effort.count(500), "many": effort.count(5_000)}
+    renders = effort.count(100_000)
 
-    async def load() -> None:
-        assert len(recipe_of(text).steps) == 200
+    async def load(steps: int) -> None:
+        assert len(recipe_of(texts[steps]).steps) == steps
 
-    taken = await least_cpu_s(effort, {"load": load})
+    texts = {steps: big_recipe(steps) for steps in sizes.values()}
+    taken = await least_cpu_s(
+        effort,
+        {
+            **{name: partial(load, steps) for name, steps in sizes.items()},
+            "render": partial(_render, renders),
+        },
+    )
+    some, many = (taken[name] / sizes[name] * 1e6 for name in ("some", "many"))
     return [
         absolute_row(
-            "load", "read and check 200 steps", value=taken["load"] * 1e3, most=50, unit="ms CPU"
-        )
+            "load", "read and check 200 steps", value=taken["few"] * 1e3, most=50, unit="ms CPU"
+        ),
+        ratio_row(
+            "load-growth",
+            f"read and check a step of {sizes['many']:,}, against one of {sizes['some']:,}",
+            ratio=many / some,
+            most=1.3,
+            of=f"a step of {sizes['some']:,}",
+            absolute=f"{many:.0f} µs; {some:.0f} µs",
+        ),
+        absolute_row(
+            "render",
+            "render `{{ a.b.c }}`",
+            value=taken["render"] / renders * 1e6,
+            most=3,
+            unit="µs",
+        ),
     ]
+
+
+async def _render(times: int) -> None:
+    template = compile_template("{{ found.files.total }}")
+    scope: dict[str, JsonValue] = {"found": {"files": {"total": 7}}}
+    for _ in range(times):
+        template.render(scope)
 
 
 def big_recipe(steps: int) -> str:
@@ -38,7 +73,8 @@ def big_recipe(steps: int) -> str:
 
 def _step(at: int) -> str:
     if at % 4 == 0:
-        return f"  - id: s{at}\n    set: {{before: '{{{{ s{at - 1} }}}}', number: {at}}}\n"
+        set_ = f"set: {{before: '{{{{ s{at - 1} }}}}', number: {at}}}"
+        return f"  - id: s{at}\n    depends_on: [s{at - 1}]\n    {set_}\n"
     output = (
         "    output:\n"
         "      type: object\n"

@@ -1,16 +1,23 @@
-"""Two hundred model calls at once, each 50 ms away, then a step that joins them."""
+"""Two hundred model calls at once, and thousands of steps that ask nobody; then a join."""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from benchmarks.clients import GOAL, executor_of, model_at, recipe_of
 from benchmarks.endpoint import Endpoint
-from benchmarks.measuring import Effort, Row, absolute_row
+from benchmarks.measuring import Effort, Row, absolute_row, least_cpu_s
+from minions import AgentExecutor, AgentRecipe, ScriptedModel
+from minions.recipe.model import ExecutionMode, SetSpec
 
 
 async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
-    """The time until the join, and how many requests were under way at once."""
+    """Model calls until the join and how many were under way at once; CPU time of plain steps."""
+    return [*await _model_calls(effort, endpoint), *await _plain_steps(effort)]
+
+
+async def _model_calls(effort: Effort, endpoint: Endpoint) -> list[Row]:
     width = effort.count(200)
     ids = [f"s{at}" for at in range(width)]
     steps = "".join(f"  - {{id: {id_}, goal: {GOAL}}}\n" for id_ in ids)
@@ -40,3 +47,29 @@ async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
             is_met=peak == width,
         ),
     ]
+
+
+async def _plain_steps(effort: Effort) -> list[Row]:
+    widths = {"fan-out": effort.count(1_000), "fan-out-wide": effort.count(10_000)}
+    taken = await least_cpu_s(
+        effort, {key: partial(_fan_out, width) for key, width in widths.items()}
+    )
+    return [
+        absolute_row(
+            key,
+            f"one of {width:,} `set` steps side by side, then a join",
+            value=taken[key] / width * 1e6,
+            most=30,
+            unit="µs",
+        )
+        for key, width in widths.items()
+    ]
+
+
+async def _fan_out(width: int) -> None:
+    ids = tuple(f"s{at}" for at in range(width))
+    steps = [SetSpec(id=id_, set={"n": at}) for at, id_ in enumerate(ids)]
+    join = SetSpec(id="join", depends_on=ids, set={"last": "{{ " + ids[-1] + ".n }}"})
+    recipe = AgentRecipe(id="wide", execution_mode=ExecutionMode.PARALLEL, steps=[*steps, join])
+    result = await AgentExecutor(ScriptedModel([])).execute(recipe)
+    assert result.output == {"last": width - 1}, result.error

@@ -167,7 +167,7 @@ def _settings() -> str:
 
 
 def _variable(name: str) -> str:
-    return "" if name in ("providers", "offline_models") else f"`MINIONS_{name.upper()}`"
+    return "" if name in ("providers", "prices", "offline_models") else f"`MINIONS_{name.upper()}`"
 
 
 def _functions() -> str:

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from minions.adapters.function_tool import tool
     from minions.adapters.openai_model import OpenAIModel
+    from minions.adapters.prices import GenaiPriceBook, OwnPrice
     from minions.adapters.scripted_model import ScriptedModel, tool_request
     from minions.adapters.sqlite_journal import SqliteJournal
+    from minions.adapters.sqlite_step_cache import SqliteStepCache
+    from minions.adapters.step_cache import MemoryStepCache
     from minions.adapters.structured_output import InstructorParser
     from minions.contracts.calls import (
         ChatModel,
@@ -41,7 +44,9 @@ if TYPE_CHECKING:
     from minions.contracts.json_values import JsonValue
     from minions.contracts.messages import Message, MessageBundle
     from minions.contracts.retry import RetryConfig
+    from minions.contracts.runtime import PriceBook
     from minions.contracts.secrets import SecretRef
+    from minions.contracts.step_cache import CachedStep, StepCache
     from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
     from minions.contracts.tools import Tool, ToolScope, ToolSpec
     from minions.engine.agent_executor import AgentExecutor
@@ -51,6 +56,7 @@ if TYPE_CHECKING:
     from minions.engine.memory import ConversationMemory
     from minions.engine.model_calls import ModelCallExecutors
     from minions.engine.questions import analyze_data, extract_params
+    from minions.engine.run_parts import RunPart
     from minions.engine.services import Services, SystemClock
     from minions.engine.step_executor import StepExecutor
     from minions.engine.step_manager import StepManager
@@ -67,6 +73,7 @@ __all__ = [
     "AgentExecutor",
     "AgentRecipe",
     "AgentResult",
+    "CachedStep",
     "ChatModel",
     "Completion",
     "CompletionCriteria",
@@ -78,9 +85,11 @@ __all__ = [
     "DefaultStepGraph",
     "DeltaSink",
     "Extensions",
+    "GenaiPriceBook",
     "InputSpec",
     "InstructorParser",
     "JsonValue",
+    "MemoryStepCache",
     "Message",
     "MessageBundle",
     "MinionsError",
@@ -92,18 +101,23 @@ __all__ = [
     "ModelFailure",
     "OpenAIModel",
     "OutputInstructions",
+    "OwnPrice",
     "Permissions",
+    "PriceBook",
     "Prompt",
     "PythonStep",
     "RecipeError",
     "RetryConfig",
     "RunContext",
+    "RunPart",
     "RunStatus",
     "ScriptedModel",
     "SecretRef",
     "Services",
     "SqliteJournal",
+    "SqliteStepCache",
     "Step",
+    "StepCache",
     "StepCompletionChain",
     "StepExecution",
     "StepExecutor",
@@ -130,8 +144,11 @@ __all__ = [
 _HOMES: Final = {
     "minions.adapters.function_tool": ("tool",),
     "minions.adapters.openai_model": ("OpenAIModel",),
+    "minions.adapters.prices": ("GenaiPriceBook", "OwnPrice"),
     "minions.adapters.scripted_model": ("ScriptedModel", "tool_request"),
     "minions.adapters.sqlite_journal": ("SqliteJournal",),
+    "minions.adapters.sqlite_step_cache": ("SqliteStepCache",),
+    "minions.adapters.step_cache": ("MemoryStepCache",),
     "minions.adapters.structured_output": ("InstructorParser",),
     "minions.contracts.calls": (
         "ChatModel",
@@ -160,7 +177,9 @@ _HOMES: Final = {
     "minions.contracts.json_values": ("JsonValue",),
     "minions.contracts.messages": ("Message", "MessageBundle"),
     "minions.contracts.retry": ("RetryConfig",),
+    "minions.contracts.runtime": ("PriceBook",),
     "minions.contracts.secrets": ("SecretRef",),
+    "minions.contracts.step_cache": ("CachedStep", "StepCache"),
     "minions.contracts.steps": ("DefaultStep", "PythonStep", "Step", "StepScope"),
     "minions.contracts.tools": ("Tool", "ToolScope", "ToolSpec"),
     "minions.engine.agent_executor": ("AgentExecutor",),
@@ -170,6 +189,7 @@ _HOMES: Final = {
     "minions.engine.graph": ("DefaultStepGraph",),
     "minions.engine.memory": ("ConversationMemory",),
     "minions.engine.model_calls": ("ModelCallExecutors",),
+    "minions.engine.run_parts": ("RunPart",),
     "minions.engine.services": ("Services", "SystemClock"),
     "minions.engine.step_executor": ("StepExecutor",),
     "minions.engine.step_manager": ("StepManager",),

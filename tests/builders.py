@@ -329,12 +329,16 @@ def recipe_of(
 
 
 def executor_of(
-    model: ChatModel, *, tools: Iterable[Tool] = (), services: Services | None = None
+    model: ChatModel,
+    *,
+    tools: Iterable[Tool] = (),
+    services: Services | None = None,
+    recipes: Mapping[str, AgentRecipe] | None = None,
 ) -> AgentExecutor:
     """An executor with one model for all steps."""
     return AgentExecutor(
         model,
-        extensions=Extensions(tools=Toolbox(tuple(tools))),
+        extensions=Extensions(tools=Toolbox(tuple(tools)), recipes=recipes or {}),
         services=services or deterministic_services(),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -24,6 +24,7 @@ __all__ = [
     "EndpointWishes",
     "OperatorModels",
     "ProviderConfig",
+    "base_url_of",
     "check_header",
     "check_key",
     "is_loopback_url",
@@ -110,10 +111,7 @@ def resolve_endpoint(
     """
     provider, model = _split_name(model_name)
     homes = _homes(provider, environ, operator)
-    if config.base_url is None:
-        base_url = homes[0].base_url
-    else:
-        base_url = check_base_url(config.base_url, "the recipe's `base_url`")
+    base_url = _base_url(config, homes)
     return Endpoint(
         provider=provider,
         model=model,
@@ -121,6 +119,27 @@ def resolve_endpoint(
         api_key=_key(model_name, base_url, homes, config, environ, operator),
         capabilities=_capabilities(provider, operator),
     )
+
+
+def base_url_of(
+    model_name: str,
+    config: EndpointWishes,
+    environ: Mapping[str, str],
+    operator: OperatorModels,
+) -> str:
+    """Where the calls of `provider/model` go; its key need not be there.
+
+    Raises:
+        UsageError: As `resolve_endpoint`.
+    """
+    provider, _ = _split_name(model_name)
+    return _base_url(config, _homes(provider, environ, operator))
+
+
+def _base_url(config: EndpointWishes, homes: Sequence[_Home]) -> str:
+    if config.base_url is None:
+        return homes[0].base_url
+    return check_base_url(config.base_url, "the recipe's `base_url`")
 
 
 def _split_name(model_name: str) -> tuple[str, str]:

@@ -158,6 +158,11 @@ class OpenAIModel(ChatModel):
         return self._peer.name
 
     @property
+    def base_url(self) -> str:
+        """As given."""
+        return self._peer.base_url
+
+    @property
     def capabilities(self) -> ModelCapabilities:
         """As given."""
         return self._capabilities

@@ -283,6 +283,11 @@ class ChatModel(ABC):
         return type(self).__name__
 
     @property
+    def base_url(self) -> str | None:
+        """Of the server that answers, for its price; None: the provider's own, or none at all."""
+        return None
+
+    @property
     def capabilities(self) -> ModelCapabilities:
         """What its server can be trusted with."""
         return ModelCapabilities()

@@ -17,7 +17,7 @@ from minions.contracts.secrets import Secrets
 if TYPE_CHECKING:
     from minions.contracts.calls import DeltaSink
     from minions.contracts.memory import ModelMemory
-    from minions.contracts.tools import Toolbox
+    from minions.contracts.tools import Toolbox, ToolSpec
 
 __all__ = ["Limits", "RunContext", "snake_case"]
 
@@ -38,6 +38,8 @@ class Limits:
     """Steps executed in the run."""
     max_tokens: int | None = field(default=None, validator=optional(ge(1)))
     """Tokens of the run, input and output."""
+    max_cost_usd: float | None = field(default=None, validator=optional(gt(0)))
+    """US dollars of the run; a model whose price is not known is then not asked."""
     timeout_s: float | None = field(default=None, validator=optional(gt(0)))
     """Wall time: of the run where the run's limits say it, of the step where a step does."""
     tool_timeout_s: float = field(default=120.0, validator=gt(0))
@@ -88,7 +90,7 @@ class Limits:
 
 
 _DEFAULTS: Final = Limits()
-_OF_RUNS: Final = ("max_steps", "max_tokens", "allow_repeated_steps")
+_OF_RUNS: Final = ("max_steps", "max_tokens", "max_cost_usd", "allow_repeated_steps")
 _LIMIT_KINDS: Final[Mapping[str, str]] = {
     attribute.name: str(attribute.type) for attribute in attrs.fields(Limits)
 }
@@ -118,7 +120,7 @@ def _checked_limit(key: str, name: str, value: object) -> object:
     else:
         fits, expected = (
             isinstance(value, int | float) and not isinstance(value, bool),
-            "a number of seconds",
+            "a number of dollars" if name.endswith("_usd") else "a number of seconds",
         )
     if not fits:
         raise MetadataError(
@@ -179,6 +181,15 @@ class RunContext(ABC):
     def may_write(self) -> bool:
         """Whether tools with a declared write may run."""
         return False
+
+    def refusal(self, tool: ToolSpec) -> str | None:
+        """Why the run has no right to call that tool, for a person; None: it has."""
+        if not tool.is_write or self.may_write:
+            return None
+        return (
+            f"The tool '{tool.name}' writes ({tool.effect.value}) and the recipe does not allow "
+            "it. If it should, set `permissions: {allow_write: true}`."
+        )
 
     @property
     def secrets(self) -> Secrets:

@@ -20,7 +20,7 @@ MinionsError
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from attrs import frozen
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from minions.contracts.executions import AgentResult
 
 __all__ = [
+    "NEEDS_DECISION",
     "AgentExecutionError",
     "EnvironmentRefusedError",
     "FailureInfo",
@@ -49,6 +50,10 @@ __all__ = [
     "near_names",
     "words_of",
 ]
+
+
+NEEDS_DECISION: Final = "needs-decision"
+"""Code of what waits for a person: not an end."""
 
 
 @frozen(kw_only=True)

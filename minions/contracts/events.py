@@ -135,6 +135,10 @@ class StepFinished(_Event):
     attempts: int = 1
     index: int | None = None
     """Of a loop: for which item, from 0; None: the step as a whole."""
+    cached_from: str | None = None
+    """The run that did the work, where an earlier one did."""
+    pinned_from: str | None = None
+    """Where the output of a step that was not asked for comes from."""
 
 
 @frozen(kw_only=True)

@@ -76,6 +76,8 @@ class StepExecution(Generic[T_co]):
     """Both kinds, chronologically."""
     iterations: tuple[StepExecution[object], ...] = ()
     """Of a loop: one for each item, in the order of the list."""
+    steps: tuple[StepExecution[object], ...] = ()
+    """Of a recipe that was the step's work: its steps; their calls are among this one's."""
     warnings: tuple[Warned, ...] = ()
     started_at: datetime | None = None
     completed_at: datetime | None = None
@@ -86,6 +88,10 @@ class StepExecution(Generic[T_co]):
     completion_mode: CompletionMode = CompletionMode.SIGNAL
     completion_patterns: tuple[str, ...] = ()
     declares_output: bool = False
+    cached_from: str | None = None
+    """The run that did the work; None: this one."""
+    pinned_from: str | None = None
+    """Where the output was taken from because the step was not asked for; None: it was."""
 
     @property
     def is_finished(self) -> bool:

@@ -187,10 +187,8 @@ class TokenUsage:
 
 def _add_costs(left: TokenUsage, right: TokenUsage) -> float | None:
     """An unknown part makes the sum unknown, unless that part used nothing."""
-    if left.total_tokens == 0:
-        return right.cost_usd
-    if right.total_tokens == 0:
-        return left.cost_usd
-    if left.cost_usd is None or right.cost_usd is None:
-        return None
+    if left.cost_usd is None:
+        return right.cost_usd if left.total_tokens == 0 else None
+    if right.cost_usd is None:
+        return left.cost_usd if right.total_tokens == 0 else None
     return left.cost_usd + right.cost_usd

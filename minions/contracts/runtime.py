@@ -5,9 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-__all__ = ["Clock", "Ids", "IsWorkerGone", "Log", "Random", "Sleep"]
+if TYPE_CHECKING:
+    from minions.contracts.messages import TokenUsage
+
+__all__ = ["Clock", "Ids", "IsWorkerGone", "Log", "PriceBook", "Random", "Sleep"]
 
 
 class Clock(ABC):
@@ -33,6 +36,31 @@ Ids: TypeAlias = Callable[[str], str]
 
 IsWorkerGone: TypeAlias = Callable[[str], bool]
 """Whether the worker of that name is known to be dead. What cannot be known is False."""
+
+
+class PriceBook(ABC):
+    """What model calls cost. It asks nobody: a price is known here or it is not."""
+
+    @abstractmethod
+    def cost_usd(
+        self, model: str, usage: TokenUsage, *, at: datetime, base_url: str | None = None
+    ) -> float | None:
+        """US dollars for these tokens; None where the price is not known, never 0 for that.
+
+        Microseconds for a model that was asked about before.
+
+        Args:
+            model: `provider/name`, as it was configured.
+            at: When the call was made, with its zone: prices change.
+            base_url: Of the server that answers; None: the provider's own.
+        """
+
+    def context_tokens(self, model: str, *, base_url: str | None = None) -> int | None:
+        """The longest prompt that the model takes, in tokens; None: not known."""
+        return None
+
+    def expect(self, model: str, *, base_url: str | None = None) -> None:
+        """That model is about to be asked: load meanwhile what its price needs. Returns at once."""
 
 
 class Log(Protocol):

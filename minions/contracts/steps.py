@@ -15,6 +15,7 @@ from minions.contracts.messages import Message, MessageBundle, MessageRole, Tool
 
 if TYPE_CHECKING:
     from minions.contracts.context import RunContext
+    from minions.contracts.retry import RetryConfig
 
 __all__ = ["DefaultStep", "PythonStep", "Step", "StepScope"]
 
@@ -101,6 +102,16 @@ class Step(ABC, Generic[T_co]):
         return "fail"
 
     @property
+    def shares_conversation(self) -> bool:
+        """Its prompt goes on with what was said in the steps before that share it, too."""
+        return False
+
+    @property
+    def retry(self) -> RetryConfig | None:
+        """How its model and tool calls are tried again; None: as the recipe says."""
+        return None
+
+    @property
     def version(self) -> str:
         """Change it when your code changes what a recorded run would do."""
         return "1"
@@ -127,6 +138,8 @@ class DefaultStep(Step[T_co]):
     decision_tool: ToolCallRequest | None = None
     is_optional: bool = False
     tool_failure: str = "fail"
+    shares_conversation: bool = False
+    retry: RetryConfig | None = None
     version: str = "1"
 
     @completion_criteria.default
@@ -180,6 +193,15 @@ class StepScope(ABC):
 
         Raises:
             StepFailedError: Unknown tool, arguments that do not fit, or the tool failed for good.
+        """
+
+    @abstractmethod
+    async def call_recipe(self, name: str, inputs: Mapping[str, JsonValue]) -> JsonValue:
+        """Another recipe, run within this step; its output as data.
+
+        Raises:
+            NotFoundError, UsageError: No such recipe, or inputs that it does not take.
+            StepFailedError: It failed.
         """
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
@@ -11,21 +10,21 @@ from typing import Any, TypeVar, cast, overload
 from attrs import evolve, frozen
 
 from minions.contracts.calls import ChatModel, ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.context import Limits
-from minions.contracts.errors import NotFoundError, RecipeError, SchemaError, UsageError
+from minions.contracts.errors import NotFoundError, RecipeError, UsageError
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.schema import SchemaValidator, check_schema, schema_of
+from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue, Secrets
-from minions.contracts.steps import PythonStep, Step
-from minions.contracts.tools import Tool, Toolbox
+from minions.contracts.tools import Toolbox
 from minions.engine.agent_run import AgentRun, GoingOn
-from minions.engine.build import BuiltRecipe, build_recipe
+from minions.engine.build import part_of
 from minions.engine.context import Agent, AgentContext, Extensions, ModelSource
 from minions.engine.decisions import calls_in_doubt, checked_decisions
 from minions.engine.dry_run import PlannedStep, planned_steps
 from minions.engine.memory import ConversationMemory
+from minions.engine.pins import Pins, find_pins
+from minions.engine.preparation import Preparation, rendered
+from minions.engine.recipe_runs import RecipeRuns
 from minions.engine.recorded_run import (
     RecordedRun,
     check_outputs,
@@ -34,11 +33,17 @@ from minions.engine.recorded_run import (
     steps_from,
 )
 from minions.engine.replay import Replay
-from minions.engine.secrets import declared_secrets, hidden_errors, refuse_shown_secrets
+from minions.engine.run_parts import (
+    ChosenSteps,
+    RunPart,
+    choose_steps,
+    specs_of_parts,
+    with_pins,
+)
+from minions.engine.secrets import declared_secrets
 from minions.engine.services import Services
 from minions.engine.step_manager import StepManager
 from minions.engine.tool_calls import tool_call_executors
-from minions.recipe.expressions import Template, compile_template
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe, ModelConfig
 
@@ -48,10 +53,6 @@ T = TypeVar("T")
 
 RecipeSource = Callable[[str], AgentRecipe]
 """An id to its recipe; raises NotFoundError."""
-
-
-_MOST_COMPILED = 64
-"""Recipes that are kept ready; an application that makes new ones for each run fills no memory."""
 
 
 class AgentExecutor:
@@ -79,14 +80,19 @@ class AgentExecutor:
         self._extensions = extensions or Extensions()
         self._services = services or Services()
         self._recipes = recipes
-        self._output_checks: dict[type[object], SchemaValidator] = {}
+        self._preparation = Preparation(self._extensions)
         self._loaded: dict[tuple[int, bool], ChatModel] = {}
         """Models that were warmed up, by identity and whether answers are constrained."""
-        self._compiled: dict[
-            tuple[int, tuple[str, ...]], tuple[weakref.ref[AgentRecipe], BuiltRecipe]
-        ] = {}
         self._model_factory = model_call_executor_factory
         self._tool_factory = tool_call_executor_factory or tool_call_executors()
+        self._recipe_runs = RecipeRuns(
+            self._preparation,
+            models=self._models,
+            loaded=self._loaded,
+            find=self._find,
+            model_call_executor_factory=self._model_factory,
+            tool_call_executor_factory=self._tool_factory,
+        )
 
     @overload
     async def execute(
@@ -95,11 +101,16 @@ class AgentExecutor:
         inputs: Mapping[str, InputValue] | None = None,
         *,
         output_class: type[T],
+        part: RunPart | None = None,
     ) -> AgentResult[T]: ...
 
     @overload
     async def execute(
-        self, recipe: AgentRecipe | str, inputs: Mapping[str, InputValue] | None = None
+        self,
+        recipe: AgentRecipe | str,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        part: RunPart | None = None,
     ) -> AgentResult[JsonValue]: ...
 
     async def execute(
@@ -108,19 +119,52 @@ class AgentExecutor:
         inputs: Mapping[str, InputValue] | None = None,
         *,
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        part: RunPart | None = None,
     ) -> AgentResult[Any]:
         """Run to the end; every end is a result, never an exception.
 
         Args:
             output_class: What `result.output` shall be; an output that does not fit fails the run.
+            part: Not all steps: what they need of the others, and inputs that are not given, are
+                those of the newest ended run that has them all. `pin` takes another one.
         Raises:
             NotFoundError: No such recipe id.
             UsageError: Recipe, inputs or limits are wrong; nothing was started.
             EnvironmentRefusedError: No model, no secret, or the journal refuses; nothing was
                 started.
         """
-        run = self.prepare(recipe, inputs, output_class=output_class)
+        if part is not None:
+            pins = await self.pin(recipe, part)
+            part, inputs = pins.part, {**pins.inputs, **(inputs or {})}
+        run = self.prepare(recipe, inputs, output_class=output_class, part=part)
         return cast("AgentResult[Any]", await run.execute())
+
+    async def pin(
+        self,
+        recipe: AgentRecipe | str,
+        part: RunPart,
+        *,
+        run: str | None = None,
+        asked_as: str | None = None,
+    ) -> Pins:
+        """What the steps of `part` need of the others, from the journal.
+
+        Args:
+            run: Of which run; None: the newest ended one of the recipe that has all of it.
+            asked_as: How the caller named the recipe, for commands to try.
+        Raises:
+            NotFoundError: No such recipe, step or run.
+            UsageError: No run has all of it, or the recipe is a graph of transitions.
+        """
+        found = self._find(recipe)
+        return await find_pins(
+            self._services.journal,
+            found,
+            part,
+            run=run,
+            asked_as=asked_as or found.id,
+            own_recipe=self._own_recipe,
+        )
 
     async def stream(
         self, recipe: AgentRecipe | str, inputs: Mapping[str, InputValue] | None = None
@@ -152,11 +196,13 @@ class AgentExecutor:
         session_id: str | None = None,
         output_class: type[object] | None = None,
         note: Mapping[str, JsonValue] | None = None,
+        part: RunPart | None = None,
     ) -> AgentRun:
         """Everything that can be refused is refused here; the run itself has not begun.
 
         Args:
             note: Stored with the run's start, for the caller to find when it goes on.
+            part: With the outputs that it needs: nothing is looked up here.
         Raises:
             As `execute`.
         """
@@ -165,7 +211,12 @@ class AgentExecutor:
         if inputs or agent.recipe.inputs:
             checked = resolve_inputs(agent.recipe, inputs or {}, from_text=False, base=Path.cwd())
         ids = self._services.ids
-        start = _Start(run_id=ids("run"), session_id=session_id or ids("ses"), note=note or {})
+        start = _Start(
+            run_id=ids("run"),
+            session_id=session_id or ids("ses"),
+            note=note or {},
+            chosen=_chosen(agent.recipe, part),
+        )
         return self._prepare(agent, checked, start, output_class)
 
     def _prepare(
@@ -180,8 +231,11 @@ class AgentExecutor:
             "run": {"id": start.run_id, "session_id": start.session_id},
         }
         secrets = declared_secrets(agent.recipe, checked, self._services.secrets)
-        tools = self._open_tools(agent.recipe, known, secrets)
-        built = self._built(agent.recipe, tools)
+        tools = self._preparation.open_tools(agent.recipe, known, secrets)
+        built = self._preparation.built(agent.recipe, tools)
+        if start.chosen is not None:
+            specs_of_parts(agent.recipe)
+            built = part_of(built, agent.recipe, start.chosen.runs)
         context = AgentContext(
             agent,
             StepManager(built.graph),
@@ -192,10 +246,11 @@ class AgentExecutor:
             run_id=start.run_id,
             session_id=start.session_id,
             replay=start.replay,
-            system_prompt=_rendered(built.system_prompt, known),
-            goal=_rendered(built.goal, known),
+            system_prompt=rendered(built.system_prompt, known),
+            goal=rendered(built.goal, known),
             secrets=secrets,
         )
+        context.recipe_runner = self._recipe_runs
         run = AgentRun(
             context,
             built,
@@ -204,28 +259,36 @@ class AgentExecutor:
             model_call_executor_factory=self._model_factory,
             tool_call_executor_factory=self._tool_factory,
             output_class=output_class,
-            output_check=self._output_check(output_class),
+            output_check=self._preparation.output_check(output_class),
             note=start.note,
             going_on=_with_doubt(start, tools),
             is_over=start.is_over,
+            chosen=start.chosen,
         )
         for _, config in built.asking:
             run.require_model(config)
         return run
 
     def plan(
-        self, recipe: AgentRecipe | str, inputs: Mapping[str, InputValue] | None = None
+        self,
+        recipe: AgentRecipe | str,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        part: RunPart | None = None,
     ) -> tuple[PlannedStep, ...]:
         """What a run would do, in order. No tool and no model is called, nothing is written.
 
+        Args:
+            part: As in `prepare`.
         Raises:
             As `execute`.
         """
         found = self._find(recipe)
         checked = resolve_inputs(found, inputs or {}, from_text=False, base=Path.cwd())
         known: dict[str, JsonValue] = {"inputs": checked, "run": {"id": "", "session_id": ""}}
-        tools = self._open_tools(found, known, Secrets())
-        return planned_steps(found, checked, tools, self._extensions, self._models)
+        tools = self._preparation.open_tools(found, known, Secrets())
+        chosen = _chosen(found, part)
+        return planned_steps(found, checked, tools, self._extensions, self._models, chosen)
 
     # --- a recorded run -----------------------------------------------------------------------
 
@@ -372,6 +435,7 @@ class AgentExecutor:
         anew = recorded.changed(own, after)
         if from_step is not None:
             anew |= steps_from(after, from_step)
+            recorded.check_asked_for(from_step)
         replay = Replay(recorded.entries, recorded.generation + 1)
         replay.retry(anew)
         inputs = recorded.inputs if given is None else edited_inputs(recorded, own, after)
@@ -387,56 +451,17 @@ class AgentExecutor:
         except RecipeError:  # what it names is gone: perhaps why it was edited
             return None
 
-    def _output_check(self, output_class: type[object] | None) -> SchemaValidator | None:
-        """Made once per class."""
-        if output_class is None:
-            return None
-        check = self._output_checks.get(output_class)
-        if check is None:
-            check = self._output_checks[output_class] = SchemaValidator(schema_of(output_class))
-        return check
-
-    def _built(self, recipe: AgentRecipe, tools: Toolbox) -> BuiltRecipe:
-        """Compiled once as long as the recipe lives and the tools are called the same."""
-        key = (id(recipe), tools.names)
-        known = self._compiled.get(key)
-        if known is not None and known[0]() is recipe:
-            return known[1]
-        built = build_recipe(recipe, tools, self._extensions.links)
-        _check_steps(built, Limits.from_metadata(recipe.limits))
-        if len(self._compiled) >= _MOST_COMPILED:
-            self._compiled.clear()
-        self._compiled[key] = (weakref.ref(recipe), built)
-        return built
-
     def _find(self, recipe: AgentRecipe | str) -> AgentRecipe:
         if isinstance(recipe, AgentRecipe):
             return recipe
+        if (registered := self._extensions.recipes.get(recipe)) is not None:
+            return registered
         if self._recipes is None:
             raise NotFoundError(
                 f"No recipe '{recipe}': this executor was given no recipes to look among.",
                 code="recipe-not-found",
             )
         return self._recipes(recipe)
-
-    def _open_tools(
-        self, recipe: AgentRecipe, known: Mapping[str, JsonValue], secrets: Secrets
-    ) -> Toolbox:
-        """The recipe's toolsets and every tool the operator registered."""
-        opened: list[Tool] = []
-        for use in recipe.tools:
-            toolset = self._extensions.toolsets.get(use.name)
-            if toolset is None:
-                self._extensions.tools.get(use.name)  # registered, or a clear error
-                continue
-            options = secrets.reveal(compile_template(use.options).render(known))
-            checked = cast("Mapping[str, JsonValue]", options)
-            with hidden_errors(secrets, f"Opening the toolset '{use.name}'"):
-                opened += toolset.open(checked, use.prefix or use.name)
-        for tool in opened if secrets else ():
-            refuse_shown_secrets(tool, secrets)
-        own = self._extensions.tools
-        return Toolbox(tuple(opened)).plus(own) if opened else own
 
 
 @frozen(kw_only=True)
@@ -449,6 +474,11 @@ class _Start:
     replay: Replay | None = None
     going_on: GoingOn | None = None
     is_over: bool = False
+    chosen: ChosenSteps | None = None
+
+
+def _chosen(recipe: AgentRecipe, part: RunPart | None) -> ChosenSteps | None:
+    return None if part is None else with_pins(recipe, choose_steps(recipe, part), part)
 
 
 def _going_on(
@@ -465,6 +495,7 @@ def _going_on(
         replay=replay,
         going_on=going_on,
         is_over=replay.is_over,
+        chosen=recorded.chosen,
     )
 
 
@@ -483,36 +514,3 @@ def _as_source(models: ModelSource | ChatModel) -> ModelSource:
         return model
 
     return only
-
-
-def _rendered(template: Template | None, known: Mapping[str, JsonValue]) -> str | None:
-    """None: as it stands in the recipe."""
-    if template is None:
-        return None
-    value = template.render(known)
-    return value if isinstance(value, str) else dumps(value)
-
-
-def _check_output(step: Step[object]) -> None:
-    """The declared output of a step made by code.
-
-    Raises:
-        SchemaError: It has no schema, or none that is safe.
-    """
-    try:
-        output = step.output
-        schema = output.json_schema() if output is not None else None
-    except SchemaError:
-        raise
-    except Exception:  # noqa: BLE001  # an application's property: the run tells what it raises
-        return
-    if schema is not None:
-        check_schema(schema)
-
-
-def _check_steps(built: BuiltRecipe, base: Limits) -> None:
-    """Limits and declared outputs of every step, before the first one starts."""
-    for step in built.graph.steps:
-        Limits.of_step(step.metadata, base=base)
-        if not isinstance(step, PythonStep) and not built.controls:
-            _check_output(step)  # a loaded recipe's schemas are checked already

@@ -15,34 +15,25 @@ from minions.contracts.calls import (
 from minions.contracts.codec import encode
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.events import RunCompleted
-from minions.contracts.executions import AgentResult, RunStatus, StepExecution
-from minions.contracts.json_values import JsonValue
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import SchemaValidator
-from minions.contracts.steps import Step
 from minions.contracts.tools import Effect
 from minions.engine.build import BuiltRecipe
 from minions.engine.context import AgentContext, ModelSource
-from minions.engine.decisions import doubt
 from minions.engine.error_groups import leading_error
 from minions.engine.event_stream import Listener
-from minions.engine.graph import DependencyStepGraph
 from minions.engine.replay import OpenCall
+from minions.engine.routes import Routes
 from minions.engine.run_models import RunModels
 from minions.engine.run_output import RunOutput
+from minions.engine.run_parts import ChosenSteps
 from minions.engine.run_steps import RunSteps
-from minions.engine.scheduling import DependencyWalk, Skip
-from minions.recipe.model import ExecutionMode, ModelConfig, OnFailure
+from minions.engine.walk import RecipeWalk, WalkEnd
+from minions.recipe.bundles import bundle_of
+from minions.recipe.model import ModelConfig
 
 __all__ = ["AgentRun", "GoingOn"]
-
-_DEFAULT_BOUND = 100
-"""Steps of a run whose graph may repeat steps and whose recipe sets no `max_steps`."""
-
-
-@frozen(kw_only=True)
-class _End:
-    status: RunStatus
-    error: FailureInfo | None = None
 
 
 @frozen(kw_only=True)
@@ -76,6 +67,7 @@ class AgentRun:
         note: Mapping[str, JsonValue] | None = None,
         going_on: GoingOn | None = None,
         is_over: bool = False,
+        chosen: ChosenSteps | None = None,
     ) -> None:
         """Take what was prepared.
 
@@ -85,23 +77,22 @@ class AgentRun:
             note: What the caller wants to find again when the run goes on; stored with its start.
             going_on: How it goes on; None: it is new.
             is_over: It came to its output before: it is told again, and nothing is stored.
+            chosen: The steps that run; None: all.
         """
         self.context = context
         self._built = built
-        self._tool_factory = tool_call_executor_factory
         self._note = dict(note or {})
         self._going_on = going_on
         self._is_over = is_over
+        self._chosen = chosen
         self._models = RunModels(context, built, models, model_call_executor_factory, loaded)
-        self._steps = RunSteps(
-            context,
-            built,
-            self._models,
-            tool_call_executor_factory,
-            waits_for_decision=self._is_waiting_for_decision,
+        context.open_calls = going_on.doubt if going_on is not None else ()
+        steps = RunSteps(context, built, self._models, tool_call_executor_factory, chosen=chosen)
+        routes = Routes(context, built, self._models, tool_call_executor_factory)
+        self._walk = RecipeWalk(context, built, steps, routes, tool_call_executor_factory)
+        self._output = RunOutput(
+            context, built, output_class, output_check, is_part=chosen is not None
         )
-        self._output = RunOutput(context, built, output_class, output_check)
-        self._problem: FailureInfo | None = None
         self._has_recorded_end = is_over
         self._is_cancel_wanted = False
         self._task: asyncio.Task[object] | None = None
@@ -134,15 +125,21 @@ class AgentRun:
         self.context.events.listen(listener)
 
     def outlook(self) -> Iterator[str]:
-        """What is kept of a recorded run and what is to be done, for a person."""
+        """What is kept of a recorded run, what is a part of it, what is to be done; for a person.
+
+        Nothing of a new run that is whole.
+        """
         replay = self.context.replay
         if replay is None:
+            yield from self._outlook_of_part()
             return
         if self._is_over:
             yield f"run {self.run_id} has its output; nothing is done again"
             return
         kept, begun, again = [], [], []
         for step in self._built.graph.steps:
+            if self._chosen is not None and step.id not in self._chosen.runs:
+                continue
             rows = replay.execution(f"{step.id}/1/0")
             if rows is not None and rows.ended is not None:
                 kept.append(step.id)
@@ -150,7 +147,7 @@ class AgentRun:
                 begun.append(step.id)
             else:
                 again.append(step.id)
-        waits = self._is_waiting_for_decision
+        waits = bool(self.context.open_calls)
         yield f"run {self.run_id} {'waits for a decision' if waits else 'goes on'}"
         if_unchanged = " (where what they read is the same)" if replay.checks_inputs else ""
         for words, ids in ((f"kept{if_unchanged}", kept), ("half done", begun), ("to do", again)):
@@ -158,6 +155,21 @@ class AgentRun:
                 yield f"  {words}: {_few(ids)}"
         if (calls := self._effects_again(again)) and not waits:
             yield f"  may have their effect a second time: {_few(calls)}"
+
+    def _outlook_of_part(self) -> Iterator[str]:
+        chosen = self._chosen
+        if chosen is None:
+            return
+        ids = [step.id for step in self._built.graph.steps]
+        pinned = [step_id for step_id in ids if step_id in chosen.pinned]
+        runs = [step_id for step_id in ids if step_id in chosen.runs]
+        others = [step_id for step_id in ids if step_id not in {*pinned, *runs}]
+        yield f"run {self.run_id} does a part of '{self.context.recipe.id}'"
+        if pinned:
+            yield f"  pinned (as in {chosen.pinned_from}): {_few(pinned)}"
+        yield f"  to do: {_few(runs)}"
+        if others:
+            yield f"  not asked for: {_few(others)}"
 
     def _effects_again(self, step_ids: Sequence[str]) -> list[str]:
         """Calls that changed something, in executions that are begun anew, by tool and step."""
@@ -172,7 +184,7 @@ class AgentRun:
     @property
     def waiting_calls(self) -> Sequence[str]:
         """Keys of the calls that wait for a decision."""
-        return [call.key for call in self._going_on.doubt] if self._going_on is not None else []
+        return [call.key for call in self.context.open_calls]
 
     @property
     def has_recorded_end(self) -> bool:
@@ -227,7 +239,7 @@ class AgentRun:
                 code="run-went-on",
             )
 
-    async def _walk_until_cancelled(self) -> _End:
+    async def _walk_until_cancelled(self) -> WalkEnd:
         """The walk, in reach of `cancel` from its first moment to its last."""
         self._task = task = asyncio.current_task()
         try:
@@ -255,10 +267,14 @@ class AgentRun:
         }
         if self._note:
             body["note"] = self._note
+        if self._chosen is not None:
+            body["part"] = await self._chosen.stored(context.services.journal)
         if self._built.document is not None:
             journal = context.services.journal
             body["document"] = await journal.put_blob(self._built.document)
             body["directory"] = recipe.directory
+            if bundle := bundle_of(recipe):
+                body["recipes"] = await journal.put_blob(dumps(bundle).encode())
         else:
             body["steps"] = {step.id: step.version for step in self._built.graph.steps}
         going_on = self._going_on
@@ -279,100 +295,32 @@ class AgentRun:
             }
             await context.recorder.record("tool_call", call.key, "in_doubt", facts)
 
-    async def _walk_within_time(self) -> _End:
+    async def _walk_within_time(self) -> WalkEnd:
         context = self.context
         context.deadline = deadline = asyncio.timeout(context.limits.timeout_s)
         try:
             async with deadline:
-                await self._walk()
+                await self._walk.walk()
         except Exception as error:  # noqa: BLE001  # the rim of a run: once begun, every end is a result
             if not (isinstance(error, TimeoutError) and deadline.expired()):
-                return _End(status=RunStatus.FAILED, error=_raised(leading_error(error)))
+                return WalkEnd(status=RunStatus.FAILED, error=_raised(leading_error(error)))
             context.ledger.run_out_of_time()
-        return self._verdict()
-
-    async def _walk(self) -> None:
-        graph = self._built.graph
-        if not isinstance(graph, DependencyStepGraph):
-            await self._walk_transitions()
-            return
-        recipe = self.context.recipe
-        is_parallel = recipe.execution_mode is ExecutionMode.PARALLEL
-        walk = DependencyWalk(
-            graph,
-            run=self._steps.run,
-            skip=self._steps.skip,
-            stop_reason=self._stop_reason,
-            max_parallel=recipe.max_parallel if is_parallel else 1,
-        )
-        await walk.walk()
-
-    async def _walk_transitions(self) -> None:
-        manager, limits = self.context.step_manager, self.context.limits
-        bound = limits.max_steps or (_DEFAULT_BOUND if limits.allow_repeated_steps else None)
-        while (step := manager.current_step) is not None:
-            if self._is_waiting_for_decision and not self._steps.has_ended_before(step):
-                return
-            if manager.visits(step.id) and not limits.allow_repeated_steps:
-                self._problem = _repeated(step.id)
-                return
-            if bound is not None and self.context.ledger.steps >= bound:
-                self.context.ledger.stop_at("max_steps", bound)
-                return
-            if not self._steps.may_start():
-                return
-            await self._steps.run(step)
-            if self._steps.failed is not None or self._is_choice_in_doubt(step):
-                return
-            await manager.advance_to_next_step(self.context, self._tool_factory)
-
-    @property
-    def _is_waiting_for_decision(self) -> bool:
-        return self._going_on is not None and bool(self._going_on.doubt)
-
-    def _is_choice_in_doubt(self, step: Step[object]) -> bool:
-        """Whether the call that names what follows `step` waits for a decision."""
-        if not self._is_waiting_for_decision or self._going_on is None:
-            return False
-        context = self.context
-        key = context.execution_key(step.id, context.step_manager.visits(step.id))
-        return any(call.key.startswith(f"{key}/decide/") for call in self._going_on.doubt)
-
-    def _stop_reason(self) -> str | None:
-        """Why nothing new may start."""
-        failed = self._steps.failed
-        if failed is not None and self.context.recipe.on_failure is OnFailure.STOP:
-            return f"the run stopped: step '{failed.step_id}' failed"
-        return None
+        return self._walk.end()
 
     # --- the end ------------------------------------------------------------------------------
 
-    def _verdict(self) -> _End:
-        if self._going_on is not None and self._going_on.doubt:
-            error = doubt(self._going_on.doubt, self.run_id)
-            return _End(status=RunStatus.NEEDS_DECISION, error=error)
-        if self._problem is not None:
-            return _End(status=RunStatus.FAILED, error=self._problem)
-        if self.context.ledger.has_refused:
-            return _End(status=RunStatus.LIMIT_REACHED, error=self.context.ledger.failure())
-        if self._steps.failed is not None:
-            return _End(status=RunStatus.FAILED, error=_step_failure(self._steps.failed))
-        if self.context.step_manager.has_failures:
-            return _End(status=RunStatus.PARTIAL)
-        return _End(status=RunStatus.COMPLETED)
-
-    async def _finish(self, end: _End) -> AgentResult[object]:
+    async def _finish(self, end: WalkEnd) -> AgentResult[object]:
         """The result, recorded. A store that fails now cannot hide what was done."""
         context = self.context
         context.step_manager.set_workflow_complete()
         end, output = self._with_output(end)
         try:
             if not self._is_over:
-                await self._record_what_never_started(end)
+                await self._walk.record_what_never_started(end)
                 await self._record_end_of_run(end, output)
                 self._has_recorded_end = True
         except JournalError as error:
-            end = _End(status=RunStatus.FAILED, error=end.error or error.info())
+            end = WalkEnd(status=RunStatus.FAILED, error=end.error or error.info())
         if self._is_over:
             self._tell_again(end, output)
         executions = context.step_manager.step_executions
@@ -390,7 +338,7 @@ class AgentRun:
             step_ids={execution.step_id: at for at, execution in enumerate(executions)},
         )
 
-    def _tell_again(self, end: _End, output: object) -> None:
+    def _tell_again(self, end: WalkEnd, output: object) -> None:
         """The last event of a run whose end is recorded already."""
         context = self.context
         context.events.publish(
@@ -403,16 +351,7 @@ class AgentRun:
             )
         )
 
-    async def _record_what_never_started(self, end: _End) -> None:
-        """Steps that the run's time or a cancellation kept from starting: passed over, and why."""
-        graph, manager = self._built.graph, self.context.step_manager
-        if end.error is None or not isinstance(graph, DependencyStepGraph):
-            return
-        for step in graph.steps:
-            if manager.latest(step.id) is None:
-                await self._steps.skip(step, Skip(f"the run ended before: {end.error.code}"))
-
-    async def _record_end_of_run(self, end: _End, output: object) -> None:
+    async def _record_end_of_run(self, end: WalkEnd, output: object) -> None:
         context = self.context
         if end.status is RunStatus.LIMIT_REACHED and end.error is not None:
             limit: dict[str, JsonValue] = {
@@ -429,7 +368,7 @@ class AgentRun:
         await context.recorder.record("run", "run", "finished", body)
         context.services.log.info("run_finished", run_id=self.run_id, status=end.status.value)
 
-    def _with_output(self, end: _End) -> tuple[_End, object]:
+    def _with_output(self, end: WalkEnd) -> tuple[WalkEnd, object]:
         """The run's result: the recipe's template, or the last completed step's output."""
         if end.status not in (RunStatus.COMPLETED, RunStatus.PARTIAL):
             return end, None
@@ -441,7 +380,7 @@ class AgentRun:
             return evolve(end, status=RunStatus.FAILED, error=info), None
 
 
-_CANCELLED = _End(
+_CANCELLED = WalkEnd(
     status=RunStatus.CANCELLED,
     error=FailureInfo(code="cancelled", message="The run was cancelled; what was done is kept."),
 )
@@ -451,22 +390,6 @@ def _few(ids: Sequence[str]) -> str:
     """The first ones by name, the rest as a number."""
     shown, more = ids[:8], len(ids) - 8
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-
-
-def _repeated(step_id: str) -> FailureInfo:
-    return FailureInfo(
-        code="repeated-step",
-        message=f"Step '{step_id}' would run a second time and allow_repeated_steps is false. "
-        "Break the cycle, or set allow_repeated_steps with max_steps.",
-        where=step_id,
-    )
-
-
-def _step_failure(execution: StepExecution[object]) -> FailureInfo:
-    error = execution.error
-    if error is None:
-        return FailureInfo(code="step-failed", message=f"Step '{execution.step_id}' failed.")
-    return evolve(error, where=error.where or execution.step_id)
 
 
 def _raised(error: BaseException) -> FailureInfo:

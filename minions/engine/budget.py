@@ -12,35 +12,82 @@ __all__ = ["Ledger"]
 
 
 class Ledger:
-    """Counts steps and tokens. When a limit is reached nothing new starts."""
+    """Counts steps, tokens and dollars. When a limit is reached nothing new starts."""
 
-    def __init__(self, limits: Callable[[], Limits]) -> None:
-        """`limits` are asked at each look: an application may change them during the run."""
+    def __init__(self, limits: Callable[[], Limits], parent: Ledger | None = None) -> None:
+        """Begin at nothing.
+
+        Args:
+            limits: Asked at each look: an application may change them during the run.
+            parent: Of the run that a recipe is a step of: what is spent here is spent there, too.
+        """
         self._limits = limits
+        self._parent = parent
         self.usage = TokenUsage()
         self.steps = 0
         """Executed so far; those that were passed over do not count."""
         self._allowed: object = None
-        self.reached: str | None = None
-        """The limit that was reached, by its name."""
+        self._reached: str | None = None
         self.has_refused = False
         """Whether something was kept from starting: only then the run is limited."""
 
+    @property
+    def reached(self) -> str | None:
+        """The limit that was reached, by its name: one of these, or of the run around it."""
+        return self._reached or (self._parent.reached if self._parent is not None else None)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the limit that was reached is one of these, not of the run around it."""
+        return self._reached is not None and self._parent is not None
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no more calls may begin. At `max_steps`, steps that are under way may go on."""
+        return self.reached not in (None, "max_steps")
+
+    def count_step(self) -> None:
+        """One more step is executed."""
+        self.steps += 1
+        if self._parent is not None:
+            self._parent.count_step()
+
+    def _has_step_left(self) -> bool:
+        if self._reached is None and self.steps == self._limits().max_steps:
+            self._reached = "max_steps"
+        return self._reached is None and (self._parent is None or self._parent.may_start_step())
+
     def may_start_step(self) -> bool:
-        """Whether the run still has one; whoever starts it counts it."""
-        if self.reached is None and self.steps == self._limits().max_steps:
-            self.reached = "max_steps"
-        if self.reached is not None:
-            self.has_refused = True
+        """Whether there is still one; whoever starts it counts it."""
+        if not self._has_step_left():
+            self.refuse()
             return False
         return True
 
     def spend(self, usage: TokenUsage) -> None:
         """Add what a model call used; found out only afterwards, so the limit may be overshot."""
         self.usage += usage
-        most = self._limits().max_tokens
-        if self.reached is None and most is not None and self.usage.total_tokens >= most:
-            self.reached = "max_tokens"
+        if self._reached in (None, "max_steps"):
+            self._reached = self._used_up() or self._reached
+        if self._parent is not None:
+            self._parent.spend(usage)
+
+    def _used_up(self) -> str | None:
+        """A cost that nobody knows uses up any limit on it."""
+        limits, used = self._limits(), self.usage
+        if limits.max_tokens is not None and used.total_tokens >= limits.max_tokens:
+            return "max_tokens"
+        most, cost = limits.max_cost_usd, used.cost_usd
+        if most is None or (cost is None and not used.total_tokens):
+            return None
+        return "max_cost_usd" if cost is None or cost >= most else None
+
+    @property
+    def max_cost_usd(self) -> float | None:
+        """The tightest that holds here: its own, or that of the run around it."""
+        own = self._limits().max_cost_usd
+        around = self._parent.max_cost_usd if self._parent is not None else None
+        return min((most for most in (own, around) if most is not None), default=None)
 
     def check(self) -> None:
         """Refuse to start a model call when the ledger is spent.
@@ -48,25 +95,37 @@ class Ledger:
         Raises:
             StepFailedError: Code `limit-reached`.
         """
-        if self.reached is not None:
-            self.has_refused = True
+        if self.is_spent:
+            self.refuse()
             raise StepFailedError(self.failure())
+
+    def refuse(self) -> None:
+        """Something was kept from starting: here, and where the limit is that of the run around."""
+        self.has_refused = True
+        if self._reached is None and self._parent is not None:
+            self._parent.refuse()
 
     def stop_at(self, name: str, allowed: object) -> None:
         """A bound that is not among the run's own limits was reached."""
-        self.reached, self._allowed, self.has_refused = name, allowed, True
+        self._reached, self._allowed, self.has_refused = name, allowed, True
 
     def run_out_of_time(self) -> None:
         """The run's `timeout_s` has passed."""
-        self.reached = "timeout_s"
+        if self._parent is not None:
+            self._parent.run_out_of_time()
+            return
+        self._reached = "timeout_s"
         self.has_refused = True
 
     def failure(self) -> FailureInfo:
         """What a person reads."""
-        name = self.reached or "limit"
+        if self._reached is None and self._parent is not None:
+            return self._parent.failure()
+        name = self._reached or "limit"
         spent = {
             "max_steps": f"{self.steps} steps were run",
             "max_tokens": f"{self.usage.total_tokens} tokens were used",
+            "max_cost_usd": self._spent_words(),
             "timeout_s": "the run took too long",
         }.get(name, "the run's limit was reached")
         allowed = self._allowed or getattr(self._limits(), name, None)
@@ -75,4 +134,10 @@ class Ledger:
             message=f"The run's limit {name}={allowed} is reached: {spent}. "
             "What was done is kept; raise the limit to go further."
             " (It stands under `limits:` or in a flag.)",
+        )
+
+    def _spent_words(self) -> str:
+        cost = self.usage.cost_usd
+        return (
+            "the cost of what was done is not known" if cost is None else f"${cost:.6g} was spent"
         )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.completion import (
-    CompletionLink,
-)
 from minions.contracts.errors import (
+    EnvironmentRefusedError,
     GraphError,
     UsageError,
 )
@@ -18,9 +16,20 @@ from minions.contracts.graph import StepGraph
 from minions.contracts.json_values import dumps
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox
-from minions.engine.code_steps import AssertStep, SetStep, ToolCallStep, assert_step
+from minions.engine.code_steps import (
+    AskStep,
+    AssertStep,
+    RecipeStep,
+    SetStep,
+    ToolCallStep,
+    ask_step,
+    assert_step,
+    recipe_step,
+)
+from minions.engine.context import Extensions
 from minions.engine.graph import DefaultStepGraph, DependencyStepGraph
 from minions.engine.model_steps import AnalyzeStep, GoalStep, analyze_step, goal_step
+from minions.engine.used_steps import UsedCode, UsedStep, used_step
 from minions.engine.written_step import step_named
 from minions.recipe.expressions import (
     Condition,
@@ -32,16 +41,23 @@ from minions.recipe.expressions import (
 from minions.recipe.model import (
     AgentRecipe,
     AnalyzeSpec,
+    AskSpec,
     AssertSpec,
+    CodeSpec,
     GoalSpec,
     LoopSpec,
     ModelConfig,
+    OnError,
+    OnErrorSpec,
+    RecipeSpec,
     SetSpec,
     StepSpec,
     ToolSpecStep,
+    UsesSpec,
+    WhileSpec,
 )
 
-__all__ = ["BuiltRecipe", "StepControl", "build_recipe"]
+__all__ = ["BuiltRecipe", "StepControl", "asking_within", "build_recipe", "part_of"]
 
 
 @frozen(kw_only=True)
@@ -54,13 +70,38 @@ class LoopControl:
 
 
 @frozen(kw_only=True)
+class RepeatControl:
+    """How long a step is done again."""
+
+    condition: Condition
+    text: str
+    """The condition as it is written."""
+    max_iterations: int
+    allow_repeats: bool
+
+
+@frozen(kw_only=True)
 class StepControl:
     """What decides around a step, not in it."""
 
     when: Condition | None = None
     loop: LoopControl | None = None
+    repeat: RepeatControl | None = None
+    on_error: OnErrorSpec = field(factory=OnErrorSpec)
+    route: Template | None = None
+    """Which step comes next: its id, or a question to a model."""
     save_as: str | None = None
     model: ModelConfig | None = None
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether the step is done several times."""
+        return self.loop is not None or self.repeat is not None
+
+    @property
+    def asks_where_to_go(self) -> bool:
+        """Whether a model says which step comes next."""
+        return self.route is not None and not self.route.is_whole
 
 
 _NO_CONTROL: Final = StepControl()
@@ -80,10 +121,10 @@ class BuiltRecipe:
     asking: tuple[tuple[str, ModelConfig], ...] = ()
     """Each way in which steps are put to a model, with the first step that is."""
 
-    def model_config(self, recipe: AgentRecipe, step_id: str) -> ModelConfig:
+    def model_config(self, base: ModelConfig, step_id: str) -> ModelConfig:
         """The step's own settings over the recipe's."""
         own = self.control(step_id).model
-        return recipe.model.overlaid(own) if own else recipe.model
+        return base.overlaid(own) if own else base
 
     def control(self, step_id: str) -> StepControl:
         """Of that step."""
@@ -91,7 +132,7 @@ class BuiltRecipe:
 
 
 def build_recipe(
-    recipe: AgentRecipe, tools: Toolbox, links: Mapping[str, CompletionLink]
+    recipe: AgentRecipe, tools: Toolbox, extensions: Extensions
 ) -> BuiltRecipe:
     """Steps and graph of a recipe.
 
@@ -99,11 +140,7 @@ def build_recipe(
         GraphError: Ids, edges or dependencies that make no graph.
         UsageError: A template, link or tool name that is wrong.
     """
-    built = _built(recipe, tools, links)
-    asking: dict[ModelConfig, str] = {}
-    for step in built.graph.steps:
-        if not isinstance(step, PythonStep):
-            asking.setdefault(built.model_config(recipe, step.id), step.id)
+    built = _built(recipe, tools, extensions)
     is_read = recipe.document is not None  # a recipe made by code has texts, not templates
     return evolve(
         built,
@@ -111,26 +148,68 @@ def build_recipe(
         system_prompt=_text_template(recipe.system_prompt, is_read=is_read),
         goal=_text_template(recipe.goal, is_read=is_read),
         document=dumps(recipe.document).encode() if is_read else None,
-        asking=tuple((step_id, config) for config, step_id in asking.items()),
+        asking=_asking(built, recipe.model, built.graph.steps),
     )
+
+
+def part_of(built: BuiltRecipe, recipe: AgentRecipe, among: Collection[str]) -> BuiltRecipe:
+    """The same steps, of which those that are not in `among` wait for nothing and ask nobody.
+
+    Args:
+        recipe: Of which `built` was made: a dependency graph.
+    """
+    graph = cast(DependencyStepGraph, built.graph).only(among)
+    steps = [step for step in graph.steps if step.id in among]
+    return evolve(built, graph=graph, asking=_asking(built, recipe.model, steps))
+
+
+def _asking(
+    built: BuiltRecipe, base: ModelConfig, steps: Iterable[Step[object]]
+) -> tuple[tuple[str, ModelConfig], ...]:
+    """Each way in which the steps are put to a model, with the first step that is."""
+    asking: dict[ModelConfig, str] = {}
+    for step in steps:
+        if not isinstance(step, PythonStep) or built.control(step.id).asks_where_to_go:
+            asking.setdefault(built.model_config(base, step.id), step.id)
+        if isinstance(step, RecipeStep):
+            for config in asking_within(step.recipe, base):
+                asking.setdefault(config, step.id)
+    return tuple((step_id, config) for config, step_id in asking.items())
+
+
+def asking_within(recipe: AgentRecipe, base: ModelConfig) -> Iterator[ModelConfig]:
+    """Each way in which steps of a recipe that is a step are put to a model."""
+    own = base.overlaid(recipe.model)
+    for step in recipe.steps:
+        if isinstance(step, RecipeSpec):
+            yield from asking_within(step.recipe, own)
+        if isinstance(step, GoalSpec | AnalyzeSpec):
+            yield own.overlaid(step.model) if step.model is not None else own
+        elif isinstance(step, StepSpec):
+            if step.route is not None and not compile_template(step.route).is_whole:
+                yield own
+        elif not isinstance(step, PythonStep):
+            yield own
 
 
 def _text_template(text: str | None, *, is_read: bool) -> Template | None:
     return compile_template(text) if text is not None and is_read else None
 
 
-def _built(recipe: AgentRecipe, tools: Toolbox, links: Mapping[str, CompletionLink]) -> BuiltRecipe:
+def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> BuiltRecipe:
     specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
     if not specs:
         return BuiltRecipe(graph=_transitions(recipe))
-    if len(specs) < len(recipe.steps) or recipe.graph is not None:
+    if len(specs) < len(recipe.steps) or isinstance(recipe.graph, StepGraph):
         raise GraphError(
-            "Steps from YAML and Step objects cannot be mixed in one recipe, and `graph` belongs "
-            "to Step objects. Register a Step and name it, or write all steps in Python."
+            "Steps from YAML and Step objects cannot be mixed in one recipe, nor in one graph. "
+            "Register a Step and name it, or write all steps in Python."
         )
     saved = {spec.save_as: spec.id for spec in specs if spec.save_as}
-    steps = [_build_step(spec, saved, tools, links) for spec in specs]
+    steps = [_build_step(spec, saved, tools, extensions) for spec in specs]
     controls = {spec.id: _control(spec) for spec in specs}
+    if recipe.graph is not None:
+        return BuiltRecipe(graph=DefaultStepGraph(steps, recipe.graph), controls=controls)
     graph = DependencyStepGraph(
         steps,
         {spec.id: spec.depends_on for spec in specs},
@@ -148,11 +227,17 @@ def _transitions(recipe: AgentRecipe) -> StepGraph:
 
 def _control(spec: StepSpec) -> StepControl:
     own_model = spec.model if isinstance(spec, GoalSpec | AnalyzeSpec) else None
-    if (spec.when, spec.loop, spec.save_as, own_model) == (None, None, None, None):
+    if spec.idle_timeout_s is not None:
+        own_model = evolve(own_model or ModelConfig(), idle_timeout_s=spec.idle_timeout_s)
+    plain = (spec.when, spec.loop, spec.repeat, spec.save_as, spec.route, own_model)
+    if plain == (None,) * 6 and spec.on_error.action is OnError.FAIL:
         return _NO_CONTROL
     return StepControl(
         when=compile_condition(spec.when) if spec.when is not None else None,
         loop=_loop(spec.loop) if spec.loop is not None else None,
+        repeat=_repeat(spec.repeat) if spec.repeat is not None else None,
+        on_error=spec.on_error,
+        route=compile_template(spec.route) if spec.route is not None else None,
         save_as=spec.save_as,
         model=own_model,
     )
@@ -164,6 +249,15 @@ def _loop(spec: LoopSpec) -> LoopControl:
     )
 
 
+def _repeat(spec: WhileSpec) -> RepeatControl:
+    return RepeatControl(
+        condition=compile_condition(spec.condition),
+        text=spec.condition,
+        max_iterations=spec.max_iterations,
+        allow_repeats=spec.allow_repeats,
+    )
+
+
 def _steps_read(step: BuiltStep, control: StepControl, saved: Mapping[str, str]) -> Sequence[str]:
     """Dependencies whose output some template of the step names without a default."""
     own = [reference for template in step.templates for reference in template.references]
@@ -172,6 +266,7 @@ def _steps_read(step: BuiltStep, control: StepControl, saved: Mapping[str, str])
         *(step.references if isinstance(step, AssertStep) else ()),
         *(control.when.references if control.when is not None else ()),
         *(control.loop.over.references if control.loop is not None else ()),
+        *(control.repeat.condition.references if control.repeat is not None else ()),
     )
     named = {
         step_named(reference, saved)
@@ -183,17 +278,17 @@ def _steps_read(step: BuiltStep, control: StepControl, saved: Mapping[str, str])
 
 def _is_status(reference: Reference) -> bool:
     path = reference.path
-    return path[0] == "steps" and len(path) > 2 and path[2] == "status"
+    return path[0] == "steps" and len(path) > 2 and path[2] in ("status", "error")
 
 
 def _build_step(
     spec: StepSpec,
     saved: Mapping[str, str],
     tools: Toolbox,
-    links: Mapping[str, CompletionLink],
+    extensions: Extensions,
 ) -> BuiltStep:
     if isinstance(spec, GoalSpec):
-        return goal_step(spec, saved, tools, links)
+        return goal_step(spec, saved, tools, extensions.links)
     if isinstance(spec, ToolSpecStep):
         tools.get(spec.tool)
         given = {**spec.params, **spec.params_template}
@@ -205,8 +300,31 @@ def _build_step(
         return analyze_step(spec)
     if isinstance(spec, AssertSpec):
         return assert_step(spec)
+    if isinstance(spec, RecipeSpec):
+        return recipe_step(spec)
+    if isinstance(spec, AskSpec):
+        return ask_step(spec)
+    if isinstance(spec, UsesSpec):
+        return used_step(spec, extensions.steps)
+    if isinstance(spec, CodeSpec):
+        raise EnvironmentRefusedError(
+            f"Step '{spec.id}' is Python code, which runs only in a sandbox, and there is none "
+            "here. Register a tool or a Step that does the same.",
+            code="no-sandbox",
+            where=str(spec.where),
+        )
     raise UsageError(f"Step '{spec.id}' is of a kind that is not known: {type(spec).__name__}.")
 
 
-BuiltStep: TypeAlias = GoalStep | ToolCallStep | SetStep | AnalyzeStep | AssertStep
+BuiltStep: TypeAlias = (
+    GoalStep
+    | ToolCallStep
+    | SetStep
+    | AnalyzeStep
+    | AssertStep
+    | RecipeStep
+    | AskStep
+    | UsedCode
+    | UsedStep
+)
 """A step of a recipe that was read."""

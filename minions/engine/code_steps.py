@@ -1,4 +1,4 @@
-"""Steps of a recipe that are plain work: `tool`, `set` and `assert`."""
+"""Steps of a recipe that are plain work: `tool`, `set`, `assert`, `ask`, `recipe`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from minions.contracts.context import RunContext
 from minions.contracts.errors import (
     FailureInfo,
     StepFailedError,
+    UsageError,
 )
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.steps import PythonStep, StepScope
+from minions.engine.context import Default, EngineScope
 from minions.engine.extraction import extraction_question
-from minions.engine.replay import KnowsItsInputs, StepRows
+from minions.engine.replay import KnowsItsInputs, StepRows, TellsItself
+from minions.engine.step_cache import Basis, TellsItsBasis
 from minions.engine.written_step import WrittenStep, as_text
+from minions.recipe.bundles import bundle_of
 from minions.recipe.expressions import (
     Condition,
     MissingValueError,
@@ -28,16 +32,29 @@ from minions.recipe.expressions import (
     compile_template,
 )
 from minions.recipe.model import (
+    AgentRecipe,
+    AskSpec,
     AssertSpec,
+    GoalSpec,
+    RecipeSpec,
     SetSpec,
     ToolSpecStep,
 )
 
-__all__ = ["AssertStep", "SetStep", "ToolCallStep", "assert_step"]
+__all__ = [
+    "AskStep",
+    "AssertStep",
+    "RecipeStep",
+    "SetStep",
+    "ToolCallStep",
+    "ask_step",
+    "assert_step",
+    "recipe_step",
+]
 
 
 @frozen(kw_only=True)
-class ToolCallStep(WrittenStep, PythonStep[JsonValue], KnowsItsInputs):
+class ToolCallStep(WrittenStep, PythonStep[JsonValue], KnowsItsInputs, TellsItsBasis):
     """A `tool:` step of a recipe: one call."""
 
     id: str
@@ -95,6 +112,16 @@ class ToolCallStep(WrittenStep, PythonStep[JsonValue], KnowsItsInputs):
             context_data=needed,
             missing=missing,
         )
+
+    def basis(self, view: RunContext) -> Basis:
+        """The arguments, and what would be asked for the rest."""
+        known, missing = self._rendered(view)
+        asked: dict[str, JsonValue] = {"tool": self.spec.tool, "arguments": known}
+        if missing:
+            messages, output = self._question(view, missing)
+            asked["question"] = [message_to_json(message) for message in messages]
+            asked["answer"] = output.json_schema()
+        return Basis(asked=asked, tools=[self.spec.tool], asks_model=bool(missing))
 
     def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
         """Whether the arguments are the same, and what would be asked for the rest."""
@@ -206,3 +233,107 @@ def assert_step(spec: AssertSpec) -> AssertStep:
         conditions=tuple(compile_condition(text) for text in spec.conditions),
         message=compile_template(spec.message) if spec.message is not None else None,
     )
+
+
+# --- ask ----------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class AskStep(WrittenStep, PythonStep[JsonValue], TellsItself):
+    """An `ask:` step of a recipe: a person answers."""
+
+    id: str
+    spec: AskSpec
+    question: Template
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return [self.question]
+
+    async def run(self, scope: StepScope) -> JsonValue:
+        """Ask; the same question is asked once, however often the run goes on.
+
+        Raises:
+            StepFailedError: There is no answer yet, or there was none in time.
+        """
+        spec = self.spec
+        return await cast(EngineScope, scope).ask_person(
+            as_text(self.question.render(scope.context.values)),
+            form=spec.form,
+            default=Default(spec.default, spec.has_default),
+            timeout_s=spec.waits_s,
+        )
+
+
+def ask_step(spec: AskSpec) -> AskStep:
+    """The step of that spec."""
+    return AskStep(id=spec.id, spec=spec, question=compile_template(spec.ask))
+
+
+# --- recipe -------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class RecipeStep(WrittenStep, PythonStep[object], TellsItself, TellsItsBasis):
+    """A `recipe:` step of a recipe: another one, with inputs of its own."""
+
+    id: str
+    spec: RecipeSpec
+    given: Mapping[str, Template]
+
+    @property
+    def recipe(self) -> AgentRecipe:
+        """What is run."""
+        return self.spec.recipe
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return list(self.given.values())
+
+    async def run(self, scope: StepScope) -> object:
+        """Render the inputs, then run it.
+
+        Raises:
+            MissingValueError: A template names a value that is not there.
+            StepFailedError: The recipe failed.
+        """
+        values = scope.context.values
+        inputs = {name: template.render(values) for name, template in self.given.items()}
+        return await cast(EngineScope, scope).run_recipe(self.recipe, inputs)
+
+
+    def basis(self, view: RunContext) -> Basis:
+        """The recipe's text, those of the recipes in it, and what it is given.
+
+        Raises:
+            UsageError: It was made by code.
+        """
+        recipe = self.recipe
+        if recipe.document is None:
+            raise UsageError(f"The recipe '{recipe.id}' was made by code.", code="recipe-needed")
+        asked: dict[str, JsonValue] = {
+            "recipe": [recipe.document, recipe.directory, bundle_of(recipe)],
+            "inputs": {name: template.render(view.values) for name, template in self.given.items()},
+        }
+        return Basis(asked=asked, tools=sorted(_tools_in(recipe)))
+
+
+def _tools_in(recipe: AgentRecipe) -> set[str]:
+    """Names of all tools that its steps may call."""
+    names: set[str] = set()
+    for step in recipe.steps:
+        if isinstance(step, ToolSpecStep):
+            names.add(step.tool)
+        elif isinstance(step, GoalSpec):
+            names.update(step.tools)
+        elif isinstance(step, RecipeSpec):
+            names |= _tools_in(step.recipe)
+    return names
+
+
+def recipe_step(spec: RecipeSpec) -> RecipeStep:
+    """The step of that spec."""
+    given = {name: compile_template(value) for name, value in spec.given.items()}
+    return RecipeStep(id=spec.id, spec=spec, given=given)

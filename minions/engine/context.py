@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
@@ -12,27 +13,47 @@ from attrs import field, frozen
 from minions.contracts.calls import ChatModel, DeltaSink, ModelDelta
 from minions.contracts.completion import CompletionLink
 from minions.contracts.context import Limits, RunContext
+from minions.contracts.errors import FailureInfo
 from minions.contracts.events import StepDelta
-from minions.contracts.executions import StepStatus, Warned
+from minions.contracts.executions import StepExecution, StepStatus, Warned
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
-from minions.contracts.secrets import Secrets
-from minions.contracts.steps import PythonStep, Step
-from minions.contracts.tools import Toolbox, Toolset
+from minions.contracts.messages import Message
+from minions.contracts.retry import RetryConfig
+from minions.contracts.schema import JsonSchema
+from minions.contracts.secrets import InputValue, Secrets
+from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.contracts.tools import Toolbox, Toolset, ToolSpec
 from minions.engine.budget import Ledger
 from minions.engine.event_stream import EventStream
 from minions.engine.recorder import Recorder
-from minions.engine.replay import Replay
+from minions.engine.replay import OpenCall, Replay
 from minions.engine.secrets import declared_secrets
 from minions.engine.services import Services
+from minions.engine.used_steps import parameters_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
 
 if TYPE_CHECKING:
     from minions.engine.step_manager import StepManager
 
-__all__ = ["Agent", "AgentContext", "Extensions", "LoopItem", "ModelSource", "StepView"]
+__all__ = [
+    "Agent",
+    "AgentContext",
+    "Attempt",
+    "Default",
+    "EngineScope",
+    "Extensions",
+    "Feedback",
+    "LoopItem",
+    "ModelSource",
+    "NestedResult",
+    "RecipeRunner",
+    "Scope",
+    "StepView",
+    "Turn",
+]
 
 ModelSource: TypeAlias = Callable[[ModelConfig], ChatModel]
 """Gives the model that a configuration names; the same object for the same configuration."""
@@ -59,6 +80,10 @@ class Extensions:
     links: Mapping[str, CompletionLink] = field(factory=dict)
     models: Mapping[str, ChatModel] = field(factory=dict)
     """Models by their full name, such as `scripted/demo`."""
+    recipes: Mapping[str, AgentRecipe] = field(factory=dict)
+    """Recipes made by code, which steps may name."""
+    steps: Mapping[str, type[Step[object]]] = field(factory=dict)
+    """`Step` classes, which steps may use; made with `id` and what `with` gives."""
 
     def catalog(self) -> Catalog:
         """What recipes may name, for the static checks."""
@@ -67,10 +92,90 @@ class Extensions:
             tools={tool.spec.name: tool.spec for tool in self.tools},
             links=frozenset(self.links),
             models=frozenset(self.models),
+            recipes=self.recipes,
+            steps={name: parameters_of(kind) for name, kind in self.steps.items()},
         )
 
 
-_RESERVED: Final = ("inputs", "steps", "run")
+@frozen(kw_only=True)
+class Scope:
+    """Where a recipe stands in its run."""
+
+    keys: str = ""
+    """Before each of its steps' keys: `outer>1>0>`."""
+    path: str = ""
+    """Before each of its steps' names: `outer/`."""
+
+
+_WHOLE_RUN: Final = Scope()
+
+
+class RecipeRunner(ABC):
+    """Runs recipes as steps of a run."""
+
+    @abstractmethod
+    async def run(
+        self, recipe: AgentRecipe, inputs: Mapping[str, InputValue], view: StepView, key: str
+    ) -> NestedResult:
+        """One recipe, to its end.
+
+        Args:
+            inputs: Not checked yet.
+            key: Of the execution that it is the work of.
+        Raises:
+            UsageError: It was given what it does not take, or names what is not there.
+        """
+
+    @abstractmethod
+    def find(self, name: str) -> AgentRecipe:
+        """The recipe of that name, for steps made by code.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+
+
+class EngineScope(StepScope):
+    """What the engine's own steps may do beside what everybody's may."""
+
+    @abstractmethod
+    async def run_recipe(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue]) -> object:
+        """The recipe that the step is; its output.
+
+        Raises:
+            UsageError: Inputs that it does not take.
+            StepFailedError: It failed.
+        """
+
+    @abstractmethod
+    async def ask_person(
+        self, text: str, *, form: JsonSchema | None, default: Default, timeout_s: float | None
+    ) -> JsonValue:
+        """What somebody answers.
+
+        Raises:
+            StepFailedError: Nobody did: yet (`needs-decision`), or in time (`ask-timeout`).
+        """
+
+
+@frozen
+class Default:
+    """A value for when nobody says one."""
+
+    value: JsonValue = None
+    is_given: bool = False
+
+
+@frozen(kw_only=True)
+class NestedResult:
+    """What a recipe gave that was a step of a run."""
+
+    output: object
+    error: FailureInfo | None
+    executions: tuple[StepExecution[object], ...]
+
+
+_RESERVED: Final = ("inputs", "steps", "run", "feedback")
 """Roots of `values` that a step of the same id must not hide; `steps.<id>.output` still works."""
 
 
@@ -93,10 +198,14 @@ class AgentContext(RunContext):
         goal: str | None = None,
         replay: Replay | None = None,
         secrets: Secrets | None = None,
+        parent: AgentContext | None = None,
+        scope: Scope | None = None,
     ) -> None:
-        """Prepare a run.
+        """Prepare a run, or one recipe within a run.
 
         Args:
+            parent: The run that a recipe is part of: its ids, journal, limits and secrets count.
+            scope: Where in that run the recipe stands.
             system_prompt: The agent's, rendered; None: the recipe's as it stands.
             goal: Likewise.
             replay: What the run did before; None: it is new.
@@ -111,11 +220,16 @@ class AgentContext(RunContext):
         self.services = services or Services()
         self.metadata_values: dict[str, object] = dict(agent.recipe.limits)
         self._read_limits()  # refused now rather than in the run
-        self.ledger = Ledger(lambda: self.limits)
+        self.parent = parent
+        self.scope = scope or _WHOLE_RUN
+        self.ledger: Ledger = Ledger(lambda: self.limits, parent=parent.ledger if parent else None)
         self.events = events or EventStream()
         self.replay = replay
         self.warnings: list[Warned] = list(replay.warnings) if replay else []
-        self.deadline: asyncio.Timeout | None = None
+        self.recipe_runner: RecipeRunner | None = None
+        """Runs a recipe as a step; None: this context is used without an executor."""
+        self._open_calls: tuple[OpenCall, ...] = ()
+        self._deadline: asyncio.Timeout | None = None
         self._memory = memory
         self._tools = tools or Toolbox()
         self._inputs = dict(inputs or {})
@@ -126,19 +240,85 @@ class AgentContext(RunContext):
         )
         self._run_id = run_id or self.services.ids("run")
         self._session_id = session_id or self.services.ids("ses")
-        self.recorder = Recorder(
-            self.services,
-            self.events,
-            session_id=self._session_id,
-            run_id=self._run_id,
-            replay=replay,
+        self.recorder: Recorder = (
+            parent.recorder
+            if parent is not None
+            else Recorder(
+                self.services,
+                self.events,
+                session_id=self._session_id,
+                run_id=self._run_id,
+                replay=replay,
+            )
         )
+        self.conversation: tuple[Message, ...] = ()
+        """What was said in the steps that share one conversation."""
         self._steps: dict[str, JsonValue] = {}
+        self._feedback: Feedback | None = None
         self._values: dict[str, JsonValue] = {
+            "feedback": None,
             "inputs": self._inputs,
             "steps": self._steps,
             "run": {"id": self._run_id, "session_id": self._session_id},
         }
+
+    def nested(
+        self,
+        recipe: AgentRecipe,
+        step_manager: StepManager,
+        memory: ModelMemory,
+        *,
+        tools: Toolbox,
+        inputs: Mapping[str, JsonValue],
+        scope: Scope,
+        system_prompt: str | None,
+        goal: str | None,
+    ) -> AgentContext:
+        """Of a recipe that is a step of this run: its own values and memory, the run's journal."""
+        inner = AgentContext(
+            Agent(recipe),
+            step_manager,
+            memory,
+            services=self.services,
+            tools=tools,
+            inputs=inputs,
+            run_id=self._run_id,
+            session_id=self._session_id,
+            events=self.events,
+            system_prompt=system_prompt,
+            goal=goal,
+            replay=self.replay,
+            secrets=self._secrets,
+            parent=self,
+            scope=scope,
+        )
+        inner.recipe_runner = self.recipe_runner
+        inner.warnings = self.warnings
+        return inner
+
+    @property
+    def open_calls(self) -> tuple[OpenCall, ...]:
+        """Calls in doubt: while there are any, nothing is begun, and what is recorded is told."""
+        return self._open_calls if self.parent is None else self.parent.open_calls
+
+    @open_calls.setter
+    def open_calls(self, calls: tuple[OpenCall, ...]) -> None:
+        self._open_calls = calls
+
+    @property
+    def base_model(self) -> ModelConfig:
+        """The recipe's, over that of the run it is part of."""
+        own = self.recipe.model
+        return own if self.parent is None else self.parent.base_model.overlaid(own)
+
+    @property
+    def deadline(self) -> asyncio.Timeout | None:
+        """Of the whole run's own time; None: it has begun no clock."""
+        return self._deadline if self.parent is None else self.parent.deadline
+
+    @deadline.setter
+    def deadline(self, deadline: asyncio.Timeout | None) -> None:
+        self._deadline = deadline
 
     @property
     def run_id(self) -> str:
@@ -208,13 +388,37 @@ class AgentContext(RunContext):
 
     @property
     def may_write(self) -> bool:
-        """The recipe's permission."""
+        """The recipe's permission; a recipe within another has no more than that one."""
         return self.recipe.permissions.allow_write
+
+    def refusal(self, tool: ToolSpec) -> str | None:
+        """What the recipe says of that tool alone counts over what it says of all writes."""
+        if self.parent is not None and (reason := self.parent.refusal(tool)) is not None:
+            return reason
+        allowed = self.recipe.permissions.tools.get(tool.name)
+        if allowed is None:
+            return super().refusal(tool)
+        if allowed:
+            return None
+        return f"The recipe does not allow the tool '{tool.name}' (permissions: allow_{tool.name})."
+
+    def needs_approval(self, tool: str) -> bool:
+        """Whether somebody has to consent to each call of it."""
+        own = tool in self.recipe.permissions.requires_approval
+        return own or (self.parent is not None and self.parent.needs_approval(tool))
 
     def execution_key(self, step_id: str, visit: int, iteration: int = 0) -> str:
         """`step/visit/iteration` of that execution, with `@generation` where it is a later try."""
-        base = f"{step_id}/{visit}/{iteration}"
+        base = self.base_key(step_id, visit, iteration)
         return base if self.replay is None else self.replay.key_of(base)
+
+    def base_key(self, step_id: str, visit: int, iteration: int = 0) -> str:
+        """`step/visit/iteration`, after the place of the recipe in its run."""
+        return f"{self.scope.keys}{step_id}/{visit}/{iteration}"
+
+    def path_of(self, step_id: str) -> str:
+        """The step's name in the whole run: `step`, or `outer/step` in a recipe within it."""
+        return f"{self.scope.path}{step_id}"
 
     def recorded(self, kind: str, key: str) -> JournalEntry | None:
         """How that work ended in an earlier leg of the run."""
@@ -235,17 +439,46 @@ class AgentContext(RunContext):
         key = f"warning/{len(self.warnings)}"
         await self.recorder.record("warning", key, "recorded", {"code": code, "message": message})
 
+    @property
+    def feedback(self) -> Feedback | None:
+        """Why steps run again just now; None: they do not."""
+        return self._feedback
+
+    @feedback.setter
+    def feedback(self, feedback: Feedback | None) -> None:
+        self._feedback = feedback
+        self._values["feedback"] = feedback.to_json() if feedback is not None else None
+
+    def withdraw_result(self, step_id: str, save_as: str | None = None) -> None:
+        """Nobody can read any more what the step left: it runs again."""
+        for name in (step_id, save_as):
+            if name is not None and name not in _RESERVED:
+                self._values.pop(name, None)
+        self._steps.pop(step_id, None)
+
     def publish_result(
-        self, step: Step[object], status: StepStatus, output: JsonValue, save_as: str | None = None
+        self,
+        step: Step[object],
+        status: StepStatus,
+        output: JsonValue,
+        save_as: str | None = None,
+        error: FailureInfo | None = None,
     ) -> None:
         """Let later steps read what a step left."""
         if status is not StepStatus.COMPLETED:
-            self._steps[step.id] = {"status": status.value}
+            told = dict(error.to_json()) if error is not None else None
+            before = cast("Mapping[str, JsonValue]", self._steps.get(step.id) or {})
+            self._steps[step.id] = {"status": status.value, "error": told}
+            if status is StepStatus.SKIPPED and "output" in before:
+                # In a graph it may have run before: its newest output is that one.
+                self._steps[step.id] = {**before, "status": status.value, "error": None}
+            elif status is StepStatus.FAILED and step.id not in _RESERVED:
+                self._values.pop(step.id, None)
             return
         step_id = step.id
         if self._secrets and not isinstance(step, PythonStep):
             output = self._secrets.disarm(output)  # a model's words must not move a secret
-        self._steps[step_id] = {"status": "completed", "output": output}
+        self._steps[step_id] = {"status": "completed", "output": output, "error": None}
         if step_id not in _RESERVED:
             self._values[step_id] = output
         if save_as is not None:
@@ -260,6 +493,55 @@ class LoopItem:
     index: int
     """From 0."""
 
+    @property
+    def loop(self) -> JsonValue:
+        """What templates read as `loop`."""
+        return {"item": self.value, "index": self.index}
+
+
+@frozen(kw_only=True)
+class Attempt:
+    """One attempt of a step that is done as long as a condition holds."""
+
+    index: int
+    """From 0."""
+    outputs: tuple[JsonValue, ...] = ()
+    """What the attempts before gave."""
+
+    @property
+    def loop(self) -> JsonValue:
+        """What templates read as `loop`."""
+        last = self.outputs[-1] if self.outputs else None
+        return {"index": self.index, "last": last, "attempts": list(self.outputs)}
+
+
+Turn: TypeAlias = LoopItem | Attempt
+"""One of the times that a step is done."""
+
+
+@frozen(kw_only=True)
+class Feedback:
+    """Why the run went back to an earlier step."""
+
+    step_id: str
+    """That failed."""
+    to: str
+    """That runs again."""
+    code: str
+    message: str
+    attempt: int
+    """From 1."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """What templates read as `feedback`."""
+        return {
+            "step": self.step_id,
+            "to": self.to,
+            "code": self.code,
+            "message": self.message,
+            "attempt": self.attempt,
+        }
+
 
 class StepView(RunContext):
     """The run as one step sees it: its own limits, tools and conversation."""
@@ -273,8 +555,11 @@ class StepView(RunContext):
         limits: Limits,
         metadata: Mapping[str, object],
         tools: Toolbox,
-        item: LoopItem | None = None,
+        item: Turn | None = None,
+        retry: RetryConfig | None = None,
     ) -> None:
+        self.retry = retry or context.recipe.retry
+        """How calls of the step are tried again."""
         self.context = context
         self._item = item
         self.key = key
@@ -304,7 +589,7 @@ class StepView(RunContext):
         """The run's; in a loop also `loop.item` and `loop.index`, for this step alone."""
         if self._item is None:
             return self.context.values
-        here: dict[str, JsonValue] = {"loop": {"item": self._item.value, "index": self._item.index}}
+        here: dict[str, JsonValue] = {"loop": self._item.loop}
         return ChainMap(here, cast("dict[str, JsonValue]", self.context.values))
 
     @property
@@ -329,13 +614,23 @@ class StepView(RunContext):
 
     @property
     def step_id(self) -> str:
-        """The step's."""
+        """The step's, as the whole run knows it."""
         return self._step_id
+
+    @property
+    def path(self) -> str:
+        """The step's, with the item that it is about: `step[2]`."""
+        item = self._item
+        return self._step_id if item is None else f"{self._step_id}[{item.index}]"
 
     @property
     def may_write(self) -> bool:
         """The run's."""
         return self.context.may_write
+
+    def refusal(self, tool: ToolSpec) -> str | None:
+        """The run's."""
+        return self.context.refusal(tool)
 
     @property
     def secrets(self) -> Secrets:

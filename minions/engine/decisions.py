@@ -1,4 +1,4 @@
-"""Calls in doubt: started before a crash, not safe to repeat, decided by a person."""
+"""What a person decides when a run goes on: calls in doubt, approvals, answers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from attrs import evolve
 
 from minions.contracts.calls import CallStatus, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.errors import FailureInfo, UsageError, near_names
-from minions.contracts.json_values import parse_json
+from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.completion import FINAL_ANSWER
 from minions.engine.replay import OpenCall, Replay
+from minions.engine.waiting import APPROVED, REJECTED, Waiting, misfit, waiting_decisions
 
-__all__ = ["REDO", "calls_in_doubt", "checked_decisions", "decided_call", "doubt"]
+__all__ = ["REDO", "calls_in_doubt", "checked_decisions", "decided_call", "doubt", "read_answer"]
 
 REDO: Final = "redo"
 _DONE: Final = "done"
@@ -42,37 +44,85 @@ def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, str
     """Decisions by the keys of the calls they are about.
 
     Args:
-        given: A call's key, or the end or beginning of one that is unique, or its tool's name, to
-            `redo`, `done`, `done:` with the result as JSON, or `fail`.
+        given: The key of what waits, or the beginning of one that is unique, or its tool's or
+            step's name. Of a call in doubt to `redo`, `done`, `done:` with the result as JSON, or
+            `fail`; of a call that needs approval to `approve` or `reject`; of a question to
+            `answer:` with the answer.
     Raises:
-        UsageError: No such call is open, or the word is another.
+        UsageError: Nothing waits under that name, or the word does not fit.
     """
     opened = tuple(replay.opened())
-    waiting = tuple(call for call in opened if call.key not in replay.decisions)
+    waiting: tuple[OpenCall | Waiting, ...] = (
+        *(call for call in opened if call.key not in replay.decisions),
+        *waiting_decisions(replay),
+    )
     decided: dict[str, str] = {}
     for name, word in given.items():
-        key = _call_named(name, opened, waiting).key
-        if decided.setdefault(key, checked := _checked_word(word)) != checked:
-            raise UsageError(f"Two decisions about the call {key}.", code="bad-decision")
+        about = _named(name, opened, waiting)
+        if decided.setdefault(about.key, checked := _checked(word, about)) != checked:
+            raise UsageError(f"Two decisions about {about.key}.", code="bad-decision")
     return decided
 
 
-def _call_named(name: str, opened: Sequence[OpenCall], waiting: Sequence[OpenCall]) -> OpenCall:
+def _named(
+    name: str, opened: Sequence[OpenCall], waiting: Sequence[OpenCall | Waiting]
+) -> OpenCall | Waiting:
     """By its key, which may be decided anew, or by what is unique among those that wait."""
-    found = [call for call in opened if call.key == name]
+    found: list[OpenCall | Waiting] = [call for call in opened if call.key == name]
     found = found or [
-        call
-        for call in waiting
-        if name in (call.tool, call.step_id) or call.key.startswith(f"{name}/")
+        each
+        for each in waiting
+        if name in (each.key, each.tool, each.step_id) or each.key.startswith(f"{name}/")
     ]
     if len(found) == 1:
         return found[0]
-    keys = [call.key for call in waiting]
-    what = f"means {len(found)} calls" if found else "is no call that waits for a decision"
+    keys = [each.key for each in waiting]
+    what = f"means {len(found)} decisions" if found else "does not wait for a decision"
     raise UsageError(
-        f"'{name}' {what}. Calls that wait: {', '.join(keys) or 'none'}.",
+        f"'{name}' {what}. What waits: {', '.join(keys) or 'nothing'}.",
         code="unknown-call",
         suggestions=near_names(name, keys),
+    )
+
+
+def _checked(word: str, about: OpenCall | Waiting) -> str:
+    """The word as it is stored.
+
+    Raises:
+        UsageError: It is not one that decides this.
+    """
+    if isinstance(about, OpenCall):
+        return _checked_word(word)
+    kind, colon, rest = word.partition(":")
+    if about.what == "approval" and word in (APPROVED, REJECTED):
+        return f"{word}:{about.body['digest']}"
+    if about.what == "answer" and kind == "answer" and colon:
+        return f"answer:{dumps(read_answer(rest, about.form))}"
+    wanted = "approve or reject" if about.what == "approval" else "answer:VALUE"
+    raise UsageError(
+        f"'{word[:80]}' decides nothing here: {about.words}. Say {wanted}.", code="bad-decision"
+    )
+
+
+def read_answer(text: str, form: JsonSchema | None) -> JsonValue:
+    """What somebody typed, as the question's form wants it.
+
+    Raises:
+        UsageError: It does not fit.
+    """
+    value: JsonValue = text
+    if misfit(text, form) is not None:
+        try:
+            value = parse_json(text)
+        except ValueError:
+            value = text
+    problem = misfit(value, form)
+    if problem is None:
+        return value
+    raise UsageError(
+        f"{text[:80]!r} is no answer to that question: {problem}. It takes what fits "
+        f"{dumps(form or {'type': 'string'})}.",
+        code="bad-answer",
     )
 
 

@@ -20,6 +20,7 @@ from minions.contracts.tools import Toolbox
 from minions.engine.build import BuiltRecipe, LoopControl, build_recipe
 from minions.engine.context import Extensions, ModelSource
 from minions.engine.graph import DependencyStepGraph
+from minions.engine.run_parts import ChosenSteps
 from minions.recipe.expressions import MissingValueError, compile_condition, compile_template
 from minions.recipe.model import (
     AgentRecipe,
@@ -56,6 +57,10 @@ class PlannedStep:
     """`3 items`, or over what."""
     when: str | None = None
     """`false: skipped`, or the condition as it stands."""
+    next: tuple[str, ...] | None = None
+    """In a transition graph: what may come next; empty at an end. None: it is no such graph."""
+    next_by: str | None = None
+    """What decides between them: the template or the question, or a tool."""
 
 
 def planned_steps(
@@ -64,18 +69,24 @@ def planned_steps(
     tools: Toolbox,
     extensions: Extensions,
     models: ModelSource | None = None,
+    chosen: ChosenSteps | None = None,
 ) -> tuple[PlannedStep, ...]:
-    """All steps in the order of a run, each once.
+    """All steps that would run, in their order, each once.
 
     Args:
         inputs: Checked.
         models: Names the models that would be asked; None: they are not looked for.
+        chosen: The steps that would run, with what the others gave; None: all.
     Raises:
         GraphError, UsageError: As before a run.
     """
-    built = build_recipe(recipe, tools, extensions.links)
+    built = build_recipe(recipe, tools, extensions)
     plan = _Plan(recipe, built, inputs, tools, models)
-    return tuple(plan.step(step) for step in _in_order(built))
+    if chosen is None:
+        return tuple(plan.step(step) for step in _in_order(built))
+    for step_id, output in chosen.pinned.items():
+        plan.know(step_id, output)
+    return tuple(plan.step(step) for step in _in_order(built) if step.id in chosen.runs)
 
 
 def _in_order(built: BuiltRecipe) -> Iterator[Step[object]]:
@@ -118,6 +129,14 @@ class _Plan:
         }
         self._specs = {spec.id: spec for spec in recipe.steps if isinstance(spec, StepSpec)}
 
+    def know(self, step_id: str, output: JsonValue) -> None:
+        """That output is there."""
+        self._steps[step_id] = {"status": "completed", "output": output, "error": None}
+        self._values[step_id] = output
+        spec = self._specs.get(step_id)
+        if spec is not None and spec.save_as is not None:
+            self._values[spec.save_as] = output
+
     def step(self, step: Step[object]) -> PlannedStep:
         spec = self._specs.get(step.id)
         if spec is None:
@@ -138,7 +157,14 @@ class _Plan:
             asks_for=planned.asks_for,
             loop=self._loop(control.loop, spec) if control.loop is not None else None,
             when=when,
+            next=self._next(step),
+            next_by=_decided_by(spec),
         )
+
+    def _next(self, step: Step[object]) -> tuple[str, ...] | None:
+        if self._recipe.graph is None:
+            return None
+        return tuple(other.id for other in self._built.graph.possible_next_steps(step))
 
     def _of_kind(self, spec: StepSpec) -> PlannedStep:
         if isinstance(spec, ToolSpecStep):
@@ -183,12 +209,16 @@ class _Plan:
 
     def _set(self, spec: SetSpec) -> PlannedStep:
         shown = self._shown(spec.set)
-        if spec.loop is None and spec.when is None and self._is_known(spec.set):
-            self._steps[spec.id] = {"status": "completed", "output": shown}
-            self._values[spec.id] = shown
-            if spec.save_as is not None:
-                self._values[spec.save_as] = shown
+        is_plain = spec.loop is None and spec.when is None and not self._may_be_another(spec)
+        if is_plain and self._is_known(spec.set):
+            self.know(spec.id, shown)
         return PlannedStep(step_id=spec.id, kind="set", shown=shown)
+
+    def _may_be_another(self, spec: SetSpec) -> bool:
+        """In a transition graph: what is not there yet may be there when the run comes back."""
+        if self._recipe.graph is None:
+            return False
+        return any(reference.is_guarded for reference in compile_template(spec.set).references)
 
     # --- what is known ------------------------------------------------------------------------
 
@@ -237,6 +267,10 @@ class _Plan:
             return self._models(config).name
         except EnvironmentRefusedError:
             return "(no model is configured)"
+
+
+def _decided_by(spec: StepSpec) -> str | None:
+    return spec.decision_tool.tool if spec.decision_tool is not None else spec.route
 
 
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)

@@ -162,6 +162,8 @@ def _step_finished(entry: JournalEntry) -> RunEvent:
         tool_calls=cast(int, body.get("tool_calls", 0)),
         attempts=cast(int, body.get("attempts", 1)),
         index=cast("int | None", body.get("index")),
+        cached_from=_maybe_text(body, "cached_from"),
+        pinned_from=_maybe_text(body, "pinned_from"),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from minions.contracts.errors import GraphError, did_you_mean, near_names
 from minions.contracts.graph import StepGraph
@@ -52,8 +52,8 @@ class _CheckedSteps(StepGraph):
 def _check_id(step_id: object, position: int) -> None:
     if not isinstance(step_id, str) or not step_id.strip():
         raise GraphError(f"Step {position + 1} has the id {step_id!r}; a non-empty text is needed.")
-    if "/" in step_id:
-        raise GraphError(f"The step id '{step_id}' holds a '/', which separates keys of a run.")
+    if bad := next((sign for sign in "/>" if sign in step_id), None):
+        raise GraphError(f"The step id '{step_id}' holds a '{bad}', which separates keys of a run.")
 
 
 class DefaultStepGraph(_CheckedSteps):
@@ -125,6 +125,23 @@ class DependencyStepGraph(_CheckedSteps):
             for other in waits:
                 self._dependents[other].append(position)
         self._refuse_cycles()
+
+    def only(self, among: Collection[str]) -> DependencyStepGraph:
+        """The same steps, of which those that are not in `among` wait for nothing."""
+
+        def ids(positions: Mapping[str, Iterable[int]]) -> Mapping[str, Sequence[str]]:
+            return {
+                step_id: [self._steps[other].id for other in others]
+                for step_id, others in positions.items()
+                if step_id in among
+            }
+
+        return DependencyStepGraph(
+            self._steps,
+            ids({step.id: self._needs[at] for at, step in enumerate(self._steps)}),
+            ids({step.id: self._waits[at] for at, step in enumerate(self._steps)}),
+            reads=ids({step.id: sorted(self._reads[at]) for at, step in enumerate(self._steps)}),
+        )
 
     def _indices(self, step_id: str, others: Sequence[str]) -> tuple[int, ...]:
         if not others:

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeAlias, cast
+from collections.abc import Sequence
+from typing import cast
 
 from minions.contracts.errors import FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue, json_type
-from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import Step
 from minions.engine.build import LoopControl
 from minions.engine.context import AgentContext, LoopItem
-from minions.engine.step_executor import CUT_OFF, StepExecutor
+from minions.engine.endings import CUT_OFF, cut_off
+from minions.engine.turns import MakeExecutor, MayReuse, StepTurns
 
 __all__ = ["StepLoop"]
-
-MakeExecutor: TypeAlias = Callable[[LoopItem], StepExecutor[object]]
-"""The executor of one iteration."""
-MayReuse: TypeAlias = Callable[[StepExecutor[object]], bool]
-"""Whether what an earlier leg of the run recorded of it stands."""
 
 _MOST_SHOWN = 5
 
 
-class StepLoop:
-    """One loop, once. Its own rows stand at iteration 0, those of the items at 1, 2, 3."""
+class StepLoop(StepTurns):
+    """One loop, once."""
 
     def __init__(
         self,
@@ -36,18 +31,8 @@ class StepLoop:
         make_executor: MakeExecutor,
         may_reuse: MayReuse,
     ) -> None:
-        self._step = step
+        super().__init__(step, context, make_executor, may_reuse)
         self._control = control
-        self._context = context
-        self._make_executor = make_executor
-        self._may_reuse = may_reuse
-        visit = context.step_manager.visits(step.id) + 1
-        self._key = context.execution_key(step.id, visit)
-        self._clock = context.services.clock
-        self._started_at = self._clock.now()
-        self._begin = self._clock.monotonic()
-        self.output_json: JsonValue = None
-        """What later steps read."""
 
     async def execute(self) -> StepExecution[object]:
         """All items; COMPLETED when every one is, else FAILED with what went wrong where.
@@ -59,21 +44,21 @@ class StepLoop:
         try:
             items = self._items()
         except MinionsError as problem:
-            return await self._end((), problem.info())
-        body: dict[str, JsonValue] = {"step_id": self._step.id, "total": len(items)}
-        await self._context.recorder.record("step", self._key, "started", body)
+            return await self._end((), problem.info(), None)
+        await self._record_start({"total": len(items)})
         done: list[StepExecution[object] | None] = [None] * len(items)
         outputs: list[JsonValue] = [None] * len(items)
         try:
             await self._do_all(items, done, outputs)
         except asyncio.CancelledError:
-            await self._end(_present(done), _cut_off(self._step.id, self._context))
+            await self._end(_present(done), cut_off(self._step.id, self._context), None)
             raise
         executions = _present(done)
         error = self._failure(executions, len(items))
         if error is None or error.code == "loop-failed":
             self.output_json = self._output(executions, outputs)
-        return await self._end(executions, error)
+        typed = self._typed_output(executions) if error is None else None
+        return await self._end(executions, error, typed)
 
     def _items(self) -> list[JsonValue]:
         """The list, now.
@@ -113,29 +98,18 @@ class StepLoop:
             for _ in range(workers):
                 group.create_task(work())
 
-    async def _one(
-        self, item: LoopItem, executor: StepExecutor[object]
-    ) -> tuple[StepExecution[object], JsonValue]:
-        if executor.has_recorded_end:
-            if self._may_reuse(executor):
-                return executor.recorded(), executor.output_json
-            executor = self._make_executor(item)  # it begins anew
-        execution = await executor.execute()
-        return execution, executor.output_json
-
-    def _may_go_on(self) -> bool:
-        self._context.check_time()
-        return self._context.ledger.reached is None
-
     # --- what came out ------------------------------------------------------------------------
 
     def _failure(
         self, executions: Sequence[StepExecution[object]], total: int
     ) -> FailureInfo | None:
         ledger = self._context.ledger
+        waiting = [each.error for each in executions if each.status is StepStatus.IN_PROGRESS]
+        if waiting:
+            return waiting[0]
         cut_off = [each for each in executions if each.error and each.error.code in CUT_OFF]
         if len(executions) < total or cut_off:
-            ledger.has_refused = True
+            ledger.refuse()
             return ledger.failure()
         failed = [at for at, each in enumerate(executions) if each.status is StepStatus.FAILED]
         if not failed:
@@ -170,51 +144,6 @@ class StepLoop:
             "failed": len(errors),
         }
 
-    async def _end(
-        self, executions: tuple[StepExecution[object], ...], error: FailureInfo | None
-    ) -> StepExecution[object]:
-        calls = tuple(call for each in executions for call in each.calls)
-        usage = sum((each.usage for each in executions), TokenUsage())
-        status = StepStatus.COMPLETED if error is None else StepStatus.FAILED
-        duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
-        model_calls = tuple(call for each in executions for call in each.model_calls)
-        tool_calls = tuple(call for each in executions for call in each.tool_calls)
-        body: dict[str, JsonValue] = {
-            "step_id": self._step.id,
-            "status": status.value,
-            "duration_ms": duration_ms,
-            "total": len(executions),
-        }
-        if calls:
-            body["usage"] = usage.to_json()
-            body["model_calls"] = len(model_calls)
-            body["tool_calls"] = len(tool_calls)
-            body["attempts"] = max(each.attempts for each in executions)
-        if error is not None:
-            body["error"] = dict(error.to_json())
-            body["reason"] = error.message
-        if self.output_json is not None:
-            body["output"] = self.output_json
-        entry = await self._context.recorder.record("step", self._key, _state(error), body)
-        execution: StepExecution[object] = StepExecution(
-            id=f"{self._context.run_id}/{self._key}",
-            step_id=self._step.id,
-            status=status,
-            reason=error.message if error is not None else None,
-            output=self._typed_output(executions) if error is None else None,
-            error=error,
-            model_calls=model_calls,
-            tool_calls=tool_calls,
-            calls=calls,
-            iterations=executions,
-            optional=self._step.is_optional,
-            started_at=self._started_at,
-            completed_at=entry.at,
-            duration_ms=duration_ms,
-        )
-        self._context.step_manager.record(execution)
-        return execution
-
     def _typed_output(self, executions: Sequence[StepExecution[object]]) -> object:
         """As the steps gave it: an aggregated loop of typed outputs is a list of those."""
         if self._control.aggregate:
@@ -226,19 +155,6 @@ def _present(
     done: Sequence[StepExecution[object] | None],
 ) -> tuple[StepExecution[object], ...]:
     return tuple(each for each in done if each is not None)
-
-
-def _state(error: FailureInfo | None) -> str:
-    if error is None:
-        return "finished"
-    return "interrupted" if error.code in CUT_OFF else "failed"
-
-
-def _cut_off(step_id: str, context: AgentContext) -> FailureInfo:
-    if context.is_out_of_time:
-        context.ledger.run_out_of_time()
-        return context.ledger.failure()
-    return FailureInfo(code="cancelled", message=f"Step '{step_id}' was cancelled.")
 
 
 def _message(execution: StepExecution[object]) -> str:

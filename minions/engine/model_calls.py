@@ -33,6 +33,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage, message_to_json
 from minions.contracts.runtime import Clock
 from minions.engine.context import StepView
+from minions.engine.costs import expect_price, with_cost
 from minions.engine.recorded import recorded_model_call
 from minions.engine.retry import checked_result, is_retryable_error, with_retries
 from minions.engine.trace import StepTrace
@@ -90,6 +91,11 @@ def recall(factory: ModelCallExecutorFactory, prompt: Prompt) -> None:
     """Tell the model, where there is one, that a recorded answer stands for this call."""
     if isinstance(factory, ModelCallExecutors):
         factory.model.recall(prompt)
+
+
+def model_of(factory: ModelCallExecutorFactory) -> ChatModel | None:
+    """The model that is asked; None where an application carries out calls in its own way."""
+    return factory.model if isinstance(factory, ModelCallExecutors) else None
 
 
 def capabilities_of(factory: ModelCallExecutorFactory) -> ModelCapabilities:
@@ -214,7 +220,8 @@ class ModelCalls:
         Args:
             remember: Whether the answer joins the step's conversation.
         Raises:
-            StepFailedError: The run's ledger is spent; no call was made.
+            StepFailedError: The run's ledger is spent, or its cost is limited and the price of
+                the model is not known; no call was made.
         """
         view, context = self.view, self.view.context
         recorded = context.recorded("model_call", call.key)
@@ -222,6 +229,8 @@ class ModelCalls:
             return self._fed_back(call, recorded, remember=remember)
         context.check_time()
         context.ledger.check()
+        model = model_of(self.factory)
+        expect_price(model, context.ledger, context.services)
         clock = context.services.clock
         begin = clock.monotonic()
         running = _with(call, CallStatus.EXECUTING, started_at=clock.now())
@@ -231,8 +240,9 @@ class ModelCalls:
         wasted: list[TokenUsage] = []
 
         def on_retry(attempt: int, delay_s: float, failure: ModelFailure) -> None:
-            wasted.append(failure.usage)
-            context.ledger.spend(failure.usage)
+            usage = with_cost(failure.usage, model, context.services)
+            wasted.append(usage)
+            context.ledger.spend(usage)
             self._tell_retry(attempt, delay_s, failure)
 
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
@@ -248,8 +258,8 @@ class ModelCalls:
         try:
             attempted = await with_retries(
                 attempt,
-                most=context.recipe.retry.max_attempts,
-                config=context.recipe.retry,
+                most=view.retry.max_attempts,
+                config=view.retry,
                 services=context.services,
                 on_retry=on_retry,
             )
@@ -284,15 +294,23 @@ class ModelCalls:
     ) -> ModelCall:
         """The call with what came of it; what it used is off the ledger."""
         context = self.view.context
+        model = model_of(self.factory)
         response = failure = None
         if is_successful(outcome):
             response = outcome.unwrap()
-            if not response.usage.total_tokens:
-                response = evolve(response, usage=await self._usage(running.prompt, response))
-            context.ledger.spend(response.usage)
+            usage = response.usage
+            if not usage.total_tokens:
+                estimate = await self._usage(running.prompt, response)
+                usage = evolve(estimate, cost_usd=usage.cost_usd)
+            usage = with_cost(usage, model, context.services)
+            if usage is not response.usage:
+                response = evolve(response, usage=usage)
+            context.ledger.spend(usage)
         else:
             failure = outcome.failure()
-            context.ledger.spend(failure.usage)
+            usage = with_cost(failure.usage, model, context.services)
+            failure = evolve(failure, usage=usage)
+            context.ledger.spend(usage)
         return _with(
             running,
             CallStatus.COMPLETED if failure is None else CallStatus.FAILED,
@@ -388,6 +406,8 @@ def _metrics(response: ModelCallResponse, duration_ms: float) -> Mapping[str, Js
         "total_tokens": response.usage.total_tokens,
         "cached_tokens": response.usage.cached_tokens,
     }
+    if response.usage.cost_usd is not None:
+        metrics["cost_usd"] = response.usage.cost_usd
     if response.model_name is not None:
         metrics["model_name"] = response.model_name
     if response.provider is not None:

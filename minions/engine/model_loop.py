@@ -29,6 +29,7 @@ from minions.contracts.completion import (
     Verdict,
 )
 from minions.contracts.errors import FailureInfo
+from minions.contracts.executions import StepExecution
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import (
@@ -37,6 +38,7 @@ from minions.contracts.messages import (
     assistant,
     message_to_json,
     system,
+    tool_result,
     user,
 )
 from minions.contracts.output import output_words
@@ -74,10 +76,15 @@ def opening_messages(
     own: Sequence[Message],
     output: OutputInstructions[object] | None,
     mode: CompletionMode,
+    *,
+    said: Sequence[Message] = (),
 ) -> tuple[Message, ...]:
     """The first prompt of a model step: system texts first, then aim and messages, oldest first.
 
     The agent's own prompt, goal and messages each stand in it once.
+
+    Args:
+        said: In the steps before, where the conversation is one; it begins with the agent's own.
     """
     agent = view.context
     agents = agent.recipe.messages.messages
@@ -88,10 +95,30 @@ def opening_messages(
         head.append(system(output_words(output)))
     if mode is CompletionMode.SIGNAL:
         head.append(system(_SIGNAL_WORDS))
-    body = [Message(role=MessageRole.GOAL, content=agent.goal)] if agent.goal else []
-    body += [message for message in agents if message.role is not MessageRole.SYSTEM]
+    body = [Message(role=MessageRole.GOAL, content=agent.goal)] if agent.goal and not said else []
+    body += [message for message in agents if message.role is not MessageRole.SYSTEM and not said]
+    body += said
     body += [message for message in own if message.role is not MessageRole.SYSTEM]
     return (*head, *body)
+
+
+def said_in(execution: StepExecution[object]) -> tuple[Message, ...]:
+    """All that was said in a step, system texts apart, oldest first: a prompt may go on with it."""
+    if not execution.model_calls:
+        return ()
+    last = execution.model_calls[-1]
+    said = [each for each in last.prompt.messages if each.role is not MessageRole.SYSTEM]
+    if last.response is not None:
+        said.append(last.response.message)
+    said += [
+        tool_result(
+            call.response.content if call.response is not None else "",
+            tool_call_id=call.request.id,
+            name=call.name,
+        )
+        for call in execution.last_tool_calls
+    ]
+    return tuple(said)
 
 
 async def open_conversation(view: StepView, key: str, opening: Sequence[Message]) -> None:

@@ -24,7 +24,7 @@ from minions.contracts.messages import Message, MessageRole, system, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.engine.completion import DefaultStepCompletionChain
-from minions.engine.written_step import WrittenStep, as_text, step_named
+from minions.engine.written_step import WrittenStep, as_text, bounded, step_named
 from minions.recipe.expressions import (
     Template,
     compile_template,
@@ -35,10 +35,6 @@ from minions.recipe.model import (
 )
 
 __all__ = ["AnalyzeStep", "GoalStep", "analyze_step", "goal_step"]
-
-_MOST_OF_A_DEPENDENCY: Final = 4_000
-"""Characters of a dependency's output at the end of a prompt."""
-
 
 @frozen(kw_only=True)
 class GoalStep(WrittenStep, Step[object]):
@@ -65,6 +61,11 @@ class GoalStep(WrittenStep, Step[object]):
         """As written."""
         return self.spec.tool_failure
 
+    @property
+    def shares_conversation(self) -> bool:
+        """As written: `memory`."""
+        return self.spec.memory == "conversation"
+
     def messages(self, view: RunContext) -> Sequence[Message]:
         """Rendered with what is known now.
 
@@ -77,7 +78,7 @@ class GoalStep(WrittenStep, Step[object]):
         ]
         if results := _results(self.shown, view.values):
             messages.append(user(results))
-        return messages
+        return [*messages, *feedback_messages(view, self)]
 
 
 def goal_step(
@@ -142,18 +143,28 @@ def _chain(spec: GoalSpec, links: Mapping[str, CompletionLink]) -> StepCompletio
 
 def _results(step_ids: Sequence[str], values: Mapping[str, JsonValue]) -> str:
     parts = [
-        f"Result of step '{step_id}':\n{_bounded(as_text(values[step_id]))}"
+        f"Result of step '{step_id}':\n{bounded(as_text(values[step_id]))}"
         for step_id in step_ids
         if step_id in values
     ]
     return "\n\n".join(parts)
 
 
-def _bounded(text: str) -> str:
-    left_out = len(text) - _MOST_OF_A_DEPENDENCY
-    if left_out <= 0:
-        return text
-    return f"{text[:_MOST_OF_A_DEPENDENCY]}\n… ({left_out} more characters left out)"
+def feedback_messages(view: RunContext, step: GoalStep | AnalyzeStep) -> list[Message]:
+    """What went wrong, for the step that the run went back to, where no template says it."""
+    feedback = view.values.get("feedback")
+    if not isinstance(feedback, Mapping) or feedback.get("to") != step.id:
+        return []
+    if any(
+        reference.path[0] == "feedback" for part in step.templates for reference in part.references
+    ):
+        return []
+    return [
+        user(
+            f"An earlier answer of yours was not good enough: step '{feedback['step']}', which "
+            f"came after it, failed: {feedback['message']}\nDo it again, and do better."
+        )
+    ]
 
 
 # --- analyze --------------------------------------------------------------------------------------
@@ -194,7 +205,8 @@ class AnalyzeStep(WrittenStep, Step[object]):
             parts.insert(0, f"Context:\n{as_text(self.context.render(values)).strip()}")
         if self.input is not None:
             parts.append(f"Input, as JSON:\n{dumps(self.input.render(values))}")
-        return [system(_ANALYST), Message(role=MessageRole.GOAL, content="\n\n".join(parts))]
+        question = Message(role=MessageRole.GOAL, content="\n\n".join(parts))
+        return [system(_ANALYST), question, *feedback_messages(view, self)]
 
 
 def analyze_step(spec: AnalyzeSpec) -> AnalyzeStep:

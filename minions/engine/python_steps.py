@@ -15,23 +15,27 @@ from minions.contracts.calls import (
 from minions.contracts.codec import encode
 from minions.contracts.completion import CompletionCriteria, CompletionMode
 from minions.contracts.context import RunContext
-from minions.contracts.errors import FailureInfo, StepFailedError
+from minions.contracts.decisions import Question
+from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError, UsageError
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
-from minions.contracts.steps import DefaultStep, StepScope
+from minions.contracts.schema import JsonSchema
+from minions.contracts.steps import DefaultStep
 from minions.engine.completion import budget_spent
-from minions.engine.context import StepView
+from minions.engine.context import Default, EngineScope, RecipeRunner, StepView
 from minions.engine.model_calls import capabilities_of
 from minions.engine.model_loop import ModelLoop, open_conversation, opening_messages
 from minions.engine.tool_batch import ToolBatch
 from minions.engine.trace import StepTrace
+from minions.engine.waiting import answer_to
+from minions.recipe.model import AgentRecipe
 
 __all__ = ["JournalledScope"]
 
 U = TypeVar("U")
 
 
-class JournalledScope(StepScope):
+class JournalledScope(EngineScope):
     """Everything done through here is in the step's record; each model call is a fresh one."""
 
     def __init__(
@@ -124,6 +128,7 @@ class JournalledScope(StepScope):
             limits=whole.limits,
             metadata=whole.metadata,
             tools=whole.tools.subset(()),
+            retry=whole.retry,
         )
 
     async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
@@ -143,3 +148,53 @@ class JournalledScope(StepScope):
         if call.failure is not None:
             raise StepFailedError(call.failure.info())
         return call.response.value if call.response is not None else None
+
+    async def call_recipe(self, name: str, inputs: Mapping[str, JsonValue]) -> JsonValue:
+        """In a place of its own, known by what it is given."""
+        recipe = self._runner().find(name)
+        key = f"{self._view.key}#{self._place(recipe.id, dict(inputs))}"
+        return encode(await self._run_recipe(recipe, inputs, key))
+
+    async def run_recipe(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue]) -> object:
+        """The recipe that the step is.
+
+        Raises:
+            UsageError: Inputs that it does not take.
+            StepFailedError: It failed.
+        """
+        return await self._run_recipe(recipe, inputs, self._view.key)
+
+    async def _run_recipe(
+        self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], key: str
+    ) -> object:
+        result = await self._runner().run(recipe, inputs, self._view, key)
+        self._trace.add_executions(result.executions)
+        if result.error is not None:
+            if result.error.code == NEEDS_DECISION:
+                self._trace.wait(result.error)
+            raise StepFailedError(result.error)
+        return result.output
+
+    async def ask_person(
+        self, text: str, *, form: JsonSchema | None, default: Default, timeout_s: float | None
+    ) -> JsonValue:
+        """One question in a step."""
+        question = Question(
+            key=f"{self._view.key}/ask",
+            run_id=self._view.run_id,
+            step_id=self._view.path,
+            text=text,
+            form=form,
+            default=default.value,
+            has_default=default.is_given,
+            timeout_s=timeout_s,
+        )
+        return await answer_to(self._view, question)
+
+    def _runner(self) -> RecipeRunner:
+        runner = self._view.context.recipe_runner
+        if runner is None:
+            raise UsageError(
+                "A recipe can be a step only in a run of an AgentExecutor.", code="no-executor"
+            )
+        return runner

@@ -172,6 +172,8 @@ def recorded_execution(
         completed_at=ended.at,
         duration_ms=cast(float, body.get("duration_ms", 0.0)),
         completion=_recorded_completion(body),
+        cached_from=cast("str | None", body.get("cached_from")),
+        pinned_from=cast("str | None", body.get("pinned_from")),
     )
 
 

@@ -17,16 +17,27 @@ from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.replay import Replay
-from minions.engine.sessions import UNFINISHED, RunSummary, find_run
+from minions.engine.run_parts import ChosenSteps
+from minions.engine.sessions import REJECTED, UNFINISHED, RunSummary, find_run
+from minions.recipe.bundles import BundledRecipes, bundle_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.load import recipe_from_document
-from minions.recipe.model import AgentRecipe, AnalyzeSpec, GoalSpec, StepSpec, ToolSpecStep
+from minions.recipe.model import (
+    AgentRecipe,
+    AnalyzeSpec,
+    GoalSpec,
+    RecipeSpec,
+    StepSpec,
+    ToolSpecStep,
+)
+from minions.recipe.ways import Ways
 
 __all__ = [
     "RecordedRun",
     "check_outputs",
     "edited_inputs",
+    "given_inputs",
     "load_recorded_run",
     "steps_from",
 ]
@@ -42,6 +53,10 @@ class RecordedRun:
     """The body of its newest start: recipe, inputs, note."""
     document: Mapping[str, JsonValue] | None
     """The recipe as it was read; None: it was made by code."""
+    bundle: Mapping[str, JsonValue]
+    """The recipes that its steps are."""
+    chosen: ChosenSteps | None = None
+    """The part of the recipe that it is; None: all of it."""
 
     @property
     def run_id(self) -> str:
@@ -87,6 +102,7 @@ class RecordedRun:
                 code="recipe-needed",
             )
         directory = cast("str | None", self.start.get("directory"))
+        catalog = attrs.evolve(catalog, find_recipe=BundledRecipes(self.bundle))
         return recipe_from_document(
             self.document, catalog, file=f"<recipe of {self.run_id}>", directory=directory
         )
@@ -104,6 +120,19 @@ class RecordedRun:
                 code="other-recipe",
             )
 
+    def check_asked_for(self, step_id: str) -> None:
+        """Refuse to run a step that is no part of this run.
+
+        Raises:
+            UsageError: It is none.
+        """
+        if self.chosen is not None and step_id not in self.chosen.runs:
+            raise UsageError(
+                f"Step '{step_id}' is no part of run '{self.run_id}', which was asked for: "
+                f"{', '.join(sorted(self.chosen.runs))}. Run the recipe with that step.",
+                code="not-asked-for",
+            )
+
     def check_code(self, recipe: AgentRecipe) -> None:
         """Refuse a recipe that is not the one the run began with; other limits do not matter.
 
@@ -112,7 +141,8 @@ class RecordedRun:
         """
         self.check_id(recipe)
         if self.document is not None:
-            if not _is_same_json(_told(self.document), _told(recipe.document or {})):
+            is_same = _is_same_json(_told(self.document), _told(recipe.document or {}))
+            if not is_same or not _is_same_json(self.bundle, bundle_of(recipe)):
                 raise UsageError(
                     f"The recipe differs from the one that run '{self.run_id}' goes on with. Leave "
                     "it out, or let what changed run again: "
@@ -177,15 +207,30 @@ async def load_recorded_run(journal: Journal, name: str) -> RecordedRun:
     """The run of that id, or of a unique start of it; a session's id means its last run.
 
     Raises:
-        NotFoundError, UsageError: As `find_run`.
+        NotFoundError, UsageError: As `find_run`; or its recipe was refused before it began.
     """
     summary = await find_run(journal, name)
+    if summary.status == REJECTED:
+        raise UsageError(
+            f"Run '{summary.run_id}' never began: its recipe '{summary.recipe}' has faults "
+            f"(`minions sessions show {summary.run_id}`). Mend them and run the recipe.",
+            code="run-rejected",
+        )
     entries = await journal.entries(summary.session_id, run_id=summary.run_id)
     start = _newest_start(entries)
     digest = cast("str | None", start.get("document"))
     text = await journal.get_blob(digest) if digest is not None else None
     document = cast("Mapping[str, JsonValue]", json.loads(text)) if text is not None else None
-    return RecordedRun(summary=summary, entries=entries, start=start, document=document)
+    inner = cast("str | None", start.get("recipes"))
+    bundle = json.loads(await journal.get_blob(inner)) if inner is not None else {}
+    return RecordedRun(
+        summary=summary,
+        entries=entries,
+        start=start,
+        document=document,
+        bundle=bundle,
+        chosen=await ChosenSteps.load(start.get("part"), journal),
+    )
 
 
 def _newest_start(entries: Iterable[JournalEntry]) -> Mapping[str, JsonValue]:
@@ -218,7 +263,18 @@ def _told(document: Mapping[str, JsonValue]) -> JsonValue:
     return {key: value for key, value in document.items() if key not in _FREE}
 
 
-_AROUND: Final = ("description", "depends_on", "after", "when", "save_as", "optional", "timeout_s")
+_AROUND: Final = (
+    "description",
+    "depends_on",
+    "after",
+    "when",
+    "save_as",
+    "optional",
+    "timeout_s",
+    "cache",
+    "route",
+    "decision_tool",
+)
 """What a step says of when and whether it runs: an answer that is there already stays as good."""
 
 
@@ -251,13 +307,17 @@ def _is_same(before: AgentRecipe, old: object, after: AgentRecipe, new: object) 
 def _work_of(spec: StepSpec) -> JsonValue:
     """What the step does, as plain data."""
     told = cast("dict[str, JsonValue]", _plain(spec))
+    if isinstance(spec, RecipeSpec):
+        inner = spec.recipe
+        told["recipe"] = [inner.document or dict(_versions(inner)), bundle_of(inner)]
     return {key: value for key, value in told.items() if key not in (*_AROUND, "where")}
 
 
 def _plain(value: object) -> JsonValue:
     """Specs as data that can be compared to the last type: to `==`, 1 is true."""
     if attrs.has(type(value)):
-        return attrs.asdict(cast("attrs.AttrsInstance", value))
+        own = cast("attrs.AttrsInstance", value)
+        return attrs.asdict(own, filter=lambda _, part: not isinstance(part, AgentRecipe))
     return [_plain(item) for item in cast("Iterable[object]", value)]
 
 
@@ -292,12 +352,7 @@ def edited_inputs(
     Raises:
         UsageError: They do not fit, or one is missing.
     """
-    usual = _defaults(before) if before is not None else {}
-    given = {
-        name: value
-        for name, value in recorded.inputs.items()
-        if name in after.inputs and not (name in usual and _is_same_json(usual[name], value))
-    }
+    given = given_inputs(recorded, before, after)
     try:
         return resolve_inputs(after, given, from_text=False, base=Path.cwd())
     except UsageError as error:
@@ -306,6 +361,22 @@ def edited_inputs(
             "A retry takes no other inputs: give a new one a default in the recipe.",
             code=error.error_code,
         ) from error
+
+
+def given_inputs(
+    recorded: RecordedRun, before: AgentRecipe | None, after: AgentRecipe
+) -> Mapping[str, JsonValue]:
+    """What the run was given, without its defaults, as far as `after` takes it; not checked.
+
+    Args:
+        before: As in `edited_inputs`.
+    """
+    usual = _defaults(before) if before is not None else {}
+    return {
+        name: value
+        for name, value in recorded.inputs.items()
+        if name in after.inputs and not (name in usual and _is_same_json(usual[name], value))
+    }
 
 
 def _defaults(recipe: AgentRecipe) -> Mapping[str, JsonValue]:
@@ -336,7 +407,7 @@ def check_outputs(recipe: AgentRecipe, replay: Replay, run_id: str) -> None:
 
 
 def steps_from(recipe: AgentRecipe, first: str) -> frozenset[str]:
-    """That step and all that come after it: by dependency, or in list order where there is none.
+    """That step and all that come after it: by dependency, in the graph, or in list order.
 
     Raises:
         NotFoundError: There is no such step.
@@ -351,6 +422,9 @@ def steps_from(recipe: AgentRecipe, first: str) -> frozenset[str]:
     specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
     if not specs:
         return frozenset(ids[ids.index(first) :])
+    if isinstance(recipe.graph, Mapping):
+        after = Ways.of(ids, recipe.graph).after(ids.index(first))
+        return frozenset((first, *(ids[place] for place in after)))
     found = {first}
     for spec in _in_order(specs):
         if found.intersection((*spec.depends_on, *spec.after)):

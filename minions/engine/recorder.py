@@ -83,6 +83,8 @@ class Recorder:
         self._opening = asyncio.Lock()  # two parallel steps may write the first fact
         self._turns = _Turns()  # facts are shown in the order of their positions
         self._is_closed = False
+        self.stored = 0
+        """Facts that this leg of the run added."""
 
     async def record(
         self,
@@ -106,6 +108,7 @@ class Recorder:
             await self._turns.wait()
         try:
             entry = await self._services.journal.append(lease, draft)
+            self.stored += 1
             self._maker.note(entry)
             if self._events.is_watched and (event := self._maker.event_of(entry)) is not None:
                 self._events.publish(event)

@@ -18,17 +18,24 @@ from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 
 __all__ = [
+    "EXHAUSTED",
+    "STUCK",
     "KnowsItsInputs",
     "OpenCall",
     "Replay",
     "StepRows",
+    "TellsItself",
     "base_key",
     "execution_key",
     "visible",
 ]
 
+EXHAUSTED: Final = "while-exhausted"
+STUCK: Final = "while-stuck"
+"""Codes of steps whose attempts went well and were not enough."""
+
 _FINAL: Final = frozenset({"finished", "failed", "skipped", "recorded"})
-"""States that need no more work. `interrupted` and `in_doubt` are not among them."""
+"""States that need no more work. `interrupted`, `in_doubt` and `waiting` are not among them."""
 
 
 @mutable
@@ -42,6 +49,21 @@ class StepRows:
     """Its end, unless it was cut off."""
     rows: list[JournalEntry] = field(factory=list)
     """All of them, in order."""
+    is_answered: bool = False
+    """Whether the run went back because of its failure: it stands, also in a retry."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its end is a failure that nothing made up for."""
+        return self.ended is not None and self.ended.state == "failed" and not self.is_answered
+
+    @property
+    def was_not_enough(self) -> bool:
+        """Whether it failed though every attempt of it went well: then all begin anew."""
+        if not self.has_failed or self.ended is None:
+            return False
+        error = cast("Mapping[str, JsonValue]", self.ended.body.get("error") or {})
+        return error.get("code") in (EXHAUSTED, STUCK)
 
     @property
     def until_end(self) -> list[JournalEntry]:
@@ -62,6 +84,10 @@ class KnowsItsInputs(ABC):
     @abstractmethod
     def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
         """Whether it would do now just what it did then."""
+
+
+class TellsItself:
+    """A Python step whose parts are recorded one by one: entered again, it does nothing twice."""
 
 
 @frozen(kw_only=True)
@@ -94,6 +120,8 @@ class Replay:
         self._latest: dict[tuple[str, str], JournalEntry] = {}
         self._executions: dict[str, StepRows] = {}
         self._current: dict[str, StepRows | None] = {}
+        self._given_up: set[str] = set()
+        """Keys of choices of a next step that failed and are to be made again."""
         for entry in entries:
             self._add(entry)
 
@@ -116,6 +144,8 @@ class Replay:
         rows.rows.append(entry)
         if entry.kind == "step":
             self._add_step_row(rows, entry)
+        elif entry.kind == "goto":
+            rows.is_answered = True
         elif entry.kind == "tool_call" and entry.state == "started":
             self.decisions.pop(entry.key, None)  # begun again: decided and done
 
@@ -138,11 +168,18 @@ class Replay:
         """Forget the ends of failed steps, and all that the steps `anew` did."""
         self.checks_inputs = True
         ids = set(anew)
+        failed = (e for e in self._latest.values() if e.kind == "route" and e.state == "failed")
+        self._given_up.update(entry.key for entry in failed)
+        stale = {
+            base.rpartition("/")[0]
+            for base, rows in self._current.items()
+            if rows is not None and rows.was_not_enough
+        }
         for base, rows in self._current.items():
             if rows is None:
                 continue
-            is_failed = rows.ended is not None and rows.ended.state == "failed"
-            if is_failed or base.partition("/")[0] in ids:
+            is_stale = base.rpartition("/")[0] in stale
+            if rows.has_failed or is_stale or _outermost(base) in ids:
                 self._current[base] = None
 
     # --- looking up -----------------------------------------------------------------------------
@@ -162,7 +199,7 @@ class Replay:
     def begun_calls(self, step_ids: Collection[str]) -> Iterator[tuple[str, str]]:
         """Key and tool of every call that these steps ever began."""
         for rows in self._executions.values():
-            if rows.key.partition("/")[0] not in step_ids:
+            if _outermost(rows.key) not in step_ids:
                 continue
             for entry in rows.rows:
                 if entry.kind == "tool_call" and entry.state == "started":
@@ -179,10 +216,30 @@ class Replay:
             return rows.key
         return f"{base}@{self.generation}" if base in self._executions else base
 
+    def key_of_choice(self, base: str) -> str:
+        """The key of the choice of a next step: a later try of one that failed has its own."""
+        key, number = base, 1
+        while key in self._given_up:
+            number += 1
+            key = f"{base}@{number}"
+        return key
+
     def find(self, kind: str, key: str) -> JournalEntry | None:
         """The end of that work, if it has one."""
         entry = self._latest.get((kind, key))
         return entry if entry is not None and entry.state in _FINAL else None
+
+    def newest(self, kind: str, key: str) -> JournalEntry | None:
+        """The newest row about that key, if it has one."""
+        return self._latest.get((kind, key))
+
+    def waiting(self) -> Iterator[JournalEntry]:
+        """Decisions that the executions that stand wait for, and that nobody took."""
+        for rows in self._current.values():
+            for entry in rows.rows if rows is not None else ():
+                is_open = entry.kind == "decision" and entry is self.newest("decision", entry.key)
+                if is_open and entry.state == "waiting" and entry.key not in self.decisions:
+                    yield entry
 
     def same(
         self, kind: str, key: str, state: str, body: Mapping[str, JsonValue]
@@ -227,6 +284,11 @@ def _open_call(entry: JournalEntry) -> OpenCall:
     return OpenCall(
         key=entry.key, step_id=body["step_id"], tool=body["tool"], arguments=body["arguments"]
     )
+
+
+def _outermost(key: str) -> str:
+    """The id of the run's own step that the work of `key` belongs to."""
+    return key.partition(">")[0].partition("/")[0]
 
 
 def execution_key(key: str) -> str:

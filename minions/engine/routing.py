@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from attrs import field, frozen
 
 from minions.contracts.calls import ToolCall, ToolCallExecutorFactory
+from minions.contracts.errors import MinionsError
 from minions.contracts.executions import StepExecution
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.steps import Step
 from minions.engine.context import AgentContext, StepView
 from minions.engine.tool_batch import ToolBatch
 from minions.engine.trace import StepTrace
+from minions.engine.written_step import WrittenStep
 
 __all__ = [
     "DecisionToolLink",
@@ -81,7 +83,11 @@ class DecisionToolLink(NextStepLink):
 
     async def select(self, transition: Transition) -> Step[object] | None:
         """Runs the tool only when there is a choice; an unknown answer is a recorded warning."""
-        request = transition.current.decision_tool
+        try:
+            request = _request(transition)
+        except MinionsError as error:
+            await _warn(transition, "decision-tool-failed", error.message)
+            return None
         if request is None:
             return None
         call = await _carried_out(transition, request)
@@ -95,13 +101,25 @@ class DecisionToolLink(NextStepLink):
         return step
 
 
+def _request(transition: Transition) -> ToolCallRequest | None:
+    """The decision call. A recipe that was read has templates in it.
+
+    Raises:
+        MissingValueError: One of them names a value that is not there.
+    """
+    step = transition.current
+    if isinstance(step, WrittenStep):
+        return step.filled_decision(transition.context.values)
+    return step.decision_tool
+
+
 async def _carried_out(transition: Transition, request: ToolCallRequest) -> ToolCall:
     """The decision call, under the same retries, permissions and journal as any other."""
     context, current = transition.context, transition.current
     key = context.execution_key(current.id, context.step_manager.visits(current.id))
     view = StepView(
         context,
-        step_id=current.id,
+        step_id=context.path_of(current.id),
         key=key,
         limits=context.limits,
         metadata=context.metadata,

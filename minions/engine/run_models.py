@@ -10,9 +10,13 @@ from minions.contracts.calls import (
     ModelOptions,
     OutputParser,
 )
+from minions.contracts.codec import encode
+from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step
-from minions.engine.build import BuiltRecipe
+from minions.engine.build import BuiltRecipe, asking_within
+from minions.engine.code_steps import RecipeStep
 from minions.engine.context import AgentContext, ModelSource
+from minions.engine.costs import check_price
 from minions.engine.model_calls import ModelCallExecutors, warm_up
 from minions.recipe.model import ModelConfig
 
@@ -64,13 +68,15 @@ class RunModels:
         return self._executors(self._model_config(step))
 
     def require(self, config: ModelConfig) -> None:
-        """Make sure before the run that there is one.
+        """Make sure before the run that there is one, and that its price is known where it must be.
 
         Raises:
-            EnvironmentRefusedError: No model is configured, or its key is missing.
+            EnvironmentRefusedError: No model is configured, its key is missing, or cost is limited
+                and its price not known.
         """
         if self._own_factory is None:
-            self._executors(config)
+            model = self._executors(config).model
+            check_price(model, self._context.ledger, self._context.services)
 
     def _executors(self, config: ModelConfig) -> ModelCallExecutors:
         factory = self._factories.get(config)
@@ -79,12 +85,35 @@ class RunModels:
         return factory
 
     def _model_config(self, step: Step[object]) -> ModelConfig:
-        return self._built.model_config(self._context.recipe, step.id)
+        return self._built.model_config(self._context.base_model, step.id)
 
-    async def ready(self, step: Step[object]) -> ModelCallExecutorFactory:
-        """The step's way to its model, loaded before the step's clock starts."""
+    def facts(self, step: Step[object]) -> JsonValue:
+        """Which models the step may ask, and how; None: an application asks in its own way.
+
+        Raises:
+            EnvironmentRefusedError: As `of`.
+        """
+        if self._own_factory is not None:
+            return None
+        config = self._model_config(step)
+        configs = [config]
+        if isinstance(step, RecipeStep):
+            configs = [config.overlaid(step.recipe.model), *asking_within(step.recipe, config)]
+        return [[self._name_of(each), encode(each)] for each in dict.fromkeys(configs)]
+
+    def _name_of(self, config: ModelConfig) -> str:
+        return self._executors(config).model.name
+
+    async def ready(
+        self, step: Step[object], *, constrains: bool | None = None
+    ) -> ModelCallExecutorFactory:
+        """The step's way to its model, loaded before the step's clock starts.
+
+        Args:
+            constrains: Whether answers have a declared form; None: where the step has an output.
+        """
         factory = self.of(step)
-        constrains = step.output is not None
+        constrains = step.output is not None if constrains is None else constrains
         if not isinstance(factory, ModelCallExecutors):
             return factory
         model = factory.model
@@ -118,7 +147,7 @@ class RunModels:
     def of_code(self) -> ModelCallExecutorFactory:
         """A Python step's model is looked for only when it asks one."""
         if self._code_factory is None:
-            base = self._context.recipe.model
+            base = self._context.base_model
             self._code_factory = self._own_factory or ModelCallExecutors(
                 lambda: self._executors(base).model
             )

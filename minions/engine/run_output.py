@@ -12,6 +12,7 @@ from minions.contracts.schema import SchemaValidator
 from minions.engine.build import BuiltRecipe
 from minions.engine.context import AgentContext
 from minions.engine.graph import DependencyStepGraph
+from minions.recipe.expressions import MissingValueError
 
 __all__ = ["RunOutput"]
 
@@ -25,16 +26,20 @@ class RunOutput:
         built: BuiltRecipe,
         output_class: type[object] | None,
         output_check: SchemaValidator | None,
+        *,
+        is_part: bool = False,
     ) -> None:
         """Look at nothing yet.
 
         Args:
             output_check: Of what `output_class` says.
+            is_part: Not all steps were asked for: what the template reads may not be there.
         """
         self._context = context
         self._built = built
         self._output_class = output_class
         self._output_check = output_check
+        self._is_part = is_part
 
     def get(self) -> object:
         """The output of a run that came to its end.
@@ -49,9 +54,13 @@ class RunOutput:
     def _raw_output(self) -> tuple[object, bool]:
         """The output, and whether its step declared and so checked it."""
         if self._built.output is not None:
-            return self._built.output.render(self._context.values), False
+            try:
+                return self._built.output.render(self._context.values), False
+            except MissingValueError:
+                if not self._is_part:
+                    raise
         for execution in self._last_first():
-            if execution.status is StepStatus.COMPLETED:
+            if execution.status is StepStatus.COMPLETED and execution.pinned_from is None:
                 return execution.output, execution.declares_output
         return None, False
 

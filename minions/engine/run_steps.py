@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
 
 from minions.contracts.calls import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.codec import encode
@@ -11,19 +11,28 @@ from minions.contracts.errors import FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
-from minions.engine.build import BuiltRecipe, LoopControl, StepControl
+from minions.engine.build import BuiltRecipe, StepControl
 from minions.engine.code_steps import SetStep
-from minions.engine.context import AgentContext, LoopItem
+from minions.engine.context import AgentContext, Feedback, Turn
+from minions.engine.endings import CUT_OFF
 from minions.engine.loops import StepLoop
+from minions.engine.repeats import StepRepeat
 from minions.engine.replay import KnowsItsInputs
 from minions.engine.run_models import RunModels
-from minions.engine.scheduling import Skip
+from minions.engine.run_parts import NOT_ASKED_FOR, ChosenSteps
+from minions.engine.scheduling import Skip, WayBack
+from minions.engine.step_cache import StepCaching, is_cached
 from minions.engine.step_executor import StepExecutor
+from minions.engine.used_steps import UsedStep
+from minions.recipe.model import OnError
 
-__all__ = ["RunSteps"]
+__all__ = ["WHEN_IS_FALSE", "RunSteps"]
+
+WHEN_IS_FALSE: Final = "its condition `when` is false"
+"""Why a step is skipped by its own condition."""
 
 
-class RunSteps:
+class RunSteps(WayBack):
     """Runs a step when the walk comes to it. What an earlier leg of the run ended is not run."""
 
     def __init__(
@@ -33,24 +42,32 @@ class RunSteps:
         models: RunModels,
         tool_call_executor_factory: ToolCallExecutorFactory,
         *,
-        waits_for_decision: bool,
+        chosen: ChosenSteps | None = None,
     ) -> None:
         """Take what was prepared.
 
         Args:
-            waits_for_decision: Nothing is begun; what is recorded is told.
+            chosen: The steps that run, with what the others gave before; None: all run.
         """
         self._context = context
         self._built = built
         self._models = models
         self._tool_factory = tool_call_executor_factory
-        self._waits_for_decision = waits_for_decision
+        self._chosen = chosen
+        self._keys_asked: set[str] = set()
+        """In the cache, by the steps so far."""
         self._has_redone = False
         """Whether a step was run: after that, code that cannot tell its inputs is not reused."""
         self._newest_end = 0
         """Of the recorded ends that stand: code that began before it did not see that."""
         self.failed: StepExecution[object] | None = None
         """The first required step that FAILED."""
+        self.waiting: list[StepExecution[object]] = []
+        """Steps that wait for a decision."""
+        self._returned: dict[str, int] = {}
+        """How often the run went back because of each step."""
+        self._targets: dict[str, str] = {}
+        """Where it is to go back to, by the step that failed just now."""
 
     def may_start(self) -> bool:
         """Whether the run's limits leave room for one more step."""
@@ -65,63 +82,178 @@ class RunSteps:
         """One step with its condition; its result becomes readable for the others."""
         context = self._context
         control = self._built.control(step.id)
+        if self._chosen is not None and step.id not in self._chosen.runs:
+            return await self._leave_out(step, self._chosen)
         if control.when is not None and not await self._holds(step):
             return StepStatus.SKIPPED if self._failed_condition(step) is None else StepStatus.FAILED
         if context.replay is not None:
             recorded = self._recorded_end(step)
-            if recorded is not None and control.loop is not None:
-                context.ledger.steps += 1
-                return await self._run_loop(step, control, control.loop)  # tells its items again
+            if recorded is not None and (control.has_turns or not recorded.has_recorded_end):
+                return await self._execute(step, control)  # its parts are told again
             if recorded is not None and self._may_reuse(step, recorded):
-                return self._reuse(step, recorded)
-        if self._waits_for_decision:
+                return await self._reuse(step, recorded)
+        if context.open_calls:
             await self.skip(step, Skip("the run waits for a decision"))
             return StepStatus.SKIPPED
         ledger = context.ledger
         if not self.may_start():
             await self.skip(step, Skip(f"the run's limit {ledger.reached} is reached"))
             return StepStatus.SKIPPED
-        ledger.steps += 1
-        is_quick = type(step) is SetStep and not step.has_limits and control.loop is None
+        is_quick = type(step) is SetStep and not step.has_limits and not control.has_turns
         if is_quick and await self._bind(cast("SetStep", step), control):
+            ledger.count_step()
             return StepStatus.COMPLETED
-        if control.loop is not None:
-            return await self._run_loop(step, control, control.loop)
-        executor = self._executor(step, await self._models_for(step))
-        execution = await executor.execute()
-        self._has_redone = True
-        return self._told(step, execution, executor.output_json, control)
+        return await self._execute(step, control)
+
+    async def _leave_out(self, step: Step[object], chosen: ChosenSteps) -> StepStatus:
+        """A step that was not asked for: what it gave in an earlier run, or nothing."""
+        if step.id not in chosen.pinned:
+            await self.skip(step, Skip(NOT_ASKED_FOR))
+            return StepStatus.SKIPPED
+        context, output, status = self._context, chosen.pinned[step.id], StepStatus.COMPLETED
+        key = context.execution_key(step.id, context.step_manager.visits(step.id) + 1)
+        body: dict[str, JsonValue] = {
+            "step_id": context.path_of(step.id),
+            "status": status.value,
+            "output": output,
+            "pinned_from": chosen.pinned_from,
+        }
+        entry = await context.recorder.record("step", key, "finished", body)
+        execution: StepExecution[object] = StepExecution(
+            id=f"{context.run_id}/{key}",
+            step_id=step.id,
+            status=status,
+            output=output,
+            optional=step.is_optional,
+            started_at=entry.at,
+            completed_at=entry.at,
+            pinned_from=chosen.pinned_from,
+        )
+        context.step_manager.record(execution)
+        return await self._told(step, execution, output, self._built.control(step.id))
+
+    async def _execute(self, step: Step[object], control: StepControl) -> StepStatus:
+        """Run it, with all that surrounds it."""
+        recorder = self._context.recorder
+        before = recorder.stored
+        if self._context.services.cache is None and is_cached(step):
+            await self._warn_without_cache(step)
+        self._context.ledger.count_step()
+        if control.has_turns:
+            status = await self._run_turns(step, control)
+        else:
+            executor = self._executor(step, await self._models_for(step))
+            execution = await executor.execute()
+            status = await self._told(step, execution, executor.output_json, control)
+        self._has_redone |= recorder.stored > before
+        return status
+
+    async def _warn_without_cache(self, step: Step[object]) -> None:
+        await self._context.warn(
+            "no-cache",
+            f"Step '{self._context.path_of(step.id)}' says `cache: true`, and this run was given "
+            "no cache (`Services(cache=…)`): it is done each time.",
+        )
+
+    def _caching(self, step: Step[object]) -> StepCaching | None:
+        """Also of a step that says `cache` no more: a recorded end may have come from there."""
+        context = self._context
+        wants = is_cached(step)
+        if not wants and context.replay is None:
+            return None
+        cache = context.services.cache if wants else None
+        return StepCaching(
+            cache=cache, models=lambda: self._models.facts(step), asked=self._keys_asked
+        )
 
     async def _models_for(self, step: Step[object]) -> ModelCallExecutorFactory:
         is_code = isinstance(step, PythonStep)
         return self._models.of_code() if is_code else await self._models.ready(step)
 
-    async def _run_loop(
-        self, step: Step[object], control: StepControl, loop: LoopControl
-    ) -> StepStatus:
+    async def _run_turns(self, step: Step[object], control: StepControl) -> StepStatus:
         models = await self._models_for(step)
-        executor = StepLoop(
-            step,
-            loop,
-            self._context,
-            lambda item: self._executor(step, models, item),
-            self._may_reuse_item,
-        )
-        execution = await executor.execute()
-        self._has_redone = True
-        return self._told(step, execution, executor.output_json, control)
 
-    def _told(
+        def make(turn: Turn) -> StepExecutor[object]:
+            return self._executor(step, models, turn)
+
+        turns: StepLoop | StepRepeat
+        if control.repeat is not None:
+            turns = StepRepeat(
+                step,
+                control.repeat,
+                self._context,
+                make,
+                self._may_reuse_item,
+                save_as=control.save_as,
+            )
+        else:
+            assert control.loop is not None  # noqa: S101  # one of the two: see `has_turns`
+            turns = StepLoop(step, control.loop, self._context, make, self._may_reuse_item)
+        execution = await turns.execute()
+        return await self._told(step, execution, turns.output_json, control)
+
+    async def _told(
         self,
         step: Step[object],
         execution: StepExecution[object],
         output: JsonValue,
         control: StepControl,
     ) -> StepStatus:
-        """Later steps may read it now."""
-        self._context.publish_result(step, execution.status, output, control.save_as)
+        """Later steps may read it now; or the run goes back because of it."""
+        status = execution.status
+        self._context.publish_result(step, status, output, control.save_as, execution.error)
+        if status is StepStatus.FAILED and await self._goes_back(step, execution, control):
+            return status
+        feedback = self._context.feedback
+        if feedback is not None and feedback.step_id == step.id:
+            self._context.feedback = None  # it has ended, one way or the other
         self._note_failure(execution)
-        return execution.status
+        return status
+
+    async def _goes_back(
+        self, step: Step[object], execution: StepExecution[object], control: StepControl
+    ) -> bool:
+        """Whether an earlier step is to be done again because of this one's failure."""
+        rule, error, context = control.on_error, execution.error, self._context
+        times = self._returned.get(step.id, 0)
+        if rule.goto is None or error is None or error.code in CUT_OFF:
+            return False
+        if times >= rule.max_times:
+            return False
+        if self._chosen is not None and rule.goto not in self._chosen.runs:
+            return False
+        self._returned[step.id] = times + 1
+        self._targets[step.id] = rule.goto
+        feedback = Feedback(
+            step_id=step.id,
+            to=rule.goto,
+            code=error.code,
+            message=error.message,
+            attempt=times + 1,
+        )
+        body: dict[str, JsonValue] = {
+            **feedback.to_json(),
+            "step_id": context.path_of(step.id),
+            "to": context.path_of(rule.goto),
+        }
+        key = context.execution_key(step.id, context.step_manager.visits(step.id))
+        await context.recorder.record("goto", f"{key}/goto", "recorded", body)
+        context.step_manager.take_back_failure()
+        context.feedback = feedback
+        context.services.log.info("went_back", step_id=step.id, to=rule.goto)
+        return True
+
+    def target(self, step: Step[object]) -> str | None:
+        """Of its `on_error`, as long as that counts."""
+        return self._targets.pop(step.id, None)
+
+    def is_passable(self, step: Step[object]) -> bool:
+        """Of its `on_error`."""
+        return self._built.control(step.id).on_error.action is OnError.CONTINUE
+
+    def withdraw(self, step: Step[object]) -> None:
+        """It runs again: nobody reads what it left."""
+        self._context.withdraw_result(step.id, self._built.control(step.id).save_as)
 
     async def _bind(self, step: SetStep, control: StepControl) -> bool:
         """A `set` step without any of an executor's parts; False: it needs one to say why not."""
@@ -132,7 +264,11 @@ class RunSteps:
             return False
         status = StepStatus.COMPLETED
         key = context.execution_key(step_id, context.step_manager.visits(step_id) + 1)
-        body: dict[str, JsonValue] = {"step_id": step_id, "status": "completed", "output": output}
+        body: dict[str, JsonValue] = {
+            "step_id": context.path_of(step_id),
+            "status": "completed",
+            "output": output,
+        }
         entry = await context.recorder.record("step", key, "finished", body)
         context.step_manager.record(
             StepExecution(
@@ -147,7 +283,9 @@ class RunSteps:
             )
         )
         context.publish_result(step, status, output, control.save_as)
-        context.services.log.info("step_finished", step_id=step_id, status="completed")
+        context.services.log.info(
+            "step_finished", step_id=context.path_of(step_id), status="completed"
+        )
         self._has_redone = True
         return True
 
@@ -155,8 +293,12 @@ class RunSteps:
         self,
         step: Step[object],
         models: ModelCallExecutorFactory,
-        item: LoopItem | None = None,
+        item: Turn | None = None,
     ) -> StepExecutor[object]:
+        if isinstance(step, UsedStep):
+            values = self._context.values
+            step = step.bound(values if item is None else {**values, "loop": item.loop})
+
         def make() -> StepExecutor[object]:
             return StepExecutor(
                 step,
@@ -165,6 +307,7 @@ class RunSteps:
                 self._tool_factory,
                 options=self._models.options(step),
                 item=item,
+                caching=self._caching(step),
             )
 
         executor, replay = make(), self._context.replay
@@ -188,14 +331,16 @@ class RunSteps:
         return self._executor(step, self._models.of_code() if is_python else self._models.of(step))
 
     def _base(self, step: Step[object]) -> str:
-        return f"{step.id}/{self._context.step_manager.visits(step.id) + 1}/0"
+        visit = self._context.step_manager.visits(step.id) + 1
+        return self._context.base_key(step.id, visit)
 
     def _may_reuse(self, step: Step[object], executor: StepExecutor[object]) -> bool:
         """Whether the end stands; a step that would do something else now is begun anew."""
         replay = self._context.replay
         if replay is None or not replay.checks_inputs:
             return True
-        knows = not isinstance(step, PythonStep) or isinstance(step, KnowsItsInputs)
+        is_python = isinstance(step, PythonStep)
+        knows = executor.was_cached or not is_python or isinstance(step, KnowsItsInputs)
         is_same = executor.is_unchanged() if knows else not self._is_outdated(step)
         if not is_same:
             replay.forget(self._base(step))
@@ -215,15 +360,15 @@ class RunSteps:
             replay.forget(executor.base)
         return is_same
 
-    def _reuse(self, step: Step[object], executor: StepExecutor[object]) -> StepStatus:
+    async def _reuse(self, step: Step[object], executor: StepExecutor[object]) -> StepStatus:
         replay = self._context.replay
         rows = replay.execution(self._base(step)) if replay is not None else None
         if rows is not None and rows.ended is not None:
             self._newest_end = max(self._newest_end, rows.ended.position)
         execution = executor.recorded()
-        self._context.ledger.steps += 1
+        self._context.ledger.count_step()
         control = self._built.control(step.id)
-        return self._told(step, execution, executor.output_json, control)
+        return await self._told(step, execution, executor.output_json, control)
 
     async def _holds(self, step: Step[object]) -> bool:
         """Whether `when` is true; a condition that cannot be read fails the step."""
@@ -235,7 +380,7 @@ class RunSteps:
             await self._record_end(step, StepStatus.FAILED, error=error.info())
             return False
         if not holds:
-            await self.skip(step, Skip("its condition `when` is false"))
+            await self.skip(step, Skip(WHEN_IS_FALSE))
         return holds
 
     def _failed_condition(self, step: Step[object]) -> StepExecution[object] | None:
@@ -244,7 +389,10 @@ class RunSteps:
 
     async def skip(self, step: Step[object], skip: Skip) -> None:
         """Record that it was passed over, and why."""
-        await self._record_end(step, StepStatus.SKIPPED, reason=skip.reason)
+        chosen, reason = self._chosen, skip.reason
+        if chosen is not None and step.id not in {*chosen.runs, *chosen.pinned}:
+            reason = chosen.reason(step.id)
+        await self._record_end(step, StepStatus.SKIPPED, reason=reason)
 
     async def _record_end(
         self,
@@ -267,7 +415,7 @@ class RunSteps:
             started_at=now,
             completed_at=now,
         )
-        body: dict[str, JsonValue] = {"step_id": step.id, "status": status.value}
+        body: dict[str, JsonValue] = {"step_id": context.path_of(step.id), "status": status.value}
         body["reason"] = execution.reason
         if error is not None:
             body["error"] = dict(error.to_json())
@@ -275,10 +423,12 @@ class RunSteps:
         state = "failed" if error else "skipped"
         await context.recorder.record("step", key, state, body)
         context.step_manager.record(execution)
-        context.publish_result(step, status, None)
+        context.publish_result(step, status, None, error=error)
         self._note_failure(execution)
 
     def _note_failure(self, execution: StepExecution[object]) -> None:
+        if execution.status is StepStatus.IN_PROGRESS:
+            self.waiting.append(execution)
         is_failure = execution.status is StepStatus.FAILED and not execution.optional
         if is_failure and self.failed is None:
             self.failed = execution

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from attrs import frozen
 
@@ -12,7 +14,7 @@ from minions.contracts.executions import StepStatus
 from minions.contracts.steps import Step
 from minions.engine.graph import DependencyStepGraph
 
-__all__ = ["DependencyWalk", "Skip"]
+__all__ = ["DependencyWalk", "Skip", "WayBack"]
 
 
 @frozen
@@ -20,6 +22,25 @@ class Skip:
     """Why a step is passed over."""
 
     reason: str
+
+
+_FAILED: Final = StepStatus.FAILED
+
+
+class WayBack(ABC):
+    """What a recipe says of steps that fail."""
+
+    @abstractmethod
+    def target(self, step: Step[object]) -> str | None:
+        """The id of the step that runs again, now that this one failed; None: it has failed."""
+
+    @abstractmethod
+    def is_passable(self, step: Step[object]) -> bool:
+        """Whether steps that do not read it go on although it failed."""
+
+    @abstractmethod
+    def withdraw(self, step: Step[object]) -> None:
+        """What the step left counts no more: it runs again."""
 
 
 class DependencyWalk:
@@ -32,20 +53,26 @@ class DependencyWalk:
         run: Callable[[Step[object]], Awaitable[StepStatus]],
         skip: Callable[[Step[object], Skip], Awaitable[None]],
         stop_reason: Callable[[], str | None],
+        way_back: WayBack,
         max_parallel: int,
     ) -> None:
         """Prepare.
 
         Args:
-            run: Runs one step and gives its status (SKIPPED when its condition is false).
+            run: Runs one step and gives its status (SKIPPED when its condition is false,
+                IN_PROGRESS when it waits for a decision).
             skip: Records a step that is passed over.
             stop_reason: Asked before each start; a text means nothing new starts.
+            way_back: What becomes of failures.
         """
         self._graph = graph
         self._steps = graph.steps
         self._run = run
         self._skip = skip
         self._stop_reason = stop_reason
+        self._way_back = way_back
+        self._returns: list[tuple[int, int]] = []
+        """Steps to go back to, with those that failed: when nothing runs any more."""
         self._max_parallel = max_parallel
         self._waiting = graph.wait_counts()
         self._ready = [at for at, count in enumerate(self._waiting) if count == 0]
@@ -61,10 +88,13 @@ class DependencyWalk:
         """Until every step has ended or was passed over."""
         heapq.heapify(self._ready)
         try:
-            while self._ready or self._running:
-                await self._start_what_is_ready()
+            while self._ready or self._running or self._returns:
+                if not self._returns:
+                    await self._start_what_is_ready()
                 if self._running:
                     await self._wait_for_one()
+                elif self._returns:
+                    self._go_back()
         except BaseException:
             await self._stop_the_others()
             raise
@@ -79,7 +109,7 @@ class DependencyWalk:
                 self._settle(position, StepStatus.SKIPPED)
             elif not running and (self._max_parallel == 1 or not ready):
                 # Alone: no task, for nothing else could become ready meanwhile.
-                self._settle(position, await self._run(steps[position]))
+                self._settle_or_leave(position, await self._run(steps[position]))
             else:
                 run = self._run(steps[position])
                 task = asyncio.ensure_future(run)
@@ -92,7 +122,7 @@ class DependencyWalk:
             done.append(self._ended.get_nowait())
         for task in sorted(done, key=self._running.__getitem__):
             # Out of the list only after its result: what raises is gathered with the others.
-            self._settle(self._running[task], task.result())
+            self._settle_or_leave(self._running[task], task.result())
             del self._running[task]
 
     async def _stop_the_others(self) -> None:
@@ -114,12 +144,50 @@ class DependencyWalk:
                 return Skip(f"its dependency '{steps[other].id}' {word}")
         skipped = [other for other in needs if self._fate[other] is StepStatus.SKIPPED]
         reads = self._graph.reads(position)
+        for other in needs:
+            if self._fate[other] is _FAILED and other in reads:
+                return Skip(f"its dependency '{steps[other].id}' failed")
         for other in skipped:
             # A join goes on with the branch that was taken; what reads the other one cannot.
             if other in reads or len(skipped) == len(needs):
                 return Skip(f"its dependency '{steps[other].id}' was skipped")
         stopped = self._stop_reason()
         return Skip(stopped) if stopped is not None else None
+
+    def _settle_or_leave(self, position: int, status: StepStatus) -> None:
+        """A step that waits for a person has no end: what depends on it does not begin."""
+        if status is StepStatus.IN_PROGRESS:
+            return
+        target = self._way_back.target(self._steps[position]) if status is _FAILED else None
+        if target is not None:
+            self._returns.append((self._graph.index(target), position))
+            return
+        self._settle(position, status)
+        if status is _FAILED and self._way_back.is_passable(self._steps[position]):
+            self._is_spoilt.discard(position)
+
+    def _go_back(self) -> None:
+        """Steps to which failures lead back, with all that depends on them, are to be done."""
+        affected: set[int] = set()
+        pending = [position for pair in self._returns for position in pair]
+        self._returns.clear()
+        while pending:
+            position = pending.pop()
+            if position not in affected:
+                affected.add(position)
+                pending.extend(self._graph.dependents(position))
+        counts = self._graph.wait_counts()
+        for settled in self._fate.keys() - affected:
+            for other in self._graph.dependents(settled):
+                counts[other] -= 1
+        for position in affected:
+            self._fate.pop(position, None)
+            self._is_spoilt.discard(position)
+            self._waiting[position] = counts[position]
+            self._way_back.withdraw(self._steps[position])
+        again = [position for position in affected if counts[position] == 0]
+        self._ready = [*(at for at in self._ready if at not in affected), *again]
+        heapq.heapify(self._ready)
 
     def _settle(self, position: int, status: StepStatus) -> None:
         self._fate[position] = status

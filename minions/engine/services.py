@@ -11,9 +11,11 @@ from datetime import UTC, datetime
 from attrs import field, frozen
 
 from minions.contracts.calls import OutputParser
+from minions.contracts.decisions import Decider, Deny
 from minions.contracts.journal import Journal
-from minions.contracts.runtime import Clock, Ids, IsWorkerGone, Log, Random, Sleep
+from minions.contracts.runtime import Clock, Ids, IsWorkerGone, Log, PriceBook, Random, Sleep
 from minions.contracts.secrets import SecretSource
+from minions.contracts.step_cache import StepCache
 from minions.engine.memory_journal import MemoryJournal
 from minions.engine.output_parsing import TextOutputParser
 from minions.engine.secrets import environment_and_files
@@ -63,7 +65,13 @@ class Services:
     journal: Journal = field()
     """Default: in memory."""
     parser: OutputParser = field(factory=TextOutputParser)
+    prices: PriceBook | None = None
+    """What model calls cost; None: what servers do not say is not known."""
+    cache: StepCache | None = None
+    """Where outputs of steps that say `cache: true` are kept; None: nowhere."""
     log: Log = field(factory=NullLog)
+    decider: Decider = field(factory=Deny)
+    """Who consents to calls that need approval, and answers questions."""
     secrets: SecretSource = environment_and_files
     worker_id: str = field(factory=worker_name)
     is_worker_gone: IsWorkerGone = is_worker_gone

@@ -9,7 +9,8 @@ from typing import cast
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.errors import NotFoundError, UsageError, near_names
+from minions.contracts.codec import decode
+from minions.contracts.errors import Fault, NotFoundError, UsageError, near_names
 from minions.contracts.events import StepCompleted
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
@@ -17,6 +18,7 @@ from minions.engine.event_stream import EventMaker
 from minions.engine.replay import base_key, visible
 
 __all__ = [
+    "REJECTED",
     "UNFINISHED",
     "RunDetail",
     "RunSummary",
@@ -28,6 +30,9 @@ __all__ = [
 
 UNFINISHED = "unfinished"
 """The state of a run whose end was never recorded: it is going on, or it was killed."""
+
+REJECTED = "rejected"
+"""The state of a run that never began: its recipe has faults."""
 
 
 @frozen(kw_only=True)
@@ -67,6 +72,8 @@ class RunDetail:
     steps: tuple[StepSummary, ...]
     messages: tuple[tuple[str, Mapping[str, JsonValue]], ...]
     """Step id and message as the provider saw it, in the order they were recorded."""
+    faults: tuple[Fault, ...] = ()
+    """Of a rejected run, in file order; without the lines of the recipe's text."""
 
 
 async def list_runs(journal: Journal) -> tuple[RunSummary, ...]:
@@ -86,6 +93,15 @@ def _fold_run(runs: dict[str, RunSummary], entry: JournalEntry) -> None:
             recipe=cast(str, body["recipe"]),
             model=cast("str | None", body.get("model")),
             started_at=entry.at,
+        )
+    elif entry.state == REJECTED:
+        runs[entry.run_id] = RunSummary(
+            run_id=entry.run_id,
+            session_id=entry.session_id,
+            recipe=cast(str, body["recipe"]),
+            status=REJECTED,
+            started_at=entry.at,
+            finished_at=entry.at,
         )
     elif entry.state == "resumed" and entry.run_id in runs:
         runs[entry.run_id] = evolve(
@@ -133,10 +149,16 @@ async def find_run(journal: Journal, name: str) -> RunSummary:
 async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     """The run with its steps and messages."""
     rows = visible(await journal.entries(run.session_id, run_id=run.run_id))
+    if run.status == REJECTED:
+        return _rejected(run, rows)
     started = _newest(rows, "started", "resumed")
     finished = _newest(rows, "finished") if run.status != UNFINISHED else {}
     ids = await _step_ids(journal, started)
-    entries = [entry for entry in rows if entry.body.get("step_id", ids[0]) in ids]
+    entries = [
+        entry
+        for entry in rows
+        if _outermost(cast(str, entry.body.get("step_id", ids[0])), ids) in ids
+    ]
     return RunDetail(
         summary=run,
         inputs=started.get("inputs"),
@@ -147,6 +169,19 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     )
 
 
+def _rejected(run: RunSummary, rows: Sequence[JournalEntry]) -> RunDetail:
+    body = _newest(rows, REJECTED)
+    return RunDetail(
+        summary=run,
+        inputs=None,
+        output=None,
+        error=body.get("error"),
+        steps=(),
+        messages=(),
+        faults=tuple(decode(fault, Fault) for fault in cast("Sequence[JsonValue]", body["faults"])),
+    )
+
+
 async def _step_ids(journal: Journal, started: Mapping[str, JsonValue]) -> Sequence[str]:
     """Of the recipe as it is now: an edit may have taken steps away."""
     digest = cast("str | None", started.get("document"))
@@ -154,6 +189,12 @@ async def _step_ids(journal: Journal, started: Mapping[str, JsonValue]) -> Seque
         return list(cast("Mapping[str, JsonValue]", started["steps"]))
     document = json.loads(await journal.get_blob(digest))
     return [step["id"] for step in document["steps"]]
+
+
+def _outermost(path: str, ids: Sequence[str]) -> str:
+    """The run's own step, of `outer/inner` or of an item's `outer[2]/inner`."""
+    root, slash, _ = path.partition("/")
+    return root.rpartition("[")[0] if slash and root not in ids else root
 
 
 def _newest(entries: Sequence[JournalEntry], *states: str) -> Mapping[str, JsonValue]:

@@ -16,22 +16,24 @@ from minions.contracts.calls import (
 from minions.contracts.codec import decode, encode
 from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
-from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.executions import StepExecution
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, message_to_json
 from minions.contracts.steps import PythonStep, Step
-from minions.engine.context import AgentContext, LoopItem, StepView
+from minions.engine.context import AgentContext, Attempt, StepView, Turn
+from minions.engine.endings import cut_off, end_state, end_status
 from minions.engine.error_groups import leading_error
 from minions.engine.model_calls import capabilities_of, recall
-from minions.engine.model_loop import Ending, ModelLoop, opening_messages
+from minions.engine.model_loop import Ending, ModelLoop, opening_messages, said_in
 from minions.engine.python_steps import JournalledScope
 from minions.engine.recorded import recorded_execution
-from minions.engine.replay import KnowsItsInputs, StepRows
+from minions.engine.replay import KnowsItsInputs, StepRows, TellsItself
 from minions.engine.retry import is_being_cancelled
+from minions.engine.step_cache import StepCaching, TellsItsBasis, basis_of_question
 from minions.engine.trace import StepTrace
 
-__all__ = ["CUT_OFF", "StepExecutor"]
+__all__ = ["StepExecutor"]
 
 T = TypeVar("T")
 
@@ -47,12 +49,14 @@ class StepExecutor(Generic[T]):
         tool_call_executor_factory: ToolCallExecutorFactory,
         *,
         options: ModelOptions | None = None,
-        item: LoopItem | None = None,
+        item: Turn | None = None,
+        caching: StepCaching | None = None,
     ) -> None:
         """Reads the limits now, most specific first: step, context, defaults.
 
         Args:
             item: Of a loop: the execution is one of its iterations, numbered from 1 in keys.
+            caching: Of a step that says `cache: true`, or that may have said so when the run began.
         Raises:
             MetadataError: A limit of a wrong name or type.
         """
@@ -62,11 +66,16 @@ class StepExecutor(Generic[T]):
         self._models = model_call_executor_factory
         self._tools = tool_call_executor_factory
         self._options = options
+        self._caching = caching
+        self._cache_key: str | None = None
+        self._cached_from: str | None = None
         step_id, own = step.id, step.metadata
         limits = Limits.of_step(own, base=context.limits)
         self._timeout_s = Limits.from_metadata(own).timeout_s if own else None
         iteration = 0 if item is None else item.index + 1
-        base = f"{step_id}/{context.step_manager.visits(step_id) + 1}/{iteration}"
+        visit = context.step_manager.visits(step_id) + 1
+        self._is_again = visit > 1 or (isinstance(item, Attempt) and item.index > 0)
+        base = context.base_key(step_id, visit, iteration)
         self.base = base
         """`step/visit/iteration`."""
         replay = context.replay
@@ -77,12 +86,13 @@ class StepExecutor(Generic[T]):
         tools = context.tools if is_code else context.tools.subset(step.available_tools)
         self._view = StepView(
             context,
-            step_id=step_id,
+            step_id=context.path_of(step_id),
             key=key,
             limits=limits,
             metadata={**context.metadata_values, **own},
             tools=tools,
             item=item,
+            retry=step.retry,
         )
         # Once per execution: a property of a subclass may build it anew at each look.
         self._output = cast("OutputInstructions[object] | None", None if is_code else step.output)
@@ -103,8 +113,18 @@ class StepExecutor(Generic[T]):
 
     @property
     def has_recorded_end(self) -> bool:
-        """Whether an earlier leg of the run brought this execution to its end."""
-        return self._recorded is not None and self._recorded.ended is not None
+        """Whether an earlier leg of the run brought this execution to its end.
+
+        A step that tells itself is entered again all the same, unless it did nothing.
+        """
+        is_told = self._recorded is not None and self._recorded.ended is not None
+        return is_told and (self.was_cached or not isinstance(self.step, TellsItself))
+
+    @property
+    def was_cached(self) -> bool:
+        """Whether its recorded end was taken from the cache: it says what it rests on."""
+        ended = self._recorded.ended if self._recorded is not None else None
+        return ended is not None and "cached_from" in ended.body
 
     def is_unchanged(self) -> bool:
         """Whether the step would ask now what it asked when it was recorded.
@@ -114,6 +134,9 @@ class StepExecutor(Generic[T]):
         rows = self._recorded
         if rows is None or rows.ended is None:
             return False
+        if self.was_cached:
+            key = self._key_in_cache()
+            return key is not None and key == rows.ended.body.get("cache_key")
         if isinstance(self.step, PythonStep):
             step = self.step
             try:
@@ -162,9 +185,12 @@ class StepExecutor(Generic[T]):
         execution = recorded_execution(self._trace.picture(), self._recorded, typed)
         for entry in self._recorded.until_end:
             self.context.recorder.feed_back(entry)
+        if self.was_cached and self._caching is not None:
+            self._caching.asked.add(str(self._recorded.ended.body.get("cache_key")))
         for call in execution.model_calls:
             recall(self._models, call.prompt)
         self.context.ledger.spend(execution.usage)
+        self._keep_conversation(execution)
         if self._item is None:
             self.context.step_manager.record(execution)
         return cast("StepExecution[T]", execution)
@@ -181,7 +207,7 @@ class StepExecutor(Generic[T]):
         try:
             ending = await self._within_time()
         except asyncio.CancelledError:
-            await self._end(Ending(error=_cancelled(self.step.id, self.context)))
+            await self._end(Ending(error=cut_off(self.step.id, self.context)))
             raise
         return cast("StepExecution[T]", await self._end(ending))
 
@@ -206,6 +232,8 @@ class StepExecutor(Generic[T]):
         """Whatever a step's own code raises is this step's failure."""
         try:
             ending = await self._work()
+            if self._trace.waits_for is not None:  # whatever the step made of it
+                return Ending(error=self._trace.waits_for)
             self.output_json = encode(ending.output)
         except asyncio.CancelledError as error:
             if is_being_cancelled():
@@ -219,6 +247,8 @@ class StepExecutor(Generic[T]):
         return ending
 
     def _raised(self, error: BaseException) -> Ending:
+        if self._trace.waits_for is not None:
+            return Ending(error=self._trace.waits_for)
         if isinstance(error, MinionsError):
             return Ending(error=error.info())
         words = self.context.secrets.clean_text(words_of(error))
@@ -226,6 +256,8 @@ class StepExecutor(Generic[T]):
         return Ending(error=FailureInfo(code="step-raised", message=text))
 
     async def _work(self) -> Ending:
+        if self._caching is not None and (kept := await self._from_cache(self._caching)):
+            return kept
         step = self.step
         if isinstance(step, PythonStep):
             if not step.is_instant:
@@ -236,10 +268,54 @@ class StepExecutor(Generic[T]):
         self._view.memory.save_prompt(self._view.conversation_id, opening)
         return await self._loop().run()
 
+    async def _from_cache(self, caching: StepCaching) -> Ending | None:
+        """What the same question gave before; None: it is to be asked.
+
+        What an earlier leg began goes on where it is, and what is begun anew is asked anew.
+        """
+        if caching.cache is None:
+            return None
+        self._cache_key = key = self._key_in_cache()
+        if key is None or self._recorded is not None or self._trace.key != self.base:
+            return None
+        if self._is_again and key in caching.asked:
+            return None  # the answer was not good enough
+        caching.asked.add(key)
+        kept = await caching.find(key, self._view)
+        if kept is None or (self._is_again and kept.run_id == self._view.run_id):
+            return None
+        try:
+            output = self._output.convert(kept.output) if self._output else kept.output
+        except Exception:  # noqa: BLE001  # an application's class raises anything
+            return None
+        self._cached_from = kept.run_id
+        return Ending(output=output)
+
+    def _key_in_cache(self) -> str | None:
+        """None where the output must not be kept, or it cannot be told what it rests on."""
+        if self._caching is None:
+            return None
+        step = self.step
+        try:
+            if isinstance(step, TellsItsBasis):
+                return self._caching.key(step.basis(self._view), self._view)
+            basis = basis_of_question(cast("Step[object]", step), self._opening(), self._output)
+            return self._caching.key(basis, self._view)
+        except MinionsError:  # the step itself will tell
+            return None
+
     def _opening(self) -> tuple[Message, ...]:
         step = self.step
         own = step.messages(self._view)
-        return opening_messages(self._view, own, self._output, step.completion_criteria.mode)
+        said = self.context.conversation if step.shares_conversation else ()
+        mode = step.completion_criteria.mode
+        return opening_messages(self._view, own, self._output, mode, said=said)
+
+    def _keep_conversation(self, execution: StepExecution[object]) -> None:
+        """For the steps that go on with it."""
+        is_code = isinstance(self.step, PythonStep)
+        if not is_code and execution.is_complete and self.step.shares_conversation:
+            self.context.conversation = said_in(execution)
 
     def _recorded_opening(self) -> tuple[Message, ...]:
         """What an earlier leg began with: the conversation goes on, it does not begin anew."""
@@ -272,7 +348,7 @@ class StepExecutor(Generic[T]):
     async def _record_start(self, opening: tuple[Message, ...]) -> None:
         if self._recorded is not None and self._recorded.started is not None:
             return
-        body: dict[str, JsonValue] = {"step_id": self.step.id, "version": self.step.version}
+        body: dict[str, JsonValue] = {"step_id": self._view.step_id, "version": self.step.version}
         if self._item is not None:
             body["index"] = self._item.index
         if opening:
@@ -285,17 +361,19 @@ class StepExecutor(Generic[T]):
         if ending.error is not None and ending.error.where is None:
             ending = evolve(ending, error=evolve(ending.error, where=self.step.id))
         trace, context = self._trace, self.context
-        status = StepStatus.FAILED if ending.error else StepStatus.COMPLETED
+        status = end_status(ending.error)
         duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
         body: dict[str, JsonValue] = {
-            "step_id": trace.step_id,
+            "step_id": self._view.step_id,
             "status": status.value,
             "duration_ms": duration_ms,
         }
         if self._item is not None:
             body["index"] = self._item.index
         body |= _end_body(ending, trace, self.output_json)
-        entry = await context.recorder.record("step", trace.key, _state(ending), body)
+        if self._cached_from is not None:
+            body |= {"cached_from": self._cached_from, "cache_key": self._cache_key}
+        entry = await context.recorder.record("step", trace.key, end_state(ending.error), body)
         execution = trace.picture(
             status,
             completed_at=entry.at,
@@ -304,22 +382,21 @@ class StepExecutor(Generic[T]):
             error=ending.error,
             completion=ending.completion,
         )
+        if self._cached_from is not None:
+            execution = evolve(execution, cached_from=self._cached_from)
+        self._keep_conversation(execution)
         if self._item is None:
             context.step_manager.record(execution)
         context.services.log.info(
-            "step_finished", step_id=trace.step_id, status=status.value, duration_ms=duration_ms
+            "step_finished",
+            step_id=self._view.step_id,
+            status=status.value,
+            duration_ms=duration_ms,
         )
+        key, caching = self._cache_key, self._caching
+        if ending.error is None and self._cached_from is None and key is not None and caching:
+            await caching.keep(key, self.output_json, self._view)  # last: by now it is recorded
         return execution
-
-
-CUT_OFF = frozenset({"cancelled", "limit-reached"})
-"""Codes of ends that came from outside: a run that goes on takes such a step up again."""
-
-
-def _state(ending: Ending) -> str:
-    if ending.error is None:
-        return "finished"
-    return "interrupted" if ending.error.code in CUT_OFF else "failed"
 
 
 def _end_body(ending: Ending, trace: StepTrace, output: JsonValue) -> dict[str, JsonValue]:
@@ -340,11 +417,3 @@ def _end_body(ending: Ending, trace: StepTrace, output: JsonValue) -> dict[str, 
         if ending.completion.next_step_id is not None:
             body["next_step_id"] = ending.completion.next_step_id
     return body
-
-
-def _cancelled(step_id: str, context: AgentContext) -> FailureInfo:
-    """A step that was stopped from outside: by the run's own time, or by a person."""
-    if context.is_out_of_time:
-        context.ledger.run_out_of_time()
-        return context.ledger.failure()
-    return FailureInfo(code="cancelled", message=f"Step '{step_id}' was cancelled.")

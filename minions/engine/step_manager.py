@@ -26,8 +26,7 @@ class StepManager:
         self._executions: list[StepExecution[object]] = []
         self._latest: dict[str, int] = {}
         self._visits: dict[str, int] = {}
-        self.has_failures = False
-        """Whether any execution so far FAILED."""
+        self._failures = 0
 
     @property
     def current_step(self) -> Step[object] | None:
@@ -53,8 +52,17 @@ class StepManager:
         self._latest[step_id] = len(self._executions)
         self._executions.append(execution)
         if execution.status is StepStatus.FAILED:
-            self.has_failures = True
+            self._failures += 1
         self._visits[step_id] = self._visits.get(step_id, 0) + 1
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether any execution so far FAILED, without the run going back because of it."""
+        return self._failures > 0
+
+    def take_back_failure(self) -> None:
+        """The run went back because of the last one: it is made good, or fails again."""
+        self._failures -= 1
 
     @property
     def step_executions(self) -> tuple[StepExecution[object], ...]:

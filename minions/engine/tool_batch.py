@@ -17,7 +17,7 @@ from minions.contracts.calls import (
     ToolCallResponse,
     ToolFailure,
 )
-from minions.contracts.errors import JournalError, words_of
+from minions.contracts.errors import JournalError, StepFailedError, words_of
 from minions.contracts.events import Retrying
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import ToolCallRequest, tool_result
@@ -26,6 +26,7 @@ from minions.engine.decisions import REDO, decided_call
 from minions.engine.recorded import recorded_tool_call
 from minions.engine.retry import checked_result, with_retries
 from minions.engine.trace import StepTrace
+from minions.engine.waiting import needed_approval
 
 __all__ = ["ToolBatch"]
 
@@ -62,24 +63,40 @@ class ToolBatch:
             for index, request in enumerate(requests)
         ]
         ended: dict[int, ToolCall] = {}
+        waiting: list[StepFailedError] = []
         try:
-            await self._carry_out_all(calls, ended)
+            await self._carry_out_all(calls, ended, waiting)
         finally:
             done = tuple(ended[index] for index in sorted(ended))
             self.trace.add_tool_calls(done)
+        if waiting:
+            self.trace.wait(waiting[0].failure)
+            raise waiting[0]
         if remember:
             for call in done:
                 await self._remember(call)
         return done
 
-    async def _carry_out_all(self, calls: Sequence[ToolCall], ended: dict[int, ToolCall]) -> None:
+    async def _carry_out_all(
+        self, calls: Sequence[ToolCall], ended: dict[int, ToolCall], waiting: list[StepFailedError]
+    ) -> None:
+        """Calls that wait for a decision are left out; the others do not wait for them."""
+
+        async def carry_out(index: int, call: ToolCall) -> None:
+            try:
+                await self._carry_out(index, call, ended)
+            except StepFailedError as error:
+                waiting.append(error)
+
         if self.view.limits.sequential_tool_calls or len(calls) == 1:
             for index, call in enumerate(calls):
-                await self._carry_out(index, call, ended)
+                await carry_out(index, call)
+                if waiting:
+                    return
             return
         async with asyncio.TaskGroup() as group:
             for index, call in enumerate(calls):
-                group.create_task(self._carry_out(index, call, ended))
+                group.create_task(carry_out(index, call))
 
     async def _carry_out(self, index: int, call: ToolCall, ended: dict[int, ToolCall]) -> None:
         view, services = self.view, self.view.context.services
@@ -100,6 +117,11 @@ class ToolBatch:
             facts.update(_result_body(ended[index]), decided=word)
             await recorder.record("tool_call", call.key, _state(ended[index]), facts)
             return
+        if (rejected := await self._rejection(call)) is not None:
+            ended[index] = evolve(call, status=CallStatus.FAILED, failure=rejected)
+            facts.update(_result_body(ended[index]), arguments=call.request.arguments)
+            await recorder.record("tool_call", call.key, "failed", facts)
+            return
         await recorder.record(
             "tool_call", call.key, "started", {**facts, "arguments": call.request.arguments}
         )
@@ -114,6 +136,17 @@ class ToolBatch:
             facts["duration_ms"] = round((services.clock.monotonic() - begin) * 1000, 3)
             facts.update(_result_body(done))
             await recorder.record("tool_call", call.key, _state(done), facts)
+
+    async def _rejection(self, call: ToolCall) -> ToolFailure | None:
+        """Why nobody consents to the call; None: it may be made. Rights are looked at before.
+
+        Raises:
+            StepFailedError: It waits for a decision.
+        """
+        tool = self.view.tools.find(call.name)
+        if tool is None or self.view.refusal(tool.spec) is not None:
+            return None
+        return await needed_approval(self.view, call)
 
     def _decision(self, call: ToolCall) -> str | None:
         """What a person said of a call that was in doubt; None: carry it out."""
@@ -142,7 +175,7 @@ class ToolBatch:
         attempted = await with_retries(
             attempt,
             most=view.limits.max_tool_call_retries + 1,
-            config=view.context.recipe.retry,
+            config=view.retry,
             services=view.context.services,
             on_retry=lambda attempt, delay_s, failure: self._tell_retry(
                 running, attempt, delay_s, failure

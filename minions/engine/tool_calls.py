@@ -55,8 +55,8 @@ class DefaultToolCallExecutor(ToolCallExecutor):
         tool = context.tools.find(call.name)
         if tool is None:
             return self._without_tool(call, context)
-        if tool.spec.is_write and not context.may_write:
-            return Failure(_denied(tool))
+        if (reason := context.refusal(tool.spec)) is not None:
+            return Failure(ToolFailure(code="permission-denied", message=reason))
         arguments = _arguments(call.request)
         if not is_successful(arguments):
             return Failure(arguments.failure())
@@ -127,14 +127,6 @@ def _hidden(
             message=secrets.clean_text(failure.message),
             suggestions=tuple(secrets.clean_text(text) for text in failure.suggestions),
         )
-    )
-
-
-def _denied(tool: Tool) -> ToolFailure:
-    return ToolFailure(
-        code="permission-denied",
-        message=f"The tool '{tool.spec.name}' writes ({tool.spec.effect.value}) and the recipe "
-        "does not allow it. If it should, set `permissions: {allow_write: true}`.",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from datetime import datetime
 
 from minions.contracts.calls import ModelCall, ToolCall
@@ -29,8 +30,8 @@ class StepTrace:
 
     __slots__ = (
         "_budget", "_call_limit", "_calls", "_declares_output", "_id", "_model_calls", "_notes",
-        "_patterns", "_started_at", "_step", "_tool_batches", "_whole", "key", "mode",
-        "model_calls", "step_id", "tool_calls",
+        "_patterns", "_started_at", "_step", "_tool_batches", "_whole", "executions", "key", "mode",
+        "model_calls", "step_id", "tool_calls", "waits_for",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +63,10 @@ class StepTrace:
         self.model_calls: list[ModelCall] = []
         self.tool_calls: list[ToolCall] = []
         self._calls: list[ModelCall | ToolCall] = []
+        self.waits_for: FailureInfo | None = None
+        """The decision that it cannot go on without."""
+        self.executions: list[StepExecution[object]] = []
+        """Of the steps of a recipe that is this step's work."""
 
     def aside(self, key: str) -> StepTrace:
         """A part with its own picture and keys, for one conversation of a Python step.
@@ -120,6 +125,20 @@ class StepTrace:
         self.tool_calls.extend(calls)
         self._calls.extend(calls)
 
+    def wait(self, failure: FailureInfo) -> None:
+        """Somebody has to decide something first."""
+        if self._whole is not None:
+            self._whole.wait(failure)
+        self.waits_for = self.waits_for or failure
+
+    def add_executions(self, executions: Iterable[StepExecution[object]]) -> None:
+        """The steps of a recipe that ended; their calls are this step's, but not its budget's."""
+        for each in executions:
+            self.executions.append(each)
+            self.model_calls.extend(each.model_calls)
+            self.tool_calls.extend(each.tool_calls)
+            self._calls.extend(each.calls)
+
     def picture(
         self,
         status: StepStatus = StepStatus.IN_PROGRESS,
@@ -142,6 +161,7 @@ class StepTrace:
             model_calls=tuple(self.model_calls),
             tool_calls=tuple(self.tool_calls),
             calls=tuple(self._calls),
+            steps=tuple(self.executions),
             started_at=self._started_at,
             completed_at=completed_at,
             duration_ms=duration_ms,

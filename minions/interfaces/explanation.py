@@ -1,4 +1,4 @@
-"""What a recipe needs, what it may do, and how many calls it makes at most. Values, no words.
+"""What a recipe needs, what it may do, and what it uses at most. Values, no words.
 
 The bounds hold for a run that is not resumed or retried, whatever a model answers.
 """
@@ -14,8 +14,19 @@ from minions.contracts.context import Limits
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
+from minions.interfaces.spending import Asking, KnowModel, Spending, nothing_known, spending
 from minions.recipe.expressions import Reference, Template, compile_template
-from minions.recipe.model import AgentRecipe, AnalyzeSpec, GoalSpec, StepSpec, ToolSpecStep
+from minions.recipe.model import (
+    MOST_ROUTING_CALLS,
+    AgentRecipe,
+    AnalyzeSpec,
+    ExecutionMode,
+    GoalSpec,
+    ModelConfig,
+    StepSpec,
+    ToolSpecStep,
+)
+from minions.recipe.ways import Ways
 
 __all__ = ["Bound", "Explanation", "InputUse", "ModelUse", "StepBound", "ToolUse", "explain"]
 
@@ -70,6 +81,10 @@ class Bound:
         reasons = dict.fromkeys((*self.unbounded, *other.unbounded))
         return Bound(known=self.known + other.known, unbounded=tuple(reasons))
 
+    def times(self, count: int) -> Bound:
+        """Of as many of these."""
+        return attrs.evolve(self, known=self.known * count)
+
     def to_json(self) -> dict[str, JsonValue]:
         """`{"at_most": null where there is no bound, "unbounded_because": [reason]}`."""
         at_most = None if self.unbounded else self.known
@@ -101,6 +116,8 @@ class Explanation:
     """As the recipe says them, for the whole run."""
     attempts_per_model_call: int
     steps: tuple[StepBound, ...]
+    spending: Spending
+    """Tokens and dollars."""
     model_calls: Bound = field(init=False)
     tool_calls: Bound = field(init=False)
 
@@ -113,13 +130,17 @@ class Explanation:
         return _sum(step.tool_calls for step in self.steps)
 
 
-def explain(recipe: AgentRecipe, tools: Mapping[str, ToolSpec]) -> Explanation:
+def explain(
+    recipe: AgentRecipe, tools: Mapping[str, ToolSpec], know: KnowModel = nothing_known
+) -> Explanation:
     """Of a recipe that was read: its steps are specs.
 
     Args:
         tools: By full name.
+        know: Context and price of the models.
     """
     specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
+    bounds = tuple(_bounds(recipe, specs, tools))
     return Explanation(
         recipe=recipe.id,
         description=recipe.description,
@@ -129,7 +150,14 @@ def explain(recipe: AgentRecipe, tools: Mapping[str, ToolSpec]) -> Explanation:
         models=tuple(_models(recipe, specs, tools)),
         limits=recipe.limits,
         attempts_per_model_call=recipe.retry.max_attempts,
-        steps=tuple(_bounds(recipe, specs, tools)),
+        steps=bounds,
+        spending=spending(
+            [_asking(recipe, spec, bound) for spec, bound in zip(specs, bounds, strict=True)],
+            know,
+            limits=Limits.from_metadata(recipe.limits),
+            attempts=recipe.retry.max_attempts,
+            max_parallel=_parallel_steps(recipe),
+        ),
     )
 
 
@@ -173,9 +201,10 @@ def _tools(specs: Sequence[StepSpec], tools: Mapping[str, ToolSpec]) -> Iterator
 
 
 def _tool_names(spec: StepSpec) -> Sequence[str]:
+    decides = (spec.decision_tool.tool,) if spec.decision_tool is not None else ()
     if isinstance(spec, ToolSpecStep):
-        return (spec.tool,)
-    return spec.tools if isinstance(spec, GoalSpec) else ()
+        return (spec.tool, *decides)
+    return (*(spec.tools if isinstance(spec, GoalSpec) else ()), *decides)
 
 
 def _models(
@@ -183,33 +212,82 @@ def _models(
 ) -> Iterator[ModelUse]:
     users: dict[str | None, list[StepSpec]] = {}
     for spec in specs:
-        if _may_ask(spec, tools):
-            own = spec.model if isinstance(spec, GoalSpec | AnalyzeSpec) else None
-            config = recipe.model.overlaid(own) if own is not None else recipe.model
-            users.setdefault(config.name, []).append(spec)
+        if _may_ask(spec, tools) or _asks_where_to_go(spec):
+            users.setdefault(_model_of(recipe, spec).name, []).append(spec)
     for name, asking in users.items():
         yield ModelUse(
             name=name,
-            steps=tuple(spec.id for spec in asking if not isinstance(spec, ToolSpecStep)),
-            fills_in=tuple(spec.id for spec in asking if isinstance(spec, ToolSpecStep)),
+            steps=tuple(spec.id for spec in asking if not _only_fills_in(spec)),
+            fills_in=tuple(spec.id for spec in asking if _only_fills_in(spec)),
         )
 
 
+def _only_fills_in(spec: StepSpec) -> bool:
+    return isinstance(spec, ToolSpecStep) and not _asks_where_to_go(spec)
+
+
+def _asks_where_to_go(spec: StepSpec) -> bool:
+    """Whether a model says which step comes next."""
+    return spec.route is not None and not compile_template(spec.route).is_whole
+
+
+def _model_of(recipe: AgentRecipe, spec: StepSpec) -> ModelConfig:
+    own = spec.model if isinstance(spec, GoalSpec | AnalyzeSpec) else None
+    return recipe.model.overlaid(own) if own is not None else recipe.model
+
+
 # --- what it costs at most --------------------------------------------------------------------
+
+
+def _asking(recipe: AgentRecipe, spec: StepSpec, bound: StepBound) -> Asking:
+    calls = bound.model_calls
+    return Asking(
+        config=_model_of(recipe, spec),
+        calls=None if calls.unbounded else calls.known,
+        unbounded=calls.unbounded,
+        at_once=spec.loop.max_parallel if spec.loop is not None else 1,
+    )
+
+
+def _parallel_steps(recipe: AgentRecipe) -> int:
+    return recipe.max_parallel if recipe.execution_mode is ExecutionMode.PARALLEL else 1
 
 
 def _bounds(
     recipe: AgentRecipe, specs: Sequence[StepSpec], tools: Mapping[str, ToolSpec]
 ) -> Iterator[StepBound]:
     of_run = Limits.from_metadata(recipe.limits)
+    visits = _most_visits(recipe, of_run)
     for spec in specs:
         limits = Limits.of_step({**spec.metadata, **spec.limits}, base=of_run)
         asks = limits.max_model_calls_per_step if _may_ask(spec, tools) else 0
         yield StepBound(
             id=spec.id,
-            model_calls=_times_items(spec, Bound(known=asks)),
-            tool_calls=_times_items(spec, _tool_calls(spec, limits)),
+            model_calls=_times_items(spec, Bound(known=asks))
+            .plus(_routing_calls(spec))
+            .times(visits.get(spec.id, 1)),
+            tool_calls=_times_items(spec, _tool_calls(spec, limits))
+            .plus(_decision_calls(spec, of_run))
+            .times(visits.get(spec.id, 1)),
         )
+
+
+def _most_visits(recipe: AgentRecipe, of_run: Limits) -> Mapping[str, int]:
+    """How often a run may come to each step; nothing said: once."""
+    if not isinstance(recipe.graph, Mapping):
+        return {}
+    ids = [step.id for step in recipe.steps]
+    ways = Ways.of(ids, recipe.graph)
+    most = of_run.max_steps if of_run.max_steps and of_run.allow_repeated_steps else len(ids)
+    return {step_id: ways.most_visits(place, most) for place, step_id in enumerate(ids)}
+
+
+def _routing_calls(spec: StepSpec) -> Bound:
+    return Bound(known=MOST_ROUTING_CALLS if _asks_where_to_go(spec) else 0)
+
+
+def _decision_calls(spec: StepSpec, limits: Limits) -> Bound:
+    return Bound(known=1 + limits.max_tool_call_retries if spec.decision_tool else 0)
 
 
 def _may_ask(spec: StepSpec, tools: Mapping[str, ToolSpec]) -> bool:

@@ -1,9 +1,10 @@
-"""The operator's own code: an `Extensions` object, or every tool, link and model of a file."""
+"""The operator's own code: an `Extensions` object, or all that a file defines at its top."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,9 +13,11 @@ from types import ModuleType
 from minions.contracts.calls import ChatModel
 from minions.contracts.completion import CompletionLink
 from minions.contracts.errors import UsageError, words_of
+from minions.contracts.steps import Step
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.context import Extensions
 from minions.interfaces.wiring import extended
+from minions.recipe.model import AgentRecipe
 
 __all__ = ["load_extensions"]
 
@@ -35,7 +38,7 @@ def load_extensions(names: Iterable[str], folder: Path, base: Extensions) -> Ext
         if not found:
             raise UsageError(
                 f"{name}: nothing to use at its top level. Define `extensions = Extensions(…)`, "
-                "@tool functions, or CompletionLink subclasses.",
+                "@tool functions, Step or CompletionLink subclasses.",
                 code="empty-extension",
             )
         for extensions in found:
@@ -97,9 +100,20 @@ def _extensions_in(module: ModuleType) -> Iterator[Extensions]:
         and issubclass(value, CompletionLink)
         and value.__module__ == module.__name__
     }
+    steps = {
+        value.__name__: value
+        for value in values
+        if isinstance(value, type)
+        and issubclass(value, Step)
+        and value.__module__ == module.__name__
+        and not inspect.isabstract(value)
+    }
     models = {value.name: value for value in values if isinstance(value, ChatModel)}
-    if tools or links or models:
-        yield Extensions(tools=Toolbox(tuple(tools)), links=links, models=models)
+    recipes = {value.id: value for value in values if isinstance(value, AgentRecipe)}
+    if tools or links or models or steps or recipes:
+        yield Extensions(
+            tools=Toolbox(tuple(tools)), links=links, models=models, steps=steps, recipes=recipes
+        )
 
 
 def _made(link: type[CompletionLink]) -> CompletionLink:
@@ -119,4 +133,6 @@ def _merged(own: Extensions, more: Extensions) -> Extensions:
         tools=own.tools.plus(more.tools),
         links={**own.links, **more.links},
         models={**own.models, **more.models},
+        recipes={**own.recipes, **more.recipes},
+        steps={**own.steps, **more.steps},
     )

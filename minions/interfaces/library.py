@@ -27,6 +27,7 @@ from minions.interfaces.wiring import (
     catalog_of,
     environment,
     extended,
+    make_prices,
 )
 from minions.recipe.library import find_recipe
 from minions.recipe.load import load_recipe
@@ -167,7 +168,7 @@ async def _run_recipe(
     if services is None:
         from minions.adapters.structured_output import InstructorParser
 
-        services = Services(parser=InstructorParser())
+        services = Services(parser=InstructorParser(), prices=make_prices(Settings()))
     executor = AgentExecutor(source, extensions=extensions, services=services)
     try:
         if output_class is None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from minions.contracts.durations import spoken
 from minions.contracts.events import (
     LimitReached,
     Retrying,
@@ -18,7 +21,7 @@ from minions.contracts.events import (
     ToolFinished,
     ToolStarted,
 )
-from minions.interfaces.durations import spoken
+from minions.interfaces.money import dollars
 from minions.interfaces.render import painter
 
 if TYPE_CHECKING:
@@ -28,7 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveProgress", "PlainProgress", "Progress", "model_line"]
 
-_GLYPHS: Final = {"completed": ("✓", "green"), "failed": ("✗", "red"), "skipped": ("–", "dim")}
+_GLYPHS: Final = {
+    "completed": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "skipped": ("–", "dim"),
+    "in_progress": ("?", "yellow"),
+}
 
 
 def model_line(recipe: str, model_name: str | None) -> str:
@@ -48,6 +56,10 @@ class Progress(ABC):
 
     def close(self) -> None:
         """Leave the screen in order."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """While the screen belongs to somebody else."""
+        return nullcontext()
 
 
 class PlainProgress(Progress):
@@ -82,7 +94,8 @@ class PlainProgress(Progress):
 
     def _finished(self, event: StepFinished) -> str:
         glyph, color = _GLYPHS[event.status]
-        facts = [spoken(event.duration_ms)] if event.status != "skipped" else []
+        is_work = event.status != "skipped" and event.pinned_from is None
+        facts = [spoken(event.duration_ms)] if is_work else []
         facts += _facts(event)
         detail = f" ({', '.join(facts)})" if facts else ""
         reason = f": {reason_of(event)}" if event.reason else ""
@@ -97,6 +110,10 @@ def reason_of(event: StepFinished) -> str:
 
 def _facts(event: StepFinished) -> list[str]:
     facts = []
+    if event.cached_from is not None:
+        facts.append(f"cached, from {event.cached_from}")
+    if event.pinned_from is not None:
+        facts.append(f"pinned, from {event.pinned_from}")
     if event.model_calls:
         facts.append(f"{event.model_calls} model call{'s' if event.model_calls > 1 else ''}")
     if event.tool_calls:
@@ -105,6 +122,8 @@ def _facts(event: StepFinished) -> list[str]:
         facts.append(f"{event.attempts} attempts")
     if tokens := event.usage.get("total_tokens"):
         facts.append(f"{tokens} tokens")
+    if isinstance(cost := event.usage.get("cost_usd"), int | float):
+        facts.append(dollars(cost))
     return facts
 
 
@@ -170,6 +189,16 @@ class LiveProgress(Progress):
         """Draw the last state and stop."""
         if self._is_started:
             self._live.stop()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """The screen belongs to somebody else meanwhile."""
+        self.close()
+        try:
+            yield
+        finally:
+            if self._is_started:
+                self._live.start()
 
     def _table(self) -> Text:
         """One line a step, cut to the terminal's width."""

@@ -10,6 +10,7 @@ from minions.contracts.codec import encode
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
+from minions.interfaces.money import dollars
 from minions.interfaces.render import painter
 
 __all__ = ["EXIT_CODES", "output_text", "result_to_json", "summary_lines"]
@@ -52,6 +53,8 @@ def _step_to_json(execution: StepExecution[object]) -> dict[str, JsonValue]:
         "attempts": execution.attempts,
         "usage": execution.usage.to_json(),
         "duration_ms": execution.duration_ms,
+        "cached_from": execution.cached_from,
+        "pinned_from": execution.pinned_from,
     }
 
 
@@ -78,12 +81,20 @@ def usage_text(usage: TokenUsage) -> str:
     """Tokens and cost; an unknown cost is said to be unknown."""
     if usage.total_tokens == 0:
         return "no tokens"
-    cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
+    cost = "unknown" if usage.cost_usd is None else dollars(usage.cost_usd)
     return f"{usage.input_tokens} in + {usage.output_tokens} out tokens · cost {cost}"
+
+
+def _word_for(execution: StepExecution[object]) -> str:
+    """Its status, or that it took no work."""
+    if execution.pinned_from is not None:
+        return "pinned"
+    return "cached" if execution.cached_from is not None else execution.status.value
 
 
 def _counted_steps(result: AgentResult[object]) -> str:
     by_status: dict[str, int] = {}
     for execution in result.executions:
-        by_status[execution.status.value] = by_status.get(execution.status.value, 0) + 1
+        word = _word_for(execution)
+        by_status[word] = by_status.get(word, 0) + 1
     return ", ".join(f"{count} {status}" for status, count in by_status.items()) or "no steps"

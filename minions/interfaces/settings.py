@@ -6,16 +6,24 @@ root, then the user's own file, then defaults.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, TypeGuard, cast
 
 import attrs
 from attrs import evolve, field, frozen
 
-from minions.contracts.errors import UsageError, near_names
+from minions.contracts.errors import UsageError, did_you_mean, near_names
 
-__all__ = ["Origin", "ProviderSettings", "Settings", "load_settings", "user_settings_file"]
+__all__ = [
+    "Origin",
+    "PriceSettings",
+    "ProviderSettings",
+    "Settings",
+    "load_settings",
+    "user_settings_file",
+]
 
 
 @frozen(kw_only=True)
@@ -26,6 +34,15 @@ class ProviderSettings:
     api_key_env: str | None = None
     output_mode: str | None = None
     tools_with_schema: bool = False
+
+
+@frozen(kw_only=True)
+class PriceSettings:
+    """What the operator pays for one model: `[prices."provider/name"]`, dollars per million."""
+
+    input_per_mtok: float
+    output_per_mtok: float
+    cached_input_per_mtok: float | None = None
 
 
 def _described(text: str) -> dict[str, str]:
@@ -50,11 +67,28 @@ class Settings:
     no_store: bool = field(
         default=False, metadata=_described("Keep the journal in memory only; nothing to resume.")
     )
+    no_cache: bool = field(
+        default=False,
+        metadata=_described("Do every step, also those that say `cache: true`; keep nothing."),
+    )
     max_parallel: int | None = field(
         default=None, metadata=_described("Steps at a time in execution mode parallel.")
     )
     timeout: str | None = field(
         default=None, metadata=_described("Most time a run may take: 90, 90s, 10m, 2h.")
+    )
+    max_cost_usd: float | None = field(
+        default=None,
+        metadata=_described(
+            "Most a run may cost, in US dollars; the lower of this and the recipe's own holds."
+        ),
+    )
+    approve: str | None = field(
+        default=None,
+        metadata=_described(
+            "Who consents to calls that need approval: ask (at the terminal; elsewhere nobody "
+            "does), deny, all, or wait (the run ends and goes on after `minions approve`)."
+        ),
     )
     dry_run: bool = field(
         default=False,
@@ -75,6 +109,13 @@ class Settings:
     )
     providers: Mapping[str, ProviderSettings] = field(
         factory=dict, metadata=_described("OpenAI-compatible servers, by provider name.")
+    )
+    prices: Mapping[str, PriceSettings] = field(
+        factory=dict,
+        metadata=_described(
+            "Your own prices by provider/name, in US dollars per million tokens; they win over the "
+            "bundled ones."
+        ),
     )
     offline_models: Mapping[str, str] = field(
         factory=dict,
@@ -103,7 +144,7 @@ _KEYS: Final[Mapping[str, str]] = {
     attribute.name: str(attribute.type) for attribute in attrs.fields(Settings)
 }
 """Each key's type as written; taken now, for a codec may resolve the hints later."""
-_TABLES: Final = ("providers", "offline_models")
+_TABLES: Final = ("providers", "prices", "offline_models")
 
 
 def user_settings_file() -> Path:
@@ -211,6 +252,8 @@ def _from_environment(environ: Mapping[str, str]) -> Mapping[str, object]:
             found[key] = _truth(key, text)
         elif kind.startswith("int"):
             found[key] = _whole(key, text)
+        elif kind.startswith("float"):
+            found[key] = _number(key, text)
         else:
             found[key] = text
     return found
@@ -238,13 +281,20 @@ def _whole(key: str, text: str) -> int:
         raise UsageError(f"MINIONS_{key.upper()}={text!r}: expected a whole number.") from error
 
 
+def _number(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UsageError(f"MINIONS_{key.upper()}={text!r}: expected a number.") from error
+
+
 def _checked(source: str, key: str, value: object) -> object:
     """A value of one source as its field's type."""
     kind = _KEYS[key]
-    if key == "providers":
-        return _providers(source, value)
-    if key == "offline_models":
-        return _texts_by_name(source, key, value)
+    if key in _TABLES:
+        return _table(source, key, value)
+    if kind.startswith("float"):
+        return _positive(source, key, value)
     if kind.startswith("tuple") and isinstance(value, list | tuple):
         if all(isinstance(item, str) for item in value):
             return tuple(value)
@@ -266,6 +316,24 @@ def _bad_value(source: str, key: str, value: object, wanted: str) -> UsageError:
     return UsageError(
         f"{source}: '{key}' is {value!r}; {wanted} was expected.", code="bad-configuration"
     )
+
+
+def _table(source: str, key: str, value: object) -> object:
+    if key == "providers":
+        return _providers(source, value)
+    return _prices(source, value) if key == "prices" else _texts_by_name(source, key, value)
+
+
+def _positive(source: str, key: str, value: object) -> float:
+    if not _is_amount(value) or not value:
+        raise _bad_value(source, key, value, "a number above 0")
+    return value
+
+
+def _is_amount(value: object) -> TypeGuard[float]:
+    """A finite number from 0."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= cast(float, value) < math.inf
 
 
 def _texts_by_name(source: str, key: str, value: object) -> Mapping[str, str]:
@@ -297,3 +365,39 @@ def _provider(source: str, name: str, table: object) -> ProviderSettings:
             word = "a text" if kind is str else "true or false"
             raise _bad_value(source, f"providers.{name}.{key}", table[key], word)
     return ProviderSettings(**table)
+
+
+def _prices(source: str, value: object) -> Mapping[str, PriceSettings]:
+    if not isinstance(value, dict):
+        raise _bad_value(source, "prices", value, 'tables [prices."provider/name"]')
+    return {name: _price(source, name, table) for name, table in value.items()}
+
+
+_PRICE_KEYS: Final = tuple(attribute.name for attribute in attrs.fields(PriceSettings))
+
+
+def _price(source: str, name: str, table: object) -> PriceSettings:
+    """All faults at once: a price that is misread costs money."""
+    place = f'prices."{name}"'
+    if not isinstance(table, dict):
+        raise _bad_value(source, place, table, f"a table of {', '.join(_PRICE_KEYS)}")
+    faults = [] if _is_full_name(name) else ["the table's name is no 'provider/name' in quotes"]
+    faults += [
+        f"unknown key '{key}'.{did_you_mean(key, _PRICE_KEYS)}"
+        for key in table
+        if key not in _PRICE_KEYS
+    ]
+    faults += [f"'{key}' is missing" for key in _PRICE_KEYS[:2] if key not in table]
+    faults += [
+        f"'{key}' is {table[key]!r}; US dollars per million tokens were expected, from 0"
+        for key in _PRICE_KEYS
+        if key in table and not _is_amount(table[key])
+    ]
+    if faults:
+        raise UsageError(f"{source}: [{place}]: {'; '.join(faults)}.", code="bad-configuration")
+    return PriceSettings(**table)
+
+
+def _is_full_name(name: str) -> bool:
+    provider, _, model = name.partition("/")
+    return bool(provider and model)

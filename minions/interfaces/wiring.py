@@ -15,12 +15,16 @@ from minions.adapters.date_time_tools import date_time_tools
 from minions.adapters.state_store import MemoryState, StateStore
 from minions.adapters.state_tools import state_tools
 from minions.contracts.calls import ChatModel, OutputMode
+from minions.contracts.decisions import Decider, Deny
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_names
 from minions.contracts.journal import Journal
-from minions.contracts.runtime import Log
+from minions.contracts.messages import TokenUsage
+from minions.contracts.runtime import Log, PriceBook
+from minions.contracts.step_cache import StepCache
 from minions.contracts.tools import Toolbox, Toolset
 from minions.interfaces.built_in_toolsets import BuiltInToolsets
 from minions.interfaces.settings import Settings
+from minions.interfaces.spending import KnowModel, KnownModel
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
 
@@ -38,8 +42,11 @@ __all__ = [
     "database_of",
     "default_database",
     "extended",
+    "knowledge_of_models",
+    "make_cache",
     "make_journal",
     "make_log",
+    "make_prices",
     "make_services",
     "make_state",
 ]
@@ -84,17 +91,14 @@ def extended(base: Extensions, own: Extensions) -> Extensions:
         tools=own.tools.plus(kept),
         links={**base.links, **own.links},
         models={**base.models, **own.models},
+        recipes={**base.recipes, **own.recipes},
+        steps={**base.steps, **own.steps},
     )
 
 
 def catalog_of(extensions: Extensions) -> Catalog:
     """What recipes may name, for the static checks."""
-    return Catalog(
-        toolsets=extensions.toolsets,
-        tools={tool.spec.name: tool.spec for tool in extensions.tools},
-        links=frozenset(extensions.links),
-        models=frozenset(extensions.models),
-    )
+    return extensions.catalog()
 
 
 # --- models -----------------------------------------------------------------------------------
@@ -111,18 +115,21 @@ class Models:
         environ: Mapping[str, str],
         override: str | None = None,
         asked_as: str | None = None,
+        command: str = "run",
     ) -> None:
         """Configure.
 
         Args:
             override: `provider/name` that answers whatever recipes name.
             asked_as: How the caller named the recipe, for commands to try.
+            command: The command that was called, likewise.
         """
         self._settings = settings
         self._extensions = extensions
         self._environ = environ
         self._override = override
         self._asked_as = asked_as
+        self._command = command
         self._made: dict[ModelConfig, ChatModel] = {}
         self._own: dict[int, ChatModel] = {}
 
@@ -174,14 +181,14 @@ class Models:
         offline = self._settings.offline_models.get(recipe.id)
         if offline is not None:
             return offline
-        asked = self._asked_as or recipe.id
+        asked = f"minions {self._command} {self._asked_as or recipe.id}"
         scripts = [name for name in self._extensions.models if name.startswith(SCRIPTED)]
         offline_try = f"-m {scripts[0]}" if scripts else "-m scripted/answers.yaml"
         raise EnvironmentRefusedError(
             f"Recipe '{recipe.id}' needs a model and none is configured. Try one of:\n"
-            f"  minions run {asked} -m ollama/llama3.2   (a local server, no key)\n"
-            f"  OPENAI_API_KEY=… minions run {asked}   (OpenAI)\n"
-            f"  minions run {asked} {offline_try}   (scripted answers, offline)",
+            f"  {asked} -m ollama/llama3.2   (a local server, no key)\n"
+            f"  OPENAI_API_KEY=… {asked}   (OpenAI)\n"
+            f"  {asked} {offline_try}   (scripted answers, offline)",
             code="no-model",
         )
 
@@ -307,6 +314,19 @@ def make_state(settings: Settings, folder: Path) -> StateStore:
     return SqliteState(database_of(settings, folder))
 
 
+def make_cache(settings: Settings, folder: Path) -> StepCache:
+    """In the journal's file, memory with `no_store`, none with `no_cache`; opens nothing yet."""
+    from minions.adapters.step_cache import MemoryStepCache, NoStepCache
+
+    if settings.no_cache:
+        return NoStepCache()
+    if settings.no_store:
+        return MemoryStepCache()
+    from minions.adapters.sqlite_step_cache import SqliteStepCache
+
+    return SqliteStepCache(database_of(settings, folder))
+
+
 def make_log(settings: Settings, write: Callable[[str], None]) -> Log:
     """A structured log with `debug`, nothing otherwise; never a global configuration."""
     if not settings.debug:
@@ -333,12 +353,71 @@ def make_log(settings: Settings, write: Callable[[str], None]) -> Log:
     return cast(Log, logger.bind())
 
 
-def make_services(journal: Journal, log: Log) -> Services:
+def make_prices(settings: Settings) -> PriceBook:
+    """The operator's over the bundled ones; loads nothing yet."""
+    from minions.adapters.prices import GenaiPriceBook, OwnPrice
+
+    own = {
+        name: OwnPrice(
+            input_per_mtok=price.input_per_mtok,
+            output_per_mtok=price.output_per_mtok,
+            cached_input_per_mtok=price.cached_input_per_mtok,
+        )
+        for name, price in settings.prices.items()
+    }
+    return GenaiPriceBook(own)
+
+
+def knowledge_of_models(settings: Settings, environ: Mapping[str, str]) -> KnowModel:
+    """Context and price of each model that a recipe would ask today; no key is needed."""
+    prices, now = make_prices(settings), datetime.now(UTC)
+
+    def know(config: ModelConfig) -> KnownModel:
+        name = config.name or settings.model
+        if name is None:
+            return KnownModel(name=None)
+        url = _server_of(name, config, settings, environ)
+
+        def cost_usd(usage: TokenUsage) -> float | None:
+            return prices.cost_usd(name, usage, at=now, base_url=url)
+
+        context = prices.context_tokens(name, base_url=url)
+        return KnownModel(name=name, context_tokens=context, cost_usd=cost_usd)
+
+    return know
+
+
+def _server_of(
+    name: str, config: ModelConfig, settings: Settings, environ: Mapping[str, str]
+) -> str | None:
+    """None: no server, or none that is configured."""
+    from minions.adapters.model_endpoints import base_url_of
+
+    try:
+        return base_url_of(name, config, environ, _operator(settings))
+    except UsageError:
+        return config.base_url
+
+
+def make_services(
+    journal: Journal,
+    log: Log,
+    prices: PriceBook | None = None,
+    decider: Decider | None = None,
+    cache: StepCache | None = None,
+) -> Services:
     """The real world, with the full output parser."""
     from minions.adapters.structured_output import InstructorParser
     from minions.engine.services import Services
 
-    return Services(journal=journal, parser=InstructorParser(), log=log)
+    return Services(
+        journal=journal,
+        parser=InstructorParser(),
+        log=log,
+        prices=prices,
+        decider=decider or Deny(),
+        cache=cache,
+    )
 
 
 def environment() -> Mapping[str, str]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import field, frozen
 
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Toolset, ToolSpec
 
-__all__ = ["Catalog"]
+if TYPE_CHECKING:
+    from minions.recipe.model import AgentRecipe
+
+__all__ = ["Catalog", "FindRecipe", "FoundRecipe"]
 
 
 def _no_toolsets() -> Mapping[str, Toolset]:
@@ -17,6 +23,26 @@ def _no_toolsets() -> Mapping[str, Toolset]:
 
 def _no_tools() -> Mapping[str, ToolSpec]:
     return {}
+
+
+@frozen(kw_only=True)
+class FoundRecipe:
+    """A recipe that a step names: found, not checked yet. It has a text, or a document."""
+
+    identity: str
+    """The same for the same recipe, however it is named: it shows cycles."""
+    file: str
+    """For messages."""
+    text: bytes | None = None
+    document: Mapping[str, JsonValue] | None = None
+    directory: str | None = None
+    """Where its own relative paths start."""
+    recipes: FindRecipe | None = None
+    """Finds those that it names itself; None: the same as before."""
+
+
+FindRecipe: TypeAlias = Callable[[str, str | None], FoundRecipe]
+"""A name and the naming recipe's directory to the recipe; raises NotFoundError."""
 
 
 @frozen(kw_only=True)
@@ -31,3 +57,9 @@ class Catalog:
     """Registered completion links."""
     models: frozenset[str] = frozenset()
     """Registered model names that are not `provider/name`, such as scripted ones."""
+    recipes: Mapping[str, AgentRecipe] = field(factory=dict)
+    """Registered recipes, made by code."""
+    steps: Mapping[str, JsonSchema] = field(factory=dict)
+    """Registered `Step` classes by name: what `with` may give them, as JSON Schema."""
+    find_recipe: FindRecipe | None = None
+    """Finds recipes that steps name; None: among files."""

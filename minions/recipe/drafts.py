@@ -14,6 +14,7 @@ from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
 from minions.recipe.expressions import Reference, compile_condition, compile_template
 from minions.recipe.model import (
+    AgentRecipe,
     ExecutionMode,
     InputSpec,
     MessageSpec,
@@ -23,7 +24,9 @@ from minions.recipe.model import (
 )
 from minions.recipe.reader import MappingNode, Node, Place, ScalarNode, SequenceNode
 from minions.recipe.sections import Report, Section
+from minions.recipe.terms import Term
 from minions.recipe.values import TemplateError, nearest
+from minions.recipe.ways import Ways
 
 __all__ = [
     "GoalParts",
@@ -44,6 +47,8 @@ class TemplateUse:
 
     node: ScalarNode
     references: tuple[Reference, ...]
+    term: Term | None = None
+    """The expression, where the string is one and nothing else."""
 
     def place_of(self, reference: Reference) -> Place:
         """Where that reference stands."""
@@ -85,11 +90,43 @@ class StepDraft:
     outer_templates: tuple[TemplateUse, ...] = ()
     """Of `when` and `loop`: they are read before there is an item."""
     has_loop: bool = False
+    retry: RetryConfig | None = None
+    has_while: bool = False
+    repeat_templates: tuple[TemplateUse, ...] = ()
+    """Of `while`: read after each attempt."""
+    goto: ScalarNode | None = None
+    """Of `on_error`: the name of the step to go back to."""
+    route_templates: tuple[TemplateUse, ...] = ()
+    """Of `route` and `decision_tool`: read when the step has ended."""
+    decision: Section | None = None
+    """Of `decision_tool`."""
+    waits_s: float | None = None
+    """Of an ask step."""
+    recipe: AgentRecipe | None = None
+    """Of a recipe step: what it runs."""
+
+    @property
+    def condition(self) -> Term | None:
+        """Of `when`, where it is an expression that can be read."""
+        node = self.section.node("when")
+        if node is None:
+            return None
+        return next((use.term for use in self.outer_templates if use.node is node), None)
 
     @property
     def is_named(self) -> bool:
         """Whether `id` is what the recipe calls it."""
         return self.section.text("id") is not None
+
+    @property
+    def all_templates(self) -> tuple[TemplateUse, ...]:
+        """Wherever they stand in the step."""
+        return (
+            *self.outer_templates,
+            *self.templates,
+            *self.repeat_templates,
+            *self.route_templates,
+        )
 
     @property
     def title(self) -> str:
@@ -140,8 +177,15 @@ class RecipeDraft:
     limits: Mapping[str, JsonValue] = field(factory=dict)
     retry: RetryConfig = field(factory=RetryConfig)
     output_templates: tuple[TemplateUse, ...] = ()
+    ways: Ways | None = None
+    """Of `graph`, where all of it could be read."""
     prompt_templates: tuple[TemplateUse, ...] = ()
     """Of the agent's own prompt and goal and of tool options: they may read inputs only."""
+
+    @property
+    def has_graph(self) -> bool:
+        """Whether it says what may follow what, readable or not."""
+        return "graph" in self.section.entries or "graph" in self.section.refused
 
 
 def is_lost_name(draft: RecipeDraft, name: str) -> bool:
@@ -180,7 +224,11 @@ def _compiled(node: ScalarNode, text: str, report: Report) -> TemplateUse | None
     except TemplateError as error:
         report(_template_fault(node, error))
         return None
-    return None if template.is_constant else TemplateUse(node=node, references=template.references)
+    return (
+        None
+        if template.is_constant
+        else TemplateUse(node=node, references=template.references, term=template.term)
+    )
 
 
 def read_condition(node: ScalarNode | None, report: Report) -> tuple[TemplateUse, ...]:
@@ -192,7 +240,7 @@ def read_condition(node: ScalarNode | None, report: Report) -> tuple[TemplateUse
     except TemplateError as error:
         report(_template_fault(node, error))
         return ()
-    return (TemplateUse(node=node, references=condition.references),)
+    return (TemplateUse(node=node, references=condition.references, term=condition.term),)
 
 
 def _template_fault(node: ScalarNode, error: TemplateError) -> Fault:

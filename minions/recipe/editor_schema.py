@@ -30,6 +30,8 @@ def recipe_schema() -> JsonSchema:
             "retry": _object(keys.RETRY),
             "message": _message(),
             "completion": _object(keys.COMPLETION),
+            "on_error": _object(keys.ON_ERROR),
+            "decision_tool": _object(keys.DECISION_TOOL),
         },
     }
 
@@ -57,7 +59,11 @@ def _of_all_kinds() -> tuple[Key, ...]:
 def _object(table: Table) -> dict[str, JsonValue]:
     served = [key for key in table.keys if key.is_served]
     properties: dict[str, JsonValue] = {}
+    patterns: dict[str, JsonValue] = {}
     for key in served:
+        if "<" in key.name:  # a key that is made of a name
+            patterns[f"^{key.name.partition('<')[0]}"] = key.schema()
+            continue
         for name in _spellings(key, table):
             properties[name] = _property(key, name)
     body: dict[str, JsonValue] = {
@@ -65,6 +71,8 @@ def _object(table: Table) -> dict[str, JsonValue]:
         "properties": properties,
         "additionalProperties": False,
     }
+    if patterns:
+        body["patternProperties"] = patterns
     if required := [key.name for key in served if key.is_required]:
         body["required"] = required
     if doubles := [_not_both(key.name, name) for key in served for name in _others(key, table)]:

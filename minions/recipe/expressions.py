@@ -131,6 +131,11 @@ class Template:
     """Nothing to fill in: `render` gives the value as written."""
 
     @property
+    def term(self) -> Term | None:
+        """The expression, where it is one and nothing else."""
+        return self._root.term if isinstance(self._root, _Native) else None
+
+    @property
     def is_whole(self) -> bool:
         """Whether it is one expression and nothing else: then a missing value is just missing."""
         return isinstance(self._root, _Native)
@@ -149,7 +154,7 @@ class Template:
 class Condition:
     """An expression that holds or does not."""
 
-    _term: Term = field(alias="term")
+    term: Term
     references: tuple[Reference, ...]
 
     def holds(self, scope: Scope) -> bool:
@@ -159,7 +164,7 @@ class Condition:
             MissingValueError: A path leads nowhere.
             EvaluationError: Values of the wrong kind.
         """
-        return bool(self._term.value(scope))
+        return bool(self.term.value(scope))
 
 
 def compile_template(value: JsonValue) -> Template:
@@ -203,6 +208,8 @@ def _references_of(terms: Iterator[Term] | list[Term]) -> tuple[Reference, ...]:
 def _compiled(value: JsonValue, depth: int) -> _Part:
     if isinstance(value, str):
         return _compiled_text(value)
+    if value is None or isinstance(value, bool | int | float):
+        return _Constant(value)
     if depth > MAX_DEPTH:
         raise TemplateError(f"a template nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):

@@ -19,21 +19,27 @@ from minions.recipe.model import ExecutionMode, OnFailure
 
 __all__ = [
     "ANALYZE",
+    "ASK",
     "ASSERT",
+    "CODE",
     "COMPLETION",
+    "DECISION_TOOL",
     "GOAL",
     "KINDS",
     "LIMITS",
     "MESSAGE",
     "MODEL",
+    "ON_ERROR",
     "PERMISSIONS",
     "RECIPE",
+    "RECIPE_STEP",
     "RETRY",
     "SECRET_INPUT",
     "SET",
     "STEP",
     "STEP_LIMITS",
     "TOOL",
+    "USES",
     "Key",
     "Table",
 ]
@@ -167,6 +173,11 @@ _STEP_LIMITS_KEY: Final = Key(
     types=("object",),
     shape={"$ref": "#/$defs/step_limits"},
 )
+_CACHE_KEY: Final = _flag(
+    "cache",
+    "Where what it asks and may use is the same as in an earlier run, its output is taken from "
+    "there. Only with tools that are declared pure.",
+)
 _METADATA_KEY: Final = _mapping("metadata", "Whatever the application wants to keep beside it.")
 
 SECRET_INPUT: Final = Table(
@@ -281,7 +292,20 @@ RECIPE: Final = Table(
             types=("object",),
             shape={"additionalProperties": {"type": "object"}},
         ),
-        *_later("graph tests schedule enabled"),
+        Key(
+            name="graph",
+            description="Transitions: each step to the ones that may come next. The first step of "
+            "`steps` begins. Not together with `depends_on`.",
+            types=("object",),
+            shape={
+                "propertyNames": {"pattern": STEP_PATTERN},
+                "additionalProperties": {
+                    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+                },
+            },
+        ),
+        _flag("enabled", "For whatever runs recipes by a plan; `minions run` does not look at it."),
+        *_later("tests schedule"),
     ),
 )
 
@@ -309,7 +333,18 @@ PERMISSIONS: Final = Table(
     "permissions",
     (
         _flag("allow_write", "Tools that change something may run; false when absent."),
-        *_later("requires_approval"),
+        Key(
+            name="allow_<tool>",
+            description="Whether that one tool may run, whatever `allow_write` says.",
+            types=("boolean",),
+        ),
+        Key(
+            name="requires_approval",
+            description="Tools that somebody must consent to before each call; a toolset's name "
+            "stands for all of its tools.",
+            types=("array",),
+            shape=_TEXTS,
+        ),
     ),
 )
 
@@ -322,15 +357,20 @@ LIMITS: Final = Table(
         _flag("allow_repeated_steps", "A transition graph may come back to a step."),
         _count("max_steps", "Steps executed in the run."),
         _count("max_tokens", "Tokens of the run, input and output."),
+        Key(
+            name="max_cost_usd",
+            types=("number",),
+            above=0,
+            description="US dollars of the run; then only models of known price are asked.",
+        ),
         _seconds("timeout_s", "Wall time in seconds."),
         _seconds("tool_timeout_s", "Wall time of one attempt at a tool call, in seconds."),
         _count("max_tool_result_bytes", "Longest tool result, as UTF-8 JSON."),
-        *_later("max_cost_usd"),
     ),
     camel_case=True,
 )
 
-_OF_THE_RUN: Final = ("allow_repeated_steps", "max_steps", "max_tokens")
+_OF_THE_RUN: Final = ("allow_repeated_steps", "max_steps", "max_tokens", "max_cost_usd")
 STEP_LIMITS: Final = Table(
     "limits of a step",
     tuple(key for key in LIMITS.keys if key.name not in _OF_THE_RUN),
@@ -390,20 +430,80 @@ STEP: Final = Table(
         ),
         _count("max_parallel", "Of a loop: items that are done together; 1 when absent."),
         Key(
+            name="while",
+            description="A condition: the step is done, and done again as long as it holds. It and "
+            "the step's templates read what the last attempt gave as `loop.last`, all of them as "
+            "`loop.attempts`, the number of the attempt from 0 as `loop.index`.",
+            types=("string",),
+        ),
+        _count("max_iterations", "Of `while`: attempts, after which the step fails; 10."),
+        _flag(
+            "allow_repeats",
+            "Of `while`: an attempt may give what an earlier one gave. Else that fails the step: "
+            "it is stuck.",
+        ),
+        Key(
+            name="on_error",
+            description="`fail`; `continue`: as `optional`, and steps that only have to come after "
+            "this one go on; or `{goto: STEP, max: 2}`: an earlier step, or this one, runs again "
+            "with all that depends on it, and reads what went wrong as `feedback`.",
+            types=("string", "object"),
+            shape={
+                "anyOf": [
+                    {"type": "string", "enum": ["fail", "continue"]},
+                    {"$ref": "#/$defs/on_error"},
+                ]
+            },
+        ),
+        Key(
             name="save_as",
             description="Another name for the step's output.",
             types=("string",),
             pattern=STEP_PATTERN,
         ),
         _flag("optional", "Its failure does not stop the run."),
+        _text(
+            "route",
+            "Which step comes next, of several in `graph`: a template that gives its id, or a "
+            "question that a model answers.",
+        ),
+        Key(
+            name="decision_tool",
+            description="A tool whose result names the next step: `name`, or `{tool: name, "
+            "params: {…}}`.",
+            types=("string", "object"),
+            shape={"anyOf": [{"type": "string"}, {"$ref": "#/$defs/decision_tool"}]},
+        ),
         _seconds("timeout_s", "Wall time of the step, in seconds."),
+        _seconds("idle_timeout_s", "Longest silence while its model answers, in seconds."),
+        Key(
+            name="retry",
+            description="How this step's model and tool calls are tried again, over the recipe's.",
+            types=("object",),
+            shape={"$ref": "#/$defs/retry"},
+        ),
         _STEP_LIMITS_KEY,
         _METADATA_KEY,
         *_later(
-            "while plan recipe code ask uses with form timeout default "
-            "idle_timeout_s cache on_error memory distribute retry "
-            "max_iterations decision_tool route requires_approval"
+            "plan "
+            "distribute"
         ),
+    ),
+)
+
+ON_ERROR: Final = Table(
+    "on_error",
+    (
+        _text("goto", "The step that runs again.", is_required=True),
+        _count("max", "How often; 2 when absent."),
+    ),
+)
+
+DECISION_TOOL: Final = Table(
+    "decision_tool",
+    (
+        _text("tool", "The tool's name.", is_required=True),
+        _mapping("params", "Its arguments; templates are filled in."),
     ),
 )
 
@@ -425,6 +525,13 @@ GOAL: Final = Table(
             shape=_TEXTS,
         ),
         _mapping("output", "JSON Schema of the answer, or `{field: type}` in short."),
+        _choice(
+            "memory",
+            "`isolated`: it sees what its templates name, and the bounded outputs of its "
+            "`depends_on`. `conversation`: also all that was said in the steps before it that "
+            "have this, too.",
+            ("isolated", "conversation"),
+        ),
         Key(
             name="completion",
             description="What completes the step.",
@@ -442,6 +549,7 @@ GOAL: Final = Table(
             ("fail", "report"),
         ),
         _MODEL_KEY,
+        _CACHE_KEY,
     ),
 )
 
@@ -457,6 +565,7 @@ TOOL: Final = Table(
         ),
         _mapping("params", "Its arguments; templates are filled in."),
         _mapping("params_template", "Further arguments, over `params`."),
+        _CACHE_KEY,
     ),
 )
 
@@ -472,6 +581,7 @@ ANALYZE: Final = Table(
         _mapping("output_format", "An example of the answer, which becomes its schema."),
         _mapping("output", "JSON Schema of the answer, or `{field: type}` in short."),
         _MODEL_KEY,
+        _CACHE_KEY,
     ),
 )
 
@@ -489,12 +599,65 @@ ASSERT: Final = Table(
     ),
 )
 
+RECIPE_STEP: Final = Table(
+    "a recipe step",
+    (
+        _text(
+            "recipe",
+            "Another recipe: its file beside this one, its id there or under `recipes`, or a "
+            "registered one.",
+            is_required=True,
+        ),
+        _mapping("with", "Its inputs; templates are filled in."),
+        _CACHE_KEY,
+    ),
+)
+
+USES: Final = Table(
+    "a uses step",
+    (
+        _text("uses", "A `Step` class that the operator registered.", is_required=True),
+        _mapping("with", "Its constructor's arguments; templates are filled in."),
+    ),
+)
+
+CODE: Final = Table(
+    "a code step",
+    (
+        _text(
+            "code",
+            "Python for a sandbox. There is none yet: such a recipe is checked, and refused with "
+            "exit code 4 when it is run.",
+            is_required=True,
+        ),
+        _mapping("with", "The only names that it sees; templates are filled in."),
+    ),
+)
+
+ASK: Final = Table(
+    "an ask step",
+    (
+        _text("ask", "What a person is asked; a template.", is_required=True),
+        _mapping("form", "JSON Schema of the answer, or `{field: type}` in short; else any text."),
+        Key(
+            name="timeout",
+            description="How long the answer is waited for: seconds, or `10m`, `24h`.",
+            types=("number", "string"),
+        ),
+        Key(name="default", description="The answer when nobody gives one in time."),
+    ),
+)
+
 KINDS: Final[dict[str, Table]] = {
     "goal": GOAL,
     "tool": TOOL,
     "analyze": ANALYZE,
     "set": SET,
     "assert": ASSERT,
+    "recipe": RECIPE_STEP,
+    "ask": ASK,
+    "uses": USES,
+    "code": CODE,
 }
 """The key that makes a step what it is, and the keys that go with it."""
 

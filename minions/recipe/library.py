@@ -10,7 +10,7 @@ from typing import Final
 
 from minions.contracts.errors import NotFoundError, near_names
 
-__all__ = ["find_recipe", "recipe_ids"]
+__all__ = ["SUFFIXES", "find_recipe", "recipe_id_of", "recipe_ids", "recipe_ids_beside"]
 
 SUFFIXES: Final = (".yaml", ".yml")
 _HEAD_BYTES: Final = 65_536
@@ -39,7 +39,16 @@ def recipe_ids(folders: Sequence[Path]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for folder in folders:
         for path in _files(folder):
-            found.setdefault(_id_of(path), path)
+            found.setdefault(recipe_id_of(path), path)
+    return found
+
+
+def recipe_ids_beside(folder: Path) -> dict[str, Path]:
+    """Every recipe in that folder itself, by its id; the first path wins."""
+    found: dict[str, Path] = {}
+    with contextlib.suppress(OSError):
+        for path in sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES):
+            found.setdefault(recipe_id_of(path), path)
     return found
 
 
@@ -48,7 +57,7 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES)
 
 
-def _id_of(path: Path) -> str:
+def recipe_id_of(path: Path) -> str:
     """As written at the top level, else the file's stem. Not parsed: the file may be broken."""
     try:
         with path.open("rb") as file:

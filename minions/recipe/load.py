@@ -12,11 +12,17 @@ from attrs import frozen
 from minions.contracts.errors import Fault, RecipeError
 from minions.contracts.json_values import JsonValue
 from minions.recipe import keys
-from minions.recipe.catalog import Catalog
+from minions.recipe.catalog import Catalog, FoundRecipe
+from minions.recipe.checks.caching import check_caching
 from minions.recipe.checks.dependencies import link_steps
+from minions.recipe.checks.fitting import check_fitting
 from minions.recipe.checks.names import check_names, check_unused_names
 from minions.recipe.checks.references import check_references
+from minions.recipe.checks.returns import check_returns
+from minions.recipe.checks.skips import check_skips
+from minions.recipe.checks.sources import Sources
 from minions.recipe.checks.tools import check_tools
+from minions.recipe.checks.transitions import check_transitions, graph_of
 from minions.recipe.drafts import RecipeDraft, Report
 from minions.recipe.extending import extended, read_step_templates
 from minions.recipe.model import AgentRecipe, OnFailure
@@ -32,6 +38,7 @@ from minions.recipe.reader import (
 from minions.recipe.sections import Section, read_section
 from minions.recipe.settings_parts import read_settings
 from minions.recipe.step_parts import build_step, read_step
+from minions.recipe.sub_recipes import SubRecipes
 
 __all__ = [
     "LoadedRecipe",
@@ -133,31 +140,64 @@ def find_faults(source: Path | str, catalog: Catalog) -> tuple[Fault, ...]:
     return check_recipe(source, catalog).faults
 
 
-def _check(node: Node, catalog: Catalog, file: str, directory: str | None) -> LoadedRecipe:
-    faults: list[Fault] = []
+def _sub_recipes(catalog: Catalog, file: str, directory: str | None) -> SubRecipes:
+    """Of a recipe that is no step itself."""
+
+    def check(
+        found: FoundRecipe, recipes: SubRecipes
+    ) -> tuple[AgentRecipe | None, tuple[Fault, ...]]:
+        try:
+            if found.document is not None:
+                node = node_of(found.document, found.file)
+            else:
+                node = read_document(found.text or b"", found.file)
+        except RecipeError as error:
+            return None, error.faults
+        loaded = _check(node, catalog, found.file, found.directory, recipes)
+        return loaded.recipe, loaded.faults
+
+    return SubRecipes(catalog, directory, check, trail=(str(Path(file).resolve()),))
+
+
+def _check(
+    node: Node,
+    catalog: Catalog,
+    file: str,
+    directory: str | None,
+    recipes: SubRecipes | None = None,
+) -> LoadedRecipe:
+    errors: list[Fault] = []
+    warnings: list[Fault] = []
 
     def report(fault: Fault) -> None:
-        faults.append(fault)
-        if len(faults) == MAX_FAULTS:
+        kept = warnings if fault.is_warning else errors
+        if len(kept) < MAX_FAULTS:
+            kept.append(fault)
+        if len(errors) == MAX_FAULTS:
             raise _EnoughError
 
+    recipes = recipes or _sub_recipes(catalog, file, directory)
     draft = None
     with contextlib.suppress(_EnoughError):
-        draft = _checked_draft(node, catalog, report)
-    ordered = tuple(sorted(faults, key=lambda fault: (fault.line, fault.column)))
-    if draft is None or any(not fault.is_warning for fault in ordered):
-        return LoadedRecipe(faults=ordered)
-    return LoadedRecipe(recipe=_build(draft, node, file, directory), faults=ordered)
+        draft = _checked_draft(node, catalog, recipes, report)
+    ordered = sorted((*errors, *warnings), key=lambda fault: (fault.line, fault.column))
+    if draft is None or errors:
+        return LoadedRecipe(faults=tuple(ordered))
+    return LoadedRecipe(recipe=_build(draft, node, file, directory), faults=tuple(ordered))
 
 
 class _EnoughError(Exception):
     """There are more faults than anybody mends at one go."""
 
 
-def _checked_draft(node: Node, catalog: Catalog, report: Report) -> RecipeDraft:
+def _checked_draft(
+    node: Node, catalog: Catalog, recipes: SubRecipes, report: Report
+) -> RecipeDraft:
     draft = read_settings(read_section(node, keys.RECIPE, report), catalog, report)
     _read_steps(draft, catalog, report)
-    _run_checks(draft, report)
+    recipes.link(draft, report)
+    _run_checks(draft, catalog, report)
+    check_caching(draft, catalog, report)
     return draft
 
 
@@ -169,17 +209,24 @@ def _read_steps(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
         report(node.place.fault("missing-key", "a recipe needs at least one step"))
     templates = read_step_templates(draft.section.node("templates"), report)
     draft.steps = tuple(
-        read_step(extended(item, templates, report), index, catalog, report)
+        read_step(extended(item, templates, report), index, catalog, draft, report)
         for index, item in enumerate(node.items)
     )
 
 
-def _run_checks(draft: RecipeDraft, report: Report) -> None:
+def _run_checks(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     check_names(draft, report)
-    check_tools(draft, report)
-    readings = check_references(draft, report)
-    declared = link_steps(draft, readings, report)
-    uses = [use for step in draft.steps for use in (*step.outer_templates, *step.templates)]
+    check_tools(draft, catalog, report)
+    sources = Sources(draft)
+    readings = check_references(draft, sources, report)
+    check_fitting(draft, sources, report)
+    declared: frozenset[str] = frozenset()
+    check_transitions(draft, sources, report)
+    if not draft.has_graph:
+        declared = link_steps(draft, readings.steps, report)
+        check_skips(draft, sources, readings, report)
+    check_returns(draft, report)
+    uses = [use for step in draft.steps for use in step.all_templates]
     read = {
         str(part)
         for use in (*uses, *draft.output_templates)
@@ -212,7 +259,9 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         max_parallel=_max_parallel(section),
         on_failure=OnFailure(section.text("on_failure") or OnFailure.STOP),
         steps=[build_step(step, draft.steps) for step in draft.steps],
+        graph=graph_of(draft),
         output=section.plain("output"),
+        enabled=section.plain("enabled", True) is not False,
         metadata=_metadata(section),
         document=document,
         directory=directory,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 from attrs import field, frozen
@@ -20,22 +20,31 @@ from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import Step
 
 __all__ = [
+    "MOST_ROUTING_CALLS",
     "AgentRecipe",
     "AnalyzeSpec",
+    "AskSpec",
     "AssertSpec",
+    "CodeSpec",
+    "DecisionToolSpec",
     "ExecutionMode",
     "GoalSpec",
     "InputSpec",
     "LoopSpec",
     "MessageSpec",
     "ModelConfig",
+    "OnError",
+    "OnErrorSpec",
     "OnFailure",
     "Permissions",
+    "RecipeSpec",
     "SetSpec",
     "StepSpec",
     "ToolSpecStep",
     "ToolsetUse",
+    "UsesSpec",
     "Where",
+    "WhileSpec",
 ]
 
 T = TypeVar("T")
@@ -113,6 +122,10 @@ class Permissions:
     """What the run may change."""
 
     allow_write: bool = False
+    tools: Mapping[str, bool] = field(factory=dict)
+    """YAML keys `allow_<tool>`: full names; over `allow_write`."""
+    requires_approval: tuple[str, ...] = ()
+    """Full names of tools whose every call needs somebody's consent."""
 
 
 @frozen(kw_only=True)
@@ -160,6 +173,52 @@ class LoopSpec:
 
 
 @frozen(kw_only=True)
+class WhileSpec:
+    """A step that is done again as long as a condition holds."""
+
+    condition: str
+    """Looked at after each attempt."""
+    max_iterations: int = 10
+    """Attempts; when the condition still holds after the last, the step fails."""
+    allow_repeats: bool = False
+    """An attempt may give what an earlier one gave; else that fails the step: it is stuck."""
+
+
+class OnError(StrEnum):
+    """What becomes of the run when a step fails."""
+
+    FAIL = "fail"
+    CONTINUE = "continue"
+    """It counts as optional, and what only has to come after it goes on."""
+    GOTO = "goto"
+    """An earlier step runs again and is told what went wrong."""
+
+
+@frozen(kw_only=True)
+class OnErrorSpec:
+    """Of one step."""
+
+    action: OnError = OnError.FAIL
+    goto: str | None = None
+    """The step to go back to: this one, or one that it depends on."""
+    max_times: int = 2
+    """How often; after that the step has failed."""
+
+
+MOST_ROUTING_CALLS: Final = 2
+"""Model calls for one choice of a next step: the answer, and one repair of it."""
+
+
+@frozen(kw_only=True)
+class DecisionToolSpec:
+    """A tool whose result names the next step."""
+
+    tool: str
+    params: Mapping[str, JsonValue] = field(factory=_empty)
+    """Templates are filled in when the step has ended."""
+
+
+@frozen(kw_only=True)
 class StepSpec:
     """What every kind of step may say."""
 
@@ -172,9 +231,21 @@ class StepSpec:
     when: str | None = None
     """A condition; false means SKIPPED."""
     loop: LoopSpec | None = None
+    repeat: WhileSpec | None = None
+    """YAML key `while`."""
+    on_error: OnErrorSpec = field(factory=OnErrorSpec)
+    route: str | None = None
+    """In a transition graph: a template that gives the next step's id, or a question to a model."""
+    decision_tool: DecisionToolSpec | None = None
     save_as: str | None = None
     optional: bool = False
     timeout_s: float | None = None
+    cache: bool = False
+    """An output that rests on the same is not asked for again, in whatever run."""
+    idle_timeout_s: float | None = None
+    """Longest silence of the step's model; None: the model's own."""
+    retry: RetryConfig | None = None
+    """None: the recipe's."""
     limits: Mapping[str, JsonValue] = field(factory=_empty)
     metadata: Mapping[str, JsonValue] = field(factory=_empty)
     where: Where = field(factory=Where, eq=False)
@@ -194,6 +265,8 @@ class GoalSpec(StepSpec):
     completion_links: tuple[str, ...] = ()
     """Registered links, asked before the default chain."""
     tool_failure: str = "fail"
+    memory: str = "isolated"
+    """Or `conversation`."""
     model: ModelConfig | None = None
 
 
@@ -233,6 +306,49 @@ class AssertSpec(StepSpec):
 
 
 @frozen(kw_only=True)
+class UsesSpec(StepSpec):
+    """A step that the operator registered."""
+
+    uses: str
+    given: Mapping[str, JsonValue] = field(factory=_empty)
+    """YAML key `with`: its constructor's arguments; templates."""
+
+
+@frozen(kw_only=True)
+class CodeSpec(StepSpec):
+    """Python for a sandbox; refused when the run begins, until there is one."""
+
+    code: str
+    given: Mapping[str, JsonValue] = field(factory=_empty)
+    """YAML key `with`: the only names it sees; templates."""
+
+
+@frozen(kw_only=True)
+class AskSpec(StepSpec):
+    """A question to a person; the run waits for the answer."""
+
+    ask: str
+    """A template."""
+    form: JsonSchema | None = None
+    """What the answer has to fit; None: any text."""
+    waits_s: float | None = None
+    """YAML key `timeout`; None: as long as it takes."""
+    default: JsonValue = None
+    has_default: bool = False
+
+
+@frozen(kw_only=True)
+class RecipeSpec(StepSpec):
+    """Another recipe, run as a step."""
+
+    name: str
+    """As it was written."""
+    recipe: AgentRecipe
+    given: Mapping[str, JsonValue] = field(factory=_empty)
+    """YAML key `with`: its inputs; templates."""
+
+
+@frozen(kw_only=True)
 class SetSpec(StepSpec):
     """Binds values; the step's output is the mapping."""
 
@@ -252,8 +368,9 @@ Edges: TypeAlias = Mapping[str, Sequence[str]]
 class AgentRecipe:
     """Everything a run needs to know beforehand.
 
-    Steps are specs (from YAML: a dependency graph) or `Step` objects (from Python: a transition
-    graph, in list order unless `graph` says otherwise).
+    Steps are specs (from YAML: a dependency graph, or a transition graph where `graph` is given)
+    or `Step` objects (from Python: a transition graph, in list order unless `graph` says
+    otherwise).
     """
 
     id: str
@@ -277,9 +394,11 @@ class AgentRecipe:
     on_failure: OnFailure = field(default=OnFailure.STOP, converter=OnFailure)
     steps: tuple[StepSpec | Step[object], ...] = field(converter=_as_steps)
     graph: Edges | StepGraph | None = None
-    """Library only: transitions, step id to next ids; None: list order; {}: no edges."""
+    """Transitions, step id to next ids; of Step objects None is list order, {} no edges."""
     output: JsonValue = None
     """A template of the run's result; None: the last completed step's output."""
+    enabled: bool = True
+    """For whatever runs recipes by a plan."""
     metadata: Mapping[str, JsonValue] = field(factory=_empty)
     """Whatever the application wants to keep beside the recipe."""
     document: Mapping[str, JsonValue] | None = field(default=None, eq=False, repr=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 import attrs
-from attrs import field, frozen
+from attrs import frozen
 
 from minions.contracts.errors import Fault, NotFoundError, RecipeError, UsageError
 from minions.contracts.json_values import JsonValue
@@ -91,31 +91,36 @@ class Place:
         )
 
 
-_Marks: TypeAlias = tuple[Source, "yaml.Mark", "yaml.Mark"]
+Span: TypeAlias = tuple[int, int, int, int]
+"""Line and column of the beginning, then of the end, from 0. Plain numbers: whatever else is kept
+for each node, the garbage collector walks over again and again while a long recipe is read."""
+_Marks: TypeAlias = tuple["yaml.Mark", "yaml.Mark"]
+_TOP: Final[Span] = (0, 0, 0, 0)
 
 
 @frozen(eq=False)
 class _Placed:
     """Knows where it stands; worked out when it is asked for, which few nodes ever are."""
 
-    _at: Place | _Marks = field(alias="place")
+    source: Source
+    span: Span
 
     @property
     def place(self) -> Place:
         """Where it begins and ends."""
-        at = self._at
-        return at if isinstance(at, Place) else _place_between(*at)
+        return _place_between(self.source, self.span)
 
 
-def _place_between(source: Source, start: yaml.Mark, end: yaml.Mark) -> Place:
-    length = end.column - start.column
-    if start.line != end.line:
-        length = len((source.line(start.line + 1) or "").rstrip()) - start.column
+def _place_between(source: Source, span: Span) -> Place:
+    line, column, end_line, end_column = span
+    length = end_column - column
+    if line != end_line:
+        length = len((source.line(line + 1) or "").rstrip()) - column
     return Place(
         source=source,
-        line=start.line + 1,
-        column=start.column + 1,
-        end_line=end.line + 1,
+        line=line + 1,
+        column=column + 1,
+        end_line=end_line + 1,
         length=max(1, length),
     )
 
@@ -153,12 +158,16 @@ class ScalarNode(_Placed):
 
 
 @frozen(eq=False)
-class Entry:
-    """One key with its value."""
+class Entry(_Placed):
+    """One key with its value; its place is the key's."""
 
     key: str
-    key_node: ScalarNode
     value: Node
+
+    @property
+    def key_node(self) -> ScalarNode:
+        """The key as a node of its own, which is asked for only when something is wrong."""
+        return ScalarNode(self.source, self.span, self.key)
 
 
 @frozen(eq=False)
@@ -209,15 +218,14 @@ def _plain_node(value: object, source: Source, depth: int) -> Node:
         for key, item in value.items():
             if not isinstance(key, str):
                 raise RecipeError([_bad_key(place, repr(key))])
-            key_node = ScalarNode(place, key)
             node = _plain_node(item, source, depth + 1)
-            entries.append(Entry(key, key_node, node))
-        return MappingNode(place, tuple(entries))
+            entries.append(Entry(source, _TOP, key, node))
+        return MappingNode(source, _TOP, tuple(entries))
     if isinstance(value, list | tuple):
         items = tuple(_plain_node(item, source, depth + 1) for item in value)
-        return SequenceNode(place, items)
+        return SequenceNode(source, _TOP, items)
     if value is None or isinstance(value, bool | int | float | str):
-        return ScalarNode(place, value)
+        return ScalarNode(source, _TOP, value)
     message = f"{type(value).__name__} is not JSON: {value!r:.80}"
     raise RecipeError([place.fault("wrong-type", message)])
 
@@ -350,11 +358,12 @@ class _Builder:
     def _stop(self, fault: Fault) -> NoReturn:
         raise RecipeError([*self._faults[:MAX_FAULTS], fault])
 
-    def _marks(self, event: yaml.Event) -> _Marks:
-        return cast("_Marks", (self._source, event.start_mark, event.end_mark))
+    def _span(self, event: yaml.Event) -> Span:
+        start, end = cast("_Marks", (event.start_mark, event.end_mark))
+        return (start.line, start.column, end.line, end.column)
 
     def _place(self, event: yaml.Event) -> Place:
-        return _place_between(*self._marks(event))
+        return _place_between(self._source, self._span(event))
 
     def _node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
         read = self._readers.get(type(event))
@@ -414,7 +423,7 @@ class _Builder:
             if type(inner) is end:
                 break
             items.append(self._node(inner, events, depth + 1))
-        return SequenceNode(self._marks(event), tuple(items))
+        return SequenceNode(self._source, self._span(event), tuple(items))
 
     def _mapping(
         self, event: yaml.CollectionStartEvent, events: Iterator[yaml.Event], depth: int
@@ -427,7 +436,7 @@ class _Builder:
                 break
             key = self._node(inner, events, depth + 1)
             self._add(entries, key, self._node(next(events), events, depth + 1), inner)
-        return MappingNode(self._marks(event), tuple(entries.values()))
+        return MappingNode(self._source, self._span(event), tuple(entries.values()))
 
     def _add(self, entries: dict[str, Entry], key: Node, value: Node, event: yaml.Event) -> None:
         if not isinstance(key, ScalarNode) or not isinstance(key.value, str):
@@ -451,7 +460,7 @@ class _Builder:
                 )
             )
         else:
-            entries[key.value] = Entry(key.value, key, value)
+            entries[key.value] = Entry(key.source, key.span, key.value, value)
 
     def _check_tag(self, event: yaml.CollectionStartEvent, kind: str) -> None:
         if event.tag not in (None, _CORE + kind):
@@ -465,7 +474,7 @@ class _Builder:
         )
 
     def _scalar(self, event: yaml.ScalarEvent, _: Iterator[yaml.Event], __: int) -> ScalarNode:
-        return ScalarNode(self._marks(event), self._value(event))
+        return ScalarNode(self._source, self._span(event), self._value(event))
 
     def _value(self, event: yaml.ScalarEvent) -> None | bool | int | float | str:
         text = self._joined(event)

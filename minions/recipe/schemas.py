@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from minions.contracts.errors import Fault, SchemaError
@@ -12,7 +12,14 @@ from minions.recipe.drafts import Report
 from minions.recipe.reader import MappingNode, Node, Place, ScalarNode, SequenceNode, to_plain
 from minions.recipe.sections import suggestion, type_of
 
-__all__ = ["KEYWORDS", "TYPES", "read_output_schema", "read_schema", "schema_of_example"]
+__all__ = [
+    "KEYWORDS",
+    "TYPES",
+    "read_output_schema",
+    "read_schema",
+    "schema_of_example",
+    "shape_of_values",
+]
 
 TYPES: Final = ("string", "number", "integer", "boolean", "object", "array", "null")
 
@@ -79,6 +86,32 @@ def schema_of_example(value: JsonValue) -> JsonSchema:
     names = {bool: "boolean", int: "number", float: "number", str: "string"}
     name = names.get(type(value))
     return {"type": name} if name is not None else {}
+
+
+def _nothing_known(_: ScalarNode) -> JsonSchema:
+    return {}
+
+
+def shape_of_values(
+    node: Node, of_template: Callable[[ScalarNode], JsonSchema] = _nothing_known
+) -> JsonSchema:
+    """What values are known to be where they are written: their keys, items and types.
+
+    Args:
+        of_template: What is known of a text with templates in it.
+    """
+    if isinstance(node, MappingNode):
+        properties = {
+            entry.key: shape_of_values(entry.value, of_template) for entry in node.entries
+        }
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+    if isinstance(node, SequenceNode):
+        items = [shape_of_values(item, of_template) for item in node.items]
+        return {"type": "array", "prefixItems": items, "items": False}
+    if isinstance(node.value, str) and "{{" in node.value:
+        return of_template(node)
+    names = {bool: "boolean", int: "integer", float: "number", str: "string"}
+    return {"type": names.get(type(node.value), "null")}
 
 
 def read_schema(node: MappingNode, report: Report) -> JsonSchema | None:

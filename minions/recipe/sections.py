@@ -40,11 +40,16 @@ class Texts:
 class Section:
     """A mapping whose keys were checked; holds only what is fit for use."""
 
-    place: Place
+    _node: Node = field(alias="whole")
     entries: Mapping[str, Entry] = field(factory=dict)
     """By the key's own name, whatever alias was written."""
     refused: Mapping[str, Node] = field(factory=dict)
     """What was meant for a key and cannot be used; what follows from that is no fault."""
+
+    @property
+    def place(self) -> Place:
+        """Of the whole."""
+        return self._node.place
 
     def node(self, name: str) -> Node | None:
         """What stands under that key; None when nothing usable does."""
@@ -102,7 +107,7 @@ def read_section(
                 help=f"keys are: {', '.join(table.names)}",
             )
         )
-        return Section(place=node.place)
+        return Section(whole=node)
     entries: dict[str, Entry] = {}
     refused: dict[str, Node] = {}
     for entry in node.entries:
@@ -121,7 +126,7 @@ def read_section(
         else:
             entries[key.name] = entry
     _check_required(node, table, report)
-    return Section(place=node.place, entries=entries, refused=refused)
+    return Section(whole=node, entries=entries, refused=refused)
 
 
 def later(place: Place, what: str) -> Fault:

@@ -22,7 +22,7 @@ from minions.recipe.checks.tools import check_against_schema
 from minions.recipe.drafts import RecipeDraft, Report, ToolNames, read_templates
 from minions.recipe.keys import STEP_PATTERN, Key
 from minions.recipe.model import ExecutionMode, InputSpec, ModelConfig, Permissions, ToolsetUse
-from minions.recipe.reader import Entry, MappingNode, Node, ScalarNode, to_plain
+from minions.recipe.reader import Entry, MappingNode, Node, Place, ScalarNode, to_plain
 from minions.recipe.schemas import KEYWORDS, read_schema
 from minions.recipe.sections import (
     Section,
@@ -30,11 +30,13 @@ from minions.recipe.sections import (
     is_of_type,
     later,
     read_section,
+    read_texts,
     suggestion,
     type_of,
 )
+from minions.recipe.values import nearest
 
-__all__ = ["read_limits", "read_model", "read_settings"]
+__all__ = ["read_limits", "read_model", "read_retry", "read_settings"]
 
 
 def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeDraft:
@@ -44,13 +46,11 @@ def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeD
     draft.inputs = _read_inputs(section.mapping("inputs"), report)
     if (model := section.node("model")) is not None:
         draft.model = read_model(model, catalog, report)
-    if (permissions := section.node("permissions")) is not None:
-        draft.permissions = _read_permissions(permissions, report)
     draft.limits = read_limits(section.node("limits"), report)
-    if (retry := section.node("retry")) is not None:
-        values = read_section(retry, keys.RETRY, report).values()
-        draft.retry = RetryConfig(**values)  # type: ignore[arg-type]  # the table checked them
+    draft.retry = read_retry(section.node("retry"), draft.retry, report) or draft.retry
     _read_tools(draft, catalog, report)
+    if (permissions := section.node("permissions")) is not None:
+        draft.permissions = _read_permissions(permissions, draft.tools, report)
     prompts = (section.node("system_prompt"), section.node("goal"))
     templates = [use for node in prompts for use in read_templates(node, report)]
     draft.prompt_templates = (*draft.prompt_templates, *templates)
@@ -221,21 +221,72 @@ def _model_name(node: ScalarNode, catalog: Catalog, report: Report) -> str:
     return name
 
 
-def _read_permissions(node: Node, report: Report) -> Permissions:
-    def reported(fault: Fault) -> None:
-        name = fault.message.split("'")[1] if fault.code == "unknown-key" else ""
-        if name.startswith("allow_") and not name.startswith("allow_wr"):
-            fault = attrs.evolve(
-                fault,
-                code="not-supported-yet",
-                message=f"'{name}' is not supported yet",
-                label=None,
-                help=None,
-            )
-        report(fault)
+def _read_permissions(node: Node, tools: ToolNames, report: Report) -> Permissions:
+    own, single = _split_permissions(node, tools)
+    section = read_section(own, keys.PERMISSIONS, report)
+    allowed = {}
+    for entry in single:
+        name = entry.key.removeprefix("allow_")
+        known = {full.casefold(): full for full in tools.specs}
+        tool = known.get(name.casefold())
+        if tool is None:
+            _report_unknown(entry.key_node.place, name, tools, report)
+        elif not isinstance(entry.value, ScalarNode) or not isinstance(entry.value.value, bool):
+            message = f"'{entry.key}' takes true or false, but this is {type_of(entry.value)}"
+            report(entry.value.place.fault("wrong-type", message))
+        else:
+            allowed[tool] = entry.value.value
+    approved: list[str] = []
+    for text in read_texts(section.items("requires_approval"), "a tool's name", report):
+        if text.text in tools.prefixes:
+            approved.extend(tools.prefixes[text.text])
+        elif text.text in tools.specs:
+            approved.append(text.text)
+        else:
+            _report_unknown(text.node.place, text.text, tools, report)
+    return Permissions(
+        allow_write=section.plain("allow_write", False) is True,
+        tools=allowed,
+        requires_approval=tuple(dict.fromkeys(approved)),
+    )
 
-    section = read_section(node, keys.PERMISSIONS, reported)
-    return Permissions(allow_write=section.plain("allow_write", False) is True)
+
+def _split_permissions(node: Node, tools: ToolNames) -> tuple[Node, list[Entry]]:
+    """The keys that every recipe knows, and those that are made of a tool's name."""
+    if not isinstance(node, MappingNode):
+        return node, []
+    names = {f"allow_{name}".casefold() for name in tools.specs}
+
+    def is_single(key: str) -> bool:
+        if not key.startswith("allow_") or key in ("allow_write", "allow_<tool>"):
+            return False
+        return key.casefold() in names or nearest(key.removeprefix("allow_"), ("write",)) is None
+
+    single = [entry for entry in node.entries if is_single(entry.key)]
+    others = tuple(entry for entry in node.entries if entry not in single)
+    return attrs.evolve(node, entries=others), single
+
+
+def _report_unknown(place: Place, name: str, tools: ToolNames, report: Report) -> None:
+    if not tools.is_complete and "__" in name:
+        return  # its toolset may be the faulty one
+    known = (*tools.specs, *tools.prefixes)
+    report(
+        place.fault(
+            "unknown-tool",
+            f"unknown tool '{name:.60}'",
+            label=suggestion(name, known),
+            help=f"tools are: {', '.join(tools.specs) or 'none; add some under tools:'}",
+        )
+    )
+
+
+def read_retry(node: Node | None, base: RetryConfig, report: Report) -> RetryConfig | None:
+    """What is said over `base`; None where nothing is."""
+    if node is None:
+        return None
+    values = read_section(node, keys.RETRY, report).values()
+    return attrs.evolve(base, **values)  # type: ignore[arg-type]  # the table checked them
 
 
 def read_limits(

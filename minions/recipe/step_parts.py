@@ -8,14 +8,17 @@ from typing import Final, TypedDict
 from attrs import evolve
 
 from minions.contracts.completion import CompletionCriteria, CompletionMode
-from minions.contracts.errors import Fault, SchemaError
+from minions.contracts.durations import seconds_of
+from minions.contracts.errors import Fault, SchemaError, UsageError
 from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema, check_schema
+from minions.contracts.retry import RetryConfig
+from minions.contracts.schema import JsonSchema, SchemaValidator, check_schema
 from minions.recipe import keys
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.references import TEXT_OUTPUT
 from minions.recipe.drafts import (
     GoalParts,
+    RecipeDraft,
     Report,
     StepDraft,
     TemplateUse,
@@ -25,19 +28,28 @@ from minions.recipe.drafts import (
 from minions.recipe.keys import KINDS, Table
 from minions.recipe.model import (
     AnalyzeSpec,
+    AskSpec,
     AssertSpec,
+    CodeSpec,
+    DecisionToolSpec,
+    ExecutionMode,
     GoalSpec,
     LoopSpec,
     MessageSpec,
+    OnError,
+    OnErrorSpec,
+    RecipeSpec,
     SetSpec,
     StepSpec,
     ToolSpecStep,
+    UsesSpec,
     Where,
+    WhileSpec,
 )
 from minions.recipe.reader import Entry, MappingNode, Node, ScalarNode, SequenceNode, to_plain
-from minions.recipe.schemas import read_output_schema, schema_of_example
+from minions.recipe.schemas import read_output_schema, schema_of_example, shape_of_values
 from minions.recipe.sections import Section, read_section, read_texts, suggestion
-from minions.recipe.settings_parts import read_limits, read_model
+from minions.recipe.settings_parts import read_limits, read_model, read_retry
 
 __all__ = ["build_step", "read_step"]
 
@@ -51,9 +63,12 @@ _ANY_KIND: Final = Table(
     ),
 )
 """Of a step without one clear kind, so that one fault about it is enough."""
-_OWNERS: Final = {key.name: table.name for key, table in _OF_KINDS}
+_OWNERS: Final = {
+    **{key.name: table.name for key, table in _OF_KINDS},
+    "cache": "goal, tool, analyze and recipe steps",
+}
 """Of a key that several kinds have, the first."""
-_LATER_KINDS: Final = ("plan", "recipe", "code", "ask", "uses")
+_LATER_KINDS: Final = ("plan",)
 _TEMPLATE_KEYS: Final = (
     "goal",
     "system_prompt",
@@ -64,13 +79,18 @@ _TEMPLATE_KEYS: Final = (
     "context",
     "input",
     "message",
+    "with",
+    "ask",
 )
 _ANALYZE_TOOL: Final = "llm_analyze"
 """A tool of this name is a kind of step, in the older form of recipes."""
 
 
-def read_step(node: Node, index: int, catalog: Catalog, report: Report) -> StepDraft:
-    """One step, as far as it can be read."""
+def read_step(
+    node: Node, index: int, catalog: Catalog, recipe: RecipeDraft, report: Report
+) -> StepDraft:
+    """One step of `recipe`, as far as it can be read."""
+    retry, mode = recipe.retry, recipe.mode
     kind = _kind_of(node, report)
     section = read_section(node, _TABLES[kind] if kind else _ANY_KIND, report, _OWNERS)
     step = StepDraft(
@@ -82,6 +102,7 @@ def read_step(node: Node, index: int, catalog: Catalog, report: Report) -> StepD
     for name in _TEMPLATE_KEYS:
         templates.extend(read_templates(section.node(name), report))
     if kind == "goal":
+        _check_memory(section, mode, report)
         step.goal = _goal_parts(section, catalog, report, templates)
         step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
     elif kind == "analyze":
@@ -89,11 +110,69 @@ def read_step(node: Node, index: int, catalog: Catalog, report: Report) -> StepD
         step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
     elif kind == "assert":
         step.conditions = _conditions(section, report, templates)
+    elif kind == "ask":
+        _read_question(step, report)
     elif kind == "set" and (values := section.mapping("set")) is not None:
-        step.output = _known_shape(values)
+        step.output = shape_of_values(values)
     step.templates = tuple(templates)
+    step.retry = read_retry(section.node("retry"), retry, report)
+    _read_while(step, report)
+    _read_on_error(step, report)
+    _read_route(step, report)
     _read_loop(step, report)
     return step
+
+
+def _read_while(step: StepDraft, report: Report) -> None:
+    """The condition under which the step is done again."""
+    section = step.section
+    node = section.scalar("while")
+    step.has_while = node is not None or "while" in section.refused
+    if not step.has_while:
+        for name in ("max_iterations", "allow_repeats"):
+            if (extra := section.node(name)) is not None:
+                report(extra.place.fault("missing-key", f"'{name}' belongs to a step with 'while'"))
+        return
+    step.repeat_templates = read_condition(node, report)
+    if section.node("loop") is not None:
+        message = "a step is done for each item or as long as a condition holds, not both"
+        report(section.place_of("while").fault("kind-conflict", message))
+
+
+def _read_route(step: StepDraft, report: Report) -> None:
+    """What decides where the run goes on."""
+    section = step.section
+    route, tool = section.node("route"), section.node("decision_tool")
+    if isinstance(tool, MappingNode):
+        step.decision = read_section(tool, keys.DECISION_TOOL, report)
+    elif tool is not None:
+        entries = {"tool": section.entries["decision_tool"]}
+        step.decision = Section(whole=tool, entries=entries)
+    params = step.decision.node("params") if step.decision is not None else None
+    step.route_templates = (*read_templates(route, report), *read_templates(params, report))
+    if route is not None and tool is not None:
+        message = "'route' and 'decision_tool' both say which step comes next"
+        report(section.place_of("route").fault("kind-conflict", message, help="keep one of them"))
+
+
+def _read_on_error(step: StepDraft, report: Report) -> None:
+    """A word, or where to go back to."""
+    section = step.section
+    node = section.node("on_error")
+    if isinstance(node, MappingNode):
+        step.goto = read_section(node, keys.ON_ERROR, report).scalar("goto")
+    elif isinstance(node, ScalarNode) and node.value not in (OnError.FAIL, OnError.CONTINUE):
+        report(
+            node.place.fault(
+                "bad-value",
+                f"'on_error' cannot be '{node.value}'",
+                label=suggestion(str(node.value), ("fail", "continue")),
+                help="choices are: fail, continue, {goto: STEP}",
+            )
+        )
+    if node is not None and section.plain("optional") is True:
+        message = "'optional' and 'on_error' both say what a failure does"
+        report(node.place.fault("kind-conflict", message, help="keep one of the two"))
 
 
 def _read_loop(step: StepDraft, report: Report) -> None:
@@ -220,7 +299,43 @@ def _conditions(section: Section, report: Report, templates: list[TemplateUse]) 
     return tuple(str(item.value) for item in nodes if isinstance(item, ScalarNode))
 
 
+# --- ask steps ---------------------------------------------------------------------------------
+
+
+def _read_question(step: StepDraft, report: Report) -> None:
+    """Its form, which is its output; a default has to fit it."""
+    section = step.section
+    form = section.mapping("form")
+    schema = read_output_schema(form, report) if form is not None else None
+    is_declared = form is not None or "form" in section.refused
+    step.goal = GoalParts(schema={} if schema is None and is_declared else schema)
+    step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
+    if (timeout := section.scalar("timeout")) is not None:
+        try:
+            step.waits_s = seconds_of(str(timeout.value))
+        except UsageError as error:
+            report(timeout.place.fault("bad-value", error.message.rstrip(".")))
+    default = section.node("default")
+    if default is None:
+        return
+    for problem in SchemaValidator(step.output).errors(to_plain(default)) if step.output else ():
+        message = f"the default is no answer that fits: {problem}"
+        report(default.place.fault("bad-value", message))
+
+
 # --- goal steps ------------------------------------------------------------------------------
+
+
+def _check_memory(section: Section, mode: ExecutionMode, report: Report) -> None:
+    """A conversation goes from step to step."""
+    node = section.node("memory")
+    if node is not None and section.text("memory") == "conversation":
+        if mode is ExecutionMode.PARALLEL:
+            message = "one conversation cannot go on in several steps at once"
+            report(node.place.fault("bad-value", message, help="use execution_mode: planned"))
+        elif section.node("loop") is not None and section.plain("max_parallel", 1) != 1:
+            message = "one conversation cannot go on for several items at once"
+            report(node.place.fault("bad-value", message, help="leave out max_parallel"))
 
 
 def _goal_parts(
@@ -328,22 +443,6 @@ def _mode(
     return CompletionCriteria(mode=mode)
 
 
-# --- set steps ---------------------------------------------------------------------------------
-
-
-def _known_shape(node: Node) -> JsonSchema:
-    """What the values are known to be before anything ran: their keys, where they are written."""
-    if isinstance(node, MappingNode):
-        properties = {entry.key: _known_shape(entry.value) for entry in node.entries}
-        return {"type": "object", "properties": properties, "additionalProperties": False}
-    if isinstance(node, SequenceNode):
-        return {"type": "array"}
-    if isinstance(node.value, str) and "{{" in node.value:
-        return {}
-    names = {bool: "boolean", int: "integer", float: "number", str: "string"}
-    return {"type": names.get(type(node.value), "null")}
-
-
 # --- specs ---------------------------------------------------------------------------------------
 
 
@@ -354,9 +453,16 @@ class _Common(TypedDict):
     after: tuple[str, ...]
     when: str | None
     loop: LoopSpec | None
+    repeat: WhileSpec | None
+    on_error: OnErrorSpec
+    route: str | None
+    decision_tool: DecisionToolSpec | None
     save_as: str | None
     optional: bool
     timeout_s: float | None
+    cache: bool
+    idle_timeout_s: float | None
+    retry: RetryConfig | None
     limits: Mapping[str, JsonValue]
     metadata: Mapping[str, JsonValue]
     where: Where
@@ -376,7 +482,8 @@ def build_step(step: StepDraft, steps: Sequence[StepDraft]) -> StepSpec:
             output=step.goal.schema,
             completion=step.goal.completion,
             completion_links=step.goal.links,
-            tool_failure=section.text("tool_failure") or "fail",
+            tool_failure=section.text("tool_failure") or _usual_policy(section),
+            memory=section.text("memory") or "isolated",
             model=step.goal.model,
         )
     if step.kind == "tool":
@@ -398,7 +505,34 @@ def build_step(step: StepDraft, steps: Sequence[StepDraft]) -> StepSpec:
         )
     if step.kind == "assert":
         return AssertSpec(**common, conditions=step.conditions, message=section.text("message"))
+    if step.kind == "ask":
+        return AskSpec(
+            **common,
+            ask=section.text("ask") or "",
+            form=step.goal.schema,
+            waits_s=step.waits_s,
+            default=section.plain("default"),
+            has_default=section.node("default") is not None,
+        )
+    if step.kind == "uses":
+        given = _plain_mapping(section, "with")
+        return UsesSpec(**common, uses=section.text("uses") or "", given=given)
+    if step.kind == "code":
+        given = _plain_mapping(section, "with")
+        return CodeSpec(**common, code=section.text("code") or "", given=given)
+    if step.kind == "recipe" and step.recipe is not None:
+        return RecipeSpec(
+            **common,
+            name=section.text("recipe") or "",
+            recipe=step.recipe,
+            given=_plain_mapping(section, "with"),
+        )
     return SetSpec(**common, set=_plain_mapping(section, "set"))
+
+
+def _usual_policy(section: Section) -> str:
+    """In a conversation a failed tool is told to the model."""
+    return "report" if section.text("memory") == "conversation" else "fail"
 
 
 def _plain_mapping(section: Section, name: str) -> Mapping[str, JsonValue]:
@@ -417,10 +551,46 @@ def _loop(section: Section) -> LoopSpec | None:
     )
 
 
+def _repeat(section: Section) -> WhileSpec | None:
+    condition = section.text("while")
+    if condition is None:
+        return None
+    most = section.plain("max_iterations", WhileSpec(condition="").max_iterations)
+    return WhileSpec(
+        condition=condition,
+        max_iterations=most if isinstance(most, int) else 1,
+        allow_repeats=section.plain("allow_repeats") is True,
+    )
+
+
+def _decision_tool(section: Section | None) -> DecisionToolSpec | None:
+    if section is None:
+        return None
+    return DecisionToolSpec(
+        tool=section.text("tool") or "", params=_plain_mapping(section, "params")
+    )
+
+
+def _on_error(section: Section) -> OnErrorSpec:
+    value = section.plain("on_error")
+    if isinstance(value, Mapping):
+        most = value.get("max", OnErrorSpec().max_times)
+        return OnErrorSpec(
+            action=OnError.GOTO,
+            goto=str(value["goto"]),
+            max_times=most if isinstance(most, int) else 1,
+        )
+    return OnErrorSpec(action=OnError(str(value)) if value is not None else OnError.FAIL)
+
+
+def _seconds(section: Section, name: str) -> float | None:
+    value = section.plain(name)
+    return value if isinstance(value, int | float) else None
+
+
 def _common(step: StepDraft, steps: Sequence[StepDraft]) -> _Common:
     section = step.section
     when = section.plain("when")
-    timeout_s = section.plain("timeout_s")
     place = section.place
     return _Common(
         id=step.id,
@@ -429,9 +599,16 @@ def _common(step: StepDraft, steps: Sequence[StepDraft]) -> _Common:
         after=tuple(steps[index].id for index in step.after),
         when=None if when is None else str(when).lower() if isinstance(when, bool) else str(when),
         loop=_loop(section),
+        repeat=_repeat(section),
+        on_error=_on_error(section),
+        route=section.text("route"),
+        decision_tool=_decision_tool(step.decision),
         save_as=step.save_as,
         optional=section.plain("optional") is True,
-        timeout_s=timeout_s if isinstance(timeout_s, int | float) else None,
+        timeout_s=_seconds(section, "timeout_s"),
+        cache=section.plain("cache") is True,
+        idle_timeout_s=_seconds(section, "idle_timeout_s"),
+        retry=step.retry,
         limits=step.limits,
         metadata=_plain_mapping(section, "metadata"),
         where=Where(place.source.file, place.line, place.column),

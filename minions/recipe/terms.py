@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -240,6 +240,14 @@ class Logic(Term):
         """The operands."""
         return iter(self.operands)
 
+    def references(self) -> Iterator[Reference]:
+        """Those of later operands are conditional, and guarded by tests in earlier ones."""
+        tested: set[str] = set()
+        for number, operand in enumerate(self.operands):
+            found = list(operand.references())
+            yield from (_behind(reference, tested) for reference in found) if number else found
+            tested.update(_tested(found))
+
 
 @frozen
 class Choice(Term):
@@ -256,6 +264,14 @@ class Choice(Term):
     def parts(self) -> Iterator[Term]:
         """In the order written."""
         yield from (self.yes, self.condition, self.no)
+
+    def references(self) -> Iterator[Reference]:
+        """Those of the two sides are conditional; guarded where the condition tests for a step."""
+        has_test = bool(_tested(self.condition.references()))
+        sides = [_guarded(side) if has_test else side.references() for side in (self.yes, self.no)]
+        yield from (_behind(reference, ()) for reference in sides[0])
+        yield from self.condition.references()
+        yield from (_behind(reference, ()) for reference in sides[1])
 
 
 @frozen
@@ -440,9 +456,13 @@ class DefaultFilter(Term):
         yield from (self.base, self.other, self.also_empty)
 
     def references(self) -> Iterator[Reference]:
-        """Those of the base are guarded."""
-        yield from _guarded(self.base)
-        yield from self.other.references()
+        """Those of the base are guarded; so are those that stand in for a step's value."""
+        base = list(_guarded(self.base))
+        yield from base
+        if any(reference.path[0] not in _NO_STEPS for reference in base):
+            yield from _guarded(self.other)
+        else:
+            yield from (_behind(reference, ()) for reference in self.other.references())
         yield from self.also_empty.references()
 
 
@@ -470,5 +490,23 @@ class DefinedTest(Term):
         return _guarded(self.base)
 
 
+_NO_STEPS: Final = ("inputs", "run", "loop", "env")
+
+
 def _guarded(term: Term) -> Iterator[Reference]:
     return (attrs.evolve(reference, is_guarded=True) for reference in term.references())
+
+
+def _behind(reference: Reference, tested: Container[str]) -> Reference:
+    """As it counts where something else decides whether it is looked at."""
+    is_guarded = reference.is_guarded or reference.step_name in tested
+    return attrs.evolve(reference, is_guarded=is_guarded, is_conditional=True)
+
+
+def _tested(references: Iterable[Reference]) -> set[str]:
+    """The steps that are asked whether they left a value."""
+    return {
+        reference.step_name
+        for reference in references
+        if (reference.is_guarded or reference.is_status) and reference.path[0] not in _NO_STEPS
+    }

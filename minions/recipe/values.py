@@ -92,9 +92,24 @@ class Reference:
     text: str
     """As written."""
     is_guarded: bool = False
-    """Under a `default` filter or an `is defined` test: it may be missing."""
+    """Under a `default` filter or an `is defined` test, or where such a test decides: it may be
+    missing."""
+    is_conditional: bool = False
+    """Looked at only when another part of the expression says so: one side of a choice, `b` in
+    `a or b`."""
     offset: int = 0
     """Where it stands in the template's string."""
+
+    @property
+    def step_name(self) -> str:
+        """What it calls the step that it reads, if it reads one: `a` of `steps.a.output`."""
+        is_full = self.path[0] == "steps" and len(self.path) > 1
+        return str(self.path[1 if is_full else 0])
+
+    @property
+    def is_status(self) -> bool:
+        """Whether it asks how a step ended, not for its output."""
+        return self.path[0] == "steps" and self.path[2:3] in (("status",), ("error",))
 
 
 _LONGEST_NAME: Final = 100

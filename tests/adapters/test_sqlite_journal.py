@@ -204,16 +204,16 @@ async def test_listing_all_runs_reads_no_other_entries(journal: SqliteJournal) -
 
 async def test_an_older_database_is_backed_up_and_migrated(journal: SqliteJournal) -> None:
     await stored_text(journal)
-    newer = {**bundled_migrations(), "0004_more": "CREATE TABLE more (a);\nCREATE TABLE less (b);"}
+    newer = {**bundled_migrations(), "0005_more": "CREATE TABLE more (a);\nCREATE TABLE less (b);"}
     upgraded = SqliteJournal(journal.path, FakeClock(), migrations=newer)
     entries = await upgraded.entries("ses_1")
     await upgraded.aclose()
-    backup = journal.path.with_name("journal.db.bak-0003")
+    backup = journal.path.with_name("journal.db.bak-0004")
     assert oct(mode(backup)) == "0o600"
     restored = SqliteJournal(backup, FakeClock())
     assert await restored.entries("ses_1") == entries
     await restored.aclose()
-    with pytest.raises(JournalError, match="0004_more") as caught:
+    with pytest.raises(JournalError, match="0005_more") as caught:
         await journal.entries()
     assert caught.value.error_code == "newer-database"
 
@@ -232,7 +232,7 @@ async def test_a_database_of_the_first_version_is_read_as_it_was(tmp_path: Path)
 
 async def test_a_migration_that_fails_changes_nothing(journal: SqliteJournal) -> None:
     await stored_text(journal)
-    broken = {**bundled_migrations(), "0004_more": "CREATE TABLE more (a);\nCREATE nonsense;"}
+    broken = {**bundled_migrations(), "0005_more": "CREATE TABLE more (a);\nCREATE nonsense;"}
     upgraded = SqliteJournal(journal.path, FakeClock(), migrations=broken)
     with pytest.raises(JournalError, match="nonsense"):
         await upgraded.entries()

@@ -6,6 +6,7 @@ The outside world (`Outside`) is handed in; how a run is killed and judged is no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import random
 import re
@@ -27,7 +28,7 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.completion import CompletionCriteria
-from minions.contracts.errors import StepFailedError, ToolError
+from minions.contracts.errors import RecipeError, StepFailedError, ToolError
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import (
     Message,
@@ -41,7 +42,7 @@ from minions.contracts.retry import RetryConfig
 from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.engine.output_parsing import TextOutputParser
-from minions.recipe.catalog import Catalog
+from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe, Permissions
 
@@ -334,12 +335,34 @@ class RandomRun:
         """A new one each time, always the same."""
         rng = random.Random(f"recipe {self.seed}")
         if self.kind is Kind.DOCUMENT:
-            specs = {spec.name: spec for spec in _working_specs()}
-            return recipe_from_document(_document(rng), Catalog(tools=specs))
+            return _loaded(rng)
         steps = [_code(rng, number) for number in range(rng.randint(1, 3))]
         if self.kind is Kind.CODE:
             return _of_steps(steps)
         return _transitions(rng)
+
+
+def _loaded(rng: random.Random) -> AgentRecipe:
+    """Recipes within recipes; one that the checks refuse is drawn anew."""
+    specs = {spec.name: spec for spec in _working_specs()}
+    for _ in range(50):
+        recipes = {"deep": _document(rng, "deep")}
+        recipes["inner"] = _document(rng, "inner", recipes=["deep"])
+        document = _document(rng, "random", recipes=["inner", "deep"])
+        catalog = Catalog(tools=specs, find_recipe=_Among(recipes))
+        with contextlib.suppress(RecipeError):
+            return recipe_from_document(document, catalog)
+    raise AssertionError("no recipe in fifty was sound")
+
+
+@frozen
+class _Among:
+    """Finds these recipes."""
+
+    recipes: Mapping[str, Mapping[str, JsonValue]]
+
+    def __call__(self, name: str, directory: str | None) -> FoundRecipe:
+        return FoundRecipe(identity=name, file=f"{name}.yaml", document=self.recipes[name])
 
 
 def _working_specs() -> list[ToolSpec]:
@@ -354,18 +377,23 @@ def _number(rng: random.Random) -> int:
     return rng.randrange(100) if rng.random() < 0.6 else rng.randrange(13)
 
 
-def _document(rng: random.Random) -> dict[str, JsonValue]:
+def _document(
+    rng: random.Random, recipe_id: str, recipes: Sequence[str] = ()
+) -> dict[str, JsonValue]:
+    is_whole = recipe_id == "random"
     is_parallel = rng.random() < 0.5
-    has_limit = not is_parallel and rng.random() < 0.15
+    has_limit = is_whole and not is_parallel and rng.random() < 0.15
     steps: list[dict[str, JsonValue]] = []
-    for _ in range(rng.randint(3, 8)):
+    for _ in range(rng.randint(3, 8) if is_whole else rng.randint(1, 3)):
         # What of a loop had begun before a limit was reached is a matter of time.
-        steps.append(_step(rng, steps, together=1 if has_limit else 3))
+        together = 1 if has_limit else 3
+        steps.append(_step(rng, steps, together=together, recipes=() if has_limit else recipes))
     limits: dict[str, JsonValue] = {"sequential_tool_calls": rng.random() < 0.3}
     if has_limit:
         limits["max_steps"] = rng.randint(2, len(steps))
     document: dict[str, JsonValue] = {
-        "id": "random",
+        "id": recipe_id,
+        "inputs": {"seen": {"type": "array", "default": []}},
         "tools": list(EFFECTS),
         "permissions": {"allow_write": True},
         "retry": {"initial_delay": 0.001, "max_delay": 0.002},
@@ -382,7 +410,11 @@ def _document(rng: random.Random) -> dict[str, JsonValue]:
 
 
 def _step(
-    rng: random.Random, earlier: Sequence[Mapping[str, JsonValue]], *, together: int
+    rng: random.Random,
+    earlier: Sequence[Mapping[str, JsonValue]],
+    *,
+    together: int,
+    recipes: Sequence[str],
 ) -> dict[str, JsonValue]:
     read = rng.sample(list(earlier), k=min(len(earlier), rng.choice((0, 1, 1, 2))))
     step: dict[str, JsonValue] = {"id": f"s{len(earlier)}", "optional": rng.random() < 0.2}
@@ -394,7 +426,15 @@ def _step(
     step |= (loop := _loop(rng, together) if rng.random() < 0.2 else {})
     if loop:
         seen.append("{{ loop.item }}")
-    match rng.choice(("set", "tool", "tool", "goal", "goal", "analyze")):
+    elif rng.random() < 0.1:
+        step |= {"while": f"loop.index < {rng.randrange(3)}", "allow_repeats": True}
+    if read and rng.random() < 0.15 and not step["optional"]:
+        step["on_error"] = {"goto": rng.choice((step["id"], read[0]["id"])), "max": 1}
+    kinds = ("set", "tool", "tool", "goal", "goal", "analyze", "recipe")
+    match rng.choice(kinds if recipes else kinds[:-1]):
+        case "recipe":
+            step["recipe"] = rng.choice(recipes)
+            step["with"] = {"seen": list(seen)}
         case "set":
             step["set"] = {"n": rng.randrange(10), "seen": list(seen)}
         case "tool":

@@ -16,11 +16,27 @@ from minions.contracts.executions import StepStatus
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.steps import Step
 from minions.engine.graph import DependencyStepGraph
-from minions.engine.scheduling import DependencyWalk, Skip
+from minions.engine.scheduling import DependencyWalk, Skip, WayBack
 from minions.recipe.catalog import Catalog
 from minions.recipe.load import check_recipe_text
 
 Edges = Mapping[str, Sequence[str]]
+
+
+class NoWayBack(WayBack):
+    """Failures are final."""
+
+    def target(self, step: Step[object]) -> str | None:
+        """None."""
+        return None
+
+    def is_passable(self, step: Step[object]) -> bool:
+        """Never."""
+        return False
+
+    def withdraw(self, step: Step[object]) -> None:
+        """Never asked for."""
+
 
 
 @st.composite
@@ -114,6 +130,11 @@ async def test_a_walk_ends_each_step_once_and_after_what_it_waits_for(
 
     graph = DependencyStepGraph([text_step(name) for name in edges], edges)
     await DependencyWalk(
-        graph, run=run, skip=skip, stop_reason=lambda: None, max_parallel=most
+        graph,
+        run=run,
+        skip=skip,
+        stop_reason=lambda: None,
+        way_back=NoWayBack(),
+        max_parallel=most,
     ).walk()
     assert sorted(ended) == sorted(edges)

@@ -252,7 +252,7 @@ async def test_a_call_that_is_made_again_and_cut_off_again_is_in_doubt_again() -
 @pytest.mark.parametrize(
     ("name", "word", "message"),
     [
-        ("post", "redo", "'post' is no call that waits for a decision. Calls that wait: mail/"),
+        ("post", "redo", "'post' does not wait for a decision. What waits: mail/"),
         ("mail", "again", "'again' is no decision. Say redo"),
         ("mail", "done:{", "The result in 'done:{' is not JSON"),
     ],

@@ -363,12 +363,12 @@ async def test_a_tools_name_means_the_call_of_it_that_still_waits() -> None:
     executor = world.executor(world.model(answer), tools)
     assert await world.killed(executor, recipe, 5)
     again = world.executor(world.model(answer), tools)
-    with pytest.raises(UsageError, match="'send' means 2 calls"):
+    with pytest.raises(UsageError, match="'send' means 2 decisions"):
         await again.resume("run_1", recipe=recipe, decisions={"send": "done"})
     first = "work/1/0/tool/1/0"
     result = await again.resume("run_1", recipe=recipe, decisions={first: "done"})
     assert result.status is RunStatus.NEEDS_DECISION
-    with pytest.raises(UsageError, match="Two decisions about the call work/1/0/tool/1/1"):
+    with pytest.raises(UsageError, match="Two decisions about work/1/0/tool/1/1"):
         await again.resume("run_1", recipe=recipe, decisions={"send": "redo", "work": "done"})
     result = await again.resume("run_1", recipe=recipe, decisions={"send": "redo"})
     assert result.status is RunStatus.COMPLETED

@@ -821,7 +821,7 @@ async def test_a_falsy_output_is_an_output_like_any_other(output: JsonValue) -> 
     assert ran.result.step("code").output == output
     assert ran.result.output == [
         output,
-        {"code": {"status": "completed", "output": output}},
+        {"code": {"status": "completed", "output": output, "error": None}},
     ]
 
 
@@ -840,7 +840,8 @@ async def test_odd_ids_are_ids(step_id: str) -> None:
         return [run["id"], steps[step_id], values["inputs"]]
 
     ran = await run_recipe([python_step(give, step_id), python_step(read, "reader")], ["a"])
-    assert ran.result.output == ["run_1", {"status": "completed", "output": "a"}, {}]
+    done = {"status": "completed", "output": "a", "error": None}
+    assert ran.result.output == ["run_1", done, {}]
 
 
 @pytest.mark.parametrize(

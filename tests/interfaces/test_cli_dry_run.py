@@ -80,6 +80,8 @@ def test_programs_get_one_object(cli: Cli, write: Write) -> None:
         "asks_for": [],
         "loop": None,
         "when": None,
+        "next": None,
+        "next_by": None,
     }
 
 

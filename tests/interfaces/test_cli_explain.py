@@ -62,6 +62,12 @@ def test_a_bounded_recipe_is_told_whole(cli: Cli, write: Write) -> None:
         "  model calls: 28",
         "    (each sent up to 3 times when it fails)",
         "  tool calls, with retries: 9",
+        "  tokens: unbounded because",
+        "    ollama/small has no max_output_tokens and no known context",
+        "    ollama/large has no max_output_tokens and no known context",
+        "  cost: unknown because",
+        "    the price of ollama/small is not known",
+        "    the price of ollama/large is not known",
     ]
 
 
@@ -75,7 +81,7 @@ def test_what_has_no_bound_says_why(cli: Cli, write: Write) -> None:
         "  - {id: free, goal: Look around, tools: [look]}\n",
     )
     done = cli("explain", "open.yaml", "--extensions", "own.py")
-    assert done.out.splitlines()[-4:] == [
+    assert done.out.splitlines()[-8:] == [
         "at most:",
         "  model calls: 10",
         "    (each sent up to 3 times when it fails)",
@@ -83,6 +89,10 @@ def test_what_has_no_bound_says_why(cli: Cli, write: Write) -> None:
             "  tool calls, with retries: unbounded because the loop of 'each' goes over {{ seen }}"
             "; the model of 'free' may ask for any number of tools in one answer"
         ),
+        "  tokens: unbounded because",
+        "    the configured model has no max_output_tokens and no known context",
+        "  cost: unknown because",
+        "    the price of the configured model is not known",
     ]
 
 
@@ -101,6 +111,8 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
     none = {"at_most": 0, "unbounded_because": []}
     reason = ["the loop of 'all' goes over {{ post }}"]
     unbounded = {"at_most": None, "unbounded_because": reason}
+    unknown = "the configured model has no max_output_tokens and no known context"
+    unpriced = "the price of the configured model is not known"
     assert cli("explain", "small.yaml", "--extensions", "own.py", "--json").json == {
         "recipe": "small",
         "description": "",
@@ -124,6 +136,9 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
         "attempts_per_model_call": 3,
         "model_calls": ten,
         "tool_calls": unbounded,
+        "tokens": {"at_most": None, "unbounded_because": [unknown], "limit": None},
+        "cost_usd": {"at_most": None, "unbounded_because": [unpriced, unknown], "limit": None},
+        "calls_in_flight": 1,
         "steps": [
             {
                 "id": "post",
@@ -156,3 +171,96 @@ def test_a_faulty_recipe_is_not_explained(cli: Cli, write: Write) -> None:
     done = cli("explain", "bad.yaml")
     assert (done.code, done.out) == (2, "")
     assert done.err == cli("validate", "bad.yaml").err
+
+
+# --- tokens and dollars -------------------------------------------------------------------------
+
+PRICED = """
+id: priced
+model: {{name: openai/gpt-4.1-mini, max_output_tokens: 1000}}
+retry: {{maxAttempts: 2}}
+{more}
+steps:
+  - {{id: first, analyze: One?, input: 1}}
+  - {{id: each, analyze: Two?, input: "{{{{ loop.item }}}}", loop: [1, 2]}}
+"""
+CALL = 1_001_000 * 2
+"""Tokens of one call: the model's context and its longest answer, sent twice."""
+
+
+def tail(text: str) -> list[str]:
+    lines = text.splitlines()
+    return lines[lines.index("at most:") + 3 :]
+
+
+def test_where_answers_context_and_price_are_known_there_is_a_worst_case(
+    cli: Cli, write: Write
+) -> None:
+    """30 calls at 1,000,000 tokens in ($0.40 a million) and 1,000 out ($1.60), each twice."""
+    write("priced.yaml", PRICED.format(more=""))
+    done = cli("explain", "priced.yaml")
+    assert tail(done.out)[1:] == [f"  tokens: {30 * CALL}", "  cost: $24.10"]
+
+
+def test_a_limit_bounds_the_run_with_what_is_in_flight_then(cli: Cli, write: Write) -> None:
+    write("priced.yaml", PRICED.format(more="limits: {max_tokens: 5000, max_cost_usd: 0.5}"))
+    done = cli("explain", "priced.yaml", "--json").json
+    assert done["tokens"] == {"at_most": 5000 + CALL, "unbounded_because": [], "limit": 5000}
+    assert done["cost_usd"] == {"at_most": 1.3032, "unbounded_because": [], "limit": 0.5}
+    assert done["calls_in_flight"] == 1
+    assert tail(cli("explain", "priced.yaml").out)[1:] == [
+        f"  tokens: {5000 + CALL} (limit 5000)",
+        "  cost: $1.30 (limit $0.50)",
+    ]
+
+
+def test_calls_that_run_together_are_in_flight_together(cli: Cli, write: Write) -> None:
+    write(
+        "wide.yaml",
+        "model: local/some\n"
+        "execution_mode: parallel\n"
+        "max_parallel: 2\n"
+        "limits: {max_tokens: 900}\n"
+        "inputs: {xs: {type: array}}\n"
+        "steps:\n"
+        "  - {id: a, analyze: A?, input: 1}\n"
+        "  - {id: b, analyze: B?, input: 1}\n"
+        '  - {id: c, analyze: C?, input: 1, loop: "{{ inputs.xs }}", max_parallel: 4}\n',
+    )
+    done = cli("explain", "wide.yaml")
+    assert tail(done.out)[-3:] == [
+        "  tokens: 900, and what 5 calls under way then may use",
+        "  cost: unknown because",
+        "    the price of local/some is not known",
+    ]
+
+
+def test_an_own_price_counts_and_a_loop_of_unknown_length_has_no_bound(
+    cli: Cli, write: Write
+) -> None:
+    write("minions.toml", PRICES)
+    write(
+        "open.yaml",
+        "model: {name: local/some, max_output_tokens: 10}\n"
+        'steps: [{id: c, analyze: C?, input: 1, loop: "{{ inputs.xs }}"}]\n'
+        "inputs: {xs: {type: array}}\n",
+    )
+    done = cli("explain", "open.yaml")
+    assert tail(done.out)[-3:] == [
+        "    the loop of 'c' goes over {{ inputs.xs }}",
+        "    local/some has no known context",
+        "  cost: unbounded, as the tokens are",
+    ]
+
+
+PRICES = """
+[prices."local/some"]
+input_per_mtok = 1
+output_per_mtok = 2
+"""
+
+
+def test_a_recipe_without_models_costs_nothing(cli: Cli, write: Write) -> None:
+    write("plain.yaml", "steps: [{id: a, set: {n: 1}}]\n")
+    done = cli("explain", "plain.yaml")
+    assert done.out.splitlines()[-2:] == ["  tokens: 0", "  cost: $0"]

@@ -11,7 +11,7 @@ from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import SchemaValidator
 from minions.recipe import keys
 from minions.recipe.editor_schema import recipe_schema
-from minions.recipe.model import ModelConfig, Permissions
+from minions.recipe.model import ModelConfig
 from minions.recipe.reader import read_document, to_plain
 from recipe.sample_catalog import check
 from recipe.test_recipe_load import FULL
@@ -36,6 +36,10 @@ GOOD = [
     "inputs: {a: {secret: true, type: string, title: x}}\nsteps: [{id: a, goal: A}]",
     "inputs: {a: {type: integer, secret: false}}\nsteps: [{id: a, goal: '{{ inputs.a }}'}]",
     "steps: [{id: a, goal: A, output: {type: string}}, {id: b, goal: B, depends_on: a}]",
+    "graph: {a: [b, c], b: c, c: []}\n"
+    "steps: [{id: a, goal: A, route: 'B?'}, {id: b, goal: B}, {id: c, goal: C}]",
+    "graph: {a: [b, c]}\nsteps:\n- {id: a, goal: A, decision_tool: {tool: add, params: {a: 1, "
+    "b: 2}}}\n- {id: b, goal: B}\n- {id: c, goal: C}",
 ]
 
 
@@ -68,6 +72,12 @@ BAD = [
     "steps: [{id: a, goal: A, limits: {maxSteps: 1}}]",
     "steps: [{id: a, goal: A, limits: {max_tokens: 1}}]",
     f"inputs: {{x: [1]}}\n{STEP}",
+    f"graph: [a]\n{STEP}",
+    f"graph: {{a: 1}}\n{STEP}",
+    f"graph: {{a: [1]}}\n{STEP}",
+    "steps: [{id: a, goal: A, route: 1}]",
+    "steps: [{id: a, goal: A, decision_tool: {params: {}}}]",
+    "steps: [{id: a, goal: A, decision_tool: {tool: add, with: {}}}]",
     f"inputs: {{x: {{secret: true}}}}\n{STEP}",
     f"inputs: {{x: {{type: integer, secret: true}}}}\n{STEP}",
     f"inputs: {{x: {{type: string, secret: 1}}}}\n{STEP}",
@@ -102,7 +112,6 @@ def test_step_keys_of_later_versions_are_not_in_the_schema(name: str) -> None:
         (keys.LIMITS, Limits),
         (keys.RETRY, RetryConfig),
         (keys.MODEL, ModelConfig),
-        (keys.PERMISSIONS, Permissions),
     ],
 )
 def test_the_tables_have_every_field_of_their_classes(

@@ -182,7 +182,7 @@ def test_a_reference_knows_its_text_place_and_guard() -> None:
     references = compile_template("x {{ a['b'].c|default(d) }} {{ e is defined }}").references
     assert references == (
         Reference(path=("a", "b", "c"), text="a['b'].c", is_guarded=True, offset=5),
-        Reference(path=("d",), text="d", offset=22),
+        Reference(path=("d",), text="d", is_guarded=True, offset=22),
         Reference(path=("e",), text="e", is_guarded=True, offset=31),
     )
 

@@ -219,8 +219,8 @@ steps:
   - {id: a, goal: A, save_as: one}
   - {id: b, goal: "{{ a }} {{ steps.a.output }}"}
   - {id: c, goal: "{{ one|default('x') }}", when: steps.b.status == 'completed'}
-  - {id: d, goal: "{{ a|default('x') }} {{ a }}", depends_on: [c]}
-  - {id: e, tool: add, params: {a: 1, b: "{{ steps['d'].output }}"}}
+  - {id: d, goal: "{{ a|default('x') }} {{ a }}", depends_on: [c], output: {n: number}}
+  - {id: e, tool: add, params: {a: 1, b: "{{ steps['d'].output.n }}"}}
   - {id: f, set: {x: "{{ e is defined }}"}, depends_on: e}
   - {id: g, goal: G}
 """

@@ -42,6 +42,9 @@ def _parts(step: PlannedStep) -> Iterator[str]:
         yield f"for {step.loop}"
     if step.when is not None:
         yield f"when {step.when}"
+    if step.next is not None:
+        by = f", by {_short(step.next_by).strip()}" if step.next_by is not None else ""
+        yield f"next: {' or '.join(step.next) or 'the end'}{by}"
 
 
 def _short(value: JsonValue) -> str:

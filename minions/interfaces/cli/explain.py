@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -11,7 +12,10 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.interfaces.cli.setup import extension_options, output_options, surroundings
 from minions.interfaces.cli.voice import json_text, say
 from minions.interfaces.explanation import Bound, Explanation, InputUse, ModelUse, ToolUse, explain
+from minions.interfaces.money import dollars
+from minions.interfaces.spending import Most, Spending
 from minions.interfaces.tool_specs import tool_specs
+from minions.interfaces.wiring import knowledge_of_models
 from minions.recipe.library import find_recipe
 from minions.recipe.load import load_recipe
 
@@ -23,14 +27,15 @@ __all__ = ["command"]
 @extension_options
 @output_options
 def command(recipe: str, **flags: object) -> int:
-    """Tell what RECIPE needs, what it may do, and how many calls it makes at most.
+    """Tell what RECIPE needs, what it may do, and what it uses at most: calls, tokens, dollars.
 
     No model, no tool, no network.
     """
     around = surroundings(flags)
     catalog = around.catalog()
     loaded = load_recipe(find_recipe(recipe, [Path("recipes")]), catalog)
-    found = explain(loaded, tool_specs(loaded, catalog))
+    know = knowledge_of_models(around.settings, around.environ)
+    found = explain(loaded, tool_specs(loaded, catalog), know)
     say(json_text(_to_json(found)) if around.settings.json else "\n".join(_lines(found)))
     return 0
 
@@ -51,6 +56,7 @@ def _lines(found: Explanation) -> Iterator[str]:
     if found.models:
         yield f"    (each sent up to {_times(found.attempts_per_model_call)} when it fails)"
     yield f"  tool calls, with retries: {_bound_words(found.tool_calls)}"
+    yield from _spending_lines(found.spending)
 
 
 def _section(name: str, lines: list[str]) -> Iterator[str]:
@@ -91,6 +97,40 @@ def _bound_words(bound: Bound) -> str:
     return f"unbounded because {'; '.join(bound.unbounded)}"
 
 
+def _spending_lines(spent: Spending) -> Iterator[str]:
+    tokens, cost, in_flight = spent.tokens, spent.cost_usd, spent.calls_in_flight
+    yield f"  tokens: {_most_words(tokens, in_flight, lambda count: f'{count:.0f}')}"
+    yield from _reason_lines(tokens, ())
+    words = _most_words(cost, in_flight, dollars)
+    unpriced = [reason for reason in cost.unbounded if reason not in tokens.unbounded]
+    if words == _UNBOUNDED and not unpriced:
+        yield "  cost: unbounded, as the tokens are"
+        return
+    yield f"  cost: {'unknown because' if words == _UNBOUNDED else words}"
+    yield from _reason_lines(cost, tokens.unbounded)
+
+
+_UNBOUNDED: Final = "unbounded because"
+
+
+def _most_words(most: Most, in_flight: int, shown: Callable[[float], str]) -> str:
+    calls = "1 call" if in_flight == 1 else f"{in_flight} calls"
+    if most.at_most is not None:
+        note = f" (limit {shown(most.limit)})" if most.limit is not None else ""
+        return f"{shown(most.at_most)}{note}"
+    if most.limit is not None:
+        return f"{shown(most.limit)}, and what {calls} under way then may use"
+    return _UNBOUNDED
+
+
+def _reason_lines(most: Most, said: Sequence[str]) -> Iterator[str]:
+    """Those that were not given just before."""
+    if most.limit is None:
+        for reason in most.unbounded:
+            if reason not in said:
+                yield f"    {reason}"
+
+
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
@@ -121,6 +161,9 @@ def _to_json(found: Explanation) -> dict[str, JsonValue]:
         "attempts_per_model_call": found.attempts_per_model_call,
         "model_calls": found.model_calls.to_json(),
         "tool_calls": found.tool_calls.to_json(),
+        "tokens": found.spending.tokens.to_json(),
+        "cost_usd": found.spending.cost_usd.to_json(),
+        "calls_in_flight": found.spending.calls_in_flight,
         "steps": [
             {
                 "id": step.id,

@@ -8,12 +8,15 @@ import shlex
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self, TextIO
 
 import attrs
 
+from minions.contracts.context import Limits, snake_case
+from minions.contracts.durations import seconds_of
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
@@ -21,7 +24,7 @@ from minions.contracts.json_values import JsonValue
 from minions.engine.agent_run import AgentRun
 from minions.interfaces.cli.setup import Surroundings
 from minions.interfaces.cli.voice import json_text, say, tell
-from minions.interfaces.durations import seconds_of
+from minions.interfaces.deciders import TerminalDecider
 from minions.interfaces.progress import LiveProgress, PlainProgress, Progress
 from minions.interfaces.render import stderr_painter, wants_color
 from minions.interfaces.results import EXIT_CODES, output_text, result_to_json, summary_lines
@@ -32,14 +35,22 @@ __all__ = ["Signals", "bounded", "follow", "note_of", "refuse_two_outputs"]
 
 
 def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
-    """The operator's own bounds over the recipe's."""
+    """The operator's own bounds over the recipe's; of two limits on cost the lower one holds."""
     if settings.max_parallel is not None:
         recipe = attrs.evolve(recipe, max_parallel=settings.max_parallel)
     if settings.timeout is not None:
-        limits = {key: value for key, value in recipe.limits.items() if key != "timeoutS"}
-        limits["timeout_s"] = seconds_of(settings.timeout)
-        recipe = attrs.evolve(recipe, limits=limits)
+        recipe = _limited(recipe, "timeout_s", seconds_of(settings.timeout))
+    if settings.max_cost_usd is not None:
+        own = Limits.from_metadata(recipe.limits).max_cost_usd
+        most = settings.max_cost_usd if own is None else min(own, settings.max_cost_usd)
+        recipe = _limited(recipe, "max_cost_usd", most)
     return recipe
+
+
+def _limited(recipe: AgentRecipe, name: str, value: float) -> AgentRecipe:
+    """That limit instead of the recipe's own, in whichever spelling."""
+    limits = {key: kept for key, kept in recipe.limits.items() if snake_case(key) != name}
+    return attrs.evolve(recipe, limits={**limits, name: value})
 
 
 def refuse_two_outputs(settings: Settings) -> None:
@@ -65,6 +76,12 @@ def note_of(around: Surroundings, model: str | None) -> dict[str, JsonValue]:
         note["extensions"] = list(named)
     if model is not None:
         note |= {"model": model, "folder": str(around.folder_of("model"))}
+    if "approve" in around.flags:
+        note["approve"] = settings.approve
+    if "max_cost_usd" in around.flags:
+        note["max_cost_usd"] = settings.max_cost_usd
+    if settings.no_cache:
+        note["no_cache"] = True
     return note
 
 
@@ -75,6 +92,9 @@ async def follow(run: AgentRun, around: Surroundings, out: TextIO, signals: Sign
     run.listen(progress.on_event)
     if around.settings.events:
         run.listen(printer)
+    decider = run.context.services.decider
+    if isinstance(decider, TerminalDecider):
+        decider.pausing = progress.paused
     signals.stop(run, last_words=_go_on(run, around, RunStatus.CANCELLED))
     try:
         result = await run.execute()
@@ -207,11 +227,16 @@ def _report(run: AgentRun, result: AgentResult[object], around: Surroundings, ou
         say(output_text(result.output), out)
     for line in summary_lines(result, stderr_painter()):
         tell(line)
-    tell(f"session {result.session_id} · {_go_on(run, around, result.status)}")
+    decision = next(iter(result.error.suggestions), "") if result.error is not None else ""
+    tell(f"session {result.session_id} · {_go_on(run, around, result.status, decision)}")
 
 
-def _go_on(run: AgentRun, around: Surroundings, status: RunStatus) -> str:
-    """The next useful command."""
+def _go_on(run: AgentRun, around: Surroundings, status: RunStatus, decision: str = "") -> str:
+    """The next useful command.
+
+    Args:
+        decision: The command that takes the first decision that the run waits for.
+    """
     settings = around.settings
     if settings.no_store:
         return "not stored (--no-store)"
@@ -219,10 +244,14 @@ def _go_on(run: AgentRun, around: Surroundings, status: RunStatus) -> str:
     code = "".join(f" --extensions {shlex.quote(name)}" for name in around.given("extensions"))
     rest = f"{run.run_id}{database}{code}"
     if status is RunStatus.NEEDS_DECISION:
-        decide = "".join(f" --decide {shlex.quote(key)}=…" for key in run.waiting_calls)
-        return f"go on: minions resume {rest}{decide}"
+        if decide := "".join(f" --decide {shlex.quote(key)}=…" for key in run.waiting_calls):
+            return f"go on: minions resume {rest}{decide}"
+        return (
+            f"decide: {decision}{database}{code}" if decision else f"go on: minions resume {rest}"
+        )
     if status is RunStatus.LIMIT_REACHED and run.context.ledger.reached != "timeout_s":
-        return f"go on with a higher limit: minions retry {rest} --recipe EDITED.yaml"
+        where = "--max-cost USD" if _is_limit_of_a_flag(run) else "--recipe EDITED.yaml"
+        return f"go on with a higher limit: minions retry {rest} {where}"
     if status in (RunStatus.CANCELLED, RunStatus.LIMIT_REACHED):
         return f"go on: minions resume {rest}"
     if status is RunStatus.FAILED:
@@ -233,3 +262,11 @@ def _go_on(run: AgentRun, around: Surroundings, status: RunStatus) -> str:
             else (f"go on: minions resume {rest}")
         )
     return f"see it: minions sessions show {run.run_id}{database}"
+
+
+def _is_limit_of_a_flag(run: AgentRun) -> bool:
+    """Whether it is the limit on cost that was reached, and not the recipe's own."""
+    context = run.context
+    written = (context.recipe.document or {}).get("limits")
+    own = Limits.from_metadata(written if isinstance(written, Mapping) else {}).max_cost_usd
+    return context.ledger.reached == "max_cost_usd" and own != context.limits.max_cost_usd

@@ -8,15 +8,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO, cast
 
+from attrs import evolve
+
+from minions.adapters.step_cache import NoStepCache
 from minions.contracts.errors import EnvironmentRefusedError, RecipeError, UsageError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.step_cache import StepCache
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.agent_run import AgentRun
 from minions.engine.recorded_run import RecordedRun, load_recorded_run
 from minions.interfaces.cli.following import Signals, bounded, follow, note_of
 from minions.interfaces.cli.setup import Surroundings, naming_the_journal
 from minions.interfaces.cli.voice import tell
-from minions.interfaces.wiring import Models, catalog_of, make_log, make_services
+from minions.interfaces.deciders import decider_for
+from minions.interfaces.settings import Settings
+from minions.interfaces.wiring import Models, catalog_of, make_log, make_prices, make_services
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["RecordedRunOpener"]
@@ -57,6 +63,12 @@ class RecordedRunOpener:
         self._stack.push_async_callback(self._state.aclose)
         with naming_the_journal(self.around):
             self.recorded: RecordedRun = await load_recorded_run(self._journal, self._name)
+        if (command := self.recorded.note.get("command")) is not None:
+            raise UsageError(
+                f"Run '{self.recorded.run_id}' was made by `minions {command}`, which cannot go on "
+                "where it stopped: say it again.",
+                code="other-command",
+            )
         return self
 
     async def __aexit__(
@@ -79,7 +91,15 @@ class RecordedRunOpener:
         except RecipeError:
             self._tell_extensions()
             raise
-        return bounded(recipe, self.around.settings)
+        return bounded(recipe, self.settings)
+
+    @property
+    def settings(self) -> Settings:
+        """The command's; the `--max-cost` with which the run began holds until there is another."""
+        settings, began_with = self.around.settings, self.recorded.note.get("max_cost_usd")
+        if "max_cost_usd" in self.around.flags or not isinstance(began_with, int | float):
+            return settings
+        return evolve(settings, max_cost_usd=began_with)
 
     def _tell_extensions(self) -> None:
         """Which code the run had and this command has not: only a person may name it."""
@@ -123,8 +143,25 @@ class RecordedRunOpener:
         return AgentExecutor(
             models.source(recipe, folder_of),
             extensions=self.extensions,
-            services=make_services(self._journal, make_log(self.around.settings, tell)),
+            services=make_services(
+                self._journal,
+                make_log(self.around.settings, tell),
+                make_prices(self.around.settings),
+                decider_for(self._policy(), tell),
+                self._cache(),
+            ),
         )
+
+    def _cache(self) -> StepCache:
+        """None where the run began without one, or shall have none from now on."""
+        cache = NoStepCache() if self.recorded.note.get("no_cache") else self.around.cache()
+        self._stack.push_async_callback(cache.aclose)
+        return cache
+
+    def _policy(self) -> str | None:
+        """Who consents to calls: as said now, else as it was said when the run began."""
+        began_with = cast("str | None", self.recorded.note.get("approve"))
+        return self.around.settings.approve or began_with
 
     def _go_home(self) -> None:
         """To where the run began: relative paths of its tools mean what they meant."""

@@ -16,10 +16,18 @@ __all__ = ["given_inputs"]
 
 
 def given_inputs(
-    recipe: AgentRecipe, pairs: tuple[str, ...], around: Surroundings
+    recipe: AgentRecipe,
+    pairs: tuple[str, ...],
+    around: Surroundings,
+    *,
+    before: Mapping[str, JsonValue] | None = None,
 ) -> Mapping[str, JsonValue]:
-    """From the file, then from `-p`, checked against what the recipe declares."""
-    given: dict[str, JsonValue] = {}
+    """From the file, then from `-p`, checked against what the recipe declares.
+
+    Args:
+        before: What counts where neither says anything.
+    """
+    given: dict[str, JsonValue] = dict(before or {})
     if around.settings.params is not None:
         given.update(_params_file(around.folder_of("params") / around.settings.params))
     texts = dict(_pair(pair) for pair in pairs)

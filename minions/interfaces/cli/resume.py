@@ -13,7 +13,12 @@ import click
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.following import refuse_two_outputs
 from minions.interfaces.cli.going_on import RecordedRunOpener
-from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
+from minions.interfaces.cli.setup import (
+    Surroundings,
+    cache_option,
+    common_options,
+    surroundings,
+)
 
 __all__ = ["command"]
 
@@ -30,7 +35,16 @@ __all__ = ["command"]
 @click.option("-m", "--model", metavar="MODEL", help="provider/name; else the run's own.")
 @click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time.")
 @click.option("--timeout", metavar="TIME", help="Most time from now on: 90, 90s, 10m.")
+@click.option(
+    "--max-cost",
+    "max_cost_usd",
+    type=float,
+    metavar="USD",
+    help="Most the run may cost in all; else as it began.",
+)
+@click.option("--approve", help="Who consents to further calls: ask, deny, all or wait.")
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
+@cache_option
 @common_options
 def command(name: str, decisions: tuple[str, ...], **flags: object) -> int:
     """Go on with a run that was killed, stopped, or waits for a decision.

@@ -12,7 +12,12 @@ import click
 
 from minions.interfaces.cli.following import bounded, refuse_two_outputs
 from minions.interfaces.cli.going_on import RecordedRunOpener
-from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
+from minions.interfaces.cli.setup import (
+    Surroundings,
+    cache_option,
+    common_options,
+    surroundings,
+)
 from minions.interfaces.wiring import catalog_of
 from minions.recipe.library import find_recipe
 from minions.recipe.load import load_recipe
@@ -32,7 +37,16 @@ __all__ = ["command"]
 @click.option("-m", "--model", metavar="MODEL", help="provider/name; else the run's own.")
 @click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time.")
 @click.option("--timeout", metavar="TIME", help="Most time from now on: 90, 90s, 10m.")
+@click.option(
+    "--max-cost",
+    "max_cost_usd",
+    type=float,
+    metavar="USD",
+    help="Most the run may cost in all; else as it began.",
+)
+@click.option("--approve", help="Who consents to further calls: ask, deny, all or wait.")
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
+@cache_option
 @common_options
 def command(name: str, from_step: str | None, edited: str | None, **flags: object) -> int:
     """Run again what failed in a run, and what changed or reads what changed.
@@ -59,7 +73,7 @@ async def _retry(
     async with RecordedRunOpener(around, name, model=model) as opened:
         if edited is not None:
             path = find_recipe(edited, [Path("recipes")])
-            recipe = bounded(load_recipe(path, catalog_of(opened.extensions)), around.settings)
+            recipe = bounded(load_recipe(path, catalog_of(opened.extensions)), opened.settings)
         else:
             recipe = opened.own_recipe()
         run = opened.executor(recipe).prepare_retry(

@@ -5,20 +5,45 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TextIO, cast
 
 import click
+from attrs import frozen
 
+from minions.contracts.errors import RecipeError, UsageError
+from minions.contracts.journal import Journal
+from minions.contracts.json_values import JsonValue, dumps
 from minions.engine.agent_executor import AgentExecutor
+from minions.engine.memory_journal import MemoryJournal
+from minions.engine.pins import Pins
+from minions.engine.run_parts import RunPart
+from minions.engine.services import SystemClock
 from minions.interfaces.cli.dry_run import show_plan
 from minions.interfaces.cli.following import Signals, bounded, follow, note_of, refuse_two_outputs
 from minions.interfaces.cli.params import given_inputs
-from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
+from minions.interfaces.cli.rejection import keep_rejection
+from minions.interfaces.cli.setup import (
+    Surroundings,
+    cache_option,
+    common_options,
+    naming_the_journal,
+    surroundings,
+)
 from minions.interfaces.cli.voice import tell
-from minions.interfaces.wiring import Models, catalog_of, make_log, make_services
+from minions.interfaces.deciders import POLICIES, decider_for
+from minions.interfaces.wiring import (
+    Models,
+    catalog_of,
+    database_of,
+    make_log,
+    make_prices,
+    make_services,
+)
 from minions.recipe.library import find_recipe
 from minions.recipe.load import load_recipe
+from minions.recipe.model import AgentRecipe
 
 __all__ = ["command"]
 
@@ -30,68 +55,159 @@ __all__ = ["command"]
 @click.option("-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's.")
 @click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time.")
 @click.option("--timeout", metavar="TIME", help="Most time for the run: 90, 90s, 10m.")
+@click.option(
+    "--max-cost",
+    "max_cost_usd",
+    type=float,
+    metavar="USD",
+    help="Most the run may cost: 0.50.",
+)
+@click.option(
+    "--approve",
+    type=click.Choice(POLICIES),
+    help="Who consents to calls that need approval. At a terminal ask, elsewhere deny.",
+)
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
+@click.option("--from", "first", metavar="STEP", help="Only this step and what depends on it.")
+@click.option("--until", metavar="STEP", help="Only this step and what it needs.")
+@click.option("--only", metavar="STEP", help="Only this step.")
+@click.option(
+    "--pin",
+    metavar="RUN",
+    help="The run that the outputs come from which these steps need; else the newest that has all.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is called.")
+@cache_option
 @common_options
-def command(recipe: str, pairs: tuple[str, ...], **flags: object) -> int:
+def command(
+    recipe: str,
+    pairs: tuple[str, ...],
+    *,
+    first: str | None,
+    until: str | None,
+    only: str | None,
+    pin: str | None,
+    **flags: object,
+) -> int:
     """Run RECIPE: a path, or an id found under ./recipes.
 
     The result goes to standard output, everything else to standard error.
     """
     around = surroundings(flags)
     refuse_two_outputs(around.settings)
+    override = cast("str | None", flags["model"])
+    part = _part(first, until, only, pin)
+    wanted = _Wanted(recipe=recipe, pairs=pairs, override=override, part=part, pin=pin)
     out = sys.stdout
     # What tools and extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
-        override = cast("str | None", flags["model"])
-        return asyncio.run(_run(around, recipe, pairs, override=override, out=out))
+        return asyncio.run(_run(around, wanted, out))
 
 
-async def _run(
-    around: Surroundings,
-    name: str,
-    pairs: tuple[str, ...],
-    *,
-    override: str | None,
-    out: TextIO,
-) -> int:
+@frozen(kw_only=True)
+class _Wanted:
+    """What the command line asks for."""
+
+    recipe: str
+    """As it was named."""
+    pairs: tuple[str, ...]
+    override: str | None
+    """`-m`."""
+    part: RunPart | None
+    """None: all steps."""
+    pin: str | None
+
+
+def _part(
+    first: str | None, until: str | None, only: str | None, pin: str | None
+) -> RunPart | None:
+    """The steps that are asked for; None: all.
+
+    Raises:
+        UsageError: There is a run to pin, and nothing to pin it for.
+    """
+    if (first, until, only) != (None, None, None):
+        return RunPart(first=first, until=until, only=only)
+    if pin is not None:
+        raise UsageError("--pin goes with --from, --until or --only: a whole run pins nothing.")
+    return None
+
+
+async def _run(around: Surroundings, wanted: _Wanted, out: TextIO) -> int:
     with Signals() as signals:
-        return await _run_until(signals, around, name, pairs, override=override, out=out)
+        return await _run_until(signals, around, wanted, out)
 
 
-async def _run_until(
-    signals: Signals,
-    around: Surroundings,
-    name: str,
-    pairs: tuple[str, ...],
-    *,
-    override: str | None,
-    out: TextIO,
-) -> int:
+async def _run_until(signals: Signals, around: Surroundings, wanted: _Wanted, out: TextIO) -> int:
     state = around.state()
     extensions = around.extensions(state)
-    recipe = bounded(load_recipe(_path(name), catalog_of(extensions)), around.settings)
-    inputs = given_inputs(recipe, pairs, around)
+    path = find_recipe(wanted.recipe, [Path("recipes")])
+    try:
+        recipe = bounded(load_recipe(path, catalog_of(extensions)), around.settings)
+    except RecipeError as error:
+        await keep_rejection(around, path, error)
+        raise
     models = Models(
-        around.settings, extensions, environ=around.environ, override=override, asked_as=name
+        around.settings,
+        extensions,
+        environ=around.environ,
+        override=wanted.override,
+        asked_as=wanted.recipe,
     )
-    journal = around.journal()
+    journal, cache = _journal(around), around.cache()
     try:
         executor = AgentExecutor(
             models.source(recipe, around.folder_of),
             extensions=extensions,
-            services=make_services(journal, make_log(around.settings, tell)),
+            services=make_services(
+                journal,
+                make_log(around.settings, tell),
+                make_prices(around.settings),
+                decider_for(around.settings.approve, tell),
+                cache,
+            ),
         )
+        pins = await _pins(executor, recipe, wanted, around)
+        inputs = given_inputs(recipe, wanted.pairs, around, before=pins.inputs if pins else None)
+        part = pins.part if pins else None
         if around.settings.dry_run:
-            show_plan(executor.plan(recipe, inputs), recipe.id, out, json=around.settings.json)
+            plan = executor.plan(recipe, inputs, part=part)
+            show_plan(plan, recipe.id, out, json=around.settings.json)
             return 0
-        run = executor.prepare(recipe, inputs, note=note_of(around, override))
+        run = executor.prepare(recipe, inputs, note=note_of(around, wanted.override), part=part)
+        for line in (*run.outlook(), *(_origin(pins, inputs) if pins else ())):
+            tell(line)
         return await follow(run, around, out, signals)
     finally:
         await models.aclose()
+        await cache.aclose()
         await journal.aclose()
         await state.aclose()
 
 
-def _path(name: str) -> Path:
-    return find_recipe(name, [Path("recipes")])
+def _journal(around: Surroundings) -> Journal:
+    """The configured one; a dry run makes no file."""
+    settings, folder = around.settings, around.folder_of("db")
+    is_dry = settings.dry_run and not settings.no_store
+    if is_dry and not database_of(settings, folder).exists():
+        return MemoryJournal(SystemClock())
+    return around.journal()
+
+
+async def _pins(
+    executor: AgentExecutor, recipe: AgentRecipe, wanted: _Wanted, around: Surroundings
+) -> Pins | None:
+    """What the part needs of an earlier run; None: all steps run."""
+    if wanted.part is None:
+        return None
+    with naming_the_journal(around):
+        return await executor.pin(recipe, wanted.part, run=wanted.pin, asked_as=wanted.recipe)
+
+
+def _origin(pins: Pins, inputs: Mapping[str, JsonValue]) -> Iterator[str]:
+    """What else is as in the earlier run, and what is not."""
+    same = [name for name, value in pins.inputs.items() if dumps(inputs[name]) == dumps(value)]
+    if same:
+        yield f"  inputs (as in {pins.run_id}): {', '.join(same)}"
+    for step_id in pins.edited:
+        yield f"  warning: step '{step_id}' was edited since {pins.run_id}; its output is from then"

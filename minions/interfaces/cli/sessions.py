@@ -10,6 +10,7 @@ from typing import cast
 import click
 
 from minions.contracts.codec import encode
+from minions.contracts.durations import spoken
 from minions.contracts.json_values import JsonValue
 from minions.engine.sessions import (
     RunDetail,
@@ -26,7 +27,7 @@ from minions.interfaces.cli.setup import (
     surroundings,
 )
 from minions.interfaces.cli.voice import json_text, say, tell
-from minions.interfaces.durations import spoken
+from minions.interfaces.render import faults_lines, painter
 from minions.interfaces.results import output_text
 
 __all__ = ["command"]
@@ -105,7 +106,9 @@ def _lines(detail: RunDetail, *, messages: bool) -> Iterator[str]:
     if messages:
         for step_id, message in detail.messages:
             yield from _message_lines(step_id, message)
-    if detail.error is not None:
+    if detail.faults:
+        yield from faults_lines(detail.faults, painter(is_on=False))
+    elif detail.error is not None:
         error = cast("Mapping[str, JsonValue]", detail.error)
         yield f"error[{error.get('code')}]: {error.get('message')}"
     if detail.output is not None:
@@ -115,8 +118,11 @@ def _lines(detail: RunDetail, *, messages: bool) -> Iterator[str]:
 
 def _step_line(step: StepSummary) -> str:
     duration = step.facts.get("duration_ms")
-    parts = [f"{step.step_id}: {step.status}"]
-    if isinstance(duration, int | float):
+    pinned, cached = step.facts.get("pinned_from"), step.facts.get("cached_from")
+    parts = [f"{step.step_id}: {'pinned' if pinned else 'cached' if cached else step.status}"]
+    if pinned or cached:
+        parts.append(f"from {pinned or cached}")
+    elif isinstance(duration, int | float):
         parts.append(spoken(duration))
     if step.reason:
         parts.append(step.reason)

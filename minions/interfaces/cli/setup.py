@@ -16,11 +16,13 @@ from minions.interfaces.wiring import environment
 if TYPE_CHECKING:
     from minions.adapters.state_store import StateStore
     from minions.contracts.journal import Journal
+    from minions.contracts.step_cache import StepCache
     from minions.engine.context import Extensions
     from minions.recipe.catalog import Catalog
 
 __all__ = [
     "Surroundings",
+    "cache_option",
     "common_options",
     "extension_options",
     "output_options",
@@ -89,6 +91,12 @@ class Surroundings:
 
         return make_state(self.settings, self.folder_of("db"))
 
+    def cache(self) -> StepCache:
+        """Likewise, of what steps that say `cache: true` gave."""
+        from minions.interfaces.wiring import make_cache
+
+        return make_cache(self.settings, self.folder_of("db"))
+
 
 @contextlib.contextmanager
 def naming_the_journal(around: Surroundings) -> Iterator[None]:
@@ -115,7 +123,11 @@ def surroundings(flags: Mapping[str, object]) -> Surroundings:
     Raises:
         UsageError: A configuration that is wrong.
     """
-    given = {key: value for key, value in flags.items() if value not in (None, (), False)}
+    given = {
+        key: value
+        for key, value in flags.items()
+        if value is not None and value is not False and value != ()  # a 0 was given
+    }
     environ = environment()
     origin = load_settings(given, environ, folder=Path.cwd(), user_file=user_settings_file())
     return Surroundings(origin=origin, environ=environ, flags=given)
@@ -133,6 +145,12 @@ def store_options(function: F) -> F:
     text = "Keep the journal in memory; nothing is stored."
     function = click.option("--no-store", is_flag=True, help=text)(function)
     return click.option("--db", metavar="PATH", help="SQLite file of the journal.")(function)
+
+
+def cache_option(function: F) -> F:
+    """`--no-cache`."""
+    text = "Do every step, also those that say `cache: true`; keep nothing."
+    return click.option("--no-cache", is_flag=True, help=text)(function)
 
 
 def extension_options(function: F) -> F:

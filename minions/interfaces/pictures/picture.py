@@ -71,6 +71,8 @@ def picture_of(recipe: AgentRecipe, tools: Mapping[str, ToolSpec]) -> Picture:
     specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
     if not specs:
         return _transitions(recipe)
+    if isinstance(recipe.graph, Mapping):
+        return _transitions_of_specs(recipe, recipe.graph, specs, tools)
     places = {spec.id: place for place, spec in enumerate(specs)}
     edges = [
         Edge(start=places[other], end=place, is_dashed=is_dashed)
@@ -89,6 +91,23 @@ def cut(text: str, length: int, mark: str = "…") -> str:
     """On one line of at most `length` characters; `mark` stands for what was left out."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
     return line if len(line) <= length else line[: length - len(mark)].rstrip() + mark
+
+
+def _transitions_of_specs(
+    recipe: AgentRecipe,
+    graph: Mapping[str, Sequence[str]],
+    specs: Sequence[StepSpec],
+    tools: Mapping[str, ToolSpec],
+) -> Picture:
+    places = {spec.id: place for place, spec in enumerate(specs)}
+    pairs = {
+        (places[other], places[step_id]) for step_id, others in graph.items() for other in others
+    }
+    return Picture(
+        title=recipe.id,
+        nodes=tuple(_node(spec, tools) for spec in specs),
+        edges=tuple(Edge(start=start, end=end) for end, start in sorted(pairs)),
+    )
 
 
 def _waits(spec: StepSpec) -> Iterator[tuple[str, bool]]:
@@ -144,6 +163,10 @@ def _notes(spec: StepSpec, tools: Mapping[str, ToolSpec]) -> Iterator[str]:
         yield cut(f"when {_bare(spec.when)}", _MOST_OF_A_LABEL)
     if spec.loop is not None:
         yield cut(f"for each {_bare(spec.loop.over)}", _MOST_OF_A_LABEL)
+    if spec.route is not None:
+        yield cut(f"then by {_bare(spec.route)}", _MOST_OF_A_LABEL)
+    if spec.decision_tool is not None:
+        yield f"then by {spec.decision_tool.tool}"
 
 
 def _bare(value: JsonValue) -> str:

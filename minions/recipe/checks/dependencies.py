@@ -40,6 +40,7 @@ def link_steps(
                 edges.setdefault((step.index, producer.index), partial(_place_of, text))
         implied = [index for index in reading.values if index not in declared]
         step.depends_on = tuple(dict.fromkeys((*declared, *implied)))
+        reading.declared = frozenset(declared)
         step.after = tuple(index for index in reading.states if index not in step.depends_on)
         for index, use in (*reading.values.items(), *reading.states.items()):
             edges.setdefault((step.index, index), partial(use.place_of, reading.places[index]))

@@ -4,21 +4,41 @@ from __future__ import annotations
 
 from typing import Final
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from minions.contracts.schema import JsonSchema
-from minions.recipe.checks.shapes import find_dead_end
+from minions.recipe.checks.shapes import Shape, find_dead_end
+from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import RecipeDraft, Report, StepDraft, TemplateUse, is_lost_name
 from minions.recipe.expressions import Reference
 from minions.recipe.model import ExecutionMode
+from minions.recipe.reader import Place
 from minions.recipe.sections import later, suggestion
 from minions.recipe.values import path_text
 
-__all__ = ["Readings", "check_references"]
+__all__ = ["TEXT_OUTPUT", "AllReadings", "Needed", "Readings", "check_references"]
 
 RUN_KEYS: Final = ("id", "session_id")
 LOOP_KEYS: Final = ("item", "index")
-STEP_KEYS: Final = ("output", "status")
+ATTEMPT_KEYS: Final = ("index", "last", "attempts")
+STEP_KEYS: Final = ("output", "status", "error")
+FEEDBACK_KEYS: Final = ("step", "code", "message", "attempt")
+TEXT_OUTPUT: Final[JsonSchema] = {"type": "string"}
+"""The output of a goal step that declares none."""
+_INDEX: Final = Shape.of({"type": "integer"})
+
+
+@frozen
+class Needed:
+    """Where a step's output is read without saying what stands there if there is none."""
+
+    use: TemplateUse
+    reference: Reference
+
+    @property
+    def place(self) -> Place:
+        """Of the reference."""
+        return self.use.place_of(self.reference)
 
 
 @define(kw_only=True, eq=False)
@@ -30,37 +50,59 @@ class Readings:
     states: dict[int, TemplateUse] = field(factory=dict)
     """Producers that must only be over."""
     places: dict[int, Reference] = field(factory=dict)
+    declared: frozenset[int] = frozenset()
+    """Producers that `depends_on` names."""
+    needed: dict[int, Needed] = field(factory=dict)
+    """Producers without whose output it cannot be: read by a name that is theirs alone."""
 
 
-def check_references(draft: RecipeDraft, report: Report) -> tuple[Readings, ...]:
+@frozen(kw_only=True)
+class AllReadings:
+    """Who reads what."""
+
+    steps: tuple[Readings, ...]
+    """In the order of the steps."""
+    output: Readings
+    """What the run's result is made of."""
+
+
+def check_references(draft: RecipeDraft, sources: Sources, report: Report) -> AllReadings:
     """Report what can never be read; say for each step what it reads of the others."""
-    checker = _Checker(draft, report)
+    checker = _Checker(draft, sources, report)
     readings = tuple(checker.step(step) for step in draft.steps)
+    output = Readings()
     for use in draft.output_templates:
-        checker.use(use, None, Readings())
+        checker.use(use, None, output)
     for use in draft.prompt_templates:
         checker.inputs_only(use)
-    return readings
+    return AllReadings(steps=readings, output=output)
+
+
+def _names(step: StepDraft) -> tuple[str, ...]:
+    return (step.id,) if step.save_as is None else (step.id, step.save_as)
 
 
 class _Checker:
-    def __init__(self, draft: RecipeDraft, report: Report) -> None:
+    def __init__(self, draft: RecipeDraft, sources: Sources, report: Report) -> None:
         self._draft = draft
+        self._sources = sources
         self._report = report
-        self._ids: dict[str, StepDraft] = {}
-        self._saved: dict[str, list[StepDraft]] = {}
-        for step in draft.steps:
-            if step.is_named:
-                self._ids.setdefault(step.id, step)
-            if step.save_as is not None:
-                self._saved.setdefault(step.save_as, []).append(step)
+        self._ids = sources.ids
+        self._saved = sources.saved
+        is_free = "feedback" not in (*self._ids, *self._saved)
+        self._has_feedback = is_free and any(step.goto is not None for step in draft.steps)
 
     def step(self, step: StepDraft) -> Readings:
         readings = Readings()
         for use in step.outer_templates:
             self.use(use, step, readings)
+        has_turns = step.has_loop or step.has_while
         for use in step.templates:
-            self.use(use, step, readings, has_item=step.has_loop)
+            self.use(use, step, readings, has_item=has_turns)
+        for use in step.route_templates:  # when the step has ended, whatever its items were
+            self.use(use, step, readings)
+        for use in step.repeat_templates:  # after an attempt: there is an output to look at
+            self.use(use, step, readings, has_item=True, may_read_itself=True)
         return readings
 
     def use(
@@ -70,15 +112,21 @@ class _Checker:
         readings: Readings,
         *,
         has_item: bool = False,
+        may_read_itself: bool = False,
     ) -> None:
         for reference in use.references:
             root = str(reference.path[0])
+            if may_read_itself and reader is not None and reference.step_name in _names(reader):
+                self._itself(use, reference, reader)
+                continue
             if root == "inputs":
                 self._input(use, reference)
             elif root == "run":
                 self._run(use, reference)
             elif root == "loop" and has_item:
-                self._loop(use, reference)
+                self._loop(use, reference, reader)
+            elif root == "feedback" and self._has_feedback:
+                self._feedback(use, reference)
             elif root == "env":
                 self._report(later(use.place_of(reference), root))
             elif root == "steps":
@@ -116,17 +164,35 @@ class _Checker:
                 )
             )
             return
-        self._shape(use, reference, self._draft.inputs[name].schema, 2)
+        self._shape(use, reference, Shape.of(self._draft.inputs[name].schema), 2)
 
     def _run(self, use: TemplateUse, reference: Reference) -> None:
         if len(reference.path) > 1 and reference.path[1] not in RUN_KEYS:
             name = str(reference.path[1])
             self._unknown(use, reference, f"'run' has no '{name}'", RUN_KEYS, name)
 
-    def _loop(self, use: TemplateUse, reference: Reference) -> None:
-        if len(reference.path) > 1 and reference.path[1] not in LOOP_KEYS:
+    def _itself(self, use: TemplateUse, reference: Reference, reader: StepDraft) -> None:
+        """What the last attempt gave, by the step's own name."""
+        start = 3 if reference.path[0] == "steps" else 1
+        self._shape(use, reference, Shape.of(reader.output), start)
+
+    def _feedback(self, use: TemplateUse, reference: Reference) -> None:
+        if len(reference.path) > 1 and reference.path[1] not in FEEDBACK_KEYS:
             name = str(reference.path[1])
-            self._unknown(use, reference, f"'loop' has no '{name}'", LOOP_KEYS, name)
+            self._unknown(use, reference, f"'feedback' has no '{name}'", FEEDBACK_KEYS, name)
+
+    def _loop(self, use: TemplateUse, reference: Reference, reader: StepDraft | None) -> None:
+        keys = ATTEMPT_KEYS if reader is not None and reader.has_while else LOOP_KEYS
+        if len(reference.path) > 1 and reference.path[1] not in keys:
+            name = str(reference.path[1])
+            self._unknown(use, reference, f"'loop' has no '{name}'", keys, name)
+        elif len(reference.path) > 1 and reference.path[1] in ("last", "attempts"):
+            return
+        elif len(reference.path) > 2 and reference.path[1] == "item":
+            if (item := self._sources.item(reader)) is not None:
+                self._shape(use, reference, item.shape, 2)
+        elif len(reference.path) > 2:
+            self._shape(use, reference, _INDEX, 2)
 
     def _steps(
         self, use: TemplateUse, reference: Reference, reader: StepDraft | None, readings: Readings
@@ -149,8 +215,9 @@ class _Checker:
             self._unknown(use, reference, message, STEP_KEYS, str(member))
             return
         if member == "output":
-            self._shape(use, reference, producer.output, 3)
-        self._read(use, reference, producer, reader, readings, is_state=member == "status")
+            self._shape(use, reference, Shape.of(producer.output), 3)
+        is_state = member in ("status", "error")
+        self._read(use, reference, producer, reader, readings, is_state=is_state)
 
     def _name(
         self,
@@ -160,22 +227,23 @@ class _Checker:
         reader: StepDraft | None,
         readings: Readings,
     ) -> None:
-        producers = [self._ids[root]] if root in self._ids else self._saved.get(root, [])
+        producers = self._sources.named(root)
         if not producers and is_lost_name(self._draft, root):
             return
         if not producers:
             self._unknown_root(use, reference, root)
             return
         if len(producers) == 1:
-            self._shape(use, reference, producers[0].output, 1)
+            self._shape(use, reference, Shape.of(producers[0].output), 1)
         elif self._draft.mode is not ExecutionMode.SEQUENTIAL:
             self._ambiguous(use, reference, root, producers)
             return
         else:  # in YAML order the last one before the reader has the name
             before = [step for step in producers if reader is None or step.index < reader.index]
             producers = before or producers[:1]
+        is_sole = len(producers) == 1
         for producer in producers:
-            self._read(use, reference, producer, reader, readings, is_state=False)
+            self._read(use, reference, producer, reader, readings, is_state=False, is_sole=is_sole)
 
     # --- what follows ------------------------------------------------------------------------
 
@@ -188,8 +256,9 @@ class _Checker:
         readings: Readings,
         *,
         is_state: bool,
+        is_sole: bool = True,
     ) -> None:
-        if producer is reader:
+        if producer is reader and not self._draft.has_graph:
             self._report(
                 use.place_of(reference).fault(
                     "cycle", f"the step '{producer.id}' reads its own output"
@@ -199,11 +268,13 @@ class _Checker:
         kind = readings.states if is_state or reference.is_guarded else readings.values
         kind.setdefault(producer.index, use)
         readings.places.setdefault(producer.index, reference)
+        if kind is readings.values and is_sole:
+            known = readings.needed.get(producer.index)
+            if known is None or (known.reference.is_conditional > reference.is_conditional):
+                readings.needed[producer.index] = Needed(use, reference)
 
-    def _shape(
-        self, use: TemplateUse, reference: Reference, schema: JsonSchema, start: int
-    ) -> None:
-        dead_end = find_dead_end(schema, reference.path[start:])
+    def _shape(self, use: TemplateUse, reference: Reference, shape: Shape, start: int) -> None:
+        dead_end = find_dead_end(shape, reference.path[start:])
         if dead_end is None:
             return
         depth = start + dead_end.depth
@@ -212,7 +283,7 @@ class _Checker:
         help_text = None
         if dead_end.names:
             help_text = f"'{known}' has: {', '.join(dead_end.names)}"
-        elif schema == TEXT_OUTPUT:
+        elif shape.node is TEXT_OUTPUT:
             help_text = "declare 'output:' on that step to get fields"
         self._report(
             use.place_of(reference).fault(
@@ -270,7 +341,3 @@ class _Checker:
                 help=f"name one of them: {', '.join(f'steps.{step.id}' for step in producers)}",
             )
         )
-
-
-TEXT_OUTPUT: Final[JsonSchema] = {"type": "string"}
-"""The output of a goal step that declares none."""

@@ -1,20 +1,33 @@
-"""Whether a path into a value of known schema can exist; only what is certain counts."""
+"""What is known of a value by its schema: which paths can exist, of which types it can be.
+
+Only what is certain counts: where a schema says little, everything may be.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from attrs import frozen
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
-from minions.recipe.values import PathPart
+from minions.recipe.values import PathPart, is_list
 
-__all__ = ["DeadEnd", "find_dead_end"]
+__all__ = ["ANYTHING", "DeadEnd", "Misfit", "Shape", "find_dead_end", "kind_names", "kind_of"]
 
 _OPEN_KEYWORDS = ("anyOf", "oneOf", "allOf", "if", "not", "$dynamicRef", "patternProperties")
 _LEAVES = frozenset({"string", "number", "integer", "boolean", "null"})
-_NAMES = {"array": "a list", "object": "a mapping", "string": "text", "integer": "a whole number"}
+_NAMES: Final = {
+    "array": "a list",
+    "object": "a mapping",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+_MOST_LEVELS: Final = 20
 
 
 @frozen(kw_only=True)
@@ -28,12 +41,79 @@ class DeadEnd:
     """The keys that exist there."""
 
 
-def find_dead_end(schema: JsonSchema, path: tuple[PathPart, ...]) -> DeadEnd | None:
-    """The first part of `path` that can never exist in a value of `schema`; None if all may."""
-    node: JsonValue = schema
+@frozen(kw_only=True)
+class Misfit:
+    """Why no value of one schema can be a value of another."""
+
+    path: tuple[str, ...]
+    """Of the place inside the value; () is the whole."""
+    given: str
+    """What stands there, such as "text"."""
+    wanted: str
+
+
+@frozen
+class Shape:
+    """A part of a schema, with the whole that its references point into."""
+
+    node: JsonValue
+    root: JsonSchema
+
+    @classmethod
+    def of(cls, schema: JsonSchema) -> Shape:
+        """Of a whole schema."""
+        return cls(schema, schema)
+
+    def at(self, path: tuple[PathPart, ...]) -> Shape:
+        """Of what that path leads to; anything where that is not known."""
+        node = self.node
+        for part in path:
+            node = _followed(node, self.root)
+            if not isinstance(node, Mapping) or _is_open(node):
+                return ANYTHING
+            step = _step(node, part)
+            if isinstance(step, str):
+                return ANYTHING
+            node = step
+        return Shape(node, self.root)
+
+    def kinds(self) -> frozenset[str] | None:
+        """The JSON types that it can be of, at most; None says nothing."""
+        node = _followed(self.node, self.root)
+        return _kinds(node) if isinstance(node, Mapping) else None
+
+    def items(self) -> Shape:
+        """Of each item, where this is a list."""
+        node = _followed(self.node, self.root)
+        if not isinstance(node, Mapping) or "prefixItems" in node or _is_open(node):
+            return ANYTHING
+        return Shape(node.get("items", {}), self.root)
+
+    def names(self) -> tuple[str, ...]:
+        """The keys that it is known to have."""
+        node = _followed(self.node, self.root)
+        known = node.get("properties") if isinstance(node, Mapping) else None
+        return tuple(known) if isinstance(known, Mapping) else ()
+
+    def misfit(self, wanted: Shape) -> Misfit | None:
+        """Why nothing of this shape can ever be of that one; None where something might."""
+        return _misfit(self, wanted, ())
+
+
+ANYTHING: Final = Shape({}, {})
+
+
+def kind_names(kinds: frozenset[str]) -> str:
+    """For messages: "text or null"."""
+    return " or ".join(name for kind, name in _NAMES.items() if kind in kinds)
+
+
+def find_dead_end(shape: Shape, path: tuple[PathPart, ...]) -> DeadEnd | None:
+    """The first part of `path` that can never exist in a value of that shape; None if all may."""
+    node = shape.node
     for depth, part in enumerate(path):
-        node = _followed(node, schema)
-        if not isinstance(node, Mapping) or any(key in node for key in _OPEN_KEYWORDS):
+        node = _followed(node, shape.root)
+        if not isinstance(node, Mapping) or _is_open(node):
             return None
         step = _step(node, part)
         if isinstance(step, str):
@@ -44,9 +124,13 @@ def find_dead_end(schema: JsonSchema, path: tuple[PathPart, ...]) -> DeadEnd | N
     return None
 
 
+def _is_open(node: Mapping[str, JsonValue]) -> bool:
+    return any(key in node for key in _OPEN_KEYWORDS)
+
+
 def _followed(node: JsonValue, root: JsonSchema) -> JsonValue:
     """Behind local references; a chain that goes on too long is given up."""
-    for _ in range(20):
+    for _ in range(_MOST_LEVELS):
         reference = node.get("$ref") if isinstance(node, Mapping) else None
         if not isinstance(reference, str):
             return node
@@ -59,17 +143,94 @@ def _followed(node: JsonValue, root: JsonSchema) -> JsonValue:
 
 def _step(node: Mapping[str, JsonValue], part: PathPart) -> JsonValue:
     """The schema of that member, or the reason as text why there is none."""
-    kind = node.get("type")
-    if kind in _LEAVES:
-        return f"it is {_NAMES.get(str(kind), f'a {kind}')}, which has no members"
-    if kind == "array":
-        is_index = isinstance(part, int) or part.isdigit()
-        return node.get("items", {}) if is_index else "it is a list, whose items have numbers"
-    if kind != "object":
-        return {}
+    kinds = _kinds(node)
+    if kinds is not None and kinds <= _LEAVES:
+        return f"it is {kind_names(kinds)}, which has no members"
+    holders = set() if kinds is None else set(kinds - _LEAVES)
+    if holders == {"array"}:
+        return _item(node, part)
+    if holders == {"object"}:
+        return _member(node, part)
+    if _index(part) is None and "properties" in node and node.get("additionalProperties") is False:
+        return _member(node, part)  # a list has no names either
+    return {}
+
+
+def _index(part: PathPart) -> int | None:
+    if isinstance(part, int):
+        return part
+    return int(part) if part.isascii() and part.isdigit() else None
+
+
+def _item(node: Mapping[str, JsonValue], part: PathPart) -> JsonValue:
+    index = _index(part)
+    if index is None:
+        return "it is a list, whose items have numbers"
+    first = node.get("prefixItems", ())
+    count = len(first) if is_list(first) else 0
+    if 0 <= index < count and is_list(first):
+        return first[index]
+    if node.get("items") is False and not -count <= index < count:
+        return f"it has {count} item{'' if count == 1 else 's'}"
+    return node.get("items", {}) if not count or index >= 0 else {}
+
+
+def _member(node: Mapping[str, JsonValue], part: PathPart) -> JsonValue:
     properties = node.get("properties")
     if isinstance(properties, Mapping) and str(part) in properties:
         return properties[str(part)]
-    if node.get("additionalProperties") is False:
-        return f"it has no '{part!s:.60}'"
-    return {}
+    others = node.get("additionalProperties", {})
+    return f"it has no '{part!s:.60}'" if others is False else others
+
+
+def _kinds(node: Mapping[str, JsonValue]) -> frozenset[str] | None:
+    kind = node.get("type")
+    if isinstance(kind, str):
+        return frozenset((kind,))
+    if is_list(kind):
+        return frozenset(map(str, kind))
+    if "const" in node:
+        return frozenset((kind_of(node["const"]),))
+    choices = node.get("enum")
+    return frozenset(map(kind_of, choices)) if is_list(choices) else None
+
+
+def kind_of(value: JsonValue) -> str:
+    """The narrowest JSON type that this is of."""
+    if isinstance(value, Mapping):
+        return "object"
+    if value is None or is_list(value):
+        return "null" if value is None else "array"
+    names = {bool: "boolean", int: "integer", float: "number", str: "string"}
+    return names[type(value)]
+
+
+def _misfit(given: Shape, wanted: Shape, path: tuple[str, ...]) -> Misfit | None:
+    kinds, others = given.kinds(), wanted.kinds()
+    if kinds is None or others is None or len(path) > _MOST_LEVELS:
+        return None
+    # A number may be whole, so each of the two may turn out to be the other.
+    if not (_widened(kinds) & _widened(others)):
+        return Misfit(path=path, given=kind_names(kinds), wanted=kind_names(others))
+    if kinds == others == {"object"}:
+        return _misfit_inside(given, wanted, path)
+    return None
+
+
+def _widened(kinds: frozenset[str]) -> frozenset[str]:
+    return kinds | {"number"} if "integer" in kinds else kinds
+
+
+def _misfit_inside(given: Shape, wanted: Shape, path: tuple[str, ...]) -> Misfit | None:
+    """Of members that are always there."""
+    one, other = _followed(given.node, given.root), _followed(wanted.node, wanted.root)
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
+        return None
+    sure, known = one.get("required", ()), other.get("properties", {})
+    for name in sure if is_list(sure) else ():
+        if isinstance(name, str) and isinstance(known, Mapping) and name in known:
+            inner = Shape(known[name], wanted.root)
+            found = _misfit(given.at((name,)), inner, (*path, name))
+            if found is not None:
+                return found
+    return None

@@ -6,25 +6,65 @@ from collections.abc import Mapping
 
 from minions.contracts.errors import Fault
 from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import SchemaValidator
+from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tools import ToolSpec
+from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft, Report, StepDraft
 from minions.recipe.expressions import compile_template
 from minions.recipe.reader import Entry, Node, Place, to_plain
-from minions.recipe.sections import read_texts, suggestion
+from minions.recipe.sections import Section, read_texts, suggestion
 from minions.recipe.values import TemplateError
 
-__all__ = ["check_against_schema", "check_tools", "is_constant"]
+__all__ = ["check_against_schema", "check_tools", "given_parameters", "is_constant"]
 
 
-def check_tools(draft: RecipeDraft, report: Report) -> None:
-    """Unknown tools, parameters they do not know, parameters they lack, constants of wrong type."""
+def check_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
+    """Unknown tools, parameters they do not know, parameters they lack, constants of wrong type.
+
+    Likewise for `Step` classes that the operator registered.
+    """
     validators: dict[str, SchemaValidator] = {}
     for step in draft.steps:
+        if step.decision is not None:
+            _check_decision(draft, step.decision, validators, report)
         if step.kind == "goal":
             step.tools = _goal_tools(draft, step, report)
         elif step.kind == "tool":
             _check_call(draft, step, validators, report)
+        elif step.kind == "uses":
+            _check_use(step, catalog.steps, validators, report)
+
+
+def _check_use(
+    step: StepDraft,
+    kinds: Mapping[str, JsonSchema],
+    validators: dict[str, SchemaValidator],
+    report: Report,
+) -> None:
+    """What `with` gives a registered `Step` class."""
+    name = step.section.text("uses")
+    if name is None:
+        return
+    place = step.section.place_of("uses")
+    schema = kinds.get(name)
+    if schema is None:
+        report(
+            place.fault(
+                "unknown-step-class",
+                f"unknown Step class '{name:.60}'",
+                label=suggestion(name, tuple(kinds)),
+                help=f"registered are: {', '.join(kinds) or 'none; see --extensions'}",
+            )
+        )
+        return
+    node = step.section.mapping("with")
+    given = {entry.key: entry for entry in node.entries} if node else {}
+    required = schema.get("required")
+    names = [str(each) for each in required] if isinstance(required, list | tuple) else []
+    if missing := [each for each in names if each not in given]:
+        listed = ", ".join(f"'{each}'" for each in missing)
+        report(place.fault("missing-param", f"'{name}' needs {listed}", help="give it under with:"))
+    check_against_schema(schema, given, f"'{name}'", report, validators, f"uses {name}")
 
 
 def _goal_tools(draft: RecipeDraft, step: StepDraft, report: Report) -> tuple[str, ...]:
@@ -73,12 +113,37 @@ def _check_call(
                 is_warning=True,
             )
         )
-    given = _given(step)
+    given = given_parameters(step)
     _check_required(spec, given, place, report)
     check_against_schema(spec.parameters, given, f"the tool '{name}'", report, validators, name)
 
 
-def _given(step: StepDraft) -> dict[str, Entry]:
+def _check_decision(
+    draft: RecipeDraft,
+    section: Section,
+    validators: dict[str, SchemaValidator],
+    report: Report,
+) -> None:
+    """The tool that names the next step: no model fills in what it is not given."""
+    name = section.text("tool")
+    if name is None:
+        return
+    place = section.place_of("tool")
+    spec = draft.tools.specs.get(name)
+    if spec is None:
+        _report_unknown(draft, name, place, report)
+        return
+    params = section.mapping("params")
+    given = {entry.key: entry for entry in params.entries} if params else {}
+    required = spec.parameters.get("required")
+    names = [str(each) for each in required] if isinstance(required, list | tuple) else []
+    if missing := [f"'{each}'" for each in names if each not in given]:
+        message = f"the tool '{spec.name}' needs {', '.join(missing)}"
+        report(place.fault("missing-param", message, help="write it under params"))
+    check_against_schema(spec.parameters, given, f"the tool '{name}'", report, validators, name)
+
+
+def given_parameters(step: StepDraft) -> dict[str, Entry]:
     """Parameters as the call will see them: `params_template` over `params`."""
     given: dict[str, Entry] = {}
     for section in ("params", "params_template"):

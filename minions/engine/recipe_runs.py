@@ -1,0 +1,129 @@
+"""A recipe as a step of a run: its own values, tools and memory; the run's journal and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from attrs import evolve
+
+from minions.contracts.calls import ChatModel, ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.errors import NEEDS_DECISION, FailureInfo, MinionsError
+from minions.contracts.executions import RunStatus
+from minions.contracts.json_values import JsonValue
+from minions.contracts.secrets import InputValue
+from minions.engine.context import (
+    AgentContext,
+    ModelSource,
+    NestedResult,
+    RecipeRunner,
+    Scope,
+    StepView,
+)
+from minions.engine.memory import ConversationMemory
+from minions.engine.preparation import Preparation, rendered
+from minions.engine.replay import base_key
+from minions.engine.routes import Routes
+from minions.engine.run_models import RunModels
+from minions.engine.run_output import RunOutput
+from minions.engine.run_steps import RunSteps
+from minions.engine.step_manager import StepManager
+from minions.engine.walk import RecipeWalk, WalkEnd
+from minions.recipe.inputs import resolve_inputs
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["RecipeRuns"]
+
+
+class RecipeRuns(RecipeRunner):
+    """Of one executor; two runs share nothing through it."""
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        *,
+        models: ModelSource,
+        loaded: dict[tuple[int, bool], ChatModel],
+        find: Callable[[str], AgentRecipe],
+        model_call_executor_factory: ModelCallExecutorFactory | None,
+        tool_call_executor_factory: ToolCallExecutorFactory,
+    ) -> None:
+        """Configure, as an `AgentExecutor` is.
+
+        Args:
+            loaded: Models that need no more loading; shared by the runs of one executor.
+        """
+        self._preparation = preparation
+        self._models = models
+        self._loaded = loaded
+        self._find = find
+        self._model_factory = model_call_executor_factory
+        self._tool_factory = tool_call_executor_factory
+
+    def find(self, name: str) -> AgentRecipe:
+        """The executor's own."""
+        return self._find(name)
+
+    async def run(
+        self, recipe: AgentRecipe, inputs: Mapping[str, InputValue], view: StepView, key: str
+    ) -> NestedResult:
+        """To its end; what failed in it is the error of the result."""
+        context = self._context(recipe, inputs, view, key)
+        built = self._preparation.built(recipe, context.tools)
+        models = RunModels(context, built, self._models, self._model_factory, self._loaded)
+        steps = RunSteps(context, built, models, self._tool_factory)
+        routes = Routes(context, built, models, self._tool_factory)
+        walk = RecipeWalk(context, built, steps, routes, self._tool_factory)
+        await walk.walk()
+        end, output = walk.end(), None
+        if end.error is None:
+            try:
+                output = RunOutput(context, built, None, None).get()
+            except MinionsError as problem:
+                info = evolve(problem.info(), message=f"The recipe's output: {problem}")
+                end = WalkEnd(status=RunStatus.FAILED, error=info)
+        context.step_manager.set_workflow_complete()
+        await walk.record_what_never_started(end)
+        return NestedResult(
+            output=output,
+            error=_failure(recipe, context, end),
+            executions=context.step_manager.step_executions,
+        )
+
+    def _context(
+        self, recipe: AgentRecipe, inputs: Mapping[str, InputValue], view: StepView, key: str
+    ) -> AgentContext:
+        outer = view.context
+        checked = resolve_inputs(recipe, inputs, from_text=False, base=Path.cwd())
+        known: dict[str, JsonValue] = {
+            "inputs": dict(checked),
+            "run": {"id": outer.run_id, "session_id": outer.session_id},
+        }
+        tools = self._preparation.open_tools(recipe, known, outer.secrets)
+        built = self._preparation.built(recipe, tools)
+        return outer.nested(
+            recipe,
+            StepManager(built.graph),
+            ConversationMemory(),
+            tools=tools,
+            inputs=checked,
+            # Without the generation: what ended well in an execution that failed stays.
+            scope=Scope(keys=f"{base_key(key).replace('/', '>')}>", path=f"{view.path}/"),
+            system_prompt=rendered(built.system_prompt, known),
+            goal=rendered(built.goal, known),
+        )
+
+
+def _failure(recipe: AgentRecipe, context: AgentContext, end: WalkEnd) -> FailureInfo | None:
+    """What went wrong, as the failure of the step that the recipe is."""
+    error = end.error
+    if error is None:
+        return None
+    if error.code == NEEDS_DECISION:
+        return error
+    if end.status is RunStatus.LIMIT_REACHED:
+        if not context.ledger.is_own:
+            return error  # the run's own limit: the step is cut off, not failed
+        return evolve(error, code="recipe-limit-reached", where=None)
+    where = context.path_of(error.where) if error.where is not None else None
+    return evolve(error, message=f"In the recipe '{recipe.id}': {error.message}", where=where)

@@ -1,0 +1,212 @@
+"""Parts of a run: which steps are asked for, and which others they need.
+
+What those gave in an earlier run is looked up in `pins`; nothing is read here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from graphlib import TopologicalSorter
+from typing import Final, cast
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.errors import NotFoundError, UsageError, near_names
+from minions.contracts.journal import Journal
+from minions.contracts.json_values import JsonValue, dumps
+from minions.recipe.model import AgentRecipe, StepSpec
+
+__all__ = [
+    "NOT_ASKED_FOR",
+    "ChosenSteps",
+    "RunPart",
+    "choose_steps",
+    "missing_pins",
+    "needed_steps",
+    "specs_of_parts",
+    "with_pins",
+]
+
+NOT_ASKED_FOR: Final = "not asked for"
+"""Why a step is skipped that is no part of the run."""
+
+
+@frozen(kw_only=True)
+class RunPart:
+    """Which steps of a recipe run. What they need of the others is taken from elsewhere."""
+
+    first: str | None = None
+    """This step and all that depend on it."""
+    until: str | None = None
+    """This step and all that it needs."""
+    only: str | None = None
+    """This step alone."""
+    pinned: Mapping[str, JsonValue] = field(factory=dict)
+    """By id, outputs of steps that are needed and do not run."""
+    passed_over: tuple[str, ...] = ()
+    """Steps that are needed and were skipped by their condition."""
+    pinned_from: str = "caller"
+    """The run that these outputs come from."""
+
+
+@frozen(kw_only=True)
+class ChosenSteps:
+    """A part, worked out for one recipe. Stored with the run, which then is this part for good."""
+
+    runs: frozenset[str]
+    pinned: Mapping[str, JsonValue] = field(factory=dict)
+    passed_over: frozenset[str] = frozenset()
+    pinned_from: str = "caller"
+
+    def reason(self, step_id: str) -> str:
+        """Why a step is skipped that neither runs nor is pinned."""
+        if step_id in self.passed_over:
+            return f"its condition `when` was false in {self.pinned_from}"
+        return NOT_ASKED_FOR
+
+    async def stored(self, journal: Journal) -> JsonValue:
+        """What stands in the run's start; the outputs are a blob."""
+        return {
+            "runs": sorted(self.runs),
+            "passed_over": sorted(self.passed_over),
+            "pinned_from": self.pinned_from,
+            "pinned": await journal.put_blob(dumps(self.pinned).encode("utf-8", "surrogatepass")),
+        }
+
+    @classmethod
+    async def load(cls, body: JsonValue, journal: Journal) -> ChosenSteps | None:
+        """From what `stored` gave; None where the run is no part."""
+        if body is None:
+            return None
+        told = cast("Mapping[str, JsonValue]", body)
+        blob = await journal.get_blob(cast(str, told["pinned"]))
+        return cls(
+            runs=frozenset(cast("Sequence[str]", told["runs"])),
+            passed_over=frozenset(cast("Sequence[str]", told["passed_over"])),
+            pinned_from=cast(str, told["pinned_from"]),
+            pinned=json.loads(blob.decode("utf-8", "surrogatepass")),
+        )
+
+
+def choose_steps(recipe: AgentRecipe, part: RunPart) -> ChosenSteps:
+    """The steps that run, in no order; what is pinned is not looked at.
+
+    Raises:
+        NotFoundError: The recipe has no step of that name.
+        UsageError: Its steps are no dependency graph, or nothing is left to run.
+    """
+    specs = specs_of_parts(recipe)
+    names = [name for name in (part.first, part.until, part.only) if name is not None]
+    for name in names:
+        _check_known(recipe, name)
+    if part.only is not None and len(names) > 1:
+        raise UsageError("`only` names one step alone: it goes with no other bound.", code="part")
+    runs = {part.only} if part.only is not None else _between(specs, part)
+    if not runs:
+        raise UsageError(
+            f"No step of recipe '{recipe.id}' depends on '{part.first}' and is needed by "
+            f"'{part.until}': there is nothing to run.",
+            code="empty-part",
+        )
+    return ChosenSteps(runs=frozenset(runs), pinned_from=part.pinned_from)
+
+
+def specs_of_parts(recipe: AgentRecipe) -> Sequence[StepSpec]:
+    """The steps of a recipe of which a part can run.
+
+    Raises:
+        UsageError: They are no dependency graph.
+    """
+    specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
+    if len(specs) < len(recipe.steps) or recipe.graph is not None:
+        raise UsageError(
+            f"Recipe '{recipe.id}' is a graph of transitions: which step comes next is known only "
+            "in the run, so it has no parts. Run it as a whole.",
+            code="no-parts",
+        )
+    return specs
+
+
+def _check_known(recipe: AgentRecipe, name: str) -> None:
+    ids = [step.id for step in recipe.steps]
+    if name not in ids:
+        near = near_names(name, ids)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise NotFoundError(
+            f"Recipe '{recipe.id}' has no step '{name}'.{hint} Steps are: {', '.join(ids)}.",
+            code="unknown-step",
+            suggestions=near,
+        )
+
+
+def _between(specs: Sequence[StepSpec], part: RunPart) -> set[str]:
+    """`first` and what comes after it, `until` and what comes before it, or what is in both."""
+    waits = {spec.id: {*spec.depends_on, *spec.after} for spec in specs}
+    order = list(TopologicalSorter(waits).static_order())
+    after = set(waits) if part.first is None else {part.first}
+    for step_id in order:
+        if waits[step_id] & after:
+            after.add(step_id)
+    before = set(waits) if part.until is None else {part.until}
+    for step_id in reversed(order):
+        if step_id in before:
+            before |= waits[step_id]
+    return after & before
+
+
+@frozen(kw_only=True)
+class _Needs:
+    """What the steps of a part read of steps that are not in it, in the order of the recipe."""
+
+    required: tuple[str, ...]
+    """Their dependencies."""
+    welcome: tuple[str, ...]
+    """Steps that only have to end first: they can do without."""
+
+
+def needed_steps(recipe: AgentRecipe, chosen: ChosenSteps) -> _Needs:
+    """Of the other steps, those that the chosen ones wait for."""
+    running = [s for s in recipe.steps if isinstance(s, StepSpec) and s.id in chosen.runs]
+    required = {other for spec in running for other in spec.depends_on} - chosen.runs
+    welcome = {other for spec in running for other in spec.after} - chosen.runs - required
+    ids = [step.id for step in recipe.steps]
+    return _Needs(
+        required=tuple(step_id for step_id in ids if step_id in required),
+        welcome=tuple(step_id for step_id in ids if step_id in welcome),
+    )
+
+
+def with_pins(recipe: AgentRecipe, chosen: ChosenSteps, part: RunPart) -> ChosenSteps:
+    """The chosen steps with what they need.
+
+    Raises:
+        UsageError: Something is missing.
+    """
+    needs = needed_steps(recipe, chosen)
+    known = {*part.pinned, *part.passed_over}
+    missing = [step_id for step_id in needs.required if step_id not in known]
+    if missing:
+        raise missing_pins(recipe.id, missing, "nothing was pinned")
+    wanted = {*needs.required, *needs.welcome}
+    return evolve(
+        chosen,
+        pinned={step_id: part.pinned[step_id] for step_id in part.pinned if step_id in wanted},
+        passed_over=frozenset(part.passed_over) & wanted,
+    )
+
+
+def missing_pins(recipe_id: str, missing: Sequence[str], why: str) -> UsageError:
+    """Steps whose output is needed and not there.
+
+    Args:
+        recipe_id: Or as the caller named the recipe, for the command to try.
+    """
+    names = ", ".join(f"'{step_id}'" for step_id in missing)
+    how = f"minions run {recipe_id} --until {missing[0]}" if len(missing) == 1 else None
+    return UsageError(
+        f"The output of {'step' if len(missing) == 1 else 'the steps'} {names} is needed, which "
+        f"shall not run: {why}. Run {'it' if how else 'them'} first: "
+        f"`{how or f'minions run {recipe_id}'}`.",
+        code="nothing-pinned",
+    )

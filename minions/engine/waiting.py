@@ -1,0 +1,240 @@
+"""Decisions of a person that steps need: from the journal, given with a resume, or asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final, cast
+
+from attrs import frozen
+
+from minions.contracts.calls import ToolCall, ToolFailure
+from minions.contracts.decisions import ApprovalRequest, Question, Unanswered, Verdict
+from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.engine.context import StepView
+from minions.engine.replay import Replay
+
+__all__ = [
+    "APPROVED",
+    "REJECTED",
+    "Waiting",
+    "answer_to",
+    "misfit",
+    "needed_approval",
+    "waiting_decisions",
+]
+
+APPROVED: Final = "approve"
+REJECTED: Final = "reject"
+
+
+@frozen(kw_only=True)
+class Waiting:
+    """A decision that a run waits for."""
+
+    key: str
+    step_id: str
+    what: str
+    """`approval` or `answer`."""
+    body: Mapping[str, JsonValue]
+
+    @property
+    def tool(self) -> str | None:
+        """Of an approval."""
+        return cast("str | None", self.body.get("tool"))
+
+    @property
+    def form(self) -> JsonSchema | None:
+        """Of a question."""
+        return cast("JsonSchema | None", self.body.get("form"))
+
+    @property
+    def words(self) -> str:
+        """For a person."""
+        if self.what == "approval":
+            arguments = str(self.body.get("arguments"))[:200]
+            return f"{self.tool}({arguments}) in step '{self.step_id}' needs approval"
+        return f"step '{self.step_id}' asks: {self.body.get('question')}"
+
+
+def waiting_decisions(replay: Replay) -> tuple[Waiting, ...]:
+    """Those that the executions that stand wait for, and that nobody took."""
+    return tuple(
+        Waiting(
+            key=entry.key,
+            step_id=cast(str, entry.body["step_id"]),
+            what=cast(str, entry.body["what"]),
+            body=entry.body,
+        )
+        for entry in replay.waiting()
+    )
+
+
+# --- approvals -----------------------------------------------------------------------------------
+
+
+async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
+    """Nothing, where the call may be made; the failure, where somebody said no.
+
+    Raises:
+        StepFailedError: Nobody said anything yet; code `needs-decision`.
+    """
+    if not view.context.needs_approval(call.name):
+        return None
+    digest = _digest(call)
+    key = f"{call.key}/approval"
+    said = _said(view, key)
+    if said is not None:
+        word, _, given_for = said.partition(":")
+        if given_for == digest:
+            return None if word == APPROVED else _rejected(call, "it was rejected")
+    request = ApprovalRequest(
+        key=key,
+        run_id=view.run_id,
+        step_id=view.step_id,
+        tool=call.name,
+        arguments=call.request.arguments,
+        digest=digest,
+    )
+    facts: dict[str, JsonValue] = {
+        "what": "approval",
+        "step_id": view.step_id,
+        "tool": call.name,
+        "arguments": call.request.arguments,
+        "digest": digest,
+    }
+    verdict = await view.context.services.decider.approve(request)
+    if verdict is Verdict.LATER:
+        await view.context.recorder.record("decision", key, "waiting", facts)
+        what = f"{call.name}({call.request.arguments[:200]}) needs approval"
+        raise StepFailedError(_wait(view, what, f"minions approve {view.run_id} {key}"))
+    word = APPROVED if verdict is Verdict.APPROVED else REJECTED
+    await _record(view, key, {**facts, "word": f"{word}:{digest}"})
+    if verdict is Verdict.APPROVED:
+        return None
+    return _rejected(call, "nobody gave it (--approve says who is asked)")
+
+
+def _rejected(call: ToolCall, why: str) -> ToolFailure:
+    return ToolFailure(
+        code="approval-denied",
+        message=f"The tool '{call.name}' needs approval, and {why}. It was not called.",
+    )
+
+
+def _digest(call: ToolCall) -> str:
+    """Of tool and arguments, however those are spelled."""
+    try:
+        arguments = dumps(parse_json(call.request.arguments or "{}"))
+    except ValueError:
+        arguments = call.request.arguments
+    text = f"{call.name}\n{arguments}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+async def answer_to(view: StepView, question: Question) -> JsonValue:
+    """The answer, from wherever it comes.
+
+    Raises:
+        StepFailedError: Nobody gave one yet (`needs-decision`), or not in time (`ask-timeout`).
+    """
+    said = _said(view, question.key)
+    if said is not None:
+        return parse_json(said.partition(":")[2])
+    asked = _asked_at(view, question.key)
+    if asked is not None and _is_over(view, asked, question.timeout_s):
+        return await _in_place_of_an_answer(view, question)
+    answer = await view.context.services.decider.answer(question)
+    if not isinstance(answer, Unanswered):
+        await _record(view, question.key, _facts(question, word=f"answer:{dumps(answer)}"))
+        return answer
+    if asked is None:
+        recorder = view.context.recorder
+        await recorder.record("decision", question.key, "waiting", _facts(question))
+    command = f"minions answer {view.run_id} {question.key} VALUE"
+    raise StepFailedError(_wait(view, f"it asks: {question.text}", command))
+
+
+def _asked_at(view: StepView, key: str) -> datetime | None:
+    replay = view.context.replay
+    entry = replay.newest("decision", key) if replay is not None else None
+    return entry.at if entry is not None and entry.state == "waiting" else None
+
+
+def _is_over(view: StepView, asked: datetime, timeout_s: float | None) -> bool:
+    if timeout_s is None:
+        return False
+    return view.context.services.clock.now() >= asked + timedelta(seconds=timeout_s)
+
+
+async def _in_place_of_an_answer(view: StepView, question: Question) -> JsonValue:
+    """The default, after the time is over."""
+    if not question.has_default:
+        raise StepFailedError(
+            FailureInfo(
+                code="ask-timeout",
+                message=f"Nobody answered within {question.timeout_s:g} s: {question.text}",
+                where=view.step_id,
+            )
+        )
+    word = f"answer:{dumps(question.default)}"
+    await _record(view, question.key, _facts(question, word=word, is_default=True))
+    return question.default
+
+
+def _facts(question: Question, **more: JsonValue) -> dict[str, JsonValue]:
+    facts: dict[str, JsonValue] = {
+        "what": "answer",
+        "step_id": question.step_id,
+        "question": question.text,
+    }
+    if question.form is not None:
+        facts["form"] = dict(question.form)
+    if question.has_default:
+        facts["default"] = question.default
+    if question.timeout_s is not None:
+        facts["timeout_s"] = question.timeout_s
+    return {**facts, **more}
+
+
+def misfit(value: JsonValue, form: JsonSchema | None) -> str | None:
+    """Why that is no answer to a question with that form; None: it is one."""
+    errors = SchemaValidator(form or {"type": "string"}).errors(value)
+    return "; ".join(errors) or None
+
+
+# --- both ----------------------------------------------------------------------------------------
+
+
+def _said(view: StepView, key: str) -> str | None:
+    """The word that was given, in an earlier leg or for this one."""
+    recorded = view.context.recorded("decision", key)
+    if recorded is not None:
+        view.context.recorder.feed_back(recorded)
+        return _word(recorded)
+    replay = view.context.replay
+    return replay.decisions.get(key) if replay is not None else None
+
+
+def _word(entry: JournalEntry) -> str:
+    return cast(str, entry.body["word"])
+
+
+async def _record(view: StepView, key: str, facts: Mapping[str, JsonValue]) -> None:
+    await view.context.recorder.record("decision", key, "recorded", facts)
+
+
+def _wait(view: StepView, what: str, command: str) -> FailureInfo:
+    return FailureInfo(
+        code=NEEDS_DECISION,
+        message=f"Step '{view.path}' waits for a decision: {what}",
+        where=view.step_id,
+        suggestions=(command,),
+    )

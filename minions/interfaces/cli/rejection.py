@@ -1,0 +1,31 @@
+"""What `run` keeps of a recipe that it refused."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from minions.contracts.errors import MinionsError, RecipeError
+from minions.engine.rejected_runs import record_rejected_run
+from minions.engine.services import Services
+from minions.interfaces.cli.setup import Surroundings
+from minions.interfaces.cli.voice import tell
+from minions.recipe.library import recipe_id_of
+
+__all__ = ["keep_rejection"]
+
+
+async def keep_rejection(around: Surroundings, recipe: Path, error: RecipeError) -> None:
+    """Record the run that was none, unless nothing shall be written.
+
+    A journal that cannot be used is told in one line: what is wrong with the recipe comes after.
+    """
+    if around.settings.no_store or around.settings.dry_run:
+        return
+    note = {"cwd": str(Path.cwd()), "file": str(recipe)}
+    try:
+        async with contextlib.aclosing(around.journal()) as journal:
+            services = Services(journal=journal)
+            await record_rejected_run(services, recipe_id_of(recipe), error, note=note)
+    except (MinionsError, OSError) as problem:
+        tell(f"This run was not recorded: {problem}")

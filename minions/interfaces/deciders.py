@@ -1,0 +1,130 @@
+"""Who decides on the command line: a policy, or the person at the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+from minions.adapters.daemon_thread import run_in_daemon_thread
+from minions.contracts.decisions import (
+    ApprovalRequest,
+    Decider,
+    Deny,
+    Question,
+    Unanswered,
+    Verdict,
+)
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue, dumps
+from minions.engine.decisions import read_answer
+
+__all__ = ["POLICIES", "Policy", "TerminalDecider", "decider_for"]
+
+POLICIES: Final = ("ask", "deny", "all", "wait")
+_YES: Final = ("y", "yes")
+
+
+class Policy(Decider):
+    """The same verdict about every call; questions wait."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self._verdict = verdict
+
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        """As configured."""
+        return self._verdict
+
+
+class TerminalDecider(Decider):
+    """Asks at the terminal, one thing at a time; the progress stands still meanwhile."""
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        read_line: Callable[[], str] = sys.stdin.readline,
+        *,
+        approvals: Decider | None = None,
+    ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            approvals: Who consents to calls; None: the person, too.
+        """
+        self._write = write
+        self._read_line = read_line
+        self._approvals = approvals
+        self._turn = asyncio.Lock()
+        self.pausing: Callable[[], AbstractContextManager[object]] = nullcontext
+        """Keeps the progress from drawing over the question."""
+
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        """Yes or no; anything else is no."""
+        if self._approvals is not None:
+            return await self._approvals.approve(request)
+        async with self._turn:
+            with self.pausing():
+                self._write(f"step '{request.step_id}' wants to call {request.tool} with")
+                self._write(f"  {request.arguments}")
+                line = await self._line("allow it? [y/N] ")
+        if line is None:
+            return Verdict.LATER
+        return Verdict.APPROVED if line.casefold() in _YES else Verdict.REJECTED
+
+    async def answer(self, question: Question) -> JsonValue | Unanswered:
+        """What is typed, again until it fits; an empty line is the default."""
+        async with self._turn:
+            with self.pausing():
+                self._write(question.text)
+                if question.form is not None:
+                    self._write(f"  ({_wanted(question.form)})")
+                return await self._fitting(question)
+
+    async def _fitting(self, question: Question) -> JsonValue | Unanswered:
+        default = f" [{dumps(question.default)}]" if question.has_default else ""
+        while True:
+            line = await self._line(f"your answer{default}: ")
+            if line is None:
+                return Unanswered.LATER
+            if not line and question.has_default:
+                return question.default
+            try:
+                return read_answer(line, question.form)
+            except UsageError as error:
+                self._write(error.message)
+
+    async def _line(self, prompt: str) -> str | None:
+        """What is typed; None: nobody is there any more."""
+        self._write(prompt)
+        line = await run_in_daemon_thread(self._read_line)
+        return line.strip() if line else None
+
+
+def _wanted(form: Mapping[str, JsonValue]) -> str:
+    choices = form.get("enum")
+    if isinstance(choices, list | tuple):
+        return f"one of {', '.join(dumps(choice) for choice in choices)}"
+    return dumps(form)
+
+
+def decider_for(policy: str | None, write: Callable[[str], None]) -> Decider:
+    """Who decides under that policy: without one the person at a terminal, else nobody.
+
+    Raises:
+        UsageError: There is no such policy.
+    """
+    is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    chosen = policy or "ask"
+    if chosen not in POLICIES:
+        raise UsageError(
+            f"approve={chosen!r} is no policy. Policies are: {', '.join(POLICIES)}.",
+            code="bad-configuration",
+        )
+    if chosen == "wait":
+        return Policy(Verdict.LATER)
+    verdicts = {"deny": Policy(Verdict.REJECTED), "all": Policy(Verdict.APPROVED)}
+    if is_terminal:
+        return TerminalDecider(write, approvals=verdicts.get(chosen))
+    return verdicts.get(chosen, Deny())

@@ -1,0 +1,201 @@
+"""An older instruction, in prose, and the recipe that turns it into a recipe. Nothing runs here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.errors import Fault, NotFoundError, UsageError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
+from minions.recipe.catalog import Catalog
+from minions.recipe.load import check_recipe_text, load_recipe_text
+from minions.recipe.model import AgentRecipe
+from minions.recipe.reader import read_document, to_plain
+
+__all__ = ["CheckRecipe", "Instruction", "migration_inputs", "migration_recipe", "read_instruction"]
+
+MAX_BYTES: Final = 100_000
+"""Of an instruction: it goes into a prompt as a whole."""
+_YAML: Final = (".yaml", ".yml")
+_ROOM: Final = "minions.planning"
+
+
+@frozen(kw_only=True)
+class Instruction:
+    """A file that says in words, or in an older format, what is to be done."""
+
+    text: str
+    name: str
+    """What its recipe is to be called."""
+    is_recipe: bool = False
+    """It has steps: there is nothing to turn."""
+    may_write: bool = False
+    """It says so itself."""
+
+
+def read_instruction(path: Path) -> Instruction:
+    """The instruction in a YAML file or in a text of any kind.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UsageError: It cannot be read, is empty, too long, or no text.
+        RecipeError: It is named as YAML and is none.
+    """
+    text = _text_of(path)
+    plain = _mapping_of(text, path)
+    permissions = plain.get("permissions")
+    return Instruction(
+        text=text,
+        name=_name_of(plain.get("id") or plain.get("name") or path.stem),
+        is_recipe="steps" in plain,
+        may_write=isinstance(permissions, Mapping) and permissions.get("allow_write") is True,
+    )
+
+
+def _text_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"There is no file {path}.", code="file-not-found") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", code="unreadable") from error
+    if len(data) > MAX_BYTES:
+        raise UsageError(
+            f"{path} has more than {MAX_BYTES:,} bytes: too much for one question. Keep what is to "
+            "be done, and leave the rest to files that the recipe reads.",
+            code="too-long",
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _no_text(path, f"byte {error.start} is not UTF-8") from error
+    if "\0" in text:
+        raise _no_text(path, "it holds zero bytes")
+    if not text.strip():
+        raise UsageError(f"{path} is empty: there is nothing to turn.", code="empty")
+    return text
+
+
+def _no_text(path: Path, why: str) -> UsageError:
+    return UsageError(f"{path} is no text: {why}.", code="no-text")
+
+
+def _mapping_of(text: str, path: Path) -> Mapping[str, JsonValue]:
+    """What a YAML file says; nothing for any other text."""
+    if path.suffix.lower() not in _YAML:
+        return {}
+    plain = to_plain(read_document(text, str(path)))
+    return plain if isinstance(plain, Mapping) else {}
+
+
+def _name_of(value: object) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", str(value).lower()).strip("_")[:60] or "recipe"
+
+
+# --- the recipe and what it is given ------------------------------------------------------------
+
+
+def migration_recipe(catalog: Catalog) -> AgentRecipe:
+    """The recipe that writes recipes.
+
+    Args:
+        catalog: Where it runs; `check_recipe` must be among its tools.
+    """
+    text = files(_ROOM).joinpath("migrate.yaml").read_text("utf-8")
+    return load_recipe_text(text, "migrate.yaml", catalog)
+
+
+def migration_inputs(instruction: Instruction, catalog: Catalog) -> dict[str, JsonValue]:
+    """What `migration_recipe` is run with.
+
+    Args:
+        catalog: What the new recipe may name.
+    """
+    rights = "It may write." if instruction.may_write else "Writing is not allowed: no permissions."
+    return {
+        "instruction": instruction.text,
+        "recipe_id": instruction.name,
+        "language": files(_ROOM).joinpath("language.md").read_text("utf-8"),
+        "tools": "\n".join(_tool_lines(catalog)),
+        "rights": rights,
+    }
+
+
+def _tool_lines(catalog: Catalog) -> Iterator[str]:
+    """Every tool in one line, below the toolset that has to be asked for."""
+    yield "These need no entry under `tools`:"
+    yield from (_tool_line(spec) for spec in catalog.tools.values())
+    for name in catalog.toolsets:
+        toolset = catalog.toolsets[name]
+        options = toolset.options.get("properties")
+        named = ", ".join(options) if isinstance(options, Mapping) and options else "none"
+        yield f"Toolset `{name}` (options: {named}), under `tools` of the recipe:"
+        for spec in toolset.specs:
+            yield _tool_line(evolve(spec, name=f"{name}__{spec.name}"))
+
+
+def _tool_line(spec: ToolSpec) -> str:
+    properties = spec.parameters.get("properties")
+    required = spec.parameters.get("required")
+    needed = required if isinstance(required, list | tuple) else ()
+    known = properties if isinstance(properties, Mapping) else {}
+    parameters = ", ".join(name if name in needed else f"{name}?" for name in known)
+    writes = " (writes)" if spec.is_write else ""
+    summary = spec.description.partition("\n")[0]
+    return f"- {spec.name}({parameters}){writes}: {summary}"
+
+
+# --- the check ----------------------------------------------------------------------------------
+
+
+@frozen
+class CheckRecipe(Tool):
+    """The static checks as a tool: what is wrong with a recipe's text, for whoever wrote it."""
+
+    catalog: Catalog
+    """What recipes may name where they are going to run."""
+    may_write: bool = field(default=False, kw_only=True)
+
+    @property
+    def spec(self) -> ToolSpec:
+        """`check_recipe(text)`."""
+        return ToolSpec(
+            name="check_recipe",
+            description="All faults of a recipe.",
+            parameters={
+                "type": "object",
+                "properties": {"text": {"type": "string"}},
+                "required": ["text"],
+                "additionalProperties": False,
+            },
+            effect=Effect.PURE,
+        )
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        """`{ok, text, faults}`: whether there is none, the text without a fence, one line each."""
+        text = _without_fence(str(arguments["text"]))
+        loaded = check_recipe_text(text, "recipe.yaml", self.catalog)
+        faults = [_told(fault) for fault in loaded.errors]
+        recipe = loaded.recipe
+        if recipe is not None and recipe.permissions.allow_write and not self.may_write:
+            faults.append("permissions.allow_write: the instruction does not allow writing.")
+        return {"ok": not faults, "text": text, "faults": faults}
+
+
+def _without_fence(text: str) -> str:
+    """Models put YAML between fences, asked or not."""
+    found = re.fullmatch(r"\s*```\w*\n(.*?)\n?```\s*", text, re.DOTALL)
+    return (found[1] if found else text).strip("\n") + "\n"
+
+
+def _told(fault: Fault) -> str:
+    parts = [f"line {fault.line}: {fault.message}", fault.label, fault.help]
+    line = f" | {fault.source_line.strip()}" if fault.source_line else ""
+    return "; ".join(part for part in parts if part) + line

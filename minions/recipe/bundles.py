@@ -1,0 +1,61 @@
+"""The recipes that a recipe runs as steps, as one value that travels with its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from attrs import frozen
+
+from minions.contracts.errors import NotFoundError, near_names
+from minions.contracts.json_values import JsonValue
+from minions.recipe.catalog import FoundRecipe
+from minions.recipe.model import AgentRecipe, RecipeSpec
+
+__all__ = ["BundledRecipes", "bundle_of"]
+
+
+def bundle_of(recipe: AgentRecipe) -> dict[str, JsonValue]:
+    """Name to `{document, directory, recipes}`, nested; {} where no step is a recipe.
+
+    Recipes made by code have no text: they are registered, or not there.
+    """
+    bundle: dict[str, JsonValue] = {}
+    for step in recipe.steps:
+        if not isinstance(step, RecipeSpec) or step.recipe.document is None:
+            continue
+        inner = step.recipe
+        bundle[step.name] = {
+            "document": dict(step.recipe.document),
+            "directory": inner.directory,
+            "recipes": bundle_of(inner),
+        }
+    return bundle
+
+
+@frozen
+class BundledRecipes:
+    """Finds recipes in a bundle; no file is read."""
+
+    bundle: Mapping[str, JsonValue]
+
+    def __call__(self, name: str, directory: str | None) -> FoundRecipe:
+        """The recipe of that name.
+
+        Raises:
+            NotFoundError: The bundle has none.
+        """
+        found = cast("Mapping[str, JsonValue] | None", self.bundle.get(name))
+        if found is None:
+            raise NotFoundError(
+                f"There is no recipe '{name}' in what travels with the run.",
+                code="recipe-not-found",
+                suggestions=near_names(name, self.bundle),
+            )
+        return FoundRecipe(
+            identity=name,
+            file=f"<recipe {name}>",
+            document=cast("Mapping[str, JsonValue]", found["document"]),
+            directory=cast("str | None", found["directory"]),
+            recipes=BundledRecipes(cast("Mapping[str, JsonValue]", found["recipes"])),
+        )

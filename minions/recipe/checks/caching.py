@@ -1,0 +1,84 @@
+"""Steps that say `cache: true`: only what changes nothing outside may be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from minions.contracts.tools import Effect, ToolSpec
+from minions.recipe.catalog import Catalog
+from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.model import (
+    AgentRecipe,
+    AskSpec,
+    GoalSpec,
+    RecipeSpec,
+    ToolSpecStep,
+)
+
+__all__ = ["check_caching"]
+
+
+def check_caching(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
+    """A cached step does nothing the second time: report those of which more is expected."""
+    for step in draft.steps:
+        if step.section.plain("cache") is not True:
+            continue
+        problems = list(dict.fromkeys(_problems(draft, step, catalog)))
+        if problems:
+            report(
+                step.section.place_of("cache").fault(
+                    "cache-skips-effect",
+                    f"step {step.title} cannot be cached: {'; '.join(problems)}",
+                    help="leave out 'cache', or declare the tool pure if it changes nothing",
+                )
+            )
+
+
+def _problems(draft: RecipeDraft, step: StepDraft, catalog: Catalog) -> Iterator[str]:
+    if step.kind == "tool":
+        name = step.section.text("tool")
+        yield from _of_tool(draft.tools.specs.get(name) if name is not None else None)
+    elif step.kind == "goal":
+        for name in step.tools:
+            yield from _of_tool(draft.tools.specs.get(name))
+    elif step.recipe is not None:
+        yield from _of_recipe(step.recipe, catalog)
+
+
+def _of_tool(spec: ToolSpec | None) -> Iterator[str]:
+    """None: a name that was reported as unknown."""
+    if spec is not None and spec.effect is not Effect.PURE:
+        yield f"the tool '{spec.name}' is not declared pure (it is {spec.effect.value})"
+
+
+def _of_recipe(recipe: AgentRecipe, catalog: Catalog) -> Iterator[str]:
+    if recipe.document is None:
+        yield f"the recipe '{recipe.id}' was made by code, which nobody can compare"
+        return
+    for step in recipe.steps:
+        if isinstance(step, RecipeSpec):
+            yield from _of_recipe(step.recipe, catalog)
+        elif isinstance(step, AskSpec):
+            yield f"step '{step.id}' of the recipe '{recipe.id}' asks a person"
+        else:
+            for name in _tools_of(step):
+                yield from _of_tool(_spec(name, recipe, catalog))
+
+
+def _tools_of(step: object) -> tuple[str, ...]:
+    if isinstance(step, ToolSpecStep):
+        return (step.tool,)
+    return step.tools if isinstance(step, GoalSpec) else ()
+
+
+def _spec(name: str, recipe: AgentRecipe, catalog: Catalog) -> ToolSpec | None:
+    """Of a tool as that recipe calls it."""
+    for use in recipe.tools:
+        toolset = catalog.toolsets.get(use.name)
+        prefix = f"{use.prefix or use.name}__"
+        if toolset is None or not name.startswith(prefix):
+            continue
+        for spec in toolset.specs:
+            if spec.name == name.removeprefix(prefix):
+                return spec
+    return catalog.tools.get(name)

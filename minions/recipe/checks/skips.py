@@ -1,0 +1,367 @@
+"""Steps that may be skipped and those that read them; steps that can never run.
+
+What a run does then is `engine.scheduling`'s; docs/design/joins-and-skips.md says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
+from typing import Final
+
+from attrs import define, field, frozen
+
+from minions.recipe.checks.conditions import NO_FACTS, Facts, facts_of, merged
+from minions.recipe.checks.references import AllReadings, Needed, Readings
+from minions.recipe.checks.sources import Sources
+from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.model import OnError
+from minions.recipe.reader import ScalarNode, SequenceNode
+from minions.recipe.terms import Term
+from minions.recipe.values import EvaluationError, MissingValueError
+
+__all__ = ["check_skips"]
+
+
+def check_skips(
+    draft: RecipeDraft, sources: Sources, readings: AllReadings, report: Report
+) -> None:
+    """Report steps that never run, and readers for which a skip would be a surprise.
+
+    Nothing is said of a recipe with transitions of its own: there, a step may run again.
+    """
+    if draft.section.node("graph") is not None:
+        return
+    skips = _Skips(draft, sources, readings.steps)
+    never = _report_never(skips, report)
+    for step, reading in zip(draft.steps, readings.steps, strict=True):
+        if step.index not in never and not skips.may_skip_itself(step):
+            _check_reader(step, reading, skips, never, report)
+    _check_output(readings.output, skips, never, report)
+
+
+def _check_reader(
+    step: StepDraft, reading: Readings, skips: _Skips, never: set[int], report: Report
+) -> None:
+    """A step without conditions of its own that can vanish all the same: a warning."""
+    known: Facts | None = None
+    for index, needed in reading.needed.items():
+        producer = skips.steps[index]
+        if needed.reference.is_conditional or index in reading.declared or index in never:
+            continue
+        if not skips.may_skip_itself(producer):
+            continue
+        if known is None:
+            known = skips.known_by_waiting(reading)
+        if not skips.has_run(producer, known):
+            report(
+                needed.place.fault(
+                    "may-be-skipped",
+                    f"{step.title} is skipped whenever '{producer.id}' is: it reads its output",
+                    label=f"'{producer.id}' {_why(producer)}",
+                    help=f"where that is meant, list '{producer.id}' under depends_on; else say "
+                    f"what stands there then: {_defaulted(needed)}",
+                    is_warning=True,
+                )
+            )
+
+
+def _check_output(output: Readings, skips: _Skips, never: set[int], report: Report) -> None:
+    """The run would fail at its very end.
+
+    A warning where the step has no condition of its own: how likely that is, its author must say.
+    """
+    for index, needed in output.needed.items():
+        root = index if index in never else skips.roots.get(index)
+        if root is None or needed.reference.is_conditional:
+            continue
+        producer, cause = skips.steps[index], skips.steps[root]
+        what = "never runs" if index in never else "may be skipped"
+        it = "it" if cause is producer else f"it needs '{cause.id}', which"
+        report(
+            needed.place.fault(
+                "may-be-skipped",
+                f"the output reads '{producer.id}', which {what}",
+                label=f"{it} {_why(cause)}" if root not in never else None,
+                help=f"say what stands there then: {_defaulted(needed)}",
+                is_warning=cause is not producer,
+            )
+        )
+
+
+def _why(step: StepDraft) -> str:
+    if step.section.node("when") is not None:
+        return f"has a condition at line {step.section.place_of('when').line}"
+    return "may fail without ending the run"
+
+
+def _defaulted(needed: Needed) -> str:
+    return f"{{{{ {needed.reference.text} | default('…') }}}}"
+
+
+# --- what never runs -----------------------------------------------------------------------------
+
+
+def _report_never(skips: _Skips, report: Report) -> set[int]:
+    """Steps whose condition is false as written, and those that cannot be without them.
+
+    Two conditions that exclude each other are a mistake; `when: false` is a way of saying it.
+    """
+    never = [step.index for step in skips.steps if skips.is_never_true(step)]
+    for index in never:
+        report(
+            skips.steps[index]
+            .section.place_of("when")
+            .fault(
+                "unreachable-step",
+                f"{skips.steps[index].title} never runs: its condition is always false",
+                is_warning=True,
+            )
+        )
+    found = set(never)
+    for step, cause in skips.lost_with(never):
+        found.add(step.index)
+        report(
+            step.place.fault(
+                "unreachable-step",
+                f"{step.title} never runs: it needs '{cause.id}', which never does",
+                is_warning=True,
+            )
+        )
+    for clash in skips.clashes:
+        if clash.step.index not in found:
+            found.add(clash.step.index)
+            report(
+                clash.needed.place.fault(
+                    "unreachable-step",
+                    f"{clash.step.title} can never run: {clash.reason}",
+                    help=f"read it with a default: {_defaulted(clash.needed)}",
+                )
+            )
+    return found
+
+
+@frozen
+class _Clash:
+    """Two things that a step needs, of which only one can be."""
+
+    step: StepDraft
+    needed: Needed
+    reason: str
+
+
+# --- what is known -------------------------------------------------------------------------------
+
+
+@define(slots=False)
+class _Skips:
+    """What of the recipe's steps is certain, and what may be skipped."""
+
+    draft: RecipeDraft
+    sources: Sources
+    readings: Sequence[Readings]
+    own: dict[int, Facts] = field(factory=dict)
+    """Of steps with a condition, or optional ones: what holds when they have completed."""
+    certain: list[Facts] = field(factory=list)
+    """Of each step: what holds when it runs, by its own condition and those of what it needs."""
+    clashes: list[_Clash] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self._by_text: dict[str, Facts] = {}
+        names = [name for name, steps in self.sources.saved.items() if len(steps) > 1]
+        self._changing = {*names, "feedback"}
+        for step, reading in zip(self.steps, self.readings, strict=True):
+            self.certain.append(self._certain_of(step, reading))
+
+    @property
+    def steps(self) -> tuple[StepDraft, ...]:
+        """All of them."""
+        return self.draft.steps
+
+    def may_skip_itself(self, step: StepDraft) -> bool:
+        """Whether it has a condition that may be false, or is optional and may fail."""
+        return step.index in self.own
+
+    def is_never_true(self, step: StepDraft) -> bool:
+        """Whether it has a condition that is false as written."""
+        term = step.condition
+        if term is None:
+            return step.section.plain("when") is False
+        return next(term.references(), None) is None and _constant(term) is False
+
+    def known_by_waiting(self, reading: Readings) -> Facts:
+        """What holds where all that the step is said to wait for has run."""
+        known = dict(self._asserted)
+        for index in reading.declared:
+            known.update(self.certain[index])
+        return known
+
+    def lost_with(self, never: Sequence[int]) -> Iterator[tuple[StepDraft, StepDraft]]:
+        """Steps that cannot run where those never do, each with one that it needs."""
+        waiting = [len(step.depends_on) for step in self.steps]
+        found, pending = set(never), list(never)
+        while pending:
+            index = pending.pop()
+            for other in self._dependents[index]:
+                waiting[other] -= 1
+                is_lost = index in self.readings[other].needed or waiting[other] == 0
+                if is_lost and other not in found:
+                    found.add(other)
+                    pending.append(other)
+                    yield self.steps[other], self.steps[index]
+
+    @cached_property
+    def roots(self) -> dict[int, int]:
+        """Every step that may be without output, and which condition or failure is the reason."""
+        found = {index: index for index in self.own if not self._is_asserted(index)}
+        waiting = [len(step.depends_on) for step in self.steps]
+        pending = list(found)
+        while pending:
+            index = pending.pop()
+            root = found[index]
+            is_failure = self.steps[root].section.plain("optional") is True
+            for other in self._dependents[index]:
+                waiting[other] -= 1
+                if other in found:
+                    continue
+                # After `on_error: continue` only its readers are lost, as after a skip.
+                is_lost = is_failure or index in self.readings[other].needed
+                if is_lost or (waiting[other] == 0 and self._are_skipped_together(other)):
+                    found[other] = root
+                    pending.append(other)
+        return found
+
+    # --- facts ---------------------------------------------------------------------------------
+
+    def _certain_of(self, step: StepDraft, reading: Readings) -> Facts:
+        own = self._own_facts(step)
+        needed = [(index, self._known_of(index)) for index in reading.needed]
+        declared = step.depends_on
+        if len(declared) == 1 and declared[0] not in reading.needed:
+            needed.append((declared[0], self._known_of(declared[0])))
+        if len(needed) + bool(own) > 1:
+            self._find_clash(step, reading, own, needed)
+        return merged(own, [facts for _, facts in needed])
+
+    def _known_of(self, index: int) -> Facts:
+        """Of a step that may come later in the text: then its own condition at least."""
+        return self.certain[index] if index < len(self.certain) else NO_FACTS
+
+    def _own_facts(self, step: StepDraft) -> Facts:
+        facts = self._condition_facts(step)
+        if facts is None and not self._is_optional(step.index):
+            return NO_FACTS
+        self.own[step.index] = {**(facts or {}), ("ran", step.index): True}
+        return self.own[step.index]
+
+    def _condition_facts(self, step: StepDraft) -> Facts | None:
+        """None where there is no condition, or one that is true as written."""
+        term = step.condition
+        if term is None:
+            return {} if step.section.plain("when") is False else None
+        text = step.section.text("when") or ""
+        if text not in self._by_text:
+            references = list(term.references())
+            if not references and _constant(term) is True:
+                return None
+            is_steady = not any(ref.step_name in self._changing for ref in references)
+            self._by_text[text] = facts_of(term) if is_steady else NO_FACTS
+        return self._by_text[text]
+
+    def _is_optional(self, index: int) -> bool:
+        section = self.steps[index].section
+        return section.plain("optional") is True or section.text("on_error") == OnError.CONTINUE
+
+    def has_run(self, producer: StepDraft, known: Facts) -> bool:
+        """Whether it cannot have been skipped where that is known."""
+        if ("ran", producer.index) in known:
+            return True
+        facts = self._condition_facts(producer)
+        is_known = bool(facts) and not self._is_optional(producer.index)
+        return is_known and _follows(facts or NO_FACTS, known)
+
+    def _is_asserted(self, index: int) -> bool:
+        return bool(self._asserted) and self.has_run(self.steps[index], self._asserted)
+
+    @cached_property
+    def _asserted(self) -> Facts:
+        """What holds in every run that does not fail: the conditions of steps that always run."""
+        facts: dict[Hashable, Hashable] = {}
+        for step in self.steps:
+            if step.kind == "assert" and not step.has_loop and self._always_runs(step):
+                for term in _asserted_terms(step):
+                    references = term.references()
+                    if not any(ref.step_name in self._changing for ref in references):
+                        facts.update(facts_of(term))
+        return facts
+
+    def _always_runs(self, step: StepDraft) -> bool:
+        is_free = not any(other in self.own for other in step.depends_on)
+        return is_free and not self.certain[step.index]
+
+    def _are_skipped_together(self, index: int) -> bool:
+        """Whether one condition that is false skips all that the step waits for."""
+        all_facts = [self.certain[other] for other in self.steps[index].depends_on]
+        common = {key for key in all_facts[0] if not _is_of_a_run(key)}
+        return any(all(_agree(key, facts, all_facts[0]) for facts in all_facts) for key in common)
+
+    def _find_clash(
+        self,
+        step: StepDraft,
+        reading: Readings,
+        own: Facts,
+        needed: Sequence[tuple[int, Facts]],
+    ) -> None:
+        known = dict(own)
+        for at, (index, facts) in enumerate(needed):
+            for key in known.keys() & facts.keys() if index in reading.needed else ():
+                if known[key] != facts[key]:
+                    others = (self.steps[other] for other, has in needed[:at] if key in has)
+                    reason = _reason(self.steps[index], None if key in own else next(others))
+                    self.clashes.append(_Clash(step, reading.needed[index], reason))
+                    return
+            known.update(facts)
+
+    @cached_property
+    def _dependents(self) -> list[list[int]]:
+        dependents: list[list[int]] = [[] for _ in self.steps]
+        for step in self.steps:
+            for other in step.depends_on:
+                dependents[other].append(step.index)
+        return dependents
+
+
+_NOT_THERE: Final = object()
+
+
+def _agree(key: Hashable, facts: Facts, others: Facts) -> bool:
+    return facts.get(key, _NOT_THERE) == others[key]
+
+
+def _follows(facts: Facts, known: Facts) -> bool:
+    return all(_agree(key, known, facts) for key in facts)
+
+
+def _is_of_a_run(key: Hashable) -> bool:
+    return isinstance(key, tuple) and key[0] == "ran"
+
+
+def _reason(producer: StepDraft, other: StepDraft | None) -> str:
+    if other is None:
+        return f"it reads '{producer.id}', which is skipped where its own condition holds"
+    return f"it reads both '{producer.id}' and '{other.id}', and one of the two is always skipped"
+
+
+def _constant(term: Term) -> bool | None:
+    """What a condition without names always gives; None where it fails."""
+    try:
+        return bool(term.value({}))
+    except (EvaluationError, MissingValueError):
+        return None
+
+
+def _asserted_terms(step: StepDraft) -> list[Term]:
+    node = step.section.node("assert")
+    nodes = node.items if isinstance(node, SequenceNode) else (node,)
+    wanted = {id(item) for item in nodes if isinstance(item, ScalarNode)}
+    return [use.term for use in step.templates if use.term is not None and id(use.node) in wanted]

@@ -1,0 +1,191 @@
+"""Whose value a name is, and what is known of it before anything ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+from minions.recipe.checks.shapes import ANYTHING, Shape, kind_of
+from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
+from minions.recipe.expressions import Reference
+from minions.recipe.filters import FILTERS
+from minions.recipe.reader import Place, ScalarNode
+from minions.recipe.schemas import shape_of_values
+from minions.recipe.terms import (
+    Choice,
+    Comparison,
+    DefaultFilter,
+    DefinedTest,
+    Filtered,
+    Literal,
+    Not,
+    Path,
+    Term,
+)
+
+__all__ = ["Known", "Sources"]
+
+TEXT: Final = Shape.of({"type": "string"})
+_TEXTS: Final = "capitalize indent join lower replace string title tojson trim truncate upper"
+_LISTS: Final = (
+    "flatten items keys lines list map reject rejectattr select selectattr sort split unique values"
+)
+GIVEN_BY_FILTERS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(_TEXTS.split(), ("string",)),
+    **dict.fromkeys(_LISTS.split(), ("array",)),
+    **dict.fromkeys(("count", "length", "int"), ("integer",)),
+    "bool": ("boolean",),
+    "float": ("number",),
+}
+"""Of which types the results are; those of other filters depend on what they are given."""
+
+
+@frozen(kw_only=True)
+class Known:
+    """The shape of what a reference reads, and where the recipe says so."""
+
+    shape: Shape
+    place: Place
+
+
+class Sources:
+    """The names of a recipe: steps by id and by `save_as`, inputs, a loop's item."""
+
+    def __init__(self, draft: RecipeDraft) -> None:
+        """Also works out what `set` steps are known to hold, from what they copy."""
+        self._draft = draft
+        self.ids: dict[str, StepDraft] = {}
+        self.saved: dict[str, list[StepDraft]] = {}
+        for step in draft.steps:
+            if step.is_named:
+                self.ids.setdefault(step.id, step)
+            if step.save_as is not None:
+                self.saved.setdefault(step.save_as, []).append(step)
+        self._movable_roots: dict[int, tuple[JsonSchema, bool]] = {}
+        """By id: a whole schema, and whether it is without references."""
+        for step in draft.steps:
+            if step.kind == "set" and not step.has_loop:
+                self._see_through(step)
+
+    def named(self, name: str) -> list[StepDraft]:
+        """The steps whose value is called so: one by id, one or more by `save_as`."""
+        return [self.ids[name]] if name in self.ids else self.saved.get(name, [])
+
+    def known(self, reference: Reference, reader: StepDraft | None = None) -> Known | None:
+        """What a reference reads, where that is the value of one step, an input, or an item.
+
+        Args:
+            reader: Whose item `loop.item` is.
+        """
+        path = reference.path
+        if path[0] == "loop":
+            return self.item(reader, path[2:]) if path[1:2] == ("item",) else None
+        if path[0] == "inputs":
+            return self._input(path) if len(path) > 1 else None
+        if path[0] == "steps" and path[2:3] != ("output",):
+            return None
+        steps = self.named(reference.step_name)
+        if path[0] == "steps":
+            steps = [step for step in steps if step.id == reference.step_name]
+        if len(steps) != 1:
+            return None
+        rest = path[3:] if path[0] == "steps" else path[1:]
+        return Known(shape=Shape(steps[0].output, steps[0].output).at(rest), place=_place(steps[0]))
+
+    def shape_of(self, use: TemplateUse, reader: StepDraft | None = None) -> Shape:
+        """What is known of a rendered template; `{{ 'text' }}` is a way past the checks."""
+        if use.term is None:
+            return TEXT
+        return ANYTHING if isinstance(use.term, Literal) else self._shape_of(use.term, reader)
+
+    def _shape_of(self, term: Term, reader: StepDraft | None) -> Shape:
+        if isinstance(term, Path):
+            found = self.known(term.reference, reader)
+            return found.shape if found is not None else ANYTHING
+        if isinstance(term, Literal):
+            return _of_kinds(kind_of(term.literal))
+        if isinstance(term, Comparison | Not | DefinedTest):
+            return _of_kinds("boolean")
+        if isinstance(term, Filtered) and FILTERS.get(term.name) is term.function:
+            return _of_kinds(*GIVEN_BY_FILTERS.get(term.name, ()))
+        if isinstance(term, DefaultFilter | Choice):
+            sides = (
+                (term.base, term.other) if isinstance(term, DefaultFilter) else (term.yes, term.no)
+            )
+            kinds = [self._shape_of(side, reader).kinds() for side in sides]
+            known = [kind for each in kinds if each is not None for kind in each]
+            return ANYTHING if None in kinds else _of_kinds(*known)
+        return ANYTHING
+
+    def item(self, step: StepDraft | None, path: tuple[str | int, ...] = ()) -> Known | None:
+        """What the step's loop gives it each time, or a part of that."""
+        node = step.section.node("loop") if step is not None else None
+        use = (
+            next((use for use in step.outer_templates if use.node is node), None) if step else None
+        )
+        if use is None or not isinstance(use.term, Path):
+            return None
+        found = self.known(use.term.reference)
+        if found is None:
+            return None
+        return Known(shape=found.shape.items().at(path), place=found.place)
+
+    def _input(self, path: tuple[str | int, ...]) -> Known | None:
+        name = str(path[1])
+        spec = self._draft.inputs.get(name)
+        inputs = self._draft.section.mapping("inputs")
+        entry = inputs.find(name) if inputs is not None else None
+        if spec is None or entry is None:
+            return None
+        return Known(shape=Shape(spec.schema, spec.schema).at(path[2:]), place=entry.key_node.place)
+
+    # --- what `set` copies -------------------------------------------------------------------
+
+    def _see_through(self, step: StepDraft) -> None:
+        uses = {id(use.node): use for use in step.templates}
+        values = step.section.mapping("set")
+        if not uses or values is None:
+            return
+
+        def schema_of(node: ScalarNode) -> JsonSchema:
+            use = uses.get(id(node))
+            return self._movable(self.shape_of(use, step)) if use is not None else {}
+
+        step.output = shape_of_values(values, schema_of)
+        self._movable_roots[id(step.output)] = (step.output, True)  # made of such parts
+
+    def _movable(self, shape: Shape) -> JsonSchema:
+        """A schema that means the same elsewhere: nothing in it points to its surroundings."""
+        key, node = id(shape.root), shape.node
+        if key not in self._movable_roots:
+            self._movable_roots[key] = (shape.root, not _has_references(shape.root))
+        return node if isinstance(node, Mapping) and self._movable_roots[key][1] else {}
+
+
+def _of_kinds(*kinds: str) -> Shape:
+    return Shape.of({"type": sorted(set(kinds))}) if kinds else ANYTHING
+
+
+def _has_references(schema: JsonValue) -> bool:
+    pending = [schema]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Mapping):
+            if "$ref" in node or "$dynamicRef" in node:
+                return True
+            pending.extend(node.values())
+        elif isinstance(node, list | tuple):
+            pending.extend(node)
+    return False
+
+
+def _place(step: StepDraft) -> Place:
+    """Where it is said what the step gives."""
+    for name in ("output", "output_format", "set"):
+        if (entry := step.section.entries.get(name)) is not None:
+            return entry.key_node.place
+    return step.place

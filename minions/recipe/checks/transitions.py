@@ -1,0 +1,449 @@
+"""Transition graphs: what follows what, what decides it, and what has run when a step is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.completion import CompletionMode
+from minions.contracts.errors import Fault
+from minions.recipe.checks.shapes import kind_names
+from minions.recipe.checks.sources import Sources
+from minions.recipe.drafts import RecipeDraft, Report, StepDraft, TemplateUse
+from minions.recipe.expressions import Reference
+from minions.recipe.model import ExecutionMode
+from minions.recipe.reader import MappingNode, Node, ScalarNode
+from minions.recipe.sections import Texts, read_texts, suggestion
+from minions.recipe.terms import Path
+from minions.recipe.values import is_list, path_text
+from minions.recipe.ways import Ways
+
+__all__ = ["check_transitions", "graph_of"]
+
+_ROOTS: Final = ("inputs", "run", "loop", "env", "feedback")
+
+
+def check_transitions(draft: RecipeDraft, sources: Sources, report: Report) -> None:
+    """Read the graph; report what is wrong with it and with who reads whom."""
+    for fault in _conflicts(draft) if draft.has_graph else _choices_without_graph(draft):
+        report(fault)
+    graph = draft.section.mapping("graph")
+    if graph is None:
+        return
+    edges = _Edges(draft, sources, report)
+    edges.read(graph)
+    if not edges.is_complete or not draft.steps:
+        return  # what follows from a name that means nothing is no fault
+    draft.ways = ways = Ways(edges.following)
+    _check_ways(draft, ways, edges, report)
+    for step in draft.steps:
+        _check_choice(draft, step, sources, report)
+    readers = _Readers(draft, sources, _with_returns(draft, ways, sources, report), report)
+    for step in draft.steps:
+        readers.step(step)
+    for use in draft.output_templates:
+        readers.output(use)
+
+
+def graph_of(draft: RecipeDraft) -> Mapping[str, Sequence[str]] | None:
+    """The transitions as the engine takes them; None where the recipe has none."""
+    if draft.ways is None:
+        return None
+    ids = [step.id for step in draft.steps]
+    following = draft.ways.following
+    return {
+        step_id: tuple(ids[other] for other in following[place])
+        for place, step_id in enumerate(ids)
+    }
+
+
+# --- what does not go together --------------------------------------------------------------------
+
+
+def _conflicts(draft: RecipeDraft) -> Iterator[Fault]:
+    """What a dependency graph has and a transition graph has not."""
+    if draft.mode is not ExecutionMode.SEQUENTIAL:
+        yield draft.section.place_of("execution_mode").fault(
+            "kind-conflict",
+            f"'graph' says what runs next, 'execution_mode: {draft.mode}' says it, too",
+            help="steps of a graph run one at a time; remove one of the two",
+        )
+    for step in draft.steps:
+        if (entry := step.section.entries.get("depends_on")) is not None:
+            yield entry.key_node.place.fault(
+                "kind-conflict",
+                "'depends_on' and 'graph' both say what runs when",
+                help="keep one of the two; with 'graph', name the step where it comes next",
+            )
+
+
+def _choices_without_graph(draft: RecipeDraft) -> Iterator[Fault]:
+    for step in draft.steps:
+        for name in ("route", "decision_tool"):
+            if (entry := step.section.entries.get(name)) is not None:
+                yield entry.key_node.place.fault(
+                    "no-choice",
+                    f"'{name}' chooses among several next steps, but the recipe has no 'graph'",
+                    help=f"write graph: {{{step.id}: [one, other]}} beside 'steps', or use 'when'",
+                )
+
+
+# --- edges ----------------------------------------------------------------------------------------
+
+
+class _Edges:
+    """The graph as it is read."""
+
+    def __init__(self, draft: RecipeDraft, sources: Sources, report: Report) -> None:
+        self._draft = draft
+        self._ids = sources.ids
+        self._report = report
+        self.following: list[tuple[int, ...]] = [() for _ in draft.steps]
+        self.places: dict[tuple[int, int], ScalarNode] = {}
+        self.is_complete = "steps" not in draft.section.refused
+
+    def read(self, graph: MappingNode) -> None:
+        for entry in graph.entries:
+            step = self._step(entry.key, entry.key_node)
+            names = self._names(entry.value)
+            if step is not None:
+                self.following[step.index] = tuple(self._targets(step, names))
+            else:
+                for text in names:
+                    self._step(text.text, text.node)
+
+    def _names(self, node: Node) -> tuple[Texts, ...]:
+        is_one = isinstance(node, ScalarNode) and isinstance(node.value, str)
+        if not is_one and (isinstance(node, ScalarNode | MappingNode)):
+            self.is_complete = False
+            fault = node.place.fault(
+                "wrong-type",
+                "what comes next is a step's id or a list of them",
+                help="write [] where the run ends",
+            )
+            self._report(fault)
+            return ()
+        return read_texts((node,) if is_one else _items(node), "a step's id", self._refuse)
+
+    def _refuse(self, fault: Fault) -> None:
+        self.is_complete = False
+        self._report(fault)
+
+    def _targets(self, step: StepDraft, names: Sequence[Texts]) -> Iterator[int]:
+        seen: set[str] = set()
+        for text in names:
+            if text.text in seen:
+                message = f"'{text.text}' comes next after '{step.id}' twice"
+                self._report(text.node.place.fault("duplicate-successor", message))
+                continue
+            seen.add(text.text)
+            other = self._step(text.text, text.node)
+            if other is not None:
+                self.places.setdefault((step.index, other.index), text.node)
+                yield other.index
+
+    def _step(self, name: str, node: ScalarNode) -> StepDraft | None:
+        found = self._ids.get(name)
+        if found is not None:
+            return found
+        self.is_complete = False
+        if any(name in step.lost_names for step in self._draft.steps):
+            return None
+        known = tuple(self._ids)
+        self._report(
+            node.place.fault(
+                "unknown-step",
+                f"unknown step '{name:.60}' in graph",
+                label=suggestion(name, known),
+                help=f"steps are: {', '.join(known)}",
+            )
+        )
+        return None
+
+
+def _items(node: Node) -> tuple[Node, ...]:
+    return () if isinstance(node, ScalarNode | MappingNode) else node.items
+
+
+def _check_ways(draft: RecipeDraft, ways: Ways, edges: _Edges, report: Report) -> None:
+    """Steps that no way leads to, and circles without a bound."""
+    first = draft.steps[0]
+    for step in draft.steps:
+        if step.index not in ways.reached and step.is_named:
+            report(
+                step.place.fault(
+                    "unreachable-step",
+                    f"{step.title} never runs: no way leads to it from '{first.id}', "
+                    "where the run begins",
+                    help=f"let it come next after another step in 'graph', or remove {step.title}",
+                )
+            )
+    if (circle := ways.circle) is None:
+        return
+    missing = [
+        words
+        for name, words in (
+            ("allow_repeated_steps", "allow_repeated_steps: true"),
+            ("max_steps", "max_steps: 20"),
+        )
+        if not draft.limits.get(name)
+    ]
+    place = edges.places[circle[-2], circle[-1]].place
+    names = " → ".join(draft.steps[step].id for step in circle)
+    if missing and "limits" not in draft.section.refused:
+        report(
+            place.fault(
+                "cycle",
+                f"these steps lead round in a circle: {names}",
+                help=f"where that is meant, set limits: {{{', '.join(missing)}}}",
+            )
+        )
+    elif not ways.ends & ways.reached:
+        report(
+            place.fault(
+                "no-end",
+                f"no way leads out of {names}: the run always ends at its limit max_steps",
+                help="give a step of the circle another one that may come next",
+                is_warning=True,
+            )
+        )
+
+
+def _with_returns(draft: RecipeDraft, ways: Ways, sources: Sources, report: Report) -> Ways:
+    """The ways with those that lead back from steps that fail."""
+    following = list(ways.following)
+    for step in draft.steps:
+        if step.goto is None or (target := sources.ids.get(str(step.goto.value))) is None:
+            continue
+        if target is not step and step.index not in ways.after(target.index):
+            report(
+                step.goto.place.fault(
+                    "bad-goto",
+                    f"no way leads from '{target.id}' to {step.title}: "
+                    "going back there would change nothing",
+                    help="go back to a step that comes before it in graph",
+                )
+            )
+        following[step.index] = (*following[step.index], target.index)
+    return Ways(following)
+
+
+# --- what decides ---------------------------------------------------------------------------------
+
+
+def _check_choice(draft: RecipeDraft, step: StepDraft, sources: Sources, report: Report) -> None:
+    """Where there is a choice something has to decide, and only there."""
+    assert draft.ways is not None  # noqa: S101  # asked only then
+    nexts = tuple(draft.steps[other].id for other in draft.ways.following[step.index])
+    name = next((key for key in ("route", "decision_tool") if key in step.section.entries), None)
+    if name is not None and len(nexts) < 2:
+        what = f"only '{nexts[0]}' comes" if nexts else "nothing comes"
+        report(
+            step.section.entries[name].key_node.place.fault(
+                "no-choice",
+                f"'{name}' chooses among several next steps, but {what} after {step.title}",
+                help=f"name the steps to choose from in graph, or remove '{name}'",
+            )
+        )
+    elif name == "route":
+        _check_route(step, nexts, sources, report)
+    elif name is None and len(nexts) > 1 and not _asks_for_signal(step):
+        report(
+            step.place.fault(
+                "undecided-branch",
+                f"nothing decides what comes after {step.title}: it will always be '{nexts[0]}'",
+                label=f"others are: {', '.join(nexts[1:])}",
+                help="add 'route': a template that gives an id, or a question to the model",
+                is_warning=True,
+            )
+        )
+
+
+def _asks_for_signal(step: StepDraft) -> bool:
+    """Whether the step's own model may say in its answer what comes next."""
+    completion = step.goal.completion
+    return completion is not None and completion.mode is CompletionMode.SIGNAL
+
+
+def _check_route(step: StepDraft, nexts: tuple[str, ...], sources: Sources, report: Report) -> None:
+    """An id that is not one of those that may come next can be seen beforehand, sometimes."""
+    node = step.section.scalar("route")
+    if node is None:
+        return
+    text = str(node.value).strip()
+    if text in sources.ids:
+        report(
+            node.place.fault(
+                "bad-route",
+                f"'route' is a question or a template, and '{text}' is the id of a step",
+                help=f"to go there always, let only '{text}' come next in graph",
+            )
+        )
+        return
+    use = next((use for use in step.route_templates if use.node is node), None)
+    if use is None or not isinstance(use.term, Path):
+        return
+    known = sources.known(use.term.reference)
+    if known is None:
+        return
+    said = path_text(use.term.reference.path)
+    choices = known.shape.node.get("enum") if isinstance(known.shape.node, Mapping) else None
+    wrong = [str(one) for one in choices if one not in nexts] if is_list(choices) else []
+    kinds = known.shape.kinds()
+    if wrong:
+        message = f"'{said}' may be '{wrong[0]}', which does not come after {step.title} in graph"
+        label = suggestion(wrong[0], nexts)
+    elif kinds is not None and "string" not in kinds:
+        message, label = f"'route' takes a step's id, but '{said}' is {kind_names(kinds)}", None
+    else:
+        return
+    help_text = f"what comes next is one of: {', '.join(nexts)}"
+    report(node.place.fault("bad-route", message, label=label, help=help_text))
+
+
+# --- who reads whom -------------------------------------------------------------------------------
+
+
+@frozen
+class _Reading:
+    """One place where a step is read."""
+
+    use: TemplateUse
+    reference: Reference
+    producers: tuple[StepDraft, ...]
+    """One by its id; by a `save_as` name there may be several."""
+
+    @property
+    def is_output(self) -> bool:
+        """Whether what is read is there only when the step has completed."""
+        path = self.reference.path
+        return not (path[0] == "steps" and path[2:3] in (("status",), ("error",)))
+
+    def fault(self, code: str, message: str, *, label: str | None = None) -> Fault:
+        help_text = f"say what stands there then: {{{{ {self.reference.text} | default('…') }}}}"
+        return self.use.place_of(self.reference).fault(
+            code, message, label=label, help=help_text if code == "may-not-have-run" else None
+        )
+
+
+@frozen
+class _Readers:
+    """What has run, for sure or perhaps, where a template is filled in."""
+
+    draft: RecipeDraft
+    sources: Sources
+    ways: Ways
+    report: Report
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Steps after which the run is over."""
+        assert self.draft.ways is not None  # noqa: S101  # made before
+        return self.draft.ways.ends & self.ways.reached
+
+    def step(self, step: StepDraft) -> None:
+        """All templates of a step that runs at all."""
+        if step.index not in self.ways.reached:
+            return
+        for use in (*step.outer_templates, *step.templates):
+            for reading in self._readings(use):
+                self._check(reading, step, has_run=False)
+        for use in (*step.repeat_templates, *step.route_templates):
+            for reading in self._readings(use):
+                self._check(reading, step, has_run=True)
+
+    def output(self, use: TemplateUse) -> None:
+        """Of the recipe: filled in behind each step that ends the run."""
+        for reading in self._readings(use):
+            sure = self._sure(reading)
+            ends = self.ends - sure
+            way = self.ways.way(ends, sure) if not _is_guarded(reading.reference) else None
+            if way is not None:
+                self._report_missing("the output", reading, way)
+
+    def _readings(self, use: TemplateUse) -> Iterator[_Reading]:
+        for reference in use.references:
+            root = str(reference.path[0])
+            if root in _ROOTS and root not in self.sources.ids:
+                continue
+            producers = tuple(self._producers(root, reference))
+            if any(step.index in self.ways.reached for step in producers):
+                yield _Reading(use, reference, producers)
+
+    def _producers(self, root: str, reference: Reference) -> Sequence[StepDraft]:
+        if root != "steps":
+            return self.sources.named(root)
+        found = self.sources.ids.get(reference.step_name)
+        return [found] if found is not None else []
+
+    def _check(self, reading: _Reading, reader: StepDraft, *, has_run: bool) -> None:
+        """Whether it can have run, and then whether it must have.
+
+        Args:
+            has_run: The template is filled in when the reader has run.
+        """
+        producers = {step.index for step in reading.producers}
+        at, is_itself = reader.index, reader.index in producers
+        is_sure_of_itself = has_run and at in self._sure(reading)
+        can_be = any(at in self.ways.after(step) for step in producers)
+        if not can_be and not (has_run and is_itself):
+            self._report_never(reading, reader)
+        elif not is_sure_of_itself and not _is_guarded(reading.reference):
+            way = self.ways.way([at], self._sure(reading))
+            if way is not None:
+                self._report_missing(reader.title, reading, way, is_itself=is_itself)
+
+    def _sure(self, reading: _Reading) -> frozenset[int]:
+        """Those that leave what is read whenever the run comes to them."""
+        return frozenset(
+            step.index
+            for step in reading.producers
+            if not (reading.is_output and _may_leave_nothing(step))
+        )
+
+    def _report_never(self, reading: _Reading, reader: StepDraft) -> None:
+        name = reading.reference.step_name
+        if reading.producers == (reader,):
+            message = f"{reader.title} reads its own output, and never runs a second time"
+        else:
+            message = f"{reader.title} reads '{name}', which can never have run before it"
+        self.report(reading.fault("never-run", message))
+
+    def _report_missing(
+        self,
+        reader: str,
+        reading: _Reading,
+        way: Sequence[int],
+        *,
+        is_itself: bool = False,
+    ) -> None:
+        name = reading.reference.step_name
+        shown = " → ".join(self.draft.steps[step].id for step in way)
+        passed = [step for step in reading.producers if step.index in way and reading.is_output]
+        label = f"it does not on the way {shown}"
+        if is_itself and len(reading.producers) == 1:
+            message = f"{reader} reads its own output, which is not there the first time"
+            label = f"on the way {shown}"
+        else:
+            message = f"{reader} reads '{name}', which may not have run"
+            if passed:
+                label = f"on the way {shown} '{passed[0].id}' {_why(passed[0])}"
+        self.report(reading.fault("may-not-have-run", message, label=label))
+
+
+def _is_guarded(reference: Reference) -> bool:
+    return reference.is_guarded or reference.is_conditional
+
+
+def _may_leave_nothing(step: StepDraft) -> bool:
+    section = step.section
+    may_fail = section.plain("optional") is True or section.plain("on_error") == "continue"
+    return may_fail or section.node("when") is not None
+
+
+def _why(step: StepDraft) -> str:
+    if step.section.node("when") is not None:
+        return f"may be skipped: it has a condition at line {step.section.place_of('when').line}"
+    return "may fail: it is optional"

@@ -1,0 +1,199 @@
+"""Recipes that are steps of a recipe: found, loaded and given inputs that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from attrs import evolve
+
+from minions.contracts.errors import Fault, MinionsError, NotFoundError, near_names
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+from minions.recipe.catalog import Catalog, FoundRecipe
+from minions.recipe.checks.tools import check_against_schema
+from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.library import SUFFIXES, find_recipe, recipe_ids_beside
+from minions.recipe.model import AgentRecipe
+from minions.recipe.reader import Entry, Place, read_source
+
+__all__ = ["SubRecipes", "recipe_files"]
+
+Check: TypeAlias = Callable[
+    [FoundRecipe, "SubRecipes"], "tuple[AgentRecipe | None, tuple[Fault, ...]]"
+]
+"""Loads what was found, with the finder for its own steps."""
+
+_USUAL_FOLDER: Final = Path("recipes")
+
+
+def recipe_files(name: str, directory: str | None) -> FoundRecipe:
+    """The file of that path or id: beside the naming recipe, else under `recipes`.
+
+    Raises:
+        NotFoundError: There is none.
+        UsageError: It cannot be read.
+    """
+    home = Path(directory) if directory is not None else Path.cwd()
+    if name.endswith(SUFFIXES):
+        path = home / name
+        if not path.is_file():
+            path = find_recipe(str(path), [])
+    else:
+        beside = recipe_ids_beside(home)
+        found = beside.get(name)
+        path = found if found is not None else _under_usual_folder(name, beside)
+    return FoundRecipe(
+        identity=str(path.resolve()),
+        file=str(path),
+        text=read_source(path),
+        directory=str(path.absolute().parent),
+    )
+
+
+def _under_usual_folder(name: str, beside: Mapping[str, Path]) -> Path:
+    try:
+        path = find_recipe(name, [_USUAL_FOLDER])
+    except NotFoundError as error:
+        near = near_names(name, beside) or error.suggestions
+        message = f"There is no recipe '{name}' beside this one or under {_USUAL_FOLDER}."
+        raise NotFoundError(message, code="recipe-not-found", suggestions=near) from error
+    if path.suffix not in SUFFIXES:
+        raise NotFoundError(f"'{name}' is no recipe file.", code="recipe-not-found")
+    return path
+
+
+class SubRecipes:
+    """Of one recipe; those of its own recipes share what was loaded."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        directory: str | None,
+        check: Check,
+        *,
+        trail: tuple[str, ...] = (),
+        loaded: dict[str, tuple[AgentRecipe | None, tuple[Fault, ...]]] | None = None,
+    ) -> None:
+        """Look at nothing yet.
+
+        Args:
+            trail: Identities of the recipes around, outermost first.
+            loaded: By identity.
+        """
+        self._catalog = catalog
+        self._find = catalog.find_recipe or recipe_files
+        self._directory = directory
+        self._check = check
+        self._trail = trail
+        self._loaded = loaded if loaded is not None else {}
+
+    def link(self, draft: RecipeDraft, report: Report) -> None:
+        """Give every recipe step its recipe; report names and inputs that are wrong."""
+        for step in draft.steps:
+            name = step.section.text("recipe") if step.kind == "recipe" else None
+            if name is None:
+                continue
+            place = step.section.place_of("recipe")
+            step.recipe = self._recipe(name, place, report)
+            if step.recipe is not None:
+                _check_given(draft, step, step.recipe, report)
+
+    def _recipe(self, name: str, place: Place, report: Report) -> AgentRecipe | None:
+        if (registered := self._catalog.recipes.get(name)) is not None:
+            return registered
+        try:
+            found = self._find(name, self._directory)
+        except NotFoundError as error:
+            near = error.suggestions or near_names(name, self._catalog.recipes)
+            label = f"did you mean '{near[0]}'?" if near else None
+            report(place.fault("unknown-recipe", error.message.rstrip("."), label=label))
+            return None
+        except MinionsError as error:
+            report(place.fault("unknown-recipe", error.message.rstrip(".")))
+            return None
+        if found.identity in self._trail:
+            report(_cycle(place, (*self._trail, found.identity)))
+            return None
+        recipe, faults = self._load(found)
+        if recipe is None:
+            report(_faulty(name, found, faults, place))
+        return recipe
+
+    def _load(self, found: FoundRecipe) -> tuple[AgentRecipe | None, tuple[Fault, ...]]:
+        known = self._loaded.get(found.identity)
+        if known is not None:
+            return known
+        inner = SubRecipes(
+            evolve(self._catalog, find_recipe=found.recipes or self._catalog.find_recipe),
+            found.directory,
+            self._check,
+            trail=(*self._trail, found.identity),
+            loaded=self._loaded if found.recipes is None else None,
+        )
+        result = self._loaded[found.identity] = self._check(found, inner)
+        return result
+
+
+def _cycle(place: Place, trail: tuple[str, ...]) -> Fault:
+    first = trail.index(trail[-1])
+    names = " → ".join(f"'{Path(each).stem}'" for each in trail[first:])
+    return place.fault("recipe-cycle", f"recipes run each other in a circle: {names}")
+
+
+def _faulty(name: str, found: FoundRecipe, faults: tuple[Fault, ...], place: Place) -> Fault:
+    errors = [fault for fault in faults if not fault.is_warning]
+    count = "a fault" if len(errors) == 1 else f"{len(errors)} faults"
+    first = errors[0]
+    return place.fault(
+        "bad-recipe",
+        f"the recipe '{name:.60}' has {count}: {first.message}",
+        label=f"at {first.file}:{first.line}:{first.column}",
+        help=f"minions validate {found.file}",
+    )
+
+
+# --- what it is given --------------------------------------------------------------------------
+
+
+def _check_given(draft: RecipeDraft, step: StepDraft, recipe: AgentRecipe, report: Report) -> None:
+    owner = f"the recipe '{recipe.id}'"
+    node = step.section.mapping("with")
+    given: dict[str, Entry] = {entry.key: entry for entry in node.entries} if node else {}
+    properties: dict[str, JsonValue] = {
+        name: dict(spec.schema) for name, spec in recipe.inputs.items()
+    }
+    schema: JsonSchema = {"type": "object", "properties": properties, "additionalProperties": False}
+    check_against_schema(schema, given, owner, report, {}, recipe.id)
+    if "with" not in step.section.refused:
+        _check_missing(step, recipe, given, report)
+    if recipe.permissions.allow_write and not draft.permissions.allow_write:
+        report(
+            step.section.place_of("recipe").fault(
+                "write-not-allowed",
+                f"{owner} changes something, and in this one that will be refused",
+                help="set permissions: {allow_write: true}",
+                is_warning=True,
+            )
+        )
+
+
+def _check_missing(
+    step: StepDraft, recipe: AgentRecipe, given: Mapping[str, Entry], report: Report
+) -> None:
+    """A secret is given by whoever runs the recipe: its own default counts only on its own."""
+    missing = [
+        name
+        for name, spec in recipe.inputs.items()
+        if name not in given and (spec.is_secret or not spec.has_default)
+    ]
+    if missing:
+        listed = ", ".join(f"'{name}'" for name in missing)
+        report(
+            step.section.place_of("recipe").fault(
+                "missing-input",
+                f"the recipe '{recipe.id}' needs {listed}",
+                help=f"write it under with:; its inputs are: {', '.join(recipe.inputs)}",
+            )
+        )

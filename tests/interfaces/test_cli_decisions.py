@@ -1,0 +1,134 @@
+"""`approve`, `reject`, `answer` and `--approve`: what a person decides at the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli, Write
+from minions.contracts.decisions import ApprovalRequest, Question, Unanswered, Verdict
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
+from minions.interfaces.deciders import TerminalDecider, decider_for
+
+TOOLS = """
+from minions import tool
+
+@tool(effect="once")
+def send(to: str) -> str:
+    '''Sends.'''
+    return f"sent to {to}"
+"""
+RECIPE = """
+id: mail
+permissions: {allow_write: true, requires_approval: [send]}
+steps:
+  - {id: who, ask: "To whom?", form: {type: string, minLength: 2}}
+  - {id: mail, tool: send, params: {to: "{{ who }}"}}
+output: "{{ mail }}"
+"""
+STORE = ("--db", "j.db", "--extensions", "own.py")
+
+
+@pytest.fixture(autouse=True)
+def _files(write: Write) -> None:
+    write("own.py", TOOLS)
+    write("mail.yaml", RECIPE)
+
+
+def test_a_run_waits_for_an_answer_and_then_for_consent(cli: Cli, here: Path) -> None:
+    """A-71: under `wait` it ends with 3 and continues after each decision."""
+    first = cli("run", "mail.yaml", "--approve", "wait", *STORE)
+    assert first.code == 3
+    assert "it asks: To whom?" in first.err
+    assert "minions answer run_" in first.err.splitlines()[-1]
+    refused = cli("answer", "run_", "x", *STORE)
+    assert refused.code == 2
+    assert "'x' is no answer to that question: $: 'x' is too short" in refused.err
+    second = cli("answer", "run_", "who", "Ada", *STORE)
+    assert second.code == 3
+    assert 'send({"to":"Ada"}) needs approval' in second.err
+    assert "minions approve run_" in second.err.splitlines()[-1]
+    third = cli("approve", "run_", "send", *STORE)
+    assert (third.code, third.out) == (0, "sent to Ada\n")
+    assert "bound to these arguments" in third.err
+
+
+def test_a_rejected_call_fails_the_run(cli: Cli, here: Path) -> None:
+    cli("run", "mail.yaml", "--approve", "wait", *STORE)
+    cli("answer", "run_", "Ada", *STORE)
+    done = cli("reject", "run_", *STORE)
+    assert done.code == 1
+    assert "error[approval-denied]" in done.err
+
+
+def test_off_a_terminal_nobody_consents_unless_all_is_said(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    """A-71: `deny` is the default."""
+    write("mail.yaml", RECIPE.replace("  - {id: who, ask", "  # ").replace("{{ who }}", "Ada"))
+    denied = cli("run", "mail.yaml", *STORE)
+    assert (denied.code, "error[approval-denied]" in denied.err) == (1, True)
+    allowed = cli("run", "mail.yaml", "--approve", "all", *STORE)
+    assert (allowed.code, allowed.out) == (0, "sent to Ada\n")
+
+
+def test_a_decision_about_nothing_says_what_waits(cli: Cli, here: Path) -> None:
+    cli("run", "mail.yaml", "--approve", "wait", *STORE)
+    done = cli("approve", "run_", *STORE)
+    assert done.code == 2
+    assert "an approval is waited for by: nothing." in done.err
+
+
+# --- at the terminal -----------------------------------------------------------------------------
+
+REQUEST = ApprovalRequest(
+    key="k", run_id="run_1", step_id="mail", tool="send", arguments='{"to":"Ada"}', digest="d"
+)
+
+
+def typed(*lines: str) -> tuple[TerminalDecider, list[str]]:
+    """Somebody who types these lines."""
+    waiting, said = iter(lines), list[str]()
+    return TerminalDecider(said.append, lambda: next(waiting, "")), said
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("y\n", Verdict.APPROVED),
+        ("YES\n", Verdict.APPROVED),
+        ("\n", Verdict.REJECTED),
+        ("what?\n", Verdict.REJECTED),
+        ("", Verdict.LATER),
+    ],
+)
+async def test_only_a_clear_yes_is_consent(line: str, verdict: Verdict) -> None:
+    decider, said = typed(line)
+    assert await decider.approve(REQUEST) is verdict
+    assert said[:2] == ["step 'mail' wants to call send with", '  {"to":"Ada"}']
+
+
+async def test_an_answer_is_asked_for_until_it_fits() -> None:
+    form: dict[str, JsonValue] = {"type": "integer", "enum": [1, 2]}
+    question = Question(key="k", run_id="run_1", step_id="s", text="One or two?", form=form)
+    decider, said = typed("three\n", "2\n")
+    assert await decider.answer(question) == 2
+    assert said[1] == "  (one of 1, 2)"
+    assert len([line for line in said if line.startswith("'three' is no answer")]) == 1
+
+
+async def test_an_empty_line_is_the_default_and_no_line_at_all_is_no_answer() -> None:
+    question = Question(
+        key="k", run_id="run_1", step_id="s", text="Who?", default="Ada", has_default=True
+    )
+    decider, _ = typed("\n")
+    assert await decider.answer(question) == "Ada"
+    gone, _ = typed("")
+    assert await gone.answer(question) is Unanswered.LATER
+
+
+def test_a_policy_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="approve='maybe' is no policy"):
+        decider_for("maybe", print)

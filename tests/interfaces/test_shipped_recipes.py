@@ -1,0 +1,372 @@
+"""The recipes that come along, offline and whole: what they give, and what they refuse."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, cast
+
+import pytest
+
+import minions
+from command_line import Cli, Write
+from minions import Prompt, ScriptedModel, tool_request
+from minions.adapters.scripted_model import Answer
+from minions.contracts.json_values import JsonValue
+
+RECIPES: Final = Path(__file__).parents[2] / "recipes"
+MODELS: Final = {
+    "sales_report": "sales_model.py",
+    "repository_triage": "triage_model.py",
+    "questions_over_documents": "documents_model.py",
+    "classify_tickets": "tickets_model.py",
+}
+
+
+def recipe(name: str) -> str:
+    return str(RECIPES / f"{name}.yaml")
+
+
+def offline(name: str) -> tuple[str, ...]:
+    return ("--extensions", str(RECIPES / MODELS[name]), "-m", f"scripted/{name}", "--no-store")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_is_valid_without_a_warning(cli: Cli, name: str) -> None:
+    done = cli("validate", recipe(name), "--extensions", str(RECIPES / MODELS[name]))
+    assert (done.code, done.out, done.err) == (0, f"{recipe(name)}: ok\n", "")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_can_be_explained_drawn_and_planned(cli: Cli, here: Path, name: str) -> None:
+    extension = offline(name)[:2]
+    assert cli("explain", recipe(name), *extension).out.startswith(f"{name}: ")
+    assert cli("graph", recipe(name), "-f", "ascii", *extension).out.startswith("1 ")
+    done = cli("run", recipe(name), "--dry-run", "--json", *offline(name))
+    assert done.code == 0, done.err
+    steps = re.findall(r"^  - id: (\w+)$", Path(recipe(name)).read_text("utf-8"), re.MULTILINE)
+    planned = cast("list[dict[str, JsonValue]]", done.json["planned"])
+    assert [step["step_id"] for step in planned] == steps
+    assert [step["step_id"] for step in planned if step["writes"]] == (
+        ["report"] if name == "sales_report" else []
+    )
+    assert sorted(path.name for path in here.iterdir()) == [".git"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_in_its_checkout_it_runs_by_its_name_alone(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(RECIPES.parent)
+    given = ("-p", f"out={here}") if name == "sales_report" else ()
+    done = cli("run", name, "--no-store", *given)
+    assert done.code == 0, done.err
+    assert done.err.startswith(f"recipe {name} · model scripted/{name} (scripted: ")
+
+
+# --- sales_report ----------------------------------------------------------------------------
+
+
+def test_orders_are_cleaned_added_up_and_reported(cli: Cli, here: Path) -> None:
+    done = cli("run", recipe("sales_report"), *offline("sales_report"), "--json", "-p", "out=made")
+    assert done.code == 0, done.err
+    assert done.json["output"] == {
+        "revenue": 15428.7,
+        "trend": "down",
+        "needs_attention": "North",
+        "left_out": 5,
+        "report": "sales.md",
+    }
+    assert (here / "made" / "sales.md").read_text("utf-8") == (
+        "# Sales\n\n"
+        "Sales in 2026-03 changed by -29% against 2026-02. West sold most, North least.\n\n"
+        "| region | orders | revenue (EUR) |\n"
+        "| --- | ---: | ---: |\n"
+        "| West | 11 | 4797.7 |\n"
+        "| East | 8 | 4471.0 |\n"
+        "| South | 9 | 3932.0 |\n"
+        "| North | 9 | 2228.0 |\n\n"
+        "Total 15428.7 EUR from 37 orders.\n"
+        "Left out as double or incomplete: 5 of 42.\n"
+        "Trend: down. Needs attention: North.\n"
+    )
+
+
+def test_another_export_gives_its_own_sums(cli: Cli, here: Path, write: Write) -> None:
+    write(
+        "may.csv",
+        "order,date,region,product,units,price\n"
+        "1,2026-04-01,Bern,Lamp,2,10\n"
+        "2,2026-05-01,bern ,Lamp,3,10.5\n"
+        "3,2026-05-02,Chur,Lamp,1,0.1\n",
+    )
+    done = cli(
+        *("run", recipe("sales_report"), *offline("sales_report"), "--json"),
+        *("-p", "folder=.", "-p", "file=may.csv", "-p", "out=made"),
+    )
+    assert done.code == 0, done.err
+    assert done.json["output"] == {
+        "revenue": 51.6,
+        "trend": "up",
+        "needs_attention": "Chur",
+        "left_out": 0,
+        "report": "sales.md",
+    }
+
+
+def test_a_region_that_the_model_made_up_stops_the_report(here: Path) -> None:
+    invented: Answer = {"trend": "up", "needs_attention": "Atlantis", "summary": "Well."}
+    result = minions.run(recipe("sales_report"), {"out": "made"}, model=ScriptedModel([invented]))
+    assert result.error is not None
+    assert result.error.message == "There is no region Atlantis."
+    assert not (here / "made").exists()
+
+
+# --- repository_triage -----------------------------------------------------------------------
+
+
+def test_issues_are_ranked_with_the_files_they_are_about(cli: Cli) -> None:
+    done = cli("run", recipe("repository_triage"), *offline("repository_triage"), "--json")
+    assert done.code == 0, done.err
+    assert done.json["output"] == {
+        "ranking": [
+            {
+                "number": 12,
+                "title": "Card charged twice after a timeout",
+                "kind": "bug",
+                "severity": "high",
+                "files": ["shop/checkout.py"],
+                "reason": "shop/checkout.py has to do with: basket, card, charged, payment.",
+                "score": 33,
+            },
+            {
+                "number": 21,
+                "title": "Shipping is charged for exactly 100 EUR",
+                "kind": "bug",
+                "severity": "high",
+                "files": ["shop/cart.py"],
+                "reason": "shop/cart.py has to do with: basket, free, shipping.",
+                "score": 33,
+            },
+            {
+                "number": 15,
+                "title": "Search finds nothing when I type 'lamp'",
+                "kind": "bug",
+                "severity": "medium",
+                "files": ["shop/search.py"],
+                "reason": "shop/search.py has to do with: products.",
+                "score": 23,
+            },
+            {
+                "number": 22,
+                "title": "How long is a basket kept?",
+                "kind": "question",
+                "severity": "low",
+                "files": ["docs/running.md"],
+                "reason": "docs/running.md has to do with: basket, kept.",
+                "score": 12,
+            },
+            {
+                "number": 27,
+                "title": "Typo in the README",
+                "kind": "documentation",
+                "severity": "low",
+                "files": ["README.md"],
+                "reason": "README.md has to do with: basket, cart.",
+                "score": 11,
+            },
+            {
+                "number": 19,
+                "title": "Please let me pay by invoice",
+                "kind": "feature",
+                "severity": "low",
+                "files": ["shop/checkout.py"],
+                "reason": "shop/checkout.py has to do with: card, payment.",
+                "score": 10,
+            },
+        ],
+        "bugs": 3,
+        "files": [
+            "README.md",
+            "docs/running.md",
+            "shop/cart.py",
+            "shop/checkout.py",
+            "shop/search.py",
+        ],
+    }
+
+
+def test_a_file_that_is_not_there_is_no_finding(here: Path, write: Write) -> None:
+    write("issues.json", '[{"number": 1, "title": "It is slow", "body": "Very."}]')
+    write("code/main.py", "print(1)\n")
+    guess: Answer = {"kind": "bug", "severity": "low", "files": ["speed.py"], "reason": "A guess."}
+    result = minions.run(
+        recipe("repository_triage"),
+        {"repository": "code", "folder": "."},
+        model=ScriptedModel([guess]),
+    )
+    assert result.status.value == "failed"
+    assert result.step("real_files").reason is not None
+    assert "Not in the repository: speed.py." in str(result.step("real_files").reason)
+
+
+# --- questions_over_documents ----------------------------------------------------------------
+
+
+def test_answers_come_with_the_lines_that_say_it(cli: Cli) -> None:
+    name = "questions_over_documents"
+    done = cli("run", recipe(name), *offline(name), "--json")
+    assert done.code == 0, done.err
+    leave = "Everyone has 28 days of paid leave in a calendar year."
+    hotel = "A night may cost up to 140 EUR, in capitals up to 190 EUR, breakfast included."
+    loss = "Report a lost or stolen device within 24 hours to the service desk, also at weekends."
+    assert done.json["output"] == {
+        "answers": [
+            {
+                "question": "How many days of paid leave do I have?",
+                "answer": leave,
+                "citations": [{"file": "leave.md", "line": 3, "quote": leave}],
+            },
+            {
+                "question": "How much may a hotel cost in a capital?",
+                "answer": hotel,
+                "citations": [{"file": "travel.md", "line": 8, "quote": hotel}],
+            },
+            {
+                "question": "When do I have to report a stolen device?",
+                "answer": loss,
+                "citations": [{"file": "equipment.md", "line": 12, "quote": loss}],
+            },
+            {
+                "question": "May I bring my dog?",
+                "answer": "The documents do not say.",
+                "citations": [],
+            },
+        ],
+        "answered": 3,
+        "open": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("citations", "step", "refusal"),
+    [
+        (
+            [{"file": "leave.md", "line": 4, "quote": "Everyone has 28 days"}],
+            "quotes_are_true",
+            'leave.md:4 does not say "Everyone has 28 days"',
+        ),
+        ([{"file": "pay.md", "line": 1, "quote": "Everyone is rich."}], "cited_lines", "pay.md"),
+        ([], "answers_are_cited", "Without a citation: 28 days."),
+    ],
+    ids=["another line", "another file", "none"],
+)
+def test_a_citation_that_is_not_true_fails_the_run(
+    here: Path, citations: list[dict[str, str | int]], step: str, refusal: str
+) -> None:
+    said: Answer = {"is_answered": True, "answer": "28 days.", "citations": [*citations]}
+    result = minions.run(
+        recipe("questions_over_documents"), {"questions": ["Leave?"]}, model=ScriptedModel([said])
+    )
+    assert result.status.value == "failed"
+    assert refusal in str(result.step(step).reason)
+
+
+def test_documents_are_searched_before_the_answer(here: Path, write: Write) -> None:
+    write("notes/cat.txt", "The cat sleeps until noon.\n")
+    quote = "The cat sleeps until noon."
+
+    def model(prompt: Prompt) -> Answer:
+        if prompt.messages[-1].role != "tool":
+            return tool_request("documents__search", {"pattern": "cat"})
+        assert quote in str(prompt.messages[-1].content)
+        citation: JsonValue = {"file": "cat.txt", "line": 1, "quote": quote}
+        return {"is_answered": True, "answer": "Until noon.", "citations": [citation]}
+
+    result = minions.run(
+        recipe("questions_over_documents"),
+        {"folder": "notes", "questions": ["How long does the cat sleep?"]},
+        model=ScriptedModel(model),
+    )
+    assert result.unwrap() == {
+        "answers": [
+            {
+                "question": "How long does the cat sleep?",
+                "answer": "Until noon.",
+                "citations": [{"file": "cat.txt", "line": 1, "quote": quote}],
+            }
+        ],
+        "answered": 1,
+        "open": 0,
+    }
+
+
+# --- classify_tickets ------------------------------------------------------------------------
+
+CLASSES: Final = {
+    "account": "002 003 009 017 022 029 038 042 047 049 053 057 061 062 064 074 079 096",
+    "billing": "004 006 007 010 013 016 019 028 033 034 037 051 054 055 068 070 072 078 089 "
+    "091 097",
+    "bug": "001 012 020 036 039 041 043 044 045 048 052 056 059 060 063 067 069 071 081 084 085 "
+    "087 093 100",
+    "feature": "011 027 030 031 032 046 050 073 076 077 080 082 083 088 090",
+    "shipping": "005 008 014 015 018 021 023 024 025 026 035 040 058 065 066 075 086 092 094 095 "
+    "098 099",
+}
+"""As a person sorted them."""
+
+
+def test_a_hundred_tickets_have_each_their_class(cli: Cli) -> None:
+    done = cli("run", recipe("classify_tickets"), *offline("classify_tickets"), "--json")
+    assert done.code == 0, done.err
+    by_id = {f"T{number}": name for name, ids in CLASSES.items() for number in ids.split()}
+    assert done.json["output"] == {
+        "total": 100,
+        "counts": [
+            {"class": "bug", "tickets": 24},
+            {"class": "shipping", "tickets": 22},
+            {"class": "billing", "tickets": 21},
+            {"class": "account", "tickets": 18},
+            {"class": "feature", "tickets": 15},
+        ],
+        "tickets": [{"id": each, "class": by_id[each]} for each in sorted(by_id)],
+    }
+
+
+def test_each_question_holds_one_ticket_and_no_other(here: Path, write: Write) -> None:
+    write("few.csv", "id,text\na,Refund me.\nb,No parcel.\nc,It crashes.\n")
+    model = ScriptedModel(lambda _: {"class": "bug"})
+    result = minions.run(
+        recipe("classify_tickets"), {"folder": ".", "file": "few.csv"}, model=model
+    )
+    assert result.unwrap() == {
+        "total": 3,
+        "counts": [
+            {"class": "bug", "tickets": 3},
+            *({"class": name, "tickets": 0} for name in ("account", "billing", "feature")),
+            {"class": "shipping", "tickets": 0},
+        ],
+        "tickets": [{"id": each, "class": "bug"} for each in "abc"],
+    }
+    prompts = ["\n".join(str(m.content) for m in prompt.messages) for prompt in model.prompts]
+    texts = ("Refund me.", "No parcel.", "It crashes.")
+    assert sorted([text for text in texts if text in prompt] for prompt in prompts) == [
+        ["It crashes."],
+        ["No parcel."],
+        ["Refund me."],
+    ]
+
+
+def test_two_tickets_of_one_id_are_refused_before_anything_is_asked(
+    here: Path, write: Write
+) -> None:
+    write("few.csv", "id,text\na,Refund me.\na,No parcel.\n")
+    model = ScriptedModel([])
+    result = minions.run(
+        recipe("classify_tickets"), {"folder": ".", "file": "few.csv"}, model=model
+    )
+    assert result.status.value == "failed"
+    assert result.step("distinct").reason == (
+        "few.csv is too large, or two of its tickets have the same id."
+    )
+    assert model.prompts == []
