@@ -11,7 +11,7 @@ answers:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -21,7 +21,7 @@ from minions.contracts.errors import UsageError, did_you_mean
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
 
-__all__ = ["read_script"]
+__all__ = ["read_script", "script_items"]
 
 _MOST_BYTES: Final = 1_048_576
 
@@ -38,6 +38,18 @@ def read_script(path: Path) -> tuple[ScriptItem, ...]:
         raise _bad(path, "it needs a list under `answers:`, with at least one answer")
     if others := [str(key) for key in cast("dict[object, object]", document) if key != "answers"]:
         raise _bad(path, f"it holds {', '.join(others)}; only `answers` is known")
+    try:
+        return script_items(answers)
+    except UsageError as error:
+        raise _bad(path, error.message) from error
+
+
+def script_items(answers: Sequence[object]) -> tuple[ScriptItem, ...]:
+    """Answers as a script file gives them.
+
+    Raises:
+        UsageError: `bad-script`, with every mistake in them.
+    """
     faults: list[str] = []
     items: list[ScriptItem] = []
     for number, raw in enumerate(answers, start=1):
@@ -46,7 +58,7 @@ def read_script(path: Path) -> tuple[ScriptItem, ...]:
         if not found:
             items.append(_item(raw))
     if faults:
-        raise _bad(path, "; ".join(faults))
+        raise UsageError("; ".join(faults), code="bad-script")
     return tuple(items)
 
 

@@ -119,6 +119,17 @@ class ScriptedModel(ChatModel):
         """
         return cls(_ByMatch(load_script(path)), name=f"scripted/{Path(path).name}")
 
+    @classmethod
+    def from_answers(cls, answers: Sequence[JsonValue], name: str = "scripted/answers") -> Self:
+        """The model of a list of answers as a script file holds it.
+
+        Raises:
+            UsageError: `bad-script`, with every mistake in them.
+        """
+        from minions.adapters.script_file import script_items
+
+        return cls(_ByMatch(script_items(answers)), name=name)
+
     @property
     def name(self) -> str:
         """As given."""

@@ -8,7 +8,6 @@ from typing import Final, TypeAlias, cast
 from attrs import evolve, field, frozen
 
 from minions.contracts.errors import (
-    EnvironmentRefusedError,
     GraphError,
     UsageError,
 )
@@ -29,6 +28,7 @@ from minions.engine.code_steps import (
 from minions.engine.context import Extensions
 from minions.engine.graph import DefaultStepGraph, DependencyStepGraph
 from minions.engine.model_steps import AnalyzeStep, GoalStep, analyze_step, goal_step
+from minions.engine.sandbox_steps import CodeStep, code_step
 from minions.engine.used_steps import UsedCode, UsedStep, used_step
 from minions.engine.written_step import step_named
 from minions.recipe.expressions import (
@@ -307,12 +307,7 @@ def _build_step(
     if isinstance(spec, UsesSpec):
         return used_step(spec, extensions.steps)
     if isinstance(spec, CodeSpec):
-        raise EnvironmentRefusedError(
-            f"Step '{spec.id}' is Python code, which runs only in a sandbox, and there is none "
-            "here. Register a tool or a Step that does the same.",
-            code="no-sandbox",
-            where=str(spec.where),
-        )
+        return code_step(spec)
     raise UsageError(f"Step '{spec.id}' is of a kind that is not known: {type(spec).__name__}.")
 
 
@@ -326,5 +321,6 @@ BuiltStep: TypeAlias = (
     | AskStep
     | UsedCode
     | UsedStep
+    | CodeStep
 )
 """A step of a recipe that was read."""

@@ -7,33 +7,42 @@ its name, as `<path>`.
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from minions.contracts.errors import EnvironmentRefusedError, MinionsError
+from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.steps import PythonStep, Step
-from minions.contracts.tools import Toolbox
+from minions.contracts.tools import Tool, Toolbox, ToolScope, ToolSpec
 from minions.engine.build import BuiltRecipe, LoopControl, build_recipe
 from minions.engine.context import Extensions, ModelSource
 from minions.engine.graph import DependencyStepGraph
+from minions.engine.known_values import KnownValues
 from minions.engine.run_parts import ChosenSteps
-from minions.recipe.expressions import MissingValueError, compile_condition, compile_template
+from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import (
     AgentRecipe,
     AnalyzeSpec,
+    AskSpec,
     AssertSpec,
+    CodeSpec,
     GoalSpec,
     ModelConfig,
+    OnError,
+    RecipeSpec,
     SetSpec,
     StepSpec,
     ToolSpecStep,
+    UsesSpec,
 )
+from minions.recipe.rights import Rights
 
 __all__ = ["PlannedStep", "planned_steps"]
+
+_NO_SANDBOX: Final = "there is no sandbox: the run is refused before it begins"
 
 
 @frozen(kw_only=True)
@@ -41,12 +50,13 @@ class PlannedStep:
     """One step as far as it is known before the run."""
 
     step_id: str
+    """`outer/inner` in a recipe that is a step."""
     kind: str
-    """`model`, `tool`, `analysis`, `set`, `assert` or `code`."""
+    """`model`, `tool`, `analysis`, `set`, `assert`, `recipe`, `ask`, `uses` or `code`."""
     target: str | None = None
-    """The tool, or the model that would be asked."""
+    """The tool, the model that would be asked, the recipe, or the registered class."""
     shown: JsonValue = None
-    """Arguments, goal or values, filled in as far as may be."""
+    """Arguments, goal, question or values, filled in as far as may be."""
     tools: tuple[str, ...] = ()
     """That the model may call."""
     writes: bool = False
@@ -61,6 +71,28 @@ class PlannedStep:
     """In a transition graph: what may come next; empty at an end. None: it is no such graph."""
     next_by: str | None = None
     """What decides between them: the template or the question, or a tool."""
+    depth: int = 0
+    """How many recipes it stands in, but the run's own."""
+    model: str | None = None
+    """That a registered step would ask."""
+    repeats_while: str | None = None
+    """The condition under which it is done again."""
+    max_iterations: int | None = None
+    """How often it is done then, at most."""
+    on_error: str = "fail"
+    """Or `continue`, or `goto`."""
+    goto: str | None = None
+    """The step that runs again when this one fails."""
+    max_returns: int | None = None
+    """How often, at most."""
+    memory: str | None = None
+    """`conversation`: it sees what was said in the steps before it that have this, too."""
+    needs_approval: tuple[str, ...] = ()
+    """Tools that somebody has to consent to before each call."""
+    denied: tuple[str, ...] = ()
+    """Tools that it names and may not call."""
+    refused: str | None = None
+    """Why it cannot be done at all."""
 
 
 def planned_steps(
@@ -71,7 +103,8 @@ def planned_steps(
     models: ModelSource | None = None,
     chosen: ChosenSteps | None = None,
 ) -> tuple[PlannedStep, ...]:
-    """All steps that would run, in their order, each once.
+    """All steps that would run, in their order, each once; those of a recipe that is a step come
+    right after it.
 
     Args:
         inputs: Checked.
@@ -80,13 +113,268 @@ def planned_steps(
     Raises:
         GraphError, UsageError: As before a run.
     """
-    built = build_recipe(recipe, tools, extensions)
-    plan = _Plan(recipe, built, inputs, tools, models)
-    if chosen is None:
-        return tuple(plan.step(step) for step in _in_order(built))
-    for step_id, output in chosen.pinned.items():
-        plan.know(step_id, output)
-    return tuple(plan.step(step) for step in _in_order(built) if step.id in chosen.runs)
+    plan = _Plan(
+        recipe,
+        inputs,
+        tools,
+        extensions,
+        models,
+        rights=Rights((recipe.permissions,)),
+        base_model=recipe.model,
+    )
+    return tuple(plan.steps(chosen))
+
+
+class _Plan:
+    """Walks the steps of one recipe and remembers what is known for sure."""
+
+    def __init__(
+        self,
+        recipe: AgentRecipe,
+        inputs: Mapping[str, JsonValue],
+        tools: Toolbox,
+        extensions: Extensions,
+        models: ModelSource | None,
+        *,
+        rights: Rights,
+        base_model: ModelConfig,
+        open_inputs: Sequence[str] = (),
+        path: str = "",
+    ) -> None:
+        self._recipe = recipe
+        self._built = build_recipe(recipe, tools, extensions)
+        self._tools = tools
+        self._extensions = extensions
+        self._models = models
+        self._rights = rights
+        self._base_model = base_model
+        self._path = path
+        may_pass_by = not isinstance(self._built.graph, DependencyStepGraph)
+        self._known = KnownValues(inputs, open_inputs, may_pass_by=may_pass_by)
+        self._specs = {spec.id: spec for spec in recipe.steps if isinstance(spec, StepSpec)}
+
+    def steps(self, chosen: ChosenSteps | None = None) -> Iterator[PlannedStep]:
+        for step_id, output in chosen.pinned.items() if chosen is not None else ():
+            spec = self._specs.get(step_id)
+            self._known.know(step_id, output, spec.save_as if spec is not None else None)
+        for step in _in_order(self._built):
+            if chosen is None or step.id in chosen.runs:
+                yield from self._step(step)
+
+    def output(self) -> tuple[JsonValue, ...] | None:
+        """What the recipe gives, after all its steps; None: only a run can know."""
+        if self._built.output is not None:
+            try:
+                return (self._known.render(self._built.output),)
+            except (LookupError, MinionsError):
+                return None
+        if not isinstance(self._built.graph, DependencyStepGraph):
+            return None
+        last = (self._known.find(step.id) for step in reversed(self._built.graph.steps))
+        return next((found for found in last if found != ()), None)
+
+    def _step(self, step: Step[object]) -> Iterator[PlannedStep]:
+        path, depth = f"{self._path}{step.id}", self._path.count("/")
+        spec = self._specs.get(step.id)
+        if spec is None:
+            kind = "code" if isinstance(step, PythonStep) else "model"
+            tools = tuple(sorted(step.available_tools))
+            yield PlannedStep(step_id=path, kind=kind, tools=tools, depth=depth)
+            return
+        when = self._when(spec.when) if spec.when is not None else None
+        planned = evolve(self._around(spec, step), step_id=path, depth=depth, when=when)
+        if when == _SKIPPED:
+            self._known.pass_over(spec.id, spec.save_as)
+            yield planned
+            return
+        inner: _Plan | None = None
+        if isinstance(spec, RecipeSpec):
+            try:
+                inner = self._inner(spec)
+            except UsageError as error:
+                planned = evolve(planned, refused=error.message)
+        yield planned
+        if inner is not None:
+            yield from inner.steps()
+        is_plain = spec.loop is None and spec.repeat is None and when in (None, "true")
+        output = self._output_of(spec, inner) if is_plain else None
+        if output:
+            self._known.know(spec.id, output[0], spec.save_as)
+
+    def _around(self, spec: StepSpec, step: Step[object]) -> PlannedStep:
+        """The step with what decides around it."""
+        loop, repeat, on_error = self._built.control(step.id).loop, spec.repeat, spec.on_error
+        is_goto = on_error.action is OnError.GOTO
+        denied, asked = self._rights_of(spec, step)
+        return evolve(
+            self._of_kind(spec, step),
+            loop=self._loop(loop, spec) if loop is not None else None,
+            repeats_while=repeat.condition if repeat is not None else None,
+            max_iterations=repeat.max_iterations if repeat is not None else None,
+            on_error=on_error.action.value,
+            goto=f"{self._path}{on_error.goto}" if is_goto else None,
+            max_returns=on_error.max_times if is_goto else None,
+            next=self._next(step),
+            next_by=_decided_by(spec),
+            denied=denied,
+            needs_approval=asked,
+        )
+
+    def _next(self, step: Step[object]) -> tuple[str, ...] | None:
+        if self._recipe.graph is None:
+            return None
+        return tuple(other.id for other in self._built.graph.possible_next_steps(step))
+
+    def _rights_of(
+        self, spec: StepSpec, step: Step[object]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The tools that it may not call, and those that it may when somebody consents."""
+        named = [spec.tool] if isinstance(spec, ToolSpecStep) else sorted(step.available_tools)
+        if spec.decision_tool is not None:
+            named.append(spec.decision_tool.tool)
+        tools = [tool for name in dict.fromkeys(named) if (tool := self._tools.find(name))]
+        specs = [tool.spec for tool in tools]
+        denied = tuple(tool.name for tool in specs if not self._rights.allows(tool))
+        allowed = [tool.name for tool in specs if tool.name not in denied]
+        return denied, tuple(name for name in allowed if self._rights.needs_approval(name))
+
+    # --- kinds --------------------------------------------------------------------------------
+
+    def _of_kind(self, spec: StepSpec, step: Step[object]) -> PlannedStep:
+        if isinstance(spec, GoalSpec | AnalyzeSpec):
+            return self._asking(spec)
+        if isinstance(spec, RecipeSpec | UsesSpec | CodeSpec):
+            return self._given(spec, step)
+        if isinstance(spec, ToolSpecStep):
+            return self._tool(spec)
+        if isinstance(spec, AssertSpec):
+            return PlannedStep(step_id=spec.id, kind="assert", shown=list(spec.conditions))
+        if isinstance(spec, AskSpec):
+            return PlannedStep(step_id=spec.id, kind="ask", shown=self._question(spec))
+        if isinstance(spec, SetSpec):
+            return PlannedStep(step_id=spec.id, kind="set", shown=self._known.shown(spec.set))
+        return PlannedStep(step_id=spec.id, kind=type(spec).__name__)
+
+    def _asking(self, spec: GoalSpec | AnalyzeSpec) -> PlannedStep:
+        if isinstance(spec, GoalSpec):
+            return PlannedStep(
+                step_id=spec.id,
+                kind="model",
+                target=self._model(spec.model),
+                shown=self._known.shown(spec.goal),
+                tools=spec.tools,
+                memory=spec.memory if spec.memory != "isolated" else None,
+            )
+        shown: dict[str, JsonValue] = {"task": self._known.shown(spec.task)}
+        if spec.has_input:
+            shown["input"] = self._known.shown(spec.input)
+        target = self._model(spec.model)
+        return PlannedStep(step_id=spec.id, kind="analysis", target=target, shown=shown)
+
+    def _given(self, spec: RecipeSpec | UsesSpec | CodeSpec, step: Step[object]) -> PlannedStep:
+        """Kinds with `with`."""
+        shown = {name: self._known.shown(value) for name, value in spec.given.items()}
+        if isinstance(spec, RecipeSpec):
+            return PlannedStep(step_id=spec.id, kind="recipe", target=spec.recipe.id, shown=shown)
+        if isinstance(spec, CodeSpec):
+            return PlannedStep(step_id=spec.id, kind="code", shown=shown, refused=_NO_SANDBOX)
+        return PlannedStep(
+            step_id=spec.id,
+            kind="uses",
+            target=spec.uses,
+            shown=shown,
+            tools=tuple(sorted(step.available_tools)),
+            model=None if isinstance(step, PythonStep) else self._model(None),
+        )
+
+    def _tool(self, spec: ToolSpecStep) -> PlannedStep:
+        given = {**spec.params, **spec.params_template}
+        tool = self._tools.get(spec.tool).spec
+        required = tool.parameters.get("required")
+        missing = [
+            str(name)
+            for name in (required if isinstance(required, list | tuple) else ())
+            if name not in given
+        ]
+        return PlannedStep(
+            step_id=spec.id,
+            kind="tool",
+            target=spec.tool,
+            shown=self._known.shown(given),
+            writes=tool.is_write,
+            asks_for=tuple(missing),
+        )
+
+    def _question(self, spec: AskSpec) -> dict[str, JsonValue]:
+        shown: dict[str, JsonValue] = {"question": self._known.shown(spec.ask)}
+        if spec.form is not None:
+            shown["form"] = dict(spec.form)
+        if spec.has_default:
+            shown["default"] = spec.default
+        if spec.waits_s is not None:
+            shown["timeout_s"] = spec.waits_s
+        return shown
+
+    def _inner(self, spec: RecipeSpec) -> _Plan:
+        """The plan of a recipe that is a step.
+
+        Raises:
+            UsageError: It is given what it does not take.
+        """
+        recipe, known = spec.recipe, dict[str, JsonValue]()
+        for name, value in spec.given.items():
+            if self._known.is_known(value):
+                known[name] = self._known.shown(value)
+        unknown = [name for name in spec.given if name not in known]
+        inputs = {name: one for name, one in recipe.inputs.items() if name not in unknown}
+        checked = resolve_inputs(
+            evolve(recipe, inputs=inputs), known, from_text=False, base=Path.cwd()
+        )
+        return _Plan(
+            recipe,
+            checked,
+            _named_tools(recipe, self._extensions),
+            self._extensions,
+            self._models,
+            rights=self._rights.within(recipe.permissions),
+            base_model=self._base_model.overlaid(recipe.model),
+            open_inputs=unknown,
+            path=f"{self._path}{spec.id}/",
+        )
+
+    def _output_of(self, spec: StepSpec, inner: _Plan | None) -> tuple[JsonValue, ...] | None:
+        """What the step gives; None: only a run can know."""
+        if isinstance(spec, SetSpec) and self._known.is_known(spec.set):
+            return (self._known.shown(spec.set),)
+        return inner.output() if inner is not None else None
+
+    # --- what is known ------------------------------------------------------------------------
+
+    def _when(self, condition: str) -> str:
+        holds = self._known.holds(condition)
+        if holds is None:
+            return condition
+        return "true" if holds else _SKIPPED
+
+    def _loop(self, loop: LoopControl, spec: StepSpec) -> str:
+        try:
+            items = self._known.render(loop.over)
+        except (LookupError, MinionsError):
+            over = spec.loop.over if spec.loop is not None else ""
+            return f"each item of {self._known.shown(over)}"
+        return f"{len(items)} items" if isinstance(items, Sequence) else dumps(items)
+
+    def _model(self, own: ModelConfig | None) -> str | None:
+        config = self._base_model.overlaid(own) if own is not None else self._base_model
+        if self._models is None:
+            return config.name
+        try:
+            return self._models(config).name
+        except EnvironmentRefusedError:
+            return "(no model is configured)"
+
+
+_SKIPPED: Final = "false: skipped"
 
 
 def _in_order(built: BuiltRecipe) -> Iterator[Step[object]]:
@@ -106,171 +394,41 @@ def _in_order(built: BuiltRecipe) -> Iterator[Step[object]]:
                 heapq.heappush(ready, other)
 
 
-class _Plan:
-    """Walks the steps and remembers what is known for sure."""
-
-    def __init__(
-        self,
-        recipe: AgentRecipe,
-        built: BuiltRecipe,
-        inputs: Mapping[str, JsonValue],
-        tools: Toolbox,
-        models: ModelSource | None,
-    ) -> None:
-        self._recipe = recipe
-        self._built = built
-        self._tools = tools
-        self._models = models
-        self._steps: dict[str, JsonValue] = {}
-        self._values: dict[str, JsonValue] = {
-            "inputs": dict(inputs),
-            "steps": self._steps,
-            "run": {"id": "<run.id>", "session_id": "<run.session_id>"},
-        }
-        self._specs = {spec.id: spec for spec in recipe.steps if isinstance(spec, StepSpec)}
-
-    def know(self, step_id: str, output: JsonValue) -> None:
-        """That output is there."""
-        self._steps[step_id] = {"status": "completed", "output": output, "error": None}
-        self._values[step_id] = output
-        spec = self._specs.get(step_id)
-        if spec is not None and spec.save_as is not None:
-            self._values[spec.save_as] = output
-
-    def step(self, step: Step[object]) -> PlannedStep:
-        spec = self._specs.get(step.id)
-        if spec is None:
-            kind = "code" if isinstance(step, PythonStep) else "model"
-            return PlannedStep(
-                step_id=step.id, kind=kind, tools=tuple(sorted(step.available_tools))
-            )
-        control = self._built.control(step.id)
-        when = self._when(spec.when) if spec.when is not None else None
-        planned = self._of_kind(spec)
-        return PlannedStep(
-            step_id=planned.step_id,
-            kind=planned.kind,
-            target=planned.target,
-            shown=planned.shown,
-            tools=planned.tools,
-            writes=planned.writes,
-            asks_for=planned.asks_for,
-            loop=self._loop(control.loop, spec) if control.loop is not None else None,
-            when=when,
-            next=self._next(step),
-            next_by=_decided_by(spec),
-        )
-
-    def _next(self, step: Step[object]) -> tuple[str, ...] | None:
-        if self._recipe.graph is None:
-            return None
-        return tuple(other.id for other in self._built.graph.possible_next_steps(step))
-
-    def _of_kind(self, spec: StepSpec) -> PlannedStep:
-        if isinstance(spec, ToolSpecStep):
-            return self._tool(spec)
-        if isinstance(spec, GoalSpec):
-            return PlannedStep(
-                step_id=spec.id,
-                kind="model",
-                target=self._model(spec.model),
-                shown=self._shown(spec.goal),
-                tools=spec.tools,
-            )
-        if isinstance(spec, AnalyzeSpec):
-            shown: dict[str, JsonValue] = {"task": self._shown(spec.task)}
-            if spec.has_input:
-                shown["input"] = self._shown(spec.input)
-            target = self._model(spec.model)
-            return PlannedStep(step_id=spec.id, kind="analysis", target=target, shown=shown)
-        if isinstance(spec, AssertSpec):
-            return PlannedStep(step_id=spec.id, kind="assert", shown=list(spec.conditions))
-        if isinstance(spec, SetSpec):
-            return self._set(spec)
-        return PlannedStep(step_id=spec.id, kind=type(spec).__name__)
-
-    def _tool(self, spec: ToolSpecStep) -> PlannedStep:
-        given = {**spec.params, **spec.params_template}
-        tool = self._tools.get(spec.tool).spec
-        required = tool.parameters.get("required")
-        missing = [
-            str(name)
-            for name in (required if isinstance(required, list | tuple) else ())
-            if name not in given
-        ]
-        return PlannedStep(
-            step_id=spec.id,
-            kind="tool",
-            target=spec.tool,
-            shown=self._shown(given),
-            writes=tool.is_write,
-            asks_for=tuple(missing),
-        )
-
-    def _set(self, spec: SetSpec) -> PlannedStep:
-        shown = self._shown(spec.set)
-        is_plain = spec.loop is None and spec.when is None and not self._may_be_another(spec)
-        if is_plain and self._is_known(spec.set):
-            self.know(spec.id, shown)
-        return PlannedStep(step_id=spec.id, kind="set", shown=shown)
-
-    def _may_be_another(self, spec: SetSpec) -> bool:
-        """In a transition graph: what is not there yet may be there when the run comes back."""
-        if self._recipe.graph is None:
-            return False
-        return any(reference.is_guarded for reference in compile_template(spec.set).references)
-
-    # --- what is known ------------------------------------------------------------------------
-
-    def _is_known(self, value: JsonValue) -> bool:
-        try:
-            compile_template(value).render(self._values)
-        except MinionsError:
-            return False
-        return True
-
-    def _shown(self, value: JsonValue) -> JsonValue:
-        """Filled in where everything it names is known; else with the names."""
-        if isinstance(value, Mapping):
-            return {name: self._shown(item) for name, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self._shown(item) for item in value]
-        if not isinstance(value, str):
-            return value
-        try:
-            return compile_template(value).render(self._values)
-        except MissingValueError:
-            return _EXPRESSION.sub(lambda found: f"<{found[1].strip()}>", value)
-        except MinionsError as error:
-            return f"<{error.message}>"
-
-    def _when(self, condition: str) -> str:
-        try:
-            holds = compile_condition(condition).holds(self._values)
-        except MinionsError:
-            return condition
-        return "true" if holds else "false: skipped"
-
-    def _loop(self, loop: LoopControl, spec: StepSpec) -> str:
-        try:
-            items = loop.over.render(self._values)
-        except MinionsError:
-            over = spec.loop.over if spec.loop is not None else ""
-            return f"each item of {self._shown(over)}"
-        return f"{len(items)} items" if isinstance(items, Sequence) else dumps(items)
-
-    def _model(self, own: ModelConfig | None) -> str | None:
-        config = self._recipe.model.overlaid(own) if own is not None else self._recipe.model
-        if self._models is None:
-            return config.name
-        try:
-            return self._models(config).name
-        except EnvironmentRefusedError:
-            return "(no model is configured)"
-
-
 def _decided_by(spec: StepSpec) -> str | None:
     return spec.decision_tool.tool if spec.decision_tool is not None else spec.route
 
 
-_EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+# --- tools that are only named ------------------------------------------------------------------
+
+
+@frozen
+class _NamedTool(Tool):
+    """A tool of a toolset that is not opened: the options may be known only in the run."""
+
+    _spec: ToolSpec
+
+    @property
+    def spec(self) -> ToolSpec:
+        """As the toolset tells it."""
+        return self._spec
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        """Never called.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(f"The tool '{self._spec.name}' is only named here.", code="only-planned")
+
+
+def _named_tools(recipe: AgentRecipe, extensions: Extensions) -> Toolbox:
+    """All that a recipe which is a step may name."""
+    named: list[Tool] = []
+    for use in recipe.tools:
+        toolset = extensions.toolsets.get(use.name)
+        prefix = use.prefix or use.name
+        named += [
+            _NamedTool(evolve(spec, name=f"{prefix}__{spec.name}"))
+            for spec in (toolset.specs if toolset is not None else ())
+        ]
+    return Toolbox((*named, *extensions.tools))

@@ -15,6 +15,7 @@ from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.build import BuiltRecipe, build_recipe
 from minions.engine.context import Extensions
+from minions.engine.sandbox_steps import refuse_code
 from minions.engine.secrets import hidden_errors, refuse_shown_secrets
 from minions.recipe.expressions import Template, compile_template
 from minions.recipe.model import AgentRecipe
@@ -49,11 +50,13 @@ class Preparation:
 
         Raises:
             UsageError: Steps, tools or limits are wrong.
+            EnvironmentRefusedError: A step is code, and there is no sandbox.
         """
         key = (id(recipe), tools.names)
         known = self._compiled.get(key)
         if known is not None and known[0]() is recipe:
             return known[1]
+        refuse_code(recipe)
         built = build_recipe(recipe, tools, self._extensions)
         _check_steps(built, Limits.from_metadata(recipe.limits))
         if len(self._compiled) >= _MOST_COMPILED:

@@ -6,7 +6,7 @@ What those gave in an earlier run is looked up in `pins`; nothing is read here.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import Final, cast
 
@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
-from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model import AgentRecipe, GoalSpec, StepSpec
 
 __all__ = [
     "NOT_ASKED_FOR",
@@ -109,7 +109,25 @@ def choose_steps(recipe: AgentRecipe, part: RunPart) -> ChosenSteps:
             f"'{part.until}': there is nothing to run.",
             code="empty-part",
         )
+    _check_conversation(specs, runs)
     return ChosenSteps(runs=frozenset(runs), pinned_from=part.pinned_from)
+
+
+def _check_conversation(specs: Sequence[StepSpec], runs: Collection[str]) -> None:
+    """What was said in another run is no output: it cannot be pinned."""
+    talking = [spec.id for spec in specs if _talks(spec)]
+    for at, step_id in enumerate(talking):
+        if step_id in runs and (silent := [each for each in talking[:at] if each not in runs]):
+            raise UsageError(
+                f"Step '{step_id}' goes on with the conversation of step '{silent[-1]}' "
+                "(memory: conversation), which shall not run, and a part knows no conversation of "
+                "an earlier run. Run the recipe as a whole, or from the first of them on.",
+                code="no-conversation",
+            )
+
+
+def _talks(spec: StepSpec) -> bool:
+    return isinstance(spec, GoalSpec) and spec.memory == "conversation"
 
 
 def specs_of_parts(recipe: AgentRecipe) -> Sequence[StepSpec]:

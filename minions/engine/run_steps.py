@@ -74,6 +74,12 @@ class RunSteps(WayBack):
         self._context.check_time()
         return self._context.ledger.may_start_step()
 
+    def is_brief(self, step: Step[object]) -> bool:
+        """Whether it only binds values, once: then it needs no executor and no task."""
+        if type(step) is not SetStep or step.has_limits:
+            return False
+        return not self._built.control(step.id).has_turns
+
     def has_ended_before(self, step: Step[object]) -> bool:
         """Whether an earlier leg of the run recorded its end."""
         return self._recorded_end(step) is not None
@@ -99,8 +105,7 @@ class RunSteps(WayBack):
         if not self.may_start():
             await self.skip(step, Skip(f"the run's limit {ledger.reached} is reached"))
             return StepStatus.SKIPPED
-        is_quick = type(step) is SetStep and not step.has_limits and not control.has_turns
-        if is_quick and await self._bind(cast("SetStep", step), control):
+        if self.is_brief(step) and await self._bind(cast("SetStep", step), control):
             ledger.count_step()
             return StepStatus.COMPLETED
         return await self._execute(step, control)

@@ -54,6 +54,7 @@ class DependencyWalk:
         skip: Callable[[Step[object], Skip], Awaitable[None]],
         stop_reason: Callable[[], str | None],
         way_back: WayBack,
+        is_brief: Callable[[Step[object]], bool],
         max_parallel: int,
     ) -> None:
         """Prepare.
@@ -64,6 +65,7 @@ class DependencyWalk:
             skip: Records a step that is passed over.
             stop_reason: Asked before each start; a text means nothing new starts.
             way_back: What becomes of failures.
+            is_brief: Whether a step waits for nothing: then a task of its own is not worth it.
         """
         self._graph = graph
         self._steps = graph.steps
@@ -71,6 +73,7 @@ class DependencyWalk:
         self._skip = skip
         self._stop_reason = stop_reason
         self._way_back = way_back
+        self._is_brief = is_brief
         self._returns: list[tuple[int, int]] = []
         """Steps to go back to, with those that failed: when nothing runs any more."""
         self._max_parallel = max_parallel
@@ -107,8 +110,10 @@ class DependencyWalk:
             if skip is not None:
                 await self._skip(steps[position], skip)
                 self._settle(position, StepStatus.SKIPPED)
-            elif not running and (self._max_parallel == 1 or not ready):
-                # Alone: no task, for nothing else could become ready meanwhile.
+            elif self._is_brief(steps[position]) or (
+                not running and (self._max_parallel == 1 or not ready)
+            ):
+                # No task: it takes no time, or nothing else could become ready meanwhile.
                 self._settle_or_leave(position, await self._run(steps[position]))
             else:
                 run = self._run(steps[position])

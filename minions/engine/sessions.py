@@ -15,7 +15,7 @@ from minions.contracts.events import StepCompleted
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.event_stream import EventMaker
-from minions.engine.replay import base_key, visible
+from minions.engine.replay import base_key, execution_key, visible
 
 __all__ = [
     "REJECTED",
@@ -208,6 +208,8 @@ def _steps(entries: Sequence[JournalEntry]) -> tuple[StepSummary, ...]:
     steps: dict[str, StepSummary] = {}
     newest = max(entry.generation for entry in entries)
     for entry in entries:
+        if entry.kind == "route" and entry.state == "finished":
+            _note_choice(steps, entry)
         if entry.kind != "step":
             continue
         body, base = entry.body, base_key(entry.key)
@@ -223,6 +225,14 @@ def _steps(entries: Sequence[JournalEntry]) -> tuple[StepSummary, ...]:
             facts=body,
         )
     return tuple(steps.values())
+
+
+def _note_choice(steps: dict[str, StepSummary], entry: JournalEntry) -> None:
+    """Where a model said that the run goes on, and why."""
+    base = base_key(execution_key(entry.key))
+    if (step := steps.get(base)) is not None:
+        choice = {"next": entry.body.get("output"), "next_because": entry.body.get("reason")}
+        steps[base] = evolve(step, facts={**step.facts, **choice})
 
 
 def _messages(

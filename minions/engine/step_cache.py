@@ -60,8 +60,8 @@ class TellsItsBasis(ABC):
 
 
 def is_cached(step: Step[object]) -> bool:
-    """Whether the step says `cache: true`."""
-    return isinstance(step, WrittenStep) and step.spec.cache
+    """Whether the step says `cache: true`, and leaves nothing but its output."""
+    return isinstance(step, WrittenStep) and step.spec.cache and not step.shares_conversation
 
 
 def basis_of_question(

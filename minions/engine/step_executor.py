@@ -14,6 +14,7 @@ from minions.contracts.calls import (
     ToolCallExecutorFactory,
 )
 from minions.contracts.codec import decode, encode
+from minions.contracts.completion import Completion
 from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.executions import StepExecution
@@ -393,10 +394,15 @@ class StepExecutor(Generic[T]):
             status=status.value,
             duration_ms=duration_ms,
         )
-        key, caching = self._cache_key, self._caching
-        if ending.error is None and self._cached_from is None and key is not None and caching:
-            await caching.keep(key, self.output_json, self._view)  # last: by now it is recorded
+        if ending.error is None and self._cache_key is not None and self._cached_from is None:
+            await self._keep(ending.completion)  # last: by now it is recorded
         return execution
+
+    async def _keep(self, completion: Completion | None) -> None:
+        """Let other runs have the output, unless the model said more than that."""
+        has_wish = completion is not None and completion.next_step_id is not None
+        if self._caching is not None and self._cache_key is not None and not has_wish:
+            await self._caching.keep(self._cache_key, self.output_json, self._view)
 
 
 def _end_body(ending: Ending, trace: StepTrace, output: JsonValue) -> dict[str, JsonValue]:

@@ -51,6 +51,8 @@ class RecipeWalk:
         self._steps = steps
         self._tool_factory = tool_call_executor_factory
         self._problem: FailureInfo | None = None
+        self._choice_waits_for: FailureInfo | None = None
+        """The decision without which a tool may not say what comes next."""
         self._has_returned = False
         """Whether a failure led back: then steps run again, boundedly."""
 
@@ -72,6 +74,7 @@ class RecipeWalk:
             skip=self._steps.skip,
             stop_reason=self._stop_reason,
             way_back=self._steps,
+            is_brief=self._steps.is_brief,
             max_parallel=recipe.max_parallel if is_parallel else 1,
         )
         await walk.walk()
@@ -113,14 +116,16 @@ class RecipeWalk:
         context, manager = self._context, self._context.step_manager
         try:
             chosen = await self._routes.choose(step)
+            if chosen is not None:
+                manager.set_current_step(chosen)
+            else:
+                await manager.advance_to_next_step(context, self._tool_factory)
         except StepFailedError as error:
-            if not context.ledger.has_refused:
+            if error.failure.code == NEEDS_DECISION:
+                self._choice_waits_for = error.failure
+            elif not context.ledger.has_refused:
                 self._problem = error.failure
             return False
-        if chosen is not None:
-            manager.set_current_step(chosen)
-        else:
-            await manager.advance_to_next_step(context, self._tool_factory)
         return True
 
     def _is_choice_in_doubt(self, step: Step[object]) -> bool:
@@ -149,7 +154,7 @@ class RecipeWalk:
             return WalkEnd(status=RunStatus.LIMIT_REACHED, error=ledger.failure())
         if self._steps.failed is not None:
             return WalkEnd(status=RunStatus.FAILED, error=_step_failure(self._steps.failed))
-        if self._steps.waiting:
+        if self._steps.waiting or self._choice_waits_for is not None:
             return WalkEnd(status=RunStatus.NEEDS_DECISION, error=self._waiting_failure())
         if self._context.step_manager.has_failures:
             return WalkEnd(status=RunStatus.PARTIAL)
@@ -157,8 +162,8 @@ class RecipeWalk:
 
     def _waiting_failure(self) -> FailureInfo:
         """All that the run waits for, and the command that goes on."""
-        waiting = self._steps.waiting
-        errors = [each.error for each in waiting if each.error is not None]
+        found = (*(each.error for each in self._steps.waiting), self._choice_waits_for)
+        errors = [error for error in found if error is not None]
         words = "\n".join(f"  {error.message}" for error in errors)
         commands = tuple(each for error in errors for each in error.suggestions)
         listed = "\n".join(f"  {command}" for command in commands)

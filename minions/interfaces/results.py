@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from minions.contracts.codec import encode
-from minions.contracts.executions import AgentResult, RunStatus, StepExecution
+from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.interfaces.money import dollars
@@ -89,12 +89,14 @@ def _word_for(execution: StepExecution[object]) -> str:
     """Its status, or that it took no work."""
     if execution.pinned_from is not None:
         return "pinned"
+    if execution.status is StepStatus.IN_PROGRESS:
+        return "waiting"
     return "cached" if execution.cached_from is not None else execution.status.value
 
 
 def _counted_steps(result: AgentResult[object]) -> str:
     by_status: dict[str, int] = {}
-    for execution in result.executions:
-        word = _word_for(execution)
+    for at in result.step_ids.values():  # of a step that ran again the last time counts
+        word = _word_for(result.executions[at])
         by_status[word] = by_status.get(word, 0) + 1
     return ", ".join(f"{count} {status}" for status, count in by_status.items()) or "no steps"

@@ -20,6 +20,7 @@ from minions.recipe.model import (
     MessageSpec,
     ModelConfig,
     Permissions,
+    RecipeTest,
     ToolsetUse,
 )
 from minions.recipe.reader import MappingNode, Node, Place, ScalarNode, SequenceNode
@@ -176,6 +177,7 @@ class RecipeDraft:
     permissions: Permissions = field(factory=Permissions)
     limits: Mapping[str, JsonValue] = field(factory=dict)
     retry: RetryConfig = field(factory=RetryConfig)
+    tests: tuple[RecipeTest, ...] = ()
     output_templates: tuple[TemplateUse, ...] = ()
     ways: Ways | None = None
     """Of `graph`, where all of it could be read."""

@@ -31,6 +31,8 @@ def recipe_schema() -> JsonSchema:
             "message": _message(),
             "completion": _object(keys.COMPLETION),
             "on_error": _object(keys.ON_ERROR),
+            "test": _object(keys.TEST),
+            "expect": _object(keys.EXPECT),
             "decision_tool": _object(keys.DECISION_TOOL),
         },
     }

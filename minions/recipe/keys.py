@@ -13,6 +13,7 @@ from attrs import field, frozen
 from minions.contracts.calls import OutputMode
 from minions.contracts.completion import CompletionMode
 from minions.contracts.context import snake_case
+from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.recipe.model import ExecutionMode, OnFailure
@@ -24,6 +25,7 @@ __all__ = [
     "CODE",
     "COMPLETION",
     "DECISION_TOOL",
+    "EXPECT",
     "GOAL",
     "KINDS",
     "LIMITS",
@@ -38,6 +40,7 @@ __all__ = [
     "SET",
     "STEP",
     "STEP_LIMITS",
+    "TEST",
     "TOOL",
     "USES",
     "Key",
@@ -305,7 +308,13 @@ RECIPE: Final = Table(
             },
         ),
         _flag("enabled", "For whatever runs recipes by a plan; `minions run` does not look at it."),
-        *_later("tests schedule"),
+        Key(
+            name="tests",
+            description="What `minions test` runs: inputs, scripted answers, and what is expected.",
+            types=("array",),
+            shape={"items": {"$ref": "#/$defs/test"}},
+        ),
+        *_later("schedule"),
     ),
 )
 
@@ -487,6 +496,52 @@ STEP: Final = Table(
         *_later(
             "plan "
             "distribute"
+        ),
+    ),
+)
+
+TEST: Final = Table(
+    "a test",
+    (
+        _text("name", "What the test is about."),
+        _mapping("inputs", "The run's inputs."),
+        Key(
+            name="answers",
+            description="What the model answers, in order, as in a script file.",
+            types=("array",),
+        ),
+        _text("model", "A scripted model instead: `scripted/FILE.yaml` or a registered name."),
+        _mapping(
+            "tools",
+            "Full tool names and what they give here; the tools themselves are not called. One "
+            "that is not pure must stand here.",
+        ),
+        Key(
+            name="decisions",
+            description="Step ids to `approve`, `reject` or `answer:VALUE`.",
+            types=("object",),
+            shape={"additionalProperties": {"type": "string"}},
+        ),
+        Key(
+            name="expect",
+            description="What has to come out.",
+            types=("object",),
+            shape={"$ref": "#/$defs/expect"},
+        ),
+    ),
+)
+
+EXPECT: Final = Table(
+    "expect",
+    (
+        _choice("status", "How the run ends; `completed` when absent.", RunStatus),
+        Key(name="output", description="The run's output, just so."),
+        _text("error", "The code of the run's error."),
+        Key(
+            name="holds",
+            description="A condition, or several, over `inputs`, `steps`, step names and `output`.",
+            types=("string", "array"),
+            shape=_TEXTS,
         ),
     ),
 )

@@ -26,6 +26,7 @@ from minions.recipe.checks.transitions import check_transitions, graph_of
 from minions.recipe.drafts import RecipeDraft, Report
 from minions.recipe.extending import extended, read_step_templates
 from minions.recipe.model import AgentRecipe, OnFailure
+from minions.recipe.own_tests import read_tests
 from minions.recipe.reader import (
     MAX_FAULTS,
     Node,
@@ -197,6 +198,7 @@ def _checked_draft(
     _read_steps(draft, catalog, report)
     recipes.link(draft, report)
     _run_checks(draft, catalog, report)
+    draft.tests = read_tests(draft, report)
     check_caching(draft, catalog, report)
     return draft
 
@@ -261,6 +263,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         steps=[build_step(step, draft.steps) for step in draft.steps],
         graph=graph_of(draft),
         output=section.plain("output"),
+        tests=draft.tests,
         enabled=section.plain("enabled", True) is not False,
         metadata=_metadata(section),
         document=document,

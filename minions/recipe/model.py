@@ -12,6 +12,7 @@ from attrs.validators import ge
 
 from minions.contracts.calls import ModelOptions, OutputMode
 from minions.contracts.completion import CompletionCriteria
+from minions.contracts.executions import RunStatus
 from minions.contracts.graph import StepGraph
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageBundle
@@ -38,6 +39,7 @@ __all__ = [
     "OnFailure",
     "Permissions",
     "RecipeSpec",
+    "RecipeTest",
     "SetSpec",
     "StepSpec",
     "ToolSpecStep",
@@ -361,6 +363,27 @@ def _as_steps(
     return tuple(steps)
 
 
+@frozen(kw_only=True)
+class RecipeTest:
+    """A run with scripted answers, and what has to come out."""
+
+    name: str
+    inputs: Mapping[str, JsonValue] = field(factory=_empty)
+    answers: tuple[JsonValue, ...] = ()
+    """As in a script file."""
+    model: str | None = None
+    tools: Mapping[str, JsonValue] = field(factory=_empty)
+    """Full names of tools that are not called, to what they give."""
+    decisions: Mapping[str, str] = field(factory=dict)
+    status: RunStatus = field(default=RunStatus.COMPLETED, converter=RunStatus)
+    output: JsonValue = None
+    has_output: bool = False
+    """Whether the output is expected to be just `output`."""
+    error: str | None = None
+    holds: tuple[str, ...] = ()
+    where: Where = field(factory=Where, eq=False)
+
+
 Edges: TypeAlias = Mapping[str, Sequence[str]]
 
 
@@ -397,6 +420,8 @@ class AgentRecipe:
     """Transitions, step id to next ids; of Step objects None is list order, {} no edges."""
     output: JsonValue = None
     """A template of the run's result; None: the last completed step's output."""
+    tests: tuple[RecipeTest, ...] = ()
+    """What `minions test` runs."""
     enabled: bool = True
     """For whatever runs recipes by a plan."""
     metadata: Mapping[str, JsonValue] = field(factory=_empty)

@@ -39,7 +39,11 @@ def recipe_files(name: str, directory: str | None) -> FoundRecipe:
     if name.endswith(SUFFIXES):
         path = home / name
         if not path.is_file():
-            path = find_recipe(str(path), [])
+            raise NotFoundError(
+                f"There is no recipe file '{name}' beside this one.",
+                code="recipe-not-found",
+                suggestions=near_names(name, _files_beside(home)),
+            )
     else:
         beside = recipe_ids_beside(home)
         found = beside.get(name)
@@ -50,6 +54,10 @@ def recipe_files(name: str, directory: str | None) -> FoundRecipe:
         text=read_source(path),
         directory=str(path.absolute().parent),
     )
+
+
+def _files_beside(home: Path) -> list[str]:
+    return [path.name for path in recipe_ids_beside(home).values()]
 
 
 def _under_usual_folder(name: str, beside: Mapping[str, Path]) -> Path:

@@ -328,6 +328,32 @@ async def test_failures_are_not_kept() -> None:
     assert (await house.run(recipe)).output == "re: What is tea?"
 
 
+async def test_an_answer_that_also_names_the_next_step_is_not_kept() -> None:
+    house = House(answer=lambda _: '{"is_complete": true, "next_step_id": "c"}')
+    recipe = house.recipe(
+        {"id": "a", "goal": "Choose", "completion": "signal", "cache": True},
+        {"id": "b", "set": {"x": 1}},
+        {"id": "c", "set": {"x": 2}},
+        graph={"a": ["b", "c"]},
+    )
+    results = [await house.run(recipe) for _ in range(2)]
+    ways = [[each.step_id for each in result.executions] for result in results]
+    assert (ways, house.asked) == ([["a", "c"]] * 2, 2)
+
+
+async def test_steps_of_a_transition_graph_are_cached_too() -> None:
+    house = House()
+    recipe = house.recipe(
+        {"id": "a", "goal": "Ask", "cache": True, "route": "{{ 'c' if a else 'b' }}"},
+        {"id": "b", "set": {"x": 1}},
+        {"id": "c", "set": {"x": "{{ a }}"}},
+        graph={"a": ["b", "c"]},
+    )
+    results = [await house.run(recipe) for _ in range(2)]
+    assert [result.output for result in results] == [{"x": "re: Ask"}] * 2
+    assert (results[1].step("a").cached_from, house.asked) == ("run_1", 1)
+
+
 async def test_steps_that_do_not_say_so_are_done_each_time() -> None:
     house = House()
     recipe = house.recipe({**ASK, "cache": False}, inputs=INPUTS)
@@ -443,6 +469,14 @@ def test_a_step_that_may_change_something_cannot_be_cached() -> None:
         "pure (it is undeclared)"
     )
     assert other == "'b' cannot be cached: the tool 'once' is not declared pure (it is once)"
+
+
+def test_a_step_of_a_conversation_cannot_be_cached() -> None:
+    step: Document = {"id": "a", "goal": "x", "memory": "conversation", "cache": True}
+    (fault,) = faults_of(House(), step)
+    assert fault == (
+        "'a' cannot be cached: steps after it go on with what was said in it (memory: conversation)"
+    )
 
 
 def test_a_recipe_that_changes_something_or_asks_a_person_cannot_be_cached() -> None:

@@ -135,6 +135,7 @@ async def test_a_walk_ends_each_step_once_and_after_what_it_waits_for(
         skip=skip,
         stop_reason=lambda: None,
         way_back=NoWayBack(),
+        is_brief=lambda _: False,
         max_parallel=most,
     ).walk()
     assert sorted(ended) == sorted(edges)

@@ -310,6 +310,22 @@ async def test_transition_graphs_have_no_parts() -> None:
         await executor(World()).execute(recipe_of(steps), part=RunPart(only="b"))
 
 
+async def test_a_conversation_is_run_from_its_beginning() -> None:
+    document: Document = {
+        "steps": [
+            {"id": "ask", "goal": "Ask", "memory": "conversation"},
+            {"id": "more", "goal": "More", "memory": "conversation"},
+            {"id": "last", "goal": "Last", "memory": "conversation"},
+        ]
+    }
+    with pytest.raises(UsageError, match="'more' goes on with the conversation of step 'ask'"):
+        await executor(World()).execute(loaded(document), part=RunPart(first="more"))
+    result = await executor(World()).execute(
+        loaded({**document, "execution_mode": "planned"}), part=RunPart(only="ask")
+    )
+    assert result.output == "re: Ask"
+
+
 async def test_models_of_steps_that_do_not_run_are_not_needed() -> None:
     """`clean` asks nobody."""
     world = await after_a_whole_run()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Mapping
 
 import pytest
+from attrs import evolve
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from builders import Ran, answer_of, executor_of, fake_tool, run_of
+from builders import Ran, answer_of, deterministic_services, executor_of, fake_tool, run_of
 from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import ModelFailure, Prompt
-from minions.contracts.errors import AgentExecutionError, GraphError
+from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
+from minions.contracts.errors import AgentExecutionError, GraphError, RecipeError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage
@@ -19,6 +25,7 @@ from minions.engine.context import Extensions
 from minions.engine.dry_run import planned_steps
 from minions.engine.graph import DefaultStepGraph
 from minions.engine.recorded_run import steps_from
+from minions.engine.sessions import list_runs, show_run
 from minions.interfaces.explanation import explain
 from minions.interfaces.pictures.data import picture_to_json
 from minions.interfaces.pictures.mermaid import mermaid
@@ -28,7 +35,7 @@ from minions.interfaces.pictures.svg import svg
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe, SetSpec
-from mortal import World, outline
+from mortal import KilledError, World, outline
 
 Document = dict[str, JsonValue]
 
@@ -227,6 +234,50 @@ async def test_a_choice_that_failed_is_made_again_by_a_retry() -> None:
     assert (told.output, sum(world.asked.values())) == ({"x": "R"}, 3)
 
 
+async def test_a_retry_of_a_choice_that_is_killed_goes_on_with_it() -> None:
+    recipe = loaded(fork(goal="Work.", route="Where?"))
+
+    def broken(prompt: Prompt) -> Answer:
+        words = str(prompt.messages[-1].content)
+        failure = ModelFailure(code="refused", message="not now")
+        return failure if words.startswith("Question") else echo(prompt)
+
+    def mended(prompt: Prompt) -> Answer:
+        return to("right")
+
+    first = len(["run", "step", "model", "step", "conversation", "model", "route", "run"])
+    facts = ["resumed", "conversation", "model", "route", "right", "run"]
+    for at in range(1, len(facts)):
+        world = World()
+        await world.executor(world.model(broken)).execute(recipe)
+        assert world.journal.count == first
+        world.journal.dies_at = first + at
+        with pytest.raises(KilledError):
+            await world.executor(world.model(mended)).retry("run_1")
+        world.journal.revive()
+        result = await world.executor(world.model(mended)).resume("run_1")
+        assert (result.status, result.output) == (RunStatus.COMPLETED, {"x": "R"})
+        assert sum(world.asked.values()) == 3
+
+
+async def test_a_choice_that_failed_within_a_recipe_is_made_again_there() -> None:
+    world = World()
+    is_broken = True
+
+    def answer(prompt: Prompt) -> Answer:
+        if str(prompt.messages[-1].content).startswith("Question"):
+            return ModelFailure(code="refused", message="not now") if is_broken else to("right")
+        return echo(prompt)
+
+    inner: Document = {"id": "inner", **fork(goal="Work.", route="Where?")}
+    recipe = loaded({"steps": [{"id": "call", "recipe": "inner"}]}, inner=inner)
+    assert (await world.executor(world.model(answer)).execute(recipe)).status is RunStatus.FAILED
+    is_broken = False
+    result = await world.executor(world.model(answer)).retry("run_1")
+    assert (result.status, result.output) == (RunStatus.COMPLETED, {"x": "R"})
+    assert sum(world.asked.values()) == 3
+
+
 async def test_the_limit_of_the_run_holds_for_the_choice() -> None:
     recipe = loaded(fork(goal="Work.", route="Where?") | {"limits": {"max_tokens": 10}})
     done = await run_of(recipe, [answer_of("done"), to("left")])
@@ -345,6 +396,15 @@ async def test_a_required_failure_stops_the_run() -> None:
     assert (done.result.status, done.statuses) == (RunStatus.FAILED, {"a": "failed"})
 
 
+async def test_a_failure_that_is_no_matter_does_not_end_the_walk() -> None:
+    steps: list[JsonValue] = [
+        {"id": "a", "assert": "1 == 2", "on_error": "continue"},
+        {"id": "b", "set": {"x": "{{ steps.a.status }}"}},
+    ]
+    done = await ran({"graph": {"a": "b"}, "steps": steps})
+    assert (done.result.status, done.result.output) == (RunStatus.PARTIAL, {"x": "failed"})
+
+
 async def test_a_failure_may_lead_back() -> None:
     """A step that is gone back to is told what went wrong."""
     done = await ran(
@@ -450,9 +510,11 @@ async def test_a_decision_tool_is_given_what_its_templates_say() -> None:
 
 async def test_a_decision_tool_without_an_answer_means_the_first_and_a_warning() -> None:
     call: JsonValue = {"tool": "decide", "params": {"where": "{{ a.to.x.y }}"}}
-    for given in ("decide", call):
+    for decision in ("decide", call):
         decide = fake_tool("decide", lambda _: "up")
-        recipe = loaded(fork(goal="Work.", output={"to": "object"}, decision_tool=given), [decide])
+        recipe = loaded(
+            fork(goal="Work.", output={"to": "object"}, decision_tool=decision), [decide]
+        )
         done = await run_of(recipe, ['{"to": {}}'], tools=[decide])
         assert (done.ids, len(done.result.warnings)) == (["a", "left"], 1)
 
@@ -498,16 +560,30 @@ def reviewer(prompt: Prompt) -> Answer:
     return to("count" if "draft 1" in words else "publish")
 
 
-async def test_killed_at_any_fact_it_goes_on_without_asking_twice() -> None:
+WITHIN: Document = {
+    "permissions": {"allow_write": True},
+    "graph": {"story": ["again", "end"], "again": "story"},
+    "limits": {"allow_repeated_steps": True, "max_steps": 40},
+    "steps": [
+        {"id": "story", "recipe": "rounds", "decision_tool": "look"},
+        {"id": "again", "when": "story.text == 'x'", "set": {"x": 1}},
+        {"id": "end", "set": {"text": "{{ story.text }}"}},
+    ],
+}
+
+
+@pytest.mark.parametrize("document", [ROUNDS, WITHIN], ids=["alone", "within another"])
+async def test_killed_at_any_fact_it_goes_on_without_asking_twice(document: Document) -> None:
     quiet = World()
 
     def tools(world: World) -> list[Tool]:
-        return [world.tool("look", Effect.IDEMPOTENT, "seen")]
+        return [world.tool("look", Effect.IDEMPOTENT, "end")]
 
-    recipe = loaded(ROUNDS, tools(quiet))
+    recipe = loaded(document, tools(quiet), rounds={"id": "rounds", "tools": ["look"], **ROUNDS})
     expected = await quiet.executor(quiet.model(reviewer), tools(quiet)).execute(recipe)
     ids = [each.step_id for each in expected.executions]
-    assert ids == [*["count", "draft", "review"] * 2, "publish"]
+    whole = [*["count", "draft", "review"] * 2, "publish"]
+    assert ids == (whole if document is ROUNDS else ["story", "end"])
     assert expected.output == {"text": "re: Draft 2."}
     for loses_last in (False, True):
         for at in range(2, len(await quiet.journal.entries()) + 1):
@@ -578,6 +654,56 @@ async def test_a_choice_of_a_tool_that_may_not_be_made_twice_waits_for_a_decisio
     assert sum(world.done.values()) == 1
 
 
+class Later(Decider):
+    """Nobody is there to say anything."""
+
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        return Verdict.LATER
+
+    async def answer(self, question: Question) -> Unanswered:
+        return Unanswered.LATER
+
+
+async def test_a_choice_of_a_tool_that_needs_consent_waits_for_it() -> None:
+    choose, services = fake_tool("choose", lambda _: "right"), deterministic_services()
+    executor = executor_of(
+        ScriptedModel([]), tools=[choose], services=evolve(services, decider=Later())
+    )
+    permissions: JsonValue = {"requires_approval": ["choose"]}
+    recipe = loaded(fork(decision_tool="choose") | {"permissions": permissions}, [choose])
+    result = await executor.execute(recipe)
+    assert (result.status, choose.asked) == (RunStatus.NEEDS_DECISION, [])
+    assert [each.step_id for each in result.executions] == ["a"]
+    result = await executor.resume("run_1", decisions={"a": "approve"})
+    assert (result.status, result.output) == (RunStatus.COMPLETED, {"x": "R"})
+
+
+async def test_a_recorded_run_tells_where_a_model_led_it_and_why() -> None:
+    world = World()
+    recipe = loaded(fork(route="Where?"))
+    await world.executor(world.model(lambda prompt: to("right"))).execute(recipe)
+    (summary,) = await list_runs(world.journal)
+    detail = await show_run(world.journal, summary)
+    assert [(step.step_id, step.facts.get("next")) for step in detail.steps] == [
+        ("a", "right"),
+        ("right", None),
+    ]
+    assert detail.steps[0].facts["next_because"] == "so it is"
+
+
+async def test_goals_of_one_conversation_follow_each_other_along_the_edges() -> None:
+    done = await ran(
+        {
+            "graph": {"a": "c", "c": []},
+            "steps": [
+                {"id": "a", "goal": "One.", "memory": "conversation"},
+                {"id": "c", "goal": "Two.", "memory": "conversation"},
+            ],
+        }
+    )
+    assert [message.content for message in done.prompts[1]] == ["One.", "re: One.", "Two."]
+
+
 def test_what_comes_after_a_step_is_what_the_graph_leads_to() -> None:
     recipe = loaded(ROUNDS, [fake_tool("look")])
     assert steps_from(recipe, "publish") == {"publish"}
@@ -639,3 +765,60 @@ def test_where_a_request_is_a_call_the_model_is_not_asked() -> None:
         loaded(fork(decision_tool="decide"), [decide]), Toolbox((decide,)), Extensions()
     )
     assert built.graph.steps[0].decision_tool == tool_request("decide", id="decide")
+
+
+# --- at random ------------------------------------------------------------------------------------
+
+
+@st.composite
+def readable_recipes(draw: st.DrawFn) -> AgentRecipe:
+    """Steps that read each other, as far as the checks allow it; which way to go is an input."""
+    ids = [f"s{n}" for n in range(draw(st.integers(2, 6)))]
+    some = st.lists(st.sampled_from(ids), max_size=3, unique=True)
+    graph = {step_id: draw(some) for step_id in ids}
+    steps: list[dict[str, JsonValue]] = []
+    for step_id in ids:
+        step: dict[str, JsonValue] = {"id": step_id, "set": {"x": step_id}}
+        if len(graph[step_id]) > 1:
+            step["route"] = f"{{{{ inputs.to.{step_id} }}}}"
+        steps.append(step)
+    document: Document = {
+        "inputs": {"to": {"type": "object"}},
+        "graph": {name: list(others) for name, others in graph.items()},
+        "limits": {"allow_repeated_steps": True, "max_steps": 12},
+        "steps": [*steps],
+    }
+    recipe = loaded_or_none(document)
+    assume(recipe is not None)
+    for step in steps:
+        before = step["set"]
+        step["set"] = {"x": f"{{{{ {draw(st.sampled_from(ids))}.x }}}}"}
+        if (more := loaded_or_none({**document, "steps": [*steps]})) is None:
+            step["set"] = before
+        else:
+            recipe = more
+    assert recipe is not None
+    return recipe
+
+
+def loaded_or_none(document: Document) -> AgentRecipe | None:
+    try:
+        return loaded(document)
+    except RecipeError:
+        return None
+
+
+@given(readable_recipes(), st.data())
+def test_whatever_way_a_run_takes_it_finds_what_the_checks_let_it_read(
+    recipe: AgentRecipe, data: st.DataObject
+) -> None:
+    assert isinstance(recipe.graph, Mapping)
+    to = {
+        step_id: data.draw(st.sampled_from(list(others)))
+        for step_id, others in recipe.graph.items()
+        if others
+    }
+    done = asyncio.run(run_of(recipe, inputs={"to": to}))
+    assert done.result.status in (RunStatus.COMPLETED, RunStatus.LIMIT_REACHED), done.result.error
+    for before, after in itertools.pairwise(done.ids):
+        assert after in recipe.graph[before]

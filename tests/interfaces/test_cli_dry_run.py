@@ -82,9 +82,144 @@ def test_programs_get_one_object(cli: Cli, write: Write) -> None:
         "when": None,
         "next": None,
         "next_by": None,
+        "depth": 0,
+        "model": None,
+        "repeats_while": None,
+        "max_iterations": None,
+        "on_error": "fail",
+        "goto": None,
+        "max_returns": None,
+        "memory": None,
+        "needs_approval": [],
+        "denied": [],
+        "refused": None,
     }
 
 
 def test_what_is_wrong_is_still_refused(cli: Cli, write: Write) -> None:
     write("r.yaml", "id: r\ninputs: {n: {type: integer}}\nsteps: [{id: a, set: {x: 1}}]\n")
     assert cli("run", "r.yaml", "--dry-run", "-p", "n=x").code == 2
+
+
+# --- recipes in recipes, repetition, persons ------------------------------------------------------
+
+STEPS = """
+from attrs import frozen
+from minions import DefaultStep, PythonStep
+
+@frozen(kw_only=True)
+class Shift(PythonStep[int]):
+    id: str
+    by: int
+
+    async def run(self, scope):
+        raise SystemExit("called")
+
+class Writer(DefaultStep):
+    pass
+
+STEPS = [Shift, Writer]
+"""
+GREET = """
+id: greet
+inputs: {name: {type: string}, mark: "!"}
+steps:
+  - {id: say, set: {text: "Hello {{ inputs.name }}{{ inputs.mark }}"}}
+  - {id: post, tool: send, params: {to: "{{ inputs.name }}", text: "{{ say.text }}"}}
+permissions: {allow_send: true}
+output: "{{ say.text }}"
+"""
+OUTER = """
+id: outer
+permissions: {allow_write: true, allow_look: false, requires_approval: [send]}
+inputs: {who: {type: string, default: Ada}}
+steps:
+  - {id: hello, recipe: greet, with: {name: "{{ inputs.who }}"}}
+  - {id: look, tool: look, on_error: continue}
+  - {id: copy, set: {text: "{{ hello }}"}}
+  - {id: never, recipe: greet, with: {name: x}, when: "copy.text == ''"}
+  - {id: rest, set: {is: "{{ look | default(0) }} {{ never | default('none') }}"}}
+  - {id: each, recipe: greet, with: {name: "Dr. {{ loop.item }} {{ inputs.who }}"}, loop: [a, b]}
+  - id: draft
+    goal: "Write about {{ copy.text }}. {{ feedback.message | default('') }}"
+    tools: [send, look]
+    memory: conversation
+    while: "'good' not in loop.last"
+    max_iterations: 4
+  - {id: check, assert: "draft | length > 3", on_error: {goto: draft, max: 1}}
+  - {id: fine, ask: "Send {{ copy.text }}?", form: {type: boolean}, default: false, timeout: 10m}
+  - {id: whom, ask: To whom?}
+  - {id: moved, uses: Shift, with: {by: 3}}
+"""
+
+
+def test_what_is_in_a_step_and_around_it_is_told(cli: Cli, write: Write) -> None:
+    """A-66: in recipes that are steps values flow as far as they are known."""
+    write("own.py", OWN + STEPS)
+    write("greet.yaml", GREET)
+    write("outer.yaml", OUTER)
+    done = cli("run", "outer.yaml", "--dry-run", "--extensions", "own.py")
+    assert done.code == 0, done.err
+    assert done.out.splitlines() == [
+        '  1 hello: recipe greet {"name":"Ada"}',
+        '  2   hello/say: set {"text":"Hello Ada!"}',
+        ('  3   hello/post: tool send (writes) {"to":"Ada","text":"Hello Ada!"} · needs approval'),
+        "  4 look: tool look {} · denied · goes on after a failure",
+        '  5 copy: set {"text":"Hello Ada!"}',
+        '  6 never: recipe greet {"name":"x"} · when false: skipped',
+        '  7 rest: set {"is":"<look | default(0)> none"}',
+        '  8 each: recipe greet {"name":"Dr. <loop.item> Ada"} · for 2 items',
+        '  9   each/say: set {"text":"Hello <inputs.name>!"}',
+        (
+            ' 10   each/post: tool send (writes) {"to":"<inputs.name>","text":"<say.text>"} · '
+            "needs approval"
+        ),
+        (
+            " 11 draft: model (no model is configured) Write about Hello Ada!. "
+            "<feedback.message | default('')> · may call send, look · sees the conversation so far"
+            " · needs approval: send · denied: look · again while 'good' not in loop.last, "
+            "at most 4 times"
+        ),
+        ' 12 check: assert ["draft | length > 3"] · back to draft on failure, at most once',
+        (
+            ' 13 fine: ask Send Hello Ada!? · answer: {"type":"boolean"} · default false · '
+            "waits 10 min 0 s"
+        ),
+        " 14 whom: ask To whom? · answer: any text",
+        ' 15 moved: uses Shift {"by":3}',
+    ]
+
+
+def test_inputs_that_a_recipe_does_not_take_are_told(cli: Cli, write: Write) -> None:
+    write("inner.yaml", "inputs: {n: {type: integer}}\nsteps: [{id: a, set: {x: 1}}]\n")
+    write(
+        "outer.yaml",
+        "steps:\n"
+        "  - {id: n, set: {n: [x]}}\n"
+        "  - {id: call, recipe: inner, with: {n: '{{ n.n[0] }}'}}\n",
+    )
+    done = cli("run", "outer.yaml", "--dry-run", "--json")
+    planned = done.json["planned"]
+    assert isinstance(planned, list)
+    call = planned[1]
+    assert isinstance(call, dict)
+    assert "'x'" in str(call["refused"])
+    assert len(planned) == 2
+
+
+def test_code_is_planned_and_said_to_be_refused(cli: Cli, write: Write) -> None:
+    write("inner.yaml", "steps: [{id: c, code: x + 1, with: {x: 1}}]\n")
+    write("outer.yaml", "steps: [{id: call, recipe: inner}]\n")
+    done = cli("run", "outer.yaml", "--dry-run")
+    assert (done.code, done.out.splitlines()) == (
+        0,
+        [
+            "  1 call: recipe inner {}",
+            (
+                '  2   call/c: code {"x":1} · there is no sandbox: the run is refused before it '
+                "begins"
+            ),
+        ],
+    )
+    refused = cli("run", "outer.yaml", "--no-store")
+    assert (refused.code, "error[no-sandbox]" in refused.err) == (4, True)

@@ -102,6 +102,13 @@ steps:
     assert faults(text.replace("[bb]", "[1]")) == ["2:wrong-type"]
 
 
+def test_steps_without_a_name_of_their_own_are_reported_as_such() -> None:
+    text = "graph: {a: b}\nsteps:\n- {set: {x: 1}}\n- {id: a, set: {x: 1}}\n- {id: b, set: {x: 1}}"
+    assert faults(text) == ["3:missing-key"]
+    twice = "graph: {a: b}\nsteps:\n- {id: a, goal: A}\n- {id: b, goal: B}\n- {id: b, goal: B}"
+    assert faults(twice) == ["5:duplicate-id"]
+
+
 CIRCLE = """
 graph: {a: b, b: [a, c]}
 LIMITS

@@ -18,6 +18,7 @@ __all__ = ["command", "run_command_line"]
 _COMMANDS: Final = {
     "run": "Run a recipe and print its result.",
     "validate": "Check recipes without running anything.",
+    "test": "Run the tests that recipes bring along.",
     "graph": "Draw a recipe's steps.",
     "explain": "Tell what a recipe needs, may do and costs at most.",
     "schema": "Print a JSON Schema for editors.",

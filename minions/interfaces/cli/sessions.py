@@ -126,6 +126,8 @@ def _step_line(step: StepSummary) -> str:
         parts.append(spoken(duration))
     if step.reason:
         parts.append(step.reason)
+    if "next" in step.facts:
+        parts.append(f"then {step.facts['next']}: {step.facts['next_because']}")
     return " · ".join(parts)
 
 

@@ -29,7 +29,7 @@ def check_caching(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
                 step.section.place_of("cache").fault(
                     "cache-skips-effect",
                     f"step {step.title} cannot be cached: {'; '.join(problems)}",
-                    help="leave out 'cache', or declare the tool pure if it changes nothing",
+                    help="leave out 'cache', or declare a tool pure that changes nothing",
                 )
             )
 
@@ -39,6 +39,8 @@ def _problems(draft: RecipeDraft, step: StepDraft, catalog: Catalog) -> Iterator
         name = step.section.text("tool")
         yield from _of_tool(draft.tools.specs.get(name) if name is not None else None)
     elif step.kind == "goal":
+        if step.section.text("memory") == "conversation":
+            yield "steps after it go on with what was said in it (memory: conversation)"
         for name in step.tools:
             yield from _of_tool(draft.tools.specs.get(name))
     elif step.recipe is not None:

@@ -104,18 +104,22 @@ def _check_call(
     if spec is None:
         _report_unknown(draft, name, place, report)
         return
+    _check_permission(draft, spec, place, report)
+    given = given_parameters(step)
+    _check_required(spec, given, place, report)
+    check_against_schema(spec.parameters, given, f"the tool '{name}'", report, validators, name)
+
+
+def _check_permission(draft: RecipeDraft, spec: ToolSpec, place: Place, report: Report) -> None:
     if spec.is_write and not draft.permissions.allow_write:
         report(
             place.fault(
                 "write-not-allowed",
-                f"'{name}' changes something and will be refused",
+                f"'{spec.name}' changes something and will be refused",
                 help="set permissions: {allow_write: true}",
                 is_warning=True,
             )
         )
-    given = given_parameters(step)
-    _check_required(spec, given, place, report)
-    check_against_schema(spec.parameters, given, f"the tool '{name}'", report, validators, name)
 
 
 def _check_decision(
@@ -133,6 +137,7 @@ def _check_decision(
     if spec is None:
         _report_unknown(draft, name, place, report)
         return
+    _check_permission(draft, spec, place, report)
     params = section.mapping("params")
     given = {entry.key: entry for entry in params.entries} if params else {}
     required = spec.parameters.get("required")

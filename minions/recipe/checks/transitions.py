@@ -13,7 +13,7 @@ from minions.recipe.checks.shapes import kind_names
 from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import RecipeDraft, Report, StepDraft, TemplateUse
 from minions.recipe.expressions import Reference
-from minions.recipe.model import ExecutionMode
+from minions.recipe.model import ExecutionMode, OnFailure
 from minions.recipe.reader import MappingNode, Node, ScalarNode
 from minions.recipe.sections import Texts, read_texts, suggestion
 from minions.recipe.terms import Path
@@ -34,7 +34,7 @@ def check_transitions(draft: RecipeDraft, sources: Sources, report: Report) -> N
         return
     edges = _Edges(draft, sources, report)
     edges.read(graph)
-    if not edges.is_complete or not draft.steps:
+    if not edges.is_complete or not draft.steps or not draft.steps[0].is_named:
         return  # what follows from a name that means nothing is no fault
     draft.ways = ways = Ways(edges.following)
     _check_ways(draft, ways, edges, report)
@@ -70,6 +70,13 @@ def _conflicts(draft: RecipeDraft) -> Iterator[Fault]:
             f"'graph' says what runs next, 'execution_mode: {draft.mode}' says it, too",
             help="steps of a graph run one at a time; remove one of the two",
         )
+    if draft.section.text("on_failure") == OnFailure.CONTINUE:
+        yield draft.section.place_of("on_failure").fault(
+            "kind-conflict",
+            "'on_failure: continue' goes on with steps that do not need the failed one, and in a "
+            "graph each comes after another",
+            help="set 'optional: true' on steps whose failure does not end the run",
+        )
     for step in draft.steps:
         if (entry := step.section.entries.get("depends_on")) is not None:
             yield entry.key_node.place.fault(
@@ -98,7 +105,7 @@ class _Edges:
 
     def __init__(self, draft: RecipeDraft, sources: Sources, report: Report) -> None:
         self._draft = draft
-        self._ids = sources.ids
+        self.ids = sources.ids
         self._report = report
         self.following: list[tuple[int, ...]] = [() for _ in draft.steps]
         self.places: dict[tuple[int, int], ScalarNode] = {}
@@ -145,13 +152,13 @@ class _Edges:
                 yield other.index
 
     def _step(self, name: str, node: ScalarNode) -> StepDraft | None:
-        found = self._ids.get(name)
+        found = self.ids.get(name)
         if found is not None:
             return found
         self.is_complete = False
         if any(name in step.lost_names for step in self._draft.steps):
             return None
-        known = tuple(self._ids)
+        known = tuple(self.ids)
         self._report(
             node.place.fault(
                 "unknown-step",
@@ -171,7 +178,7 @@ def _check_ways(draft: RecipeDraft, ways: Ways, edges: _Edges, report: Report) -
     """Steps that no way leads to, and circles without a bound."""
     first = draft.steps[0]
     for step in draft.steps:
-        if step.index not in ways.reached and step.is_named:
+        if step.index not in ways.reached and edges.ids.get(step.id) is step:
             report(
                 step.place.fault(
                     "unreachable-step",

@@ -1,0 +1,192 @@
+"""Runs a recipe's own tests: scripted answers, faked tools, nothing stored, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from attrs import evolve, frozen
+from returns.result import Failure, Result, Success
+
+from minions.adapters.scripted_model import ScriptedModel
+from minions.contracts.calls import (
+    ChatModel,
+    ToolCall,
+    ToolCallExecutor,
+    ToolCallExecutorFactory,
+    ToolCallResponse,
+    ToolFailure,
+)
+from minions.contracts.codec import encode
+from minions.contracts.context import RunContext
+from minions.contracts.decisions import (
+    ApprovalRequest,
+    Decider,
+    Question,
+    Unanswered,
+    Verdict,
+)
+from minions.contracts.errors import MinionsError
+from minions.contracts.executions import AgentResult
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.tools import Effect
+from minions.engine.agent_executor import AgentExecutor
+from minions.engine.context import AgentContext, Extensions, ModelSource
+from minions.engine.decisions import read_answer
+from minions.engine.services import Services
+from minions.engine.tool_calls import tool_call_executors
+from minions.recipe.expressions import compile_condition
+from minions.recipe.model import AgentRecipe, ModelConfig, RecipeTest
+
+__all__ = ["Tested", "run_test"]
+
+
+@frozen(kw_only=True)
+class Tested:
+    """How one test ended."""
+
+    test: RecipeTest
+    faults: tuple[str, ...]
+    """What is not as expected, for a person; none: it passed."""
+    duration_ms: float
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """For programs."""
+        return {
+            "name": self.test.name,
+            "passed": not self.faults,
+            "faults": list(self.faults),
+            "duration_ms": self.duration_ms,
+        }
+
+
+async def run_test(
+    recipe: AgentRecipe,
+    test: RecipeTest,
+    *,
+    extensions: Extensions,
+    models: ModelSource,
+    services: Services,
+) -> Tested:
+    """One test, in a run of its own.
+
+    Args:
+        models: Gives the test's model where it names one.
+    """
+    begin = services.clock.monotonic()
+    try:
+        faults = tuple(await _faults(recipe, test, extensions, models, services))
+    except MinionsError as error:
+        faults = (f"{error.error_code}: {error.message}",)
+    duration_ms = round((services.clock.monotonic() - begin) * 1000, 3)
+    return Tested(test=test, faults=faults, duration_ms=duration_ms)
+
+
+async def _faults(
+    recipe: AgentRecipe,
+    test: RecipeTest,
+    extensions: Extensions,
+    models: ModelSource,
+    services: Services,
+) -> list[str]:
+    executor = AgentExecutor(
+        _source(test, models),
+        extensions=extensions,
+        services=evolve(services, decider=_Decided(test.decisions)),
+        tool_call_executor_factory=_faking(test.tools),
+    )
+    run = executor.prepare(recipe, test.inputs)
+    result = await run.execute()
+    return list(_differences(test, result, run.context))
+
+
+def _source(test: RecipeTest, models: ModelSource) -> ModelSource:
+    """Whatever steps name, the test's model answers."""
+    if test.model is not None:
+        named = ModelConfig(name=test.model)
+        return lambda _: models(named)
+    model: ChatModel = ScriptedModel.from_answers(test.answers, name=f"scripted/{test.name}")
+    return lambda _: model
+
+
+# --- what stands for the world ---------------------------------------------------------------
+
+
+@frozen
+class _Decided(Decider):
+    """Says what the test says."""
+
+    words: Mapping[str, str]
+
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        """By step or tool; nothing is no."""
+        word = self.words.get(request.step_id, self.words.get(request.tool))
+        return Verdict.APPROVED if word == "approve" else Verdict.REJECTED
+
+    async def answer(self, question: Question) -> JsonValue | Unanswered:
+        """By step."""
+        kind, colon, text = self.words.get(question.step_id, "").partition(":")
+        if kind != "answer" or not colon:
+            return Unanswered.LATER
+        return read_answer(text, question.form)
+
+
+@frozen
+class _Faking(ToolCallExecutor):
+    """Gives what the test says; lets nothing through that changes something."""
+
+    results: Mapping[str, JsonValue]
+    usual: ToolCallExecutorFactory
+
+    async def execute(
+        self, call: ToolCall, context: RunContext
+    ) -> Result[ToolCallResponse, ToolFailure]:
+        """One attempt."""
+        if call.name in self.results:
+            value = self.results[call.name]
+            content = value if isinstance(value, str) else dumps(value)
+            return Success(ToolCallResponse(content=content, value=value))
+        tool = context.tools.find(call.name)
+        if tool is not None and tool.spec.effect is not Effect.PURE:
+            return Failure(
+                ToolFailure(
+                    code="not-faked",
+                    message=f"The tool '{call.name}' may change something, and the test does not "
+                    "say what it gives. Write it under `tools` of the test.",
+                )
+            )
+        return await self.usual(call, context).execute(call, context)
+
+
+def _faking(results: Mapping[str, JsonValue]) -> ToolCallExecutorFactory:
+    faking = _Faking(results, tool_call_executors())
+    return lambda _call, _context: faking
+
+
+# --- what came out -----------------------------------------------------------------------------
+
+
+def _differences(
+    test: RecipeTest, result: AgentResult[object], context: AgentContext
+) -> Iterator[str]:
+    if result.status is not test.status:
+        error = f" ({result.error.code}: {result.error.message})" if result.error else ""
+        yield f"the run is {result.status.value}, not {test.status.value}{error}"
+        return
+    code = result.error.code if result.error is not None else None
+    if test.error is not None and code != test.error:
+        yield f"the error is {code}, not {test.error}"
+    output = encode(result.output)
+    if test.has_output and dumps(output) != dumps(test.output):
+        yield f"the output is {_short(output)}, not {_short(test.output)}"
+    values = {**context.values, "output": output}
+    for text in test.holds:
+        try:
+            if not compile_condition(text).holds(values):
+                yield f"'{text}' does not hold; the output is {_short(output)}"
+        except MinionsError as error:
+            yield f"'{text}': {error.message}"
+
+
+def _short(value: JsonValue) -> str:
+    text = dumps(value)
+    return text if len(text) <= 300 else f"{text[:300]}…"
