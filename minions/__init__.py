@@ -39,6 +39,13 @@ if TYPE_CHECKING:
         StepCompletionChain,
     )
     from minions.contracts.context import RunContext
+    from minions.contracts.decisions import (
+        ApprovalRequest,
+        Decider,
+        Question,
+        Unanswered,
+        Verdict,
+    )
     from minions.contracts.errors import AgentExecutionError, MinionsError, RecipeError, ToolError
     from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
     from minions.contracts.json_values import JsonValue
@@ -73,6 +80,7 @@ __all__ = [
     "AgentExecutor",
     "AgentRecipe",
     "AgentResult",
+    "ApprovalRequest",
     "CachedStep",
     "ChatModel",
     "Completion",
@@ -80,6 +88,7 @@ __all__ = [
     "CompletionLink",
     "CompletionMode",
     "ConversationMemory",
+    "Decider",
     "DefaultStep",
     "DefaultStepCompletionChain",
     "DefaultStepGraph",
@@ -106,6 +115,7 @@ __all__ = [
     "PriceBook",
     "Prompt",
     "PythonStep",
+    "Question",
     "RecipeError",
     "RetryConfig",
     "RunContext",
@@ -133,6 +143,8 @@ __all__ = [
     "ToolFailure",
     "ToolScope",
     "ToolSpec",
+    "Unanswered",
+    "Verdict",
     "analyze_data",
     "extract_params",
     "run",
@@ -172,6 +184,13 @@ _HOMES: Final = {
         "StepCompletionChain",
     ),
     "minions.contracts.context": ("RunContext",),
+    "minions.contracts.decisions": (
+        "ApprovalRequest",
+        "Decider",
+        "Question",
+        "Unanswered",
+        "Verdict",
+    ),
     "minions.contracts.errors": ("AgentExecutionError", "MinionsError", "RecipeError", "ToolError"),
     "minions.contracts.executions": ("AgentResult", "RunStatus", "StepExecution", "StepStatus"),
     "minions.contracts.json_values": ("JsonValue",),

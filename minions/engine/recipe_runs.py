@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -74,8 +75,7 @@ class RecipeRuns(RecipeRunner):
         steps = RunSteps(context, built, models, self._tool_factory)
         routes = Routes(context, built, models, self._tool_factory)
         walk = RecipeWalk(context, built, steps, routes, self._tool_factory)
-        await walk.walk()
-        end, output = walk.end(), None
+        end, output = await _walked(walk, context), None
         if end.error is None:
             try:
                 output = RunOutput(context, built, None, None).get()
@@ -112,6 +112,21 @@ class RecipeRuns(RecipeRunner):
             system_prompt=rendered(built.system_prompt, known),
             goal=rendered(built.goal, known),
         )
+
+
+async def _walked(walk: RecipeWalk, context: AgentContext) -> WalkEnd:
+    """Within the recipe's own time, if it has one."""
+    timeout_s = context.limits.timeout_s
+    try:
+        async with asyncio.timeout(timeout_s) as deadline:
+            await walk.walk()
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        message = f"It did not end within {timeout_s:g} s (its limit timeout_s)."
+        info = FailureInfo(code="recipe-limit-reached", message=message)
+        return WalkEnd(status=RunStatus.FAILED, error=info)
+    return walk.end()
 
 
 def _failure(recipe: AgentRecipe, context: AgentContext, end: WalkEnd) -> FailureInfo | None:

@@ -104,7 +104,7 @@ class DependencyWalk:
 
     async def _start_what_is_ready(self) -> None:
         ready, running, steps = self._ready, self._running, self._steps
-        while ready and len(running) < self._max_parallel:
+        while ready and len(running) < self._max_parallel and not self._returns:
             position = heapq.heappop(ready)
             skip = self._skip_for(position)
             if skip is not None:

@@ -180,13 +180,14 @@ class Place:
 
     def asks_where_to_go(self, step: AnyStep) -> bool:
         """Whether a model says which step comes next."""
-        is_routed = isinstance(step, StepSpec) and step.route is not None
-        return is_routed and not compile_template(step.route).is_whole
+        if not isinstance(step, StepSpec) or step.route is None:
+            return False
+        return not compile_template(step.route).is_whole
 
     def called(self, step: AnyStep) -> tuple[str, ...]:
         """Names of the tools that the step calls, or lets its model call, as far as is known."""
         if not isinstance(step, StepSpec):
-            return tuple(sorted(step.available_tools))
+            return tuple(sorted(step.available_tools & self.tools.keys()))
         decides = (step.decision_tool.tool,) if step.decision_tool is not None else ()
         if isinstance(step, ToolSpecStep):
             return (step.tool, *decides)
@@ -245,7 +246,9 @@ def _tool_calls(place: Place, step: AnyStep, limits: Limits) -> Bound:
         return Bound(known=1 + limits.max_tool_call_retries)
     may_call = not isinstance(step, StepSpec) and bool(step.available_tools)
     if may_call or isinstance(step, UsesSpec) or (isinstance(step, GoalSpec) and step.tools):
-        words = f"the model of '{place.path}{step.id}' may ask for any number of tools in one answer"
+        words = (
+            f"the model of '{place.path}{step.id}' may ask for any number of tools in one answer"
+        )
         return Bound(unbounded=(words,))
     return Bound()
 
@@ -292,8 +295,7 @@ def _visits(recipe: AgentRecipe, limits: Limits) -> dict[str, int]:
     if not specs:
         return dict.fromkeys(ids, repeats or 1)
     if not isinstance(recipe.graph, Mapping):
-        edges = {spec.id: [] for spec in specs} | _dependents(specs)
-        return _returned(ids, returns, Ways.of(ids, edges))
+        return _returned(ids, returns, Ways.of(ids, _dependents(specs)))
     if repeats is None:
         ways = Ways.of(ids, recipe.graph)
         reached = {ids[place] for place in ways.reached}

@@ -1,34 +1,62 @@
 """What a recipe needs, what it may do, and what it uses at most. Values, no words.
 
-The bounds hold for a run that is not resumed or retried, whatever a model answers.
+The bounds hold for a run that is not resumed or retried, whatever a model answers. Recipes that
+are steps are looked through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import attrs
 from attrs import field, frozen
 
-from minions.contracts.context import Limits
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
-from minions.interfaces.spending import Asking, KnowModel, Spending, nothing_known, spending
-from minions.recipe.expressions import Reference, Template, compile_template
+from minions.interfaces.bounds import (
+    AnyStep,
+    Bound,
+    Place,
+    RecipeBound,
+    StepBound,
+    StepKinds,
+    recipe_bound,
+)
+from minions.interfaces.spending import (
+    Asking,
+    AskingRecipe,
+    KnowModel,
+    Spending,
+    nothing_known,
+    spending,
+)
 from minions.recipe.model import (
     MOST_ROUTING_CALLS,
     AgentRecipe,
     AnalyzeSpec,
+    AskSpec,
+    CodeSpec,
     ExecutionMode,
     GoalSpec,
     ModelConfig,
+    RecipeSpec,
     StepSpec,
     ToolSpecStep,
+    UsesSpec,
 )
-from minions.recipe.ways import Ways
 
-__all__ = ["Bound", "Explanation", "InputUse", "ModelUse", "StepBound", "ToolUse", "explain"]
+__all__ = [
+    "Bound",
+    "ClassUse",
+    "Explanation",
+    "InputUse",
+    "ModelUse",
+    "Question",
+    "RightsUse",
+    "StepBound",
+    "ToolUse",
+    "explain",
+]
 
 
 @frozen(kw_only=True)
@@ -53,6 +81,28 @@ class ToolUse:
     writes: bool
     """A declared write."""
     steps: tuple[str, ...]
+    """`outer/inner` in a recipe that is a step."""
+    denied_in: tuple[str, ...] = ()
+    """Steps that may not call it."""
+    needs_approval_in: tuple[str, ...] = ()
+    """Steps in which somebody has to consent to each call."""
+
+
+@frozen(kw_only=True)
+class RightsUse:
+    """What a recipe may do where it stands."""
+
+    path: str
+    """The step that it is; "" is the run's own."""
+    recipe: str
+    may_write: bool
+    """Whatever nothing else is said of."""
+    allowed: tuple[str, ...] = ()
+    """Tools of its steps that write and may be called although it may not write."""
+    refused: tuple[str, ...] = ()
+    """Tools of its steps that may not be called."""
+    needs_approval: tuple[str, ...] = ()
+    """Tools of its steps that somebody has to consent to."""
 
 
 @frozen(kw_only=True)
@@ -68,38 +118,28 @@ class ModelUse:
 
 
 @frozen(kw_only=True)
-class Bound:
-    """At most so many, or why nobody can tell."""
+class Question:
+    """What a person is asked; the run may wait for the answer."""
 
-    known: int = 0
-    """Calls in those parts that have a bound."""
-    unbounded: tuple[str, ...] = ()
-    """Reasons; none: `known` is the bound of all."""
-
-    def plus(self, other: Bound) -> Bound:
-        """Of both together."""
-        reasons = dict.fromkeys((*self.unbounded, *other.unbounded))
-        return Bound(known=self.known + other.known, unbounded=tuple(reasons))
-
-    def times(self, count: int) -> Bound:
-        """Of as many of these."""
-        return attrs.evolve(self, known=self.known * count)
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """`{"at_most": null where there is no bound, "unbounded_because": [reason]}`."""
-        at_most = None if self.unbounded else self.known
-        return {"at_most": at_most, "unbounded_because": list(self.unbounded)}
+    step: str
+    text: str
+    """As written: a template."""
+    form: JsonSchema | None
+    """None: any text."""
+    timeout_s: float | None
+    """None: as long as it takes."""
+    default: JsonValue = None
+    has_default: bool = False
 
 
 @frozen(kw_only=True)
-class StepBound:
-    """Of one step, all items of its loop together."""
+class ClassUse:
+    """A registered `Step` class."""
 
-    id: str
-    model_calls: Bound
-    """Logical ones: repairs count, transport retries do not."""
-    tool_calls: Bound
-    """Attempts."""
+    name: str
+    is_code: bool
+    """Whether Python decides what it calls; else it asks a model."""
+    steps: tuple[str, ...]
 
 
 @frozen(kw_only=True)
@@ -110,62 +150,90 @@ class Explanation:
     description: str
     inputs: tuple[InputUse, ...]
     tools: tuple[ToolUse, ...]
-    allow_write: bool
+    rights: RightsUse
+    recipes: tuple[RightsUse, ...]
+    """Those that are steps, at each of their places."""
     models: tuple[ModelUse, ...]
+    questions: tuple[Question, ...]
+    classes: tuple[ClassUse, ...]
+    code: tuple[str, ...]
+    """Steps that are Python for a sandbox: with one of them a run is refused."""
     limits: Mapping[str, JsonValue]
     """As the recipe says them, for the whole run."""
     attempts_per_model_call: int
-    steps: tuple[StepBound, ...]
+    """The most of any step that asks, else the recipe's."""
+    bound: RecipeBound
     spending: Spending
     """Tokens and dollars."""
+    steps: tuple[StepBound, ...] = field(init=False)
     model_calls: Bound = field(init=False)
     tool_calls: Bound = field(init=False)
+    allow_write: bool = field(init=False)
+
+    @steps.default
+    def _steps(self) -> tuple[StepBound, ...]:
+        return self.bound.steps
 
     @model_calls.default
     def _model_calls(self) -> Bound:
-        return _sum(step.model_calls for step in self.steps)
+        return self.bound.model_calls
 
     @tool_calls.default
     def _tool_calls(self) -> Bound:
-        return _sum(step.tool_calls for step in self.steps)
+        return self.bound.tool_calls
+
+    @allow_write.default
+    def _allow_write(self) -> bool:
+        return self.rights.may_write
 
 
 def explain(
-    recipe: AgentRecipe, tools: Mapping[str, ToolSpec], know: KnowModel = nothing_known
+    recipe: AgentRecipe,
+    tools: Mapping[str, ToolSpec],
+    know: KnowModel = nothing_known,
+    *,
+    tools_within: Callable[[AgentRecipe], Mapping[str, ToolSpec]] | None = None,
+    kinds: StepKinds | None = None,
 ) -> Explanation:
     """Of a recipe that was read: its steps are specs.
 
     Args:
         tools: By full name.
         know: Context and price of the models.
+        tools_within: Those of a recipe that is a step; None: the same.
+        kinds: Registered `Step` classes; what is not there is taken for code.
     """
-    specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
-    bounds = tuple(_bounds(recipe, specs, tools))
+    within = tools_within or (lambda _: tools)
+    place = Place.of_run(recipe, lambda one: tools if one is recipe else within(one), kinds or {})
+    places = list(place.with_inner())
+    bound = recipe_bound(place)
+    attempts = [_attempts(each, step) for each, step in _steps(places) if _asks(each, step)]
     return Explanation(
         recipe=recipe.id,
         description=recipe.description,
         inputs=tuple(_inputs(recipe)),
-        tools=tuple(_tools(specs, tools)),
-        allow_write=recipe.permissions.allow_write,
-        models=tuple(_models(recipe, specs, tools)),
+        tools=tuple(_tools(places)),
+        rights=_rights(place),
+        recipes=tuple(_rights(each) for each in places[1:]),
+        models=tuple(_models(places)),
+        questions=tuple(_questions(places)),
+        classes=tuple(_classes(places)),
+        code=tuple(_path(each, step) for each, step in _steps(places) if type(step) is CodeSpec),
         limits=recipe.limits,
-        attempts_per_model_call=recipe.retry.max_attempts,
-        steps=bounds,
-        spending=spending(
-            [_asking(recipe, spec, bound) for spec, bound in zip(specs, bounds, strict=True)],
-            know,
-            limits=Limits.from_metadata(recipe.limits),
-            attempts=recipe.retry.max_attempts,
-            max_parallel=_parallel_steps(recipe),
-        ),
+        attempts_per_model_call=max(attempts, default=recipe.retry.max_attempts),
+        bound=bound,
+        spending=spending(_asking_recipe(place, bound), know),
     )
 
 
-def _sum(bounds: Iterator[Bound]) -> Bound:
-    total = Bound()
-    for bound in bounds:
-        total = total.plus(bound)
-    return total
+def _steps(places: Sequence[Place]) -> Iterator[tuple[Place, AnyStep]]:
+    for place in places:
+        for step in place.recipe.steps:
+            yield place, step
+
+
+def _path(place: Place, step: AnyStep) -> str:
+    return f"{place.path}{step.id}"
 
 
 # --- what it needs ----------------------------------------------------------------------------
@@ -190,147 +258,131 @@ def _type_words(schema: JsonSchema) -> str:
     return "path" if schema.get("format") == "path" else str(kind)
 
 
-def _tools(specs: Sequence[StepSpec], tools: Mapping[str, ToolSpec]) -> Iterator[ToolUse]:
-    users: dict[str, list[str]] = {}
-    for spec in specs:
-        for name in _tool_names(spec):
-            users.setdefault(name, []).append(spec.id)
-    for name, steps in users.items():
-        tool = tools[name]
-        yield ToolUse(name=name, effect=tool.effect.value, writes=tool.is_write, steps=tuple(steps))
-
-
-def _tool_names(spec: StepSpec) -> Sequence[str]:
-    decides = (spec.decision_tool.tool,) if spec.decision_tool is not None else ()
-    if isinstance(spec, ToolSpecStep):
-        return (spec.tool, *decides)
-    return (*(spec.tools if isinstance(spec, GoalSpec) else ()), *decides)
-
-
-def _models(
-    recipe: AgentRecipe, specs: Sequence[StepSpec], tools: Mapping[str, ToolSpec]
-) -> Iterator[ModelUse]:
-    users: dict[str | None, list[StepSpec]] = {}
-    for spec in specs:
-        if _may_ask(spec, tools) or _asks_where_to_go(spec):
-            users.setdefault(_model_of(recipe, spec).name, []).append(spec)
-    for name, asking in users.items():
-        yield ModelUse(
+def _tools(places: Sequence[Place]) -> Iterator[ToolUse]:
+    users: dict[str, list[tuple[Place, str]]] = {}
+    specs: dict[str, ToolSpec] = {}
+    for place, step in _steps(places):
+        for name in place.called(step):
+            specs.setdefault(name, place.tools[name])
+            users.setdefault(name, []).append((place, _path(place, step)))
+    for name, uses in users.items():
+        tool = specs[name]
+        denied = [path for place, path in uses if not place.rights.allows(place.tools[name])]
+        asked = [path for place, path in uses if place.rights.needs_approval(name)]
+        yield ToolUse(
             name=name,
-            steps=tuple(spec.id for spec in asking if not _only_fills_in(spec)),
-            fills_in=tuple(spec.id for spec in asking if _only_fills_in(spec)),
+            effect=tool.effect.value,
+            writes=tool.is_write,
+            steps=tuple(path for _, path in uses),
+            denied_in=tuple(denied),
+            needs_approval_in=tuple(path for path in asked if path not in denied),
         )
 
 
-def _only_fills_in(spec: StepSpec) -> bool:
-    return isinstance(spec, ToolSpecStep) and not _asks_where_to_go(spec)
-
-
-def _asks_where_to_go(spec: StepSpec) -> bool:
-    """Whether a model says which step comes next."""
-    return spec.route is not None and not compile_template(spec.route).is_whole
-
-
-def _model_of(recipe: AgentRecipe, spec: StepSpec) -> ModelConfig:
-    own = spec.model if isinstance(spec, GoalSpec | AnalyzeSpec) else None
-    return recipe.model.overlaid(own) if own is not None else recipe.model
-
-
-# --- what it costs at most --------------------------------------------------------------------
-
-
-def _asking(recipe: AgentRecipe, spec: StepSpec, bound: StepBound) -> Asking:
-    calls = bound.model_calls
-    return Asking(
-        config=_model_of(recipe, spec),
-        calls=None if calls.unbounded else calls.known,
-        unbounded=calls.unbounded,
-        at_once=spec.loop.max_parallel if spec.loop is not None else 1,
+def _rights(place: Place) -> RightsUse:
+    named = dict.fromkeys(name for step in place.recipe.steps for name in place.called(step))
+    tools, rights = [place.tools[name] for name in named], place.rights
+    allowed = [tool.name for tool in tools if rights.allows(tool)]
+    writing = [tool.name for tool in tools if tool.is_write]
+    return RightsUse(
+        path=place.path.rstrip("/"),
+        recipe=place.recipe.id,
+        may_write=rights.may_write,
+        allowed=tuple(name for name in allowed if name in writing and not rights.may_write),
+        refused=tuple(name for name in named if name not in allowed),
+        needs_approval=tuple(name for name in allowed if rights.needs_approval(name)),
     )
 
 
-def _parallel_steps(recipe: AgentRecipe) -> int:
-    return recipe.max_parallel if recipe.execution_mode is ExecutionMode.PARALLEL else 1
+def _asks(place: Place, step: AnyStep) -> bool:
+    return place.asks(step) or place.asks_where_to_go(step)
 
 
-def _bounds(
-    recipe: AgentRecipe, specs: Sequence[StepSpec], tools: Mapping[str, ToolSpec]
-) -> Iterator[StepBound]:
-    of_run = Limits.from_metadata(recipe.limits)
-    visits = _most_visits(recipe, of_run)
-    for spec in specs:
-        limits = Limits.of_step({**spec.metadata, **spec.limits}, base=of_run)
-        asks = limits.max_model_calls_per_step if _may_ask(spec, tools) else 0
-        yield StepBound(
-            id=spec.id,
-            model_calls=_times_items(spec, Bound(known=asks))
-            .plus(_routing_calls(spec))
-            .times(visits.get(spec.id, 1)),
-            tool_calls=_times_items(spec, _tool_calls(spec, limits))
-            .plus(_decision_calls(spec, of_run))
-            .times(visits.get(spec.id, 1)),
+def _models(places: Sequence[Place]) -> Iterator[ModelUse]:
+    users: dict[str | None, list[tuple[str, bool]]] = {}
+    for place, step in _steps(places):
+        if _asks(place, step):
+            only_fills_in = isinstance(step, ToolSpecStep) and not place.asks_where_to_go(step)
+            asking = users.setdefault(_model_of(place, step).name, [])
+            asking.append((_path(place, step), only_fills_in))
+    for name, asking in users.items():
+        yield ModelUse(
+            name=name,
+            steps=tuple(path for path, only_fills_in in asking if not only_fills_in),
+            fills_in=tuple(path for path, only_fills_in in asking if only_fills_in),
         )
 
 
-def _most_visits(recipe: AgentRecipe, of_run: Limits) -> Mapping[str, int]:
-    """How often a run may come to each step; nothing said: once."""
-    if not isinstance(recipe.graph, Mapping):
-        return {}
-    ids = [step.id for step in recipe.steps]
-    ways = Ways.of(ids, recipe.graph)
-    most = of_run.max_steps if of_run.max_steps and of_run.allow_repeated_steps else len(ids)
-    return {step_id: ways.most_visits(place, most) for place, step_id in enumerate(ids)}
+def _model_of(place: Place, step: AnyStep) -> ModelConfig:
+    own = step.model if isinstance(step, GoalSpec | AnalyzeSpec) else None
+    return place.base_model.overlaid(own) if own is not None else place.base_model
 
 
-def _routing_calls(spec: StepSpec) -> Bound:
-    return Bound(known=MOST_ROUTING_CALLS if _asks_where_to_go(spec) else 0)
+def _attempts(place: Place, step: AnyStep) -> int:
+    return (step.retry or place.recipe.retry).max_attempts
 
 
-def _decision_calls(spec: StepSpec, limits: Limits) -> Bound:
-    return Bound(known=1 + limits.max_tool_call_retries if spec.decision_tool else 0)
+def _questions(places: Sequence[Place]) -> Iterator[Question]:
+    for place, step in _steps(places):
+        if isinstance(step, AskSpec):
+            yield Question(
+                step=_path(place, step),
+                text=step.ask,
+                form=step.form,
+                timeout_s=step.waits_s,
+                default=step.default,
+                has_default=step.has_default,
+            )
 
 
-def _may_ask(spec: StepSpec, tools: Mapping[str, ToolSpec]) -> bool:
-    if isinstance(spec, ToolSpecStep):
-        return _may_be_filled_in(spec, tools[spec.tool])
-    return isinstance(spec, GoalSpec | AnalyzeSpec)
+def _classes(places: Sequence[Place]) -> Iterator[ClassUse]:
+    users: dict[str, list[tuple[Place, UsesSpec]]] = {}
+    for place, step in _steps(places):
+        if isinstance(step, UsesSpec):
+            users.setdefault(step.uses, []).append((place, step))
+    for name, uses in users.items():
+        place, step = uses[0]
+        paths = tuple(_path(*use) for use in uses)
+        yield ClassUse(name=name, is_code=place.is_code(step), steps=paths)
 
 
-def _may_be_filled_in(spec: ToolSpecStep, tool: ToolSpec) -> bool:
-    """Whether a required parameter is not given, or a template may come to nothing."""
-    given = {**spec.params, **spec.params_template}
-    required = tool.parameters.get("required")
-    if isinstance(required, list | tuple) and not set(map(str, required)) <= set(given):
-        return True
-    return any(_may_be_missing(compile_template(value)) for value in given.values())
+# --- what it spends ---------------------------------------------------------------------------
 
 
-def _may_be_missing(template: Template) -> bool:
-    return template.is_whole and not all(map(_is_certain, template.references))
+def _asking_recipe(
+    place: Place, bound: RecipeBound, own: StepBound | None = None, at_once: int = 1
+) -> AskingRecipe:
+    """The recipe; `own` is the bound of the step that it is."""
+    is_parallel = place.recipe.execution_mode is ExecutionMode.PARALLEL
+    known = own is None or not own.turns.unbounded
+    return AskingRecipe(
+        parts=tuple(_parts(place, bound)),
+        limits=place.limits,
+        max_parallel=place.recipe.max_parallel if is_parallel else 1,
+        times=(own.visits * own.turns.known if own is not None else 1) if known else None,
+        unbounded=own.turns.unbounded if own is not None else (),
+        at_once=at_once,
+    )
 
 
-def _is_certain(reference: Reference) -> bool:
-    """A whole input, output or item is there when the step runs; a part of one may not be."""
-    path = reference.path
-    return reference.is_guarded or len(path) <= (2 if path[0] in ("inputs", "loop", "run") else 1)
+def _parts(place: Place, bound: RecipeBound) -> Iterator[Asking | AskingRecipe]:
+    for step, own in zip(place.recipe.steps, bound.steps, strict=True):
+        width = step.loop.max_parallel if isinstance(step, StepSpec) and step.loop else 1
+        if isinstance(step, RecipeSpec) and own.inner is not None:
+            yield _asking_recipe(place.inside(step), own.inner, own, width)
+        if isinstance(step, RecipeSpec) and not place.asks_where_to_go(step):
+            continue
+        calls = own.model_calls if not isinstance(step, RecipeSpec) else _routing_calls(own)
+        is_code = place.asks(step) and place.is_code(step)
+        yield Asking(
+            config=_model_of(place, step),
+            calls=calls.known if not calls.unbounded else None,
+            unbounded=calls.unbounded,
+            at_once=None if is_code else width,
+            attempts=_attempts(place, step),
+        )
 
 
-def _tool_calls(spec: StepSpec, limits: Limits) -> Bound:
-    if isinstance(spec, ToolSpecStep):
-        return Bound(known=1 + limits.max_tool_call_retries)
-    if isinstance(spec, GoalSpec) and spec.tools:
-        reason = f"the model of '{spec.id}' may ask for any number of tools in one answer"
-        return Bound(unbounded=(reason,))
-    return Bound()
-
-
-def _times_items(spec: StepSpec, once: Bound) -> Bound:
-    """For all items of the step's loop."""
-    if spec.loop is None or once == Bound():
-        return once
-    over = spec.loop.over
-    if isinstance(over, list | tuple):
-        return attrs.evolve(once, known=once.known * len(over))
-    shown = over if isinstance(over, str) else dumps(over)
-    reason = f"the loop of '{spec.id}' goes over {shown.strip()}"
-    return Bound(unbounded=(*once.unbounded, reason))
+def _routing_calls(own: StepBound) -> Bound:
+    """Of a recipe that is a step, after which a model says where to go."""
+    return Bound(known=MOST_ROUTING_CALLS * own.visits)

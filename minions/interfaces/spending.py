@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from attrs import frozen
@@ -12,7 +12,16 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.recipe.model import ModelConfig
 
-__all__ = ["Asking", "KnowModel", "KnownModel", "Most", "Spending", "nothing_known", "spending"]
+__all__ = [
+    "Asking",
+    "AskingRecipe",
+    "KnowModel",
+    "KnownModel",
+    "Most",
+    "Spending",
+    "nothing_known",
+    "spending",
+]
 
 
 @frozen(kw_only=True)
@@ -44,8 +53,27 @@ class Asking:
     """Logical ones, at most; None: nobody can tell."""
     unbounded: tuple[str, ...] = ()
     """Why not."""
+    at_once: int | None = 1
+    """Calls that may be under way together; None: nobody can tell."""
+    attempts: int = 1
+    """Of each call."""
+
+
+@frozen(kw_only=True)
+class AskingRecipe:
+    """A recipe whose steps ask models: a whole run, or a step of one."""
+
+    parts: Sequence[Asking | AskingRecipe]
+    limits: Limits
+    """Of one run of it."""
+    max_parallel: int = 1
+    """Steps that are done together."""
+    times: int | None = 1
+    """How often it is run in the recipe around it; None: nobody can tell."""
+    unbounded: tuple[str, ...] = ()
+    """Why not."""
     at_once: int = 1
-    """Calls that may be under way together."""
+    """Runs of it that may be under way together."""
 
 
 @frozen(kw_only=True)
@@ -74,96 +102,126 @@ class Spending:
     tokens: Most
     """Input and output."""
     cost_usd: Most
-    calls_in_flight: int
-    """Calls that may be under way when a limit is reached; each may use as much as any."""
+    calls_in_flight: int | None
+    """Calls that may be under way when a limit is reached; each may use as much as any. None:
+    nobody can tell."""
 
 
-def spending(
-    askings: Sequence[Asking],
-    know: KnowModel,
-    *,
-    limits: Limits,
-    attempts: int,
-    max_parallel: int,
-) -> Spending:
-    """Of one run of these steps.
-
-    Args:
-        limits: Of the run.
-        attempts: Of each call.
-        max_parallel: Steps that are done together.
-    """
-    asked = [one for one in askings if one.calls != 0]
-    widest = sorted((one.at_once for one in asked), reverse=True)
-    in_flight = sum(widest[:max_parallel])
-    calls = [_Call.of(one, know(one.config)) for one in asked]
-    tokens = [(call, call.tokens) for call in calls]
-    costs = [(call, call.cost_usd) for call in calls]
+def spending(asked: AskingRecipe, know: KnowModel) -> Spending:
+    """Of one run of the recipe."""
+    tokens = _Measure(lambda each: _tokens(each, know), lambda limits: limits.max_tokens)
+    costs = _Measure(lambda each: _cost(each, know), lambda limits: limits.max_cost_usd)
     return Spending(
-        tokens=_most(tokens, limits.max_tokens, attempts, in_flight),
-        cost_usd=_most(costs, limits.max_cost_usd, attempts, in_flight),
-        calls_in_flight=in_flight,
+        tokens=tokens.most(asked), cost_usd=costs.most(asked), calls_in_flight=_in_flight(asked)
     )
 
 
 @frozen(kw_only=True)
 class _Use:
-    """Of one attempt at a call."""
+    """Of some calls together."""
 
-    most: float | None
+    at_most: float | None
+    largest: float | None
+    """Of one of these calls, with its retries; None: nobody can tell."""
     unbounded: tuple[str, ...] = ()
 
 
-@frozen(kw_only=True)
-class _Call:
-    asking: Asking
-    tokens: _Use
-    cost_usd: _Use
+@frozen
+class _Measure:
+    """Tokens, or dollars."""
 
-    @classmethod
-    def of(cls, asking: Asking, model: KnownModel) -> _Call:
-        name = model.name or "the configured model"
-        output, context = asking.config.max_output_tokens, model.context_tokens
-        price = model.cost_usd(TokenUsage(input_tokens=1, output_tokens=1))
-        unpriced = () if price is not None else (f"the price of {name} is not known",)
-        if output is None or context is None:
-            missing = [] if output is not None else ["no max_output_tokens"]
-            missing += [] if context is not None else ["no known context"]
-            unknown = (f"{name} has {' and '.join(missing)}",)
-            tokens = _Use(most=None, unbounded=unknown)
-            cost = _Use(most=None, unbounded=(*unpriced, *unknown))
-            return cls(asking=asking, tokens=tokens, cost_usd=cost)
-        whole = TokenUsage(input_tokens=context, output_tokens=output)
-        return cls(
-            asking=asking,
-            tokens=_Use(most=whole.total_tokens),
-            cost_usd=_Use(most=model.cost_usd(whole), unbounded=unpriced),
-        )
+    of_attempt: Callable[[Asking], _Use]
+    limit_of: Callable[[Limits], float | None]
 
+    def most(self, asked: AskingRecipe) -> Most:
+        """Of one run."""
+        use, limit = self._of_run(asked), self.limit_of(asked.limits)
+        if use.at_most is not None:
+            return Most(at_most=use.at_most, limit=limit)
+        return Most(at_most=None, unbounded=tuple(dict.fromkeys(use.unbounded)), limit=limit)
 
-def _most(
-    uses: Sequence[tuple[_Call, _Use]], limit: float | None, attempts: int, in_flight: int
-) -> Most:
-    bounds = list(_bounds(uses, limit, attempts, in_flight))
-    if bounds:
-        return Most(at_most=min(bounds), limit=limit)
-    reasons = [(*call.asking.unbounded, *use.unbounded) for call, use in uses]
-    return Most(
-        at_most=None,
-        unbounded=tuple(dict.fromkeys(reason for each in reasons for reason in each)),
-        limit=limit,
-    )
+    def _of_run(self, asked: AskingRecipe) -> _Use:
+        """By the number of calls; by the limit and what is in flight when it is reached."""
+        parts = [self._of_part(part) for part in asked.parts if _count(part) != 0]
+        largest = _if_all_known([part.largest for part in parts], max)
+        bounds = [_if_all_known([part.at_most for part in parts], sum)]
+        limit, in_flight = self.limit_of(asked.limits), _in_flight(asked)
+        if limit is not None and largest is not None and in_flight is not None:
+            bounds.append(limit + in_flight * largest)
+        known = [bound for bound in bounds if bound is not None]
+        reasons = tuple(reason for part in parts for reason in part.unbounded)
+        return _Use(at_most=min(known, default=None), largest=largest, unbounded=reasons)
+
+    def _of_part(self, part: Asking | AskingRecipe) -> _Use:
+        """Of all its calls, or of all its runs."""
+        if isinstance(part, AskingRecipe):
+            each = self._of_run(part)
+        else:
+            each = _retried(self.of_attempt(part), part.attempts)
+        count = _count(part)
+        if count is not None and each.at_most is not None:
+            return _Use(at_most=each.at_most * count, largest=each.largest)
+        own = each.unbounded if each.at_most is None else ()
+        return _Use(at_most=None, largest=each.largest, unbounded=(*part.unbounded, *own))
 
 
-def _bounds(
-    uses: Sequence[tuple[_Call, _Use]], limit: float | None, attempts: int, in_flight: int
-) -> Iterator[float]:
-    """By the number of calls; by the limit and what is in flight when it is reached."""
-    each = [use.most * attempts for _, use in uses if use.most is not None]
-    if len(each) < len(uses):
-        return
-    calls = [call.asking.calls for call, _ in uses if call.asking.calls is not None]
-    if len(calls) == len(uses):
-        yield sum(most * count for most, count in zip(each, calls, strict=True))
-    if limit is not None:
-        yield limit + in_flight * max(each, default=0)
+def _count(part: Asking | AskingRecipe) -> int | None:
+    return part.calls if isinstance(part, Asking) else part.times
+
+
+def _retried(use: _Use, attempts: int) -> _Use:
+    most = None if use.at_most is None else use.at_most * attempts
+    return _Use(at_most=most, largest=most, unbounded=use.unbounded)
+
+
+def _if_all_known(
+    numbers: Sequence[float | None], together: Callable[[list[float]], float]
+) -> float | None:
+    known = [number for number in numbers if number is not None]
+    return together([0, *known]) if len(known) == len(numbers) else None
+
+
+def _in_flight(asked: AskingRecipe) -> int | None:
+    """Calls that may be under way together in one run of it."""
+    widths: list[int] = []
+    for part in asked.parts:
+        if _count(part) == 0:
+            continue
+        each = _in_flight(part) if isinstance(part, AskingRecipe) else 1
+        if each is None or part.at_once is None:
+            return None
+        widths.append(each * part.at_once)
+    return sum(sorted(widths, reverse=True)[: asked.max_parallel])
+
+
+# --- one attempt at a call ----------------------------------------------------------------------
+
+
+def _tokens(asking: Asking, know: KnowModel) -> _Use:
+    model = know(asking.config)
+    whole, unknown = _whole(asking, model)
+    tokens = whole.total_tokens if whole is not None else None
+    return _Use(at_most=tokens, largest=tokens, unbounded=unknown)
+
+
+def _cost(asking: Asking, know: KnowModel) -> _Use:
+    model = know(asking.config)
+    whole, unknown = _whole(asking, model)
+    price = model.cost_usd(TokenUsage(input_tokens=1, output_tokens=1))
+    unpriced = () if price is not None else (f"the price of {_name(model)} is not known",)
+    cost = model.cost_usd(whole) if whole is not None else None
+    return _Use(at_most=cost, largest=cost, unbounded=(*unpriced, *unknown))
+
+
+def _whole(asking: Asking, model: KnownModel) -> tuple[TokenUsage | None, tuple[str, ...]]:
+    """The largest call, or why there is none."""
+    output, context = asking.config.max_output_tokens, model.context_tokens
+    if output is not None and context is not None:
+        return TokenUsage(input_tokens=context, output_tokens=output), ()
+    missing = [] if output is not None else ["no max_output_tokens"]
+    missing += [] if context is not None else ["no known context"]
+    return None, (f"{_name(model)} has {' and '.join(missing)}",)
+
+
+def _name(model: KnownModel) -> str:
+    return model.name or "the configured model"

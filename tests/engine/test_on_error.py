@@ -169,6 +169,13 @@ async def test_branches_that_do_not_rest_on_the_step_are_left_alone() -> None:
     assert done.result.step("both").output == {"x": "bad good"}
 
 
+@pytest.mark.parametrize("mode", ["sequential", "parallel"])
+async def test_nothing_else_begins_before_the_run_has_gone_back(mode: str) -> None:
+    others: list[JsonValue] = [{"id": f"o{number}", "set": {"x": 1}} for number in range(3)]
+    done = await ran([*LOOP_BACK[:3], *others], execution_mode=mode, max_parallel=1)
+    assert done.ids[:6] == ["draft", "between", "check", "draft", "between", "check"]
+
+
 async def test_killed_anywhere_it_goes_on_and_goes_back_no_more_often() -> None:
     quiet = World()
     steps: list[JsonValue] = [*LOOP_BACK, {"id": "tool", "tool": "note", "depends_on": ["between"]}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import pytest
@@ -177,6 +178,22 @@ async def test_a_limit_of_its_own_fails_it_and_one_of_the_run_stops_the_run() ->
     whole = await ran({"steps": steps, "limits": {"max_steps": 2}}, inner={**inner, "limits": {}})
     assert whole.result.status is RunStatus.LIMIT_REACHED
     assert whole.result.step("call").error is not None
+
+
+async def test_time_of_its_own_that_is_over_fails_it() -> None:
+    async def forever(_: object) -> object:
+        await asyncio.Event().wait()
+
+    inner: Document = {
+        "id": "inner",
+        "limits": {"timeout_s": 0.02},
+        "steps": [{"id": "w", "tool": "wait"}],
+    }
+    tool = fake_tool("wait", forever, effect=Effect.PURE)
+    done = await ran({"steps": [{"id": "call", "recipe": "inner"}]}, [tool], inner=inner)
+    assert done.result.error is not None
+    assert done.result.error.code == "recipe-limit-reached"
+    assert "did not end within 0.02 s" in done.result.error.message
 
 
 async def test_it_runs_for_each_item_of_a_list() -> None:

@@ -18,12 +18,14 @@ from minions import (
     AgentExecutor,
     AgentRecipe,
     AgentResult,
+    ApprovalRequest,
     ChatModel,
     Completion,
     CompletionCriteria,
     CompletionLink,
     CompletionMode,
     ConversationMemory,
+    Decider,
     DefaultStep,
     DefaultStepCompletionChain,
     DefaultStepGraph,
@@ -55,6 +57,7 @@ from minions import (
     ToolFailure,
     ToolScope,
     ToolSpec,
+    Verdict,
     tool_call_executors,
 )
 from minions.testing.clock import FakeClock
@@ -226,6 +229,17 @@ def canned_tool_calls(_call: ToolCall, _context: RunContext) -> ToolCallExecutor
 
 
 # --- running -------------------------------------------------------------------------------------
+
+
+class Cautious(Decider):
+    """Consents to one tool alone."""
+
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        return Verdict.APPROVED if request.tool == "look" else Verdict.LATER
+
+
+def deciding_services() -> Services:
+    return Services(decider=Cautious())
 
 
 def services() -> Services:

@@ -8,14 +8,26 @@ from typing import Final
 
 import click
 
+from minions.contracts.durations import spoken
 from minions.contracts.json_values import JsonValue, dumps
 from minions.interfaces.cli.setup import extension_options, output_options, surroundings
-from minions.interfaces.cli.voice import json_text, say
-from minions.interfaces.explanation import Bound, Explanation, InputUse, ModelUse, ToolUse, explain
+from minions.interfaces.cli.voice import hanging, json_text, say
+from minions.interfaces.explanation import (
+    Bound,
+    ClassUse,
+    Explanation,
+    InputUse,
+    ModelUse,
+    Question,
+    RightsUse,
+    StepBound,
+    ToolUse,
+    explain,
+)
 from minions.interfaces.money import dollars
 from minions.interfaces.spending import Most, Spending
 from minions.interfaces.tool_specs import tool_specs
-from minions.interfaces.wiring import knowledge_of_models
+from minions.interfaces.wiring import catalog_of, knowledge_of_models
 from minions.recipe.library import find_recipe
 from minions.recipe.load import load_recipe
 
@@ -32,11 +44,21 @@ def command(recipe: str, **flags: object) -> int:
     No model, no tool, no network.
     """
     around = surroundings(flags)
-    catalog = around.catalog()
+    extensions = around.extensions() if around.settings.extensions else None
+    catalog = around.catalog() if extensions is None else catalog_of(extensions)
     loaded = load_recipe(find_recipe(recipe, [Path("recipes")]), catalog)
-    know = knowledge_of_models(around.settings, around.environ)
-    found = explain(loaded, tool_specs(loaded, catalog), know)
-    say(json_text(_to_json(found)) if around.settings.json else "\n".join(_lines(found)))
+    found = explain(
+        loaded,
+        tool_specs(loaded, catalog),
+        knowledge_of_models(around.settings, around.environ),
+        tools_within=lambda inner: tool_specs(inner, catalog),
+        kinds=extensions.steps if extensions is not None else {},
+    )
+    if around.settings.json:
+        say(json_text(_to_json(found)))
+        return 0
+    for line in _lines(found):
+        say(hanging(line))
     return 0
 
 
@@ -47,8 +69,12 @@ def _lines(found: Explanation) -> Iterator[str]:
     yield f"{found.recipe}: {found.description}" if found.description else found.recipe
     yield from _section("inputs", [_input_words(one) for one in found.inputs])
     yield from _section("tools", [_tool_words(one) for one in found.tools])
-    yield f"permissions: {_permission_words(found)}"
+    yield f"permissions: {_permission_words(found.rights)}"
+    yield from _if_any("recipes", [_recipe_words(one) for one in found.recipes])
+    yield from _if_any("registered steps", [_class_words(one) for one in found.classes])
+    yield from _if_any("code, which is refused: there is no sandbox", found.code)
     yield from _section("models", [_model_words(one) for one in found.models])
+    yield from _if_any("questions to a person", [_question_words(one) for one in found.questions])
     limits = [f"{name}: {dumps(value)}" for name, value in found.limits.items()]
     yield from _section("limits of the run", limits)
     yield "at most:"
@@ -63,6 +89,10 @@ def _section(name: str, lines: list[str]) -> Iterator[str]:
     yield f"{name}:" if lines else f"{name}: none"
     for line in lines:
         yield f"  {line}"
+
+
+def _if_any(name: str, lines: Sequence[str]) -> Iterator[str]:
+    return _section(name, list(lines)) if lines else iter(())
 
 
 def _input_words(one: InputUse) -> str:
@@ -84,11 +114,31 @@ def _model_words(one: ModelUse) -> str:
     return f"{one.name or 'the configured one'}: {'; '.join(uses)}"
 
 
-def _permission_words(found: Explanation) -> str:
-    if found.allow_write:
-        return "may write"
-    refused = [tool.name for tool in found.tools if tool.writes]
-    return f"may not write; refused: {', '.join(refused)}" if refused else "may not write"
+def _permission_words(rights: RightsUse) -> str:
+    allowed = f", except {', '.join(rights.allowed)}" if rights.allowed else ""
+    words = [f"{'may' if rights.may_write else 'may not'} write{allowed}"]
+    for word, names in (("refused", rights.refused), ("needs approval", rights.needs_approval)):
+        if names:
+            words.append(f"{word}: {', '.join(names)}")
+    return "; ".join(words)
+
+
+def _recipe_words(one: RightsUse) -> str:
+    return f"{one.path}: {one.recipe}; {_permission_words(one)}"
+
+
+def _class_words(one: ClassUse) -> str:
+    what = "its code decides what it calls" if one.is_code else "asks a model"
+    return f"{one.name} ({what}), used by {', '.join(one.steps)}"
+
+
+def _question_words(one: Question) -> str:
+    answer = f"; an answer that fits {dumps(one.form)}" if one.form is not None else ""
+    waits = "as long as it takes"
+    if one.timeout_s is not None:
+        after = f"then {dumps(one.default)}" if one.has_default else "then the step fails"
+        waits = f"{spoken(one.timeout_s * 1000)}, {after}"
+    return f"{one.step}: {' '.join(one.text.split())}{answer}; waits {waits}"
 
 
 def _bound_words(bound: Bound) -> str:
@@ -113,8 +163,8 @@ def _spending_lines(spent: Spending) -> Iterator[str]:
 _UNBOUNDED: Final = "unbounded because"
 
 
-def _most_words(most: Most, in_flight: int, shown: Callable[[float], str]) -> str:
-    calls = "1 call" if in_flight == 1 else f"{in_flight} calls"
+def _most_words(most: Most, in_flight: int | None, shown: Callable[[float], str]) -> str:
+    calls = "1 call" if in_flight == 1 else "calls" if in_flight is None else f"{in_flight} calls"
     if most.at_most is not None:
         note = f" (limit {shown(most.limit)})" if most.limit is not None else ""
         return f"{shown(most.at_most)}{note}"
@@ -149,14 +199,31 @@ def _to_json(found: Explanation) -> dict[str, JsonValue]:
                 "effect": one.effect,
                 "writes": one.writes,
                 "steps": list(one.steps),
+                "denied_in": list(one.denied_in),
+                "needs_approval_in": list(one.needs_approval_in),
             }
             for one in found.tools
         ],
-        "permissions": {"allow_write": found.allow_write},
+        "permissions": {"allow_write": found.allow_write, **_rights_to_json(found.rights)},
+        "recipes": [
+            {
+                "step": one.path,
+                "recipe": one.recipe,
+                "allow_write": one.may_write,
+                **_rights_to_json(one),
+            }
+            for one in found.recipes
+        ],
+        "registered_steps": [
+            {"name": one.name, "is_code": one.is_code, "steps": list(one.steps)}
+            for one in found.classes
+        ],
+        "code": list(found.code),
         "models": [
             {"name": one.name, "steps": list(one.steps), "fills_in": list(one.fills_in)}
             for one in found.models
         ],
+        "questions": [_question_to_json(one) for one in found.questions],
         "limits": dict(found.limits),
         "attempts_per_model_call": found.attempts_per_model_call,
         "model_calls": found.model_calls.to_json(),
@@ -164,15 +231,39 @@ def _to_json(found: Explanation) -> dict[str, JsonValue]:
         "tokens": found.spending.tokens.to_json(),
         "cost_usd": found.spending.cost_usd.to_json(),
         "calls_in_flight": found.spending.calls_in_flight,
-        "steps": [
-            {
-                "id": step.id,
-                "model_calls": step.model_calls.to_json(),
-                "tool_calls": step.tool_calls.to_json(),
-            }
-            for step in found.steps
-        ],
+        "steps": [_step_to_json(step) for step in found.steps],
     }
+
+
+def _rights_to_json(rights: RightsUse) -> dict[str, JsonValue]:
+    return {
+        "allowed": list(rights.allowed),
+        "refused": list(rights.refused),
+        "needs_approval": list(rights.needs_approval),
+    }
+
+
+def _question_to_json(one: Question) -> dict[str, JsonValue]:
+    shown: dict[str, JsonValue] = {
+        "step": one.step,
+        "text": one.text,
+        "form": dict(one.form) if one.form is not None else None,
+        "timeout_s": one.timeout_s,
+    }
+    return {**shown, "default": one.default} if one.has_default else shown
+
+
+def _step_to_json(step: StepBound) -> dict[str, JsonValue]:
+    shown: dict[str, JsonValue] = {
+        "id": step.id,
+        "model_calls": step.model_calls.to_json(),
+        "tool_calls": step.tool_calls.to_json(),
+        "visits": step.visits,
+        "turns": step.turns.to_json(),
+    }
+    if step.inner is not None:  # of the recipe that it is, done once
+        shown["steps"] = [_step_to_json(each) for each in step.inner.steps]
+    return shown
 
 
 def _input_to_json(one: InputUse) -> dict[str, JsonValue]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from minions.contracts.json_values import JsonValue
 
-__all__ = ["json_text", "say", "tell"]
+__all__ = ["hanging", "json_text", "say", "tell"]
 
 
 def tell(line: str) -> None:
@@ -46,6 +46,23 @@ def say(text: str, stream: TextIO | None = None) -> None:
         raise EnvironmentRefusedError(
             f"The result cannot be written to standard output: {error.strerror}.", code="no-output"
         ) from error
+
+
+def hanging(text: str, width: int = 80) -> str:
+    """Lines that are too long go on in further ones, four columns more to the right."""
+    import textwrap
+
+    lines: list[str] = []
+    for line in text.splitlines() or [""]:
+        indent = line[: len(line) - len(line.lstrip())]
+        lines += textwrap.wrap(
+            line,
+            width,
+            subsequent_indent=f"{indent}    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return "\n".join(lines)
 
 
 def _close_off(stream: TextIO) -> None:
