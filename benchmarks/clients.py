@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from minions import AgentExecutor, AgentRecipe, OpenAIModel, Services, SqliteJournal, Tool
 from minions.contracts.tools import Toolbox
-from minions.engine.context import Extensions
+from minions.engine.extensions import Extensions
 from minions.engine.services import SystemClock
 from minions.recipe.catalog import Catalog
 from minions.recipe.load import load_recipe_text

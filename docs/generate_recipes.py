@@ -21,9 +21,9 @@ from minions.contracts.schema import JsonSchema, schema_of
 from minions.contracts.tools import Tool, Toolset
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring import built_in_extensions
-from minions.recipe import keys
+from minions.recipe import keys, step_keys
 from minions.recipe.filters import FILTERS, TESTS
-from minions.recipe.keys import Key, Table
+from minions.recipe.key_types import Key, Table
 
 PAGE: Final = Path(__file__).with_name("recipes.md")
 _MARK: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -179,23 +179,23 @@ def _functions() -> str:
 _PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "recipe": _recipe,
     "secret": lambda: _keys(keys.SECRET_INPUT),
-    "step": lambda: _keys(keys.STEP),
-    "goal": lambda: _keys(keys.GOAL, {"tool_failure": "fail"}),
-    "tool": lambda: _keys(keys.TOOL),
-    "analyze": lambda: _keys(keys.ANALYZE),
-    "assert": lambda: _keys(keys.ASSERT),
-    "set": lambda: _keys(keys.SET),
-    "subrecipe": lambda: _keys(keys.RECIPE_STEP),
-    "ask": lambda: _keys(keys.ASK),
-    "uses": lambda: _keys(keys.USES),
+    "step": lambda: _keys(step_keys.STEP),
+    "goal": lambda: _keys(step_keys.GOAL, {"tool_failure": "fail"}),
+    "tool": lambda: _keys(step_keys.TOOL),
+    "analyze": lambda: _keys(step_keys.ANALYZE),
+    "assert": lambda: _keys(step_keys.ASSERT),
+    "set": lambda: _keys(step_keys.SET),
+    "subrecipe": lambda: _keys(step_keys.RECIPE_STEP),
+    "ask": lambda: _keys(step_keys.ASK),
+    "uses": lambda: _keys(step_keys.USES),
     "test": lambda: _keys(keys.TEST),
     "expect": lambda: _keys(keys.EXPECT),
-    "code": lambda: _keys(keys.CODE),
+    "code": lambda: _keys(step_keys.CODE),
     "model": lambda: _keys(keys.MODEL),
     "permissions": lambda: _keys(keys.PERMISSIONS),
     "limits": _limits,
     "retry": _retry,
-    "completion": lambda: _keys(keys.COMPLETION),
+    "completion": lambda: _keys(step_keys.COMPLETION),
     "files": _toolset("files"),
     "time": _toolset("time"),
     "settings": _settings,

@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from minions.contracts.tools import Tool, ToolScope, ToolSpec
     from minions.engine.agent_executor import AgentExecutor
     from minions.engine.completion import DefaultStepCompletionChain
-    from minions.engine.context import Agent, AgentContext, Extensions
+    from minions.engine.context import Agent, AgentContext
+    from minions.engine.extensions import Extensions
     from minions.engine.graph import DefaultStepGraph
     from minions.engine.memory import ConversationMemory
     from minions.engine.model_calls import ModelCallExecutors
@@ -204,7 +205,8 @@ _HOMES: Final = {
     "minions.engine.agent_executor": ("AgentExecutor",),
     "minions.engine.questions": ("analyze_data", "extract_params"),
     "minions.engine.completion": ("DefaultStepCompletionChain",),
-    "minions.engine.context": ("Agent", "AgentContext", "Extensions"),
+    "minions.engine.context": ("Agent", "AgentContext"),
+    "minions.engine.extensions": ("Extensions",),
     "minions.engine.graph": ("DefaultStepGraph",),
     "minions.engine.memory": ("ConversationMemory",),
     "minions.engine.model_calls": ("ModelCallExecutors",),

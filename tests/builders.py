@@ -35,7 +35,8 @@ from minions.contracts.runtime import Ids
 from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope, ToolSpec
 from minions.engine.agent_executor import AgentExecutor
-from minions.engine.context import AgentContext, Extensions
+from minions.engine.context import AgentContext
+from minions.engine.extensions import Extensions
 from minions.engine.memory import ConversationMemory
 from minions.engine.memory_journal import MemoryJournal
 from minions.engine.output_parsing import TextOutputParser

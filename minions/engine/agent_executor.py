@@ -18,9 +18,10 @@ from minions.contracts.secrets import InputValue, Secrets
 from minions.contracts.tools import Toolbox
 from minions.engine.agent_run import AgentRun, GoingOn
 from minions.engine.build import part_of
-from minions.engine.context import Agent, AgentContext, Extensions, ModelSource
+from minions.engine.context import Agent, AgentContext
 from minions.engine.decisions import calls_in_doubt, checked_decisions
 from minions.engine.dry_run import PlannedStep, planned_steps
+from minions.engine.extensions import Extensions, ModelSource
 from minions.engine.memory import ConversationMemory
 from minions.engine.pins import Pins, find_pins
 from minions.engine.preparation import Preparation, rendered

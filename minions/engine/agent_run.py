@@ -20,9 +20,10 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.tools import Effect
 from minions.engine.build import BuiltRecipe
-from minions.engine.context import AgentContext, ModelSource
+from minions.engine.context import AgentContext
 from minions.engine.error_groups import leading_error
 from minions.engine.event_stream import Listener
+from minions.engine.extensions import ModelSource
 from minions.engine.replay import OpenCall
 from minions.engine.routes import Routes
 from minions.engine.run_models import RunModels

@@ -25,7 +25,7 @@ from minions.engine.code_steps import (
     assert_step,
     recipe_step,
 )
-from minions.engine.context import Extensions
+from minions.engine.extensions import Extensions
 from minions.engine.graph import DefaultStepGraph, DependencyStepGraph
 from minions.engine.model_steps import AnalyzeStep, GoalStep, analyze_step, goal_step
 from minions.engine.sandbox_steps import CodeStep, code_step

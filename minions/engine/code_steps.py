@@ -17,8 +17,8 @@ from minions.contracts.errors import (
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.steps import PythonStep, StepScope
-from minions.engine.context import Default, EngineScope
 from minions.engine.extraction import extraction_question
+from minions.engine.nesting import Default, EngineScope
 from minions.engine.replay import KnowsItsInputs, StepRows, TellsItself
 from minions.engine.step_cache import Basis, TellsItsBasis
 from minions.engine.written_step import WrittenStep, as_text

@@ -1,62 +1,38 @@
-"""A run while it goes on: who runs, what is known so far, and each step's view of it."""
+"""A run while it goes on: who runs, and what is known so far."""
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections import ChainMap
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, cast
 
-from attrs import field, frozen
+from attrs import frozen
 
-from minions.contracts.calls import ChatModel, DeltaSink, ModelDelta
-from minions.contracts.completion import CompletionLink
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.errors import FailureInfo
-from minions.contracts.events import StepDelta
-from minions.contracts.executions import StepExecution, StepStatus, Warned
+from minions.contracts.executions import StepStatus, Warned
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
 from minions.contracts.messages import Message
-from minions.contracts.retry import RetryConfig
-from minions.contracts.schema import JsonSchema
-from minions.contracts.secrets import InputValue, Secrets
-from minions.contracts.steps import PythonStep, Step, StepScope
-from minions.contracts.tools import Toolbox, Toolset, ToolSpec
+from minions.contracts.secrets import Secrets
+from minions.contracts.steps import PythonStep, Step
+from minions.contracts.tools import Toolbox, ToolSpec
 from minions.engine.budget import Ledger
 from minions.engine.event_stream import EventStream
 from minions.engine.recorder import Recorder
 from minions.engine.replay import OpenCall, Replay
 from minions.engine.secrets import declared_secrets
 from minions.engine.services import Services
-from minions.engine.used_steps import parameters_of
-from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
 
 if TYPE_CHECKING:
     from minions.engine.step_manager import StepManager
 
-__all__ = [
-    "Agent",
-    "AgentContext",
-    "Attempt",
-    "Default",
-    "EngineScope",
-    "Extensions",
-    "Feedback",
-    "LoopItem",
-    "ModelSource",
-    "NestedResult",
-    "RecipeRunner",
-    "Scope",
-    "StepView",
-    "Turn",
-]
+from minions.engine.iterations import Feedback
+from minions.engine.nesting import RecipeRunner, Scope
 
-ModelSource: TypeAlias = Callable[[ModelConfig], ChatModel]
-"""Gives the model that a configuration names; the same object for the same configuration."""
+__all__ = ["Agent", "AgentContext"]
 
 
 @frozen
@@ -71,108 +47,7 @@ class Agent:
         return self.recipe.id
 
 
-@frozen(kw_only=True)
-class Extensions:
-    """What the operator brought: named things that recipes may use."""
-
-    toolsets: Mapping[str, Toolset] = field(factory=dict)
-    tools: Toolbox = field(factory=Toolbox)
-    links: Mapping[str, CompletionLink] = field(factory=dict)
-    models: Mapping[str, ChatModel] = field(factory=dict)
-    """Models by their full name, such as `scripted/demo`."""
-    recipes: Mapping[str, AgentRecipe] = field(factory=dict)
-    """Recipes made by code, which steps may name."""
-    steps: Mapping[str, type[Step[object]]] = field(factory=dict)
-    """`Step` classes, which steps may use; made with `id` and what `with` gives."""
-
-    def catalog(self) -> Catalog:
-        """What recipes may name, for the static checks."""
-        return Catalog(
-            toolsets=self.toolsets,
-            tools={tool.spec.name: tool.spec for tool in self.tools},
-            links=frozenset(self.links),
-            models=frozenset(self.models),
-            recipes=self.recipes,
-            steps={name: parameters_of(kind) for name, kind in self.steps.items()},
-        )
-
-
-@frozen(kw_only=True)
-class Scope:
-    """Where a recipe stands in its run."""
-
-    keys: str = ""
-    """Before each of its steps' keys: `outer>1>0>`."""
-    path: str = ""
-    """Before each of its steps' names: `outer/`."""
-
-
 _WHOLE_RUN: Final = Scope()
-
-
-class RecipeRunner(ABC):
-    """Runs recipes as steps of a run."""
-
-    @abstractmethod
-    async def run(
-        self, recipe: AgentRecipe, inputs: Mapping[str, InputValue], view: StepView, key: str
-    ) -> NestedResult:
-        """One recipe, to its end.
-
-        Args:
-            inputs: Not checked yet.
-            key: Of the execution that it is the work of.
-        Raises:
-            UsageError: It was given what it does not take, or names what is not there.
-        """
-
-    @abstractmethod
-    def find(self, name: str) -> AgentRecipe:
-        """The recipe of that name, for steps made by code.
-
-        Raises:
-            NotFoundError: There is none.
-        """
-
-
-class EngineScope(StepScope):
-    """What the engine's own steps may do beside what everybody's may."""
-
-    @abstractmethod
-    async def run_recipe(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue]) -> object:
-        """The recipe that the step is; its output.
-
-        Raises:
-            UsageError: Inputs that it does not take.
-            StepFailedError: It failed.
-        """
-
-    @abstractmethod
-    async def ask_person(
-        self, text: str, *, form: JsonSchema | None, default: Default, timeout_s: float | None
-    ) -> JsonValue:
-        """What somebody answers.
-
-        Raises:
-            StepFailedError: Nobody did: yet (`needs-decision`), or in time (`ask-timeout`).
-        """
-
-
-@frozen
-class Default:
-    """A value for when nobody says one."""
-
-    value: JsonValue = None
-    is_given: bool = False
-
-
-@frozen(kw_only=True)
-class NestedResult:
-    """What a recipe gave that was a step of a run."""
-
-    output: object
-    error: FailureInfo | None
-    executions: tuple[StepExecution[object], ...]
 
 
 _RESERVED: Final = ("inputs", "steps", "run", "feedback")
@@ -483,177 +358,3 @@ class AgentContext(RunContext):
             self._values[step_id] = output
         if save_as is not None:
             self._values[save_as] = output
-
-
-@frozen(kw_only=True)
-class LoopItem:
-    """What one iteration of a loop is about."""
-
-    value: JsonValue
-    index: int
-    """From 0."""
-
-    @property
-    def loop(self) -> JsonValue:
-        """What templates read as `loop`."""
-        return {"item": self.value, "index": self.index}
-
-
-@frozen(kw_only=True)
-class Attempt:
-    """One attempt of a step that is done as long as a condition holds."""
-
-    index: int
-    """From 0."""
-    outputs: tuple[JsonValue, ...] = ()
-    """What the attempts before gave."""
-
-    @property
-    def loop(self) -> JsonValue:
-        """What templates read as `loop`."""
-        last = self.outputs[-1] if self.outputs else None
-        return {"index": self.index, "last": last, "attempts": list(self.outputs)}
-
-
-Turn: TypeAlias = LoopItem | Attempt
-"""One of the times that a step is done."""
-
-
-@frozen(kw_only=True)
-class Feedback:
-    """Why the run went back to an earlier step."""
-
-    step_id: str
-    """That failed."""
-    to: str
-    """That runs again."""
-    code: str
-    message: str
-    attempt: int
-    """From 1."""
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """What templates read as `feedback`."""
-        return {
-            "step": self.step_id,
-            "to": self.to,
-            "code": self.code,
-            "message": self.message,
-            "attempt": self.attempt,
-        }
-
-
-class StepView(RunContext):
-    """The run as one step sees it: its own limits, tools and conversation."""
-
-    def __init__(
-        self,
-        context: AgentContext,
-        *,
-        step_id: str,
-        key: str,
-        limits: Limits,
-        metadata: Mapping[str, object],
-        tools: Toolbox,
-        item: Turn | None = None,
-        retry: RetryConfig | None = None,
-    ) -> None:
-        self.retry = retry or context.recipe.retry
-        """How calls of the step are tried again."""
-        self.context = context
-        self._item = item
-        self.key = key
-        self.conversation_id = f"{context.run_id}/{key}"
-        self._step_id = step_id
-        self._limits = limits
-        self._metadata = metadata
-        self._tools = tools
-
-    @property
-    def run_id(self) -> str:
-        """The run's."""
-        return self.context.run_id
-
-    @property
-    def session_id(self) -> str:
-        """The run's."""
-        return self.context.session_id
-
-    @property
-    def inputs(self) -> Mapping[str, JsonValue]:
-        """The run's."""
-        return self.context.inputs
-
-    @property
-    def values(self) -> Mapping[str, JsonValue]:
-        """The run's; in a loop also `loop.item` and `loop.index`, for this step alone."""
-        if self._item is None:
-            return self.context.values
-        here: dict[str, JsonValue] = {"loop": self._item.loop}
-        return ChainMap(here, cast("dict[str, JsonValue]", self.context.values))
-
-    @property
-    def limits(self) -> Limits:
-        """The step's own over the agent's."""
-        return self._limits
-
-    @property
-    def metadata(self) -> Mapping[str, object]:
-        """The step's own over the agent's."""
-        return self._metadata
-
-    @property
-    def tools(self) -> Toolbox:
-        """Only what this step may use."""
-        return self._tools
-
-    @property
-    def memory(self) -> ModelMemory:
-        """The run's; this step's conversation is `conversation_id`."""
-        return self.context.memory
-
-    @property
-    def step_id(self) -> str:
-        """The step's, as the whole run knows it."""
-        return self._step_id
-
-    @property
-    def path(self) -> str:
-        """The step's, with the item that it is about: `step[2]`."""
-        item = self._item
-        return self._step_id if item is None else f"{self._step_id}[{item.index}]"
-
-    @property
-    def may_write(self) -> bool:
-        """The run's."""
-        return self.context.may_write
-
-    def refusal(self, tool: ToolSpec) -> str | None:
-        """The run's."""
-        return self.context.refusal(tool)
-
-    @property
-    def secrets(self) -> Secrets:
-        """The run's."""
-        return self.context.secrets
-
-    @property
-    def delta_sink(self) -> DeltaSink | None:
-        """Publishes pieces as `step_delta` when somebody watches."""
-        return self._publish_delta if self.context.events.is_watched else None
-
-    def _publish_delta(self, delta: ModelDelta) -> None:
-        data: dict[str, JsonValue] = {}
-        if delta.content is not None:
-            data["content"] = delta.content
-        if delta.tool_call is not None:
-            data["tool_calls"] = [delta.tool_call]
-        self.context.events.publish(
-            StepDelta(
-                run_id=self.run_id,
-                session_id=self.session_id,
-                timestamp=self.context.services.clock.now(),
-                step_id=self._step_id,
-                delta=data,
-            )
-        )

@@ -18,7 +18,7 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Tool, Toolbox, ToolScope, ToolSpec
 from minions.engine.build import BuiltRecipe, LoopControl, build_recipe
-from minions.engine.context import Extensions, ModelSource
+from minions.engine.extensions import Extensions, ModelSource
 from minions.engine.graph import DependencyStepGraph
 from minions.engine.known_values import KnownValues
 from minions.engine.run_parts import ChosenSteps

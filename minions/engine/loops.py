@@ -11,8 +11,9 @@ from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue, json_type
 from minions.contracts.steps import Step
 from minions.engine.build import LoopControl
-from minions.engine.context import AgentContext, LoopItem
+from minions.engine.context import AgentContext
 from minions.engine.endings import CUT_OFF, cut_off
+from minions.engine.iterations import LoopItem
 from minions.engine.turns import MakeExecutor, MayReuse, StepTurns
 
 __all__ = ["StepLoop"]

@@ -32,10 +32,10 @@ from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage, message_to_json
 from minions.contracts.runtime import Clock
-from minions.engine.context import StepView
 from minions.engine.costs import expect_price, with_cost
 from minions.engine.recorded import recorded_model_call
 from minions.engine.retry import checked_result, is_retryable_error, with_retries
+from minions.engine.step_view import StepView
 from minions.engine.trace import StepTrace
 
 __all__ = [

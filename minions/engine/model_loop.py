@@ -45,9 +45,9 @@ from minions.contracts.output import output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
 from minions.engine.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
-from minions.engine.context import StepView
 from minions.engine.model_calls import ModelCalls
 from minions.engine.output_ladder import Answer, OutputLadder
+from minions.engine.step_view import StepView
 from minions.engine.tool_batch import ToolBatch
 from minions.engine.trace import StepTrace
 

@@ -14,7 +14,7 @@ from minions.contracts.secrets import Secrets
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.build import BuiltRecipe, build_recipe
-from minions.engine.context import Extensions
+from minions.engine.extensions import Extensions
 from minions.engine.sandbox_steps import refuse_code
 from minions.engine.secrets import hidden_errors, refuse_shown_secrets
 from minions.recipe.expressions import Template, compile_template

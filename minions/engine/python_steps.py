@@ -22,9 +22,10 @@ from minions.contracts.messages import Message, ToolCallRequest, message_to_json
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import DefaultStep
 from minions.engine.completion import budget_spent
-from minions.engine.context import Default, EngineScope, RecipeRunner, StepView
 from minions.engine.model_calls import capabilities_of
 from minions.engine.model_loop import ModelLoop, open_conversation, opening_messages
+from minions.engine.nesting import Default, EngineScope, RecipeRunner
+from minions.engine.step_view import StepView
 from minions.engine.tool_batch import ToolBatch
 from minions.engine.trace import StepTrace
 from minions.engine.waiting import answer_to

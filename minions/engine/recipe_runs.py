@@ -13,15 +13,10 @@ from minions.contracts.errors import NEEDS_DECISION, FailureInfo, MinionsError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
-from minions.engine.context import (
-    AgentContext,
-    ModelSource,
-    NestedResult,
-    RecipeRunner,
-    Scope,
-    StepView,
-)
+from minions.engine.context import AgentContext
+from minions.engine.extensions import ModelSource
 from minions.engine.memory import ConversationMemory
+from minions.engine.nesting import NestedResult, RecipeRunner, Scope
 from minions.engine.preparation import Preparation, rendered
 from minions.engine.replay import base_key
 from minions.engine.routes import Routes
@@ -29,6 +24,7 @@ from minions.engine.run_models import RunModels
 from minions.engine.run_output import RunOutput
 from minions.engine.run_steps import RunSteps
 from minions.engine.step_manager import StepManager
+from minions.engine.step_view import StepView
 from minions.engine.walk import RecipeWalk, WalkEnd
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe

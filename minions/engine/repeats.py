@@ -11,8 +11,9 @@ from minions.contracts.executions import StepExecution
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.steps import Step
 from minions.engine.build import RepeatControl
-from minions.engine.context import AgentContext, Attempt
+from minions.engine.context import AgentContext
 from minions.engine.endings import cut_off
+from minions.engine.iterations import Attempt
 from minions.engine.replay import EXHAUSTED, STUCK
 from minions.engine.turns import MakeExecutor, MayReuse, StepTurns
 

@@ -26,9 +26,10 @@ from minions.contracts.messages import Message, system, user
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import Step
 from minions.engine.build import BuiltRecipe
-from minions.engine.context import AgentContext, StepView
+from minions.engine.context import AgentContext
 from minions.engine.python_steps import JournalledScope
 from minions.engine.run_models import RunModels
+from minions.engine.step_view import StepView
 from minions.engine.trace import StepTrace
 from minions.engine.written_step import as_text, bounded
 from minions.recipe.expressions import Template

@@ -12,7 +12,8 @@ from minions.contracts.errors import MinionsError
 from minions.contracts.executions import StepExecution
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.steps import Step
-from minions.engine.context import AgentContext, StepView
+from minions.engine.context import AgentContext
+from minions.engine.step_view import StepView
 from minions.engine.tool_batch import ToolBatch
 from minions.engine.trace import StepTrace
 from minions.engine.written_step import WrittenStep

@@ -15,8 +15,9 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step
 from minions.engine.build import BuiltRecipe, asking_within
 from minions.engine.code_steps import RecipeStep
-from minions.engine.context import AgentContext, ModelSource
+from minions.engine.context import AgentContext
 from minions.engine.costs import check_price
+from minions.engine.extensions import ModelSource
 from minions.engine.model_calls import ModelCallExecutors, warm_up
 from minions.recipe.model import ModelConfig
 

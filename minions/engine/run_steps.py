@@ -13,8 +13,9 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.build import BuiltRecipe, StepControl
 from minions.engine.code_steps import SetStep
-from minions.engine.context import AgentContext, Feedback, Turn
+from minions.engine.context import AgentContext
 from minions.engine.endings import CUT_OFF
+from minions.engine.iterations import Feedback, Turn
 from minions.engine.loops import StepLoop
 from minions.engine.repeats import StepRepeat
 from minions.engine.replay import KnowsItsInputs

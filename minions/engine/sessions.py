@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import cast
 
 from attrs import evolve, field, frozen
 
 from minions.contracts.codec import decode
-from minions.contracts.errors import Fault, NotFoundError, UsageError, near_names
+from minions.contracts.errors import NEEDS_DECISION, Fault, NotFoundError, UsageError, near_names
 from minions.contracts.events import StepCompleted
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
@@ -21,6 +21,7 @@ __all__ = [
     "REJECTED",
     "UNFINISHED",
     "RunDetail",
+    "RunNote",
     "RunSummary",
     "StepSummary",
     "find_run",
@@ -51,14 +52,47 @@ class RunSummary:
 
 @frozen(kw_only=True)
 class StepSummary:
-    """One step of a run."""
+    """One step of a run, for each time that the run came to it, or one attempt of a `while`."""
 
     step_id: str
+    """`outer/inner` in a recipe that is a step; `step[0]` is the first attempt."""
     status: str
     reason: str | None = None
     output: JsonValue = None
     facts: Mapping[str, JsonValue] = field(factory=dict)
     """The recorded body: usage, counts, duration."""
+    position: int = 0
+    """Of the row with which it began, among those of the run."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a person has to say something before it goes on."""
+        error = cast("Mapping[str, JsonValue]", self.facts.get("error") or {})
+        return error.get("code") == NEEDS_DECISION
+
+    @property
+    def kept_as(self) -> str | None:
+        """`pinned` or `cached`, where its output was taken from another run."""
+        if "pinned_from" in self.facts:
+            return "pinned"
+        return "cached" if "cached_from" in self.facts else None
+
+
+@frozen(kw_only=True)
+class RunNote:
+    """What happened between the steps of a run."""
+
+    kind: str
+    """`goto`: it went back because a step failed; `decision`: a person was asked, or said
+    something; `route`: nobody could say where it goes on."""
+    step_id: str
+    state: str
+    """Of a decision `waiting`, or the word: `approve`, `reject`, `answer`, `default`, or what was
+    said of a call in doubt. Else that of the row."""
+    facts: Mapping[str, JsonValue] = field(factory=dict)
+    """The recorded body; of an answer the `answer`."""
+    position: int
+    """As of a step."""
 
 
 @frozen(kw_only=True)
@@ -72,6 +106,8 @@ class RunDetail:
     steps: tuple[StepSummary, ...]
     messages: tuple[tuple[str, Mapping[str, JsonValue]], ...]
     """Step id and message as the provider saw it, in the order they were recorded."""
+    notes: tuple[RunNote, ...] = ()
+    """In the order they were recorded."""
     faults: tuple[Fault, ...] = ()
     """Of a rejected run, in file order; without the lines of the recipe's text."""
 
@@ -166,6 +202,7 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
         error=finished.get("error"),
         steps=_steps(entries),
         messages=_messages(entries),
+        notes=tuple(_notes(entries)),
     )
 
 
@@ -207,24 +244,76 @@ def _steps(entries: Sequence[JournalEntry]) -> tuple[StepSummary, ...]:
     """In order of start, each with its latest state."""
     steps: dict[str, StepSummary] = {}
     newest = max(entry.generation for entry in entries)
+    repeated = {
+        _whole(entry.key) for entry in entries if entry.kind == "step" and _begins_while(entry)
+    }
     for entry in entries:
         if entry.kind == "route" and entry.state == "finished":
             _note_choice(steps, entry)
         if entry.kind != "step":
             continue
         body, base = entry.body, base_key(entry.key)
-        if "index" in body:
+        index, step_id = body.get("index"), cast(str, body["step_id"])
+        if index is not None and _whole(base) not in repeated:
             continue  # an item of a loop: the loop itself tells
-        if entry.state == "skipped" and base in steps and entry.generation < newest:
+        before = steps.get(base)
+        if entry.state == "skipped" and before is not None and entry.generation < newest:
             continue  # who is passed over is decided anew each time
+        begun = before is not None and before.status != "skipped"
         steps[base] = StepSummary(
-            step_id=cast(str, body["step_id"]),
+            step_id=step_id if index is None else f"{step_id}[{index}]",
             status=cast(str, body.get("status", UNFINISHED)),
             reason=cast("str | None", body.get("reason")),
             output=body.get("output"),
             facts=body,
+            position=before.position if before is not None and begun else entry.position,
         )
-    return tuple(steps.values())
+    return tuple(sorted(steps.values(), key=lambda step: step.position))
+
+
+def _begins_while(entry: JournalEntry) -> bool:
+    return entry.state == "started" and "attempts" in entry.body
+
+
+def _whole(key: str) -> str:
+    """Without the number of the item or attempt."""
+    return base_key(key).rpartition("/")[0]
+
+
+# --- between the steps ------------------------------------------------------------------------
+
+
+def _notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
+    asked: dict[str, Mapping[str, JsonValue]] = {}
+    for entry in entries:
+        if entry.kind == "goto" or (entry.kind == "route" and entry.state == "failed"):
+            yield _note(entry, entry.state, entry.body)
+        elif entry.kind == "run" and entry.state == "resumed":
+            said = cast("Mapping[str, str]", entry.body.get("decisions") or {})
+            for key, word in said.items():
+                yield _decided(entry, word, asked.get(key, {}))
+        elif entry.kind == "decision" and entry.state == "waiting":
+            asked[entry.key] = entry.body
+            yield _note(entry, "waiting", entry.body)
+        elif entry.kind == "decision":
+            yield _decided(entry, cast(str, entry.body["word"]), entry.body)
+        elif entry.kind == "tool_call" and entry.state == "started":
+            asked[entry.key] = entry.body
+
+
+def _decided(entry: JournalEntry, word: str, facts: Mapping[str, JsonValue]) -> RunNote:
+    """What a person said, or what counted because nobody said anything."""
+    said, _, rest = word.partition(":")
+    if said != "answer":
+        return _note(entry, said, facts)
+    state = "default" if facts.get("is_default") else said
+    return _note(entry, state, {**facts, "answer": json.loads(rest)})
+
+
+def _note(entry: JournalEntry, state: str, facts: Mapping[str, JsonValue]) -> RunNote:
+    kind = "decision" if entry.kind == "run" else entry.kind
+    step_id = cast(str, facts.get("step_id", ""))
+    return RunNote(kind=kind, step_id=step_id, state=state, facts=facts, position=entry.position)
 
 
 def _note_choice(steps: dict[str, StepSummary], entry: JournalEntry) -> None:

@@ -23,8 +23,8 @@ from minions.contracts.messages import Message, message_to_json
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.contracts.steps import Step
 from minions.contracts.tools import Effect, ToolSpec
-from minions.engine.context import StepView
 from minions.engine.model_steps import GoalStep
+from minions.engine.step_view import StepView
 from minions.engine.written_step import WrittenStep
 from minions.recipe.expressions import compile_template
 

@@ -22,9 +22,10 @@ from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, message_to_json
 from minions.contracts.steps import PythonStep, Step
-from minions.engine.context import AgentContext, Attempt, StepView, Turn
+from minions.engine.context import AgentContext
 from minions.engine.endings import cut_off, end_state, end_status
 from minions.engine.error_groups import leading_error
+from minions.engine.iterations import Attempt, Turn
 from minions.engine.model_calls import capabilities_of, recall
 from minions.engine.model_loop import Ending, ModelLoop, opening_messages, said_in
 from minions.engine.python_steps import JournalledScope
@@ -32,6 +33,7 @@ from minions.engine.recorded import recorded_execution
 from minions.engine.replay import KnowsItsInputs, StepRows, TellsItself
 from minions.engine.retry import is_being_cancelled
 from minions.engine.step_cache import StepCaching, TellsItsBasis, basis_of_question
+from minions.engine.step_view import StepView
 from minions.engine.trace import StepTrace
 
 __all__ = ["StepExecutor"]

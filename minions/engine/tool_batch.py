@@ -21,10 +21,10 @@ from minions.contracts.errors import JournalError, StepFailedError, words_of
 from minions.contracts.events import Retrying
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import ToolCallRequest, tool_result
-from minions.engine.context import StepView
 from minions.engine.decisions import REDO, decided_call
 from minions.engine.recorded import recorded_tool_call
 from minions.engine.retry import checked_result, with_retries
+from minions.engine.step_view import StepView
 from minions.engine.trace import StepTrace
 from minions.engine.waiting import needed_approval
 

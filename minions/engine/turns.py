@@ -10,8 +10,9 @@ from minions.contracts.executions import StepExecution
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import Step
-from minions.engine.context import AgentContext, Turn
+from minions.engine.context import AgentContext
 from minions.engine.endings import end_state, end_status
+from minions.engine.iterations import Turn
 from minions.engine.step_executor import StepExecutor
 
 __all__ = ["MakeExecutor", "MayReuse", "StepTurns"]

@@ -15,8 +15,8 @@ from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedErro
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.schema import JsonSchema, SchemaValidator
-from minions.engine.context import StepView
 from minions.engine.replay import Replay
+from minions.engine.step_view import StepView
 
 __all__ = [
     "APPROVED",

@@ -17,7 +17,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Tool
 from minions.engine.agent_executor import AgentExecutor
-from minions.engine.context import Extensions, ModelSource
+from minions.engine.extensions import Extensions, ModelSource
 from minions.engine.memory_journal import MemoryJournal
 from minions.engine.services import Services
 from minions.interfaces.settings import Settings

@@ -30,8 +30,9 @@ from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import Effect
 from minions.engine.agent_executor import AgentExecutor
-from minions.engine.context import AgentContext, Extensions, ModelSource
+from minions.engine.context import AgentContext
 from minions.engine.decisions import read_answer
+from minions.engine.extensions import Extensions, ModelSource
 from minions.engine.services import Services
 from minions.engine.tool_calls import tool_call_executors
 from minions.recipe.expressions import compile_condition

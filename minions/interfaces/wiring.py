@@ -30,7 +30,7 @@ from minions.recipe.model import AgentRecipe, ModelConfig
 
 if TYPE_CHECKING:
     from minions.adapters.model_endpoints import OperatorModels
-    from minions.engine.context import Extensions, ModelSource
+    from minions.engine.extensions import Extensions, ModelSource
     from minions.engine.services import Services
 
 __all__ = [
@@ -76,14 +76,14 @@ def built_in_tools(state: StateStore | None = None) -> Toolbox:
 
 def built_in_extensions(state: StateStore | None = None) -> Extensions:
     """Both, as the operator brings his own."""
-    from minions.engine.context import Extensions
+    from minions.engine.extensions import Extensions
 
     return Extensions(toolsets=built_in_toolsets(), tools=built_in_tools(state))
 
 
 def extended(base: Extensions, own: Extensions) -> Extensions:
     """What comes along and what the operator brought; under one name the operator's counts."""
-    from minions.engine.context import Extensions
+    from minions.engine.extensions import Extensions
 
     kept = tuple(tool for tool in base.tools if tool.spec.name not in own.tools)
     return Extensions(

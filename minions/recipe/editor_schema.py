@@ -8,8 +8,9 @@ from attrs import evolve
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
-from minions.recipe import keys
-from minions.recipe.keys import KINDS, Key, Table
+from minions.recipe import keys, step_keys
+from minions.recipe.key_types import Key, Table
+from minions.recipe.step_keys import KINDS
 
 __all__ = ["recipe_schema"]
 
@@ -29,25 +30,25 @@ def recipe_schema() -> JsonSchema:
             "step_limits": _object(keys.STEP_LIMITS),
             "retry": _object(keys.RETRY),
             "message": _message(),
-            "completion": _object(keys.COMPLETION),
-            "on_error": _object(keys.ON_ERROR),
+            "completion": _object(step_keys.COMPLETION),
+            "on_error": _object(step_keys.ON_ERROR),
             "test": _object(keys.TEST),
             "expect": _object(keys.EXPECT),
-            "decision_tool": _object(keys.DECISION_TOOL),
+            "decision_tool": _object(step_keys.DECISION_TOOL),
         },
     }
 
 
 def _step(table: Table) -> dict[str, JsonValue]:
-    body = _object(keys.STEP.plus(table))
-    if table is keys.ANALYZE:  # the one kind that has two names
+    body = _object(step_keys.STEP.plus(table))
+    if table is step_keys.ANALYZE:  # the one kind that has two names
         body["anyOf"] = [{"required": ["analyze"]}, {"required": ["tool", "description"]}]
     return body
 
 
 def _extending() -> dict[str, JsonValue]:
     """A step that takes its kind from a template: any key of any kind may stand in it."""
-    body = _object(Table("a step", (*keys.STEP.keys, *_of_all_kinds())))
+    body = _object(Table("a step", (*step_keys.STEP.keys, *_of_all_kinds())))
     body["required"] = ["id", "extends"]
     body["not"] = {"anyOf": [{"required": [kind]} for kind in KINDS]}
     return body
@@ -115,4 +116,4 @@ def _message() -> dict[str, JsonValue]:
         {"required": ["system"], "maxProperties": 1},
         {"required": ["user"], "maxProperties": 1},
     ]
-    return {**_object(keys.MESSAGE), "oneOf": forms}
+    return {**_object(step_keys.MESSAGE), "oneOf": forms}

@@ -38,7 +38,8 @@ from minions.recipe.reader import (
 )
 from minions.recipe.sections import Section, read_section
 from minions.recipe.settings_parts import read_settings
-from minions.recipe.step_parts import build_step, read_step
+from minions.recipe.step_parts import read_step
+from minions.recipe.step_specs import build_step
 from minions.recipe.sub_recipes import SubRecipes
 
 __all__ = [

@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from minions.contracts.errors import Fault
 from minions.contracts.json_values import JsonValue
-from minions.recipe.keys import Key, Table
+from minions.recipe.key_types import Key, Table
 from minions.recipe.reader import (
     Entry,
     MappingNode,

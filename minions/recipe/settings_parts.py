@@ -20,7 +20,7 @@ from minions.recipe import keys
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.tools import check_against_schema
 from minions.recipe.drafts import RecipeDraft, Report, ToolNames, read_templates
-from minions.recipe.keys import STEP_PATTERN, Key
+from minions.recipe.key_types import STEP_PATTERN, Key
 from minions.recipe.model import ExecutionMode, InputSpec, ModelConfig, Permissions, ToolsetUse
 from minions.recipe.reader import Entry, MappingNode, Node, Place, ScalarNode, to_plain
 from minions.recipe.schemas import KEYWORDS, read_schema

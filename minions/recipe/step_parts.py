@@ -1,19 +1,16 @@
-"""Steps: from nodes to drafts while faults are collected, and from sound drafts to specs."""
+"""Steps: from nodes to drafts, while faults are collected."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, TypedDict
+from collections.abc import Mapping
+from typing import Final
 
 from attrs import evolve
 
-from minions.contracts.completion import CompletionCriteria, CompletionMode
 from minions.contracts.durations import seconds_of
-from minions.contracts.errors import Fault, SchemaError, UsageError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.retry import RetryConfig
-from minions.contracts.schema import JsonSchema, SchemaValidator, check_schema
-from minions.recipe import keys
+from minions.contracts.errors import UsageError
+from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.recipe import step_keys
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.references import TEXT_OUTPUT
 from minions.recipe.drafts import (
@@ -25,40 +22,27 @@ from minions.recipe.drafts import (
     read_condition,
     read_templates,
 )
-from minions.recipe.keys import KINDS, Table
+from minions.recipe.goal_parts import check_memory, read_goal
+from minions.recipe.key_types import Table
 from minions.recipe.model import (
-    AnalyzeSpec,
-    AskSpec,
-    AssertSpec,
-    CodeSpec,
-    DecisionToolSpec,
-    ExecutionMode,
-    GoalSpec,
-    LoopSpec,
-    MessageSpec,
     OnError,
-    OnErrorSpec,
-    RecipeSpec,
-    SetSpec,
-    StepSpec,
-    ToolSpecStep,
-    UsesSpec,
-    Where,
-    WhileSpec,
 )
 from minions.recipe.reader import Entry, MappingNode, Node, ScalarNode, SequenceNode, to_plain
 from minions.recipe.schemas import read_output_schema, schema_of_example, shape_of_values
-from minions.recipe.sections import Section, read_section, read_texts, suggestion
+from minions.recipe.sections import Section, read_section, suggestion
 from minions.recipe.settings_parts import read_limits, read_model, read_retry
+from minions.recipe.step_keys import KINDS
 
-__all__ = ["build_step", "read_step"]
+__all__ = ["read_step"]
 
-_TABLES: Final[Mapping[str, Table]] = {kind: keys.STEP.plus(table) for kind, table in KINDS.items()}
+_TABLES: Final[Mapping[str, Table]] = {
+    kind: step_keys.STEP.plus(table) for kind, table in KINDS.items()
+}
 _OF_KINDS: Final = [(key, table) for table in reversed(KINDS.values()) for key in table.keys]
 _ANY_KIND: Final = Table(
     "a step",
     (
-        *keys.STEP.keys,
+        *step_keys.STEP.keys,
         *{key.name: evolve(key, is_required=False) for key, _ in _OF_KINDS}.values(),
     ),
 )
@@ -102,8 +86,8 @@ def read_step(
     for name in _TEMPLATE_KEYS:
         templates.extend(read_templates(section.node(name), report))
     if kind == "goal":
-        _check_memory(section, mode, report)
-        step.goal = _goal_parts(section, catalog, report, templates)
+        check_memory(section, mode, report)
+        step.goal = read_goal(section, catalog, report, templates)
         step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
     elif kind == "analyze":
         step.goal = _analysis_parts(section, catalog, report)
@@ -144,7 +128,7 @@ def _read_route(step: StepDraft, report: Report) -> None:
     section = step.section
     route, tool = section.node("route"), section.node("decision_tool")
     if isinstance(tool, MappingNode):
-        step.decision = read_section(tool, keys.DECISION_TOOL, report)
+        step.decision = read_section(tool, step_keys.DECISION_TOOL, report)
     elif tool is not None:
         entries = {"tool": section.entries["decision_tool"]}
         step.decision = Section(whole=tool, entries=entries)
@@ -160,7 +144,7 @@ def _read_on_error(step: StepDraft, report: Report) -> None:
     section = step.section
     node = section.node("on_error")
     if isinstance(node, MappingNode):
-        step.goto = read_section(node, keys.ON_ERROR, report).scalar("goto")
+        step.goto = read_section(node, step_keys.ON_ERROR, report).scalar("goto")
     elif isinstance(node, ScalarNode) and node.value not in (OnError.FAIL, OnError.CONTINUE):
         report(
             node.place.fault(
@@ -321,295 +305,3 @@ def _read_question(step: StepDraft, report: Report) -> None:
     for problem in SchemaValidator(step.output).errors(to_plain(default)) if step.output else ():
         message = f"the default is no answer that fits: {problem}"
         report(default.place.fault("bad-value", message))
-
-
-# --- goal steps ------------------------------------------------------------------------------
-
-
-def _check_memory(section: Section, mode: ExecutionMode, report: Report) -> None:
-    """A conversation goes from step to step."""
-    node = section.node("memory")
-    if node is not None and section.text("memory") == "conversation":
-        if mode is ExecutionMode.PARALLEL:
-            message = "one conversation cannot go on in several steps at once"
-            report(node.place.fault("bad-value", message, help="use execution_mode: planned"))
-        elif section.node("loop") is not None and section.plain("max_parallel", 1) != 1:
-            message = "one conversation cannot go on for several items at once"
-            report(node.place.fault("bad-value", message, help="leave out max_parallel"))
-
-
-def _goal_parts(
-    section: Section, catalog: Catalog, report: Report, templates: list[TemplateUse]
-) -> GoalParts:
-    schema = None
-    output = section.mapping("output")
-    is_declared = output is not None or "output" in section.refused
-    if output is not None:
-        schema = read_output_schema(output, report)
-    model = section.node("model")
-    parts = GoalParts(
-        messages=_messages(section.items("messages"), report, templates),
-        # One that cannot be used says nothing: what reads it is no fault.
-        schema={} if schema is None and is_declared else schema,
-        model=read_model(model, catalog, report) if model is not None else None,
-    )
-    return _with_completion(parts, section, catalog, report)
-
-
-def _messages(
-    nodes: Sequence[Node], report: Report, templates: list[TemplateUse]
-) -> tuple[MessageSpec, ...]:
-    messages = []
-    for node in nodes:
-        faults: list[Fault] = []
-        section = read_section(node, keys.MESSAGE, faults.append)
-        said = [(role, section.scalar(role)) for role in ("system", "user")]
-        said.append((section.text("role") or "", section.scalar("content")))
-        given = [(role, content) for role, content in said if content is not None]
-        role, content = given[0] if len(given) == 1 else ("", None)
-        if role and content is not None and section.text("role") in (None, role):
-            templates.extend(read_templates(content, report))
-            messages.append(MessageSpec(role=role, content=str(content.value)))
-        elif not faults:
-            faults.append(
-                node.place.fault(
-                    "bad-value",
-                    "a message is said once, by one role",
-                    help="write {user: text}, {system: text} or {role: user, content: text}",
-                )
-            )
-        for fault in faults:
-            report(fault)
-    return tuple(messages)
-
-
-def _with_completion(
-    parts: GoalParts, section: Section, catalog: Catalog, report: Report
-) -> GoalParts:
-    node = section.node("completion")
-    if node is None:
-        return parts
-    usual = CompletionMode.TEXT if parts.schema is None else CompletionMode.STRUCTURED
-    if isinstance(node, ScalarNode):
-        return evolve(parts, completion=_mode(parts, node, usual, report))
-    inner = read_section(node, keys.COMPLETION, report)
-    criteria = _mode(parts, inner.scalar("mode"), usual, report)
-    patterns = read_texts(inner.items("patterns"), "a pattern", report)
-    for pattern in patterns:
-        try:
-            check_schema({"type": "string", "pattern": pattern.text})
-        except SchemaError as error:
-            message = error.message.removeprefix("$.pattern: ")
-            report(pattern.node.place.fault("bad-value", message))
-    links = read_texts(inner.items("links"), "a link's name", report)
-    for link in links:
-        if link.text not in catalog.links:
-            known = tuple(sorted(catalog.links))
-            report(
-                link.node.place.fault(
-                    "unknown-link",
-                    f"unknown completion link '{link.text}'",
-                    label=suggestion(link.text, known),
-                    help=f"registered links are: {', '.join(known) or 'none'}",
-                )
-            )
-    return evolve(
-        parts,
-        completion=evolve(criteria, patterns=[pattern.text for pattern in patterns]),
-        links=tuple(link.text for link in links),
-    )
-
-
-def _mode(
-    parts: GoalParts, node: ScalarNode | None, usual: CompletionMode, report: Report
-) -> CompletionCriteria:
-    modes = tuple(str(mode) for mode in CompletionMode)
-    if node is None:
-        return CompletionCriteria(mode=usual)
-    if node.value not in modes:
-        report(
-            node.place.fault(
-                "bad-value",
-                f"'completion' cannot be '{node.value}'",
-                label=suggestion(str(node.value), modes),
-                help=f"choices are: {', '.join(modes)}",
-            )
-        )
-        return CompletionCriteria(mode=usual)
-    mode = CompletionMode(str(node.value))
-    if mode is CompletionMode.STRUCTURED and parts.schema is None:
-        message = "completion 'structured' needs a declared output"
-        report(node.place.fault("missing-key", message, help="add output: {field: type}"))
-    return CompletionCriteria(mode=mode)
-
-
-# --- specs ---------------------------------------------------------------------------------------
-
-
-class _Common(TypedDict):
-    id: str
-    description: str
-    depends_on: tuple[str, ...]
-    after: tuple[str, ...]
-    when: str | None
-    loop: LoopSpec | None
-    repeat: WhileSpec | None
-    on_error: OnErrorSpec
-    route: str | None
-    decision_tool: DecisionToolSpec | None
-    save_as: str | None
-    optional: bool
-    timeout_s: float | None
-    cache: bool
-    idle_timeout_s: float | None
-    retry: RetryConfig | None
-    limits: Mapping[str, JsonValue]
-    metadata: Mapping[str, JsonValue]
-    where: Where
-
-
-def build_step(step: StepDraft, steps: Sequence[StepDraft]) -> StepSpec:
-    """The spec of a draft in which no fault was found."""
-    section = step.section
-    common = _common(step, steps)
-    if step.kind == "goal":
-        return GoalSpec(
-            **common,
-            goal=section.text("goal") or "",
-            system_prompt=section.text("system_prompt"),
-            messages=step.goal.messages,
-            tools=step.tools,
-            output=step.goal.schema,
-            completion=step.goal.completion,
-            completion_links=step.goal.links,
-            tool_failure=section.text("tool_failure") or _usual_policy(section),
-            memory=section.text("memory") or "isolated",
-            model=step.goal.model,
-        )
-    if step.kind == "tool":
-        return ToolSpecStep(
-            **common,
-            tool=section.text("tool") or "",
-            params=_plain_mapping(section, "params"),
-            params_template=_plain_mapping(section, "params_template"),
-        )
-    if step.kind == "analyze":
-        return AnalyzeSpec(
-            **common,
-            task=section.text("analyze") or section.text("description") or "",
-            context=section.text("context"),
-            input=section.plain("input"),
-            has_input=section.node("input") is not None,
-            output=step.goal.schema,
-            model=step.goal.model,
-        )
-    if step.kind == "assert":
-        return AssertSpec(**common, conditions=step.conditions, message=section.text("message"))
-    if step.kind == "ask":
-        return AskSpec(
-            **common,
-            ask=section.text("ask") or "",
-            form=step.goal.schema,
-            waits_s=step.waits_s,
-            default=section.plain("default"),
-            has_default=section.node("default") is not None,
-        )
-    if step.kind == "uses":
-        given = _plain_mapping(section, "with")
-        return UsesSpec(**common, uses=section.text("uses") or "", given=given)
-    if step.kind == "code":
-        given = _plain_mapping(section, "with")
-        return CodeSpec(**common, code=section.text("code") or "", given=given)
-    if step.kind == "recipe" and step.recipe is not None:
-        return RecipeSpec(
-            **common,
-            name=section.text("recipe") or "",
-            recipe=step.recipe,
-            given=_plain_mapping(section, "with"),
-        )
-    return SetSpec(**common, set=_plain_mapping(section, "set"))
-
-
-def _usual_policy(section: Section) -> str:
-    """In a conversation a failed tool is told to the model."""
-    return "report" if section.text("memory") == "conversation" else "fail"
-
-
-def _plain_mapping(section: Section, name: str) -> Mapping[str, JsonValue]:
-    value = section.plain(name)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _loop(section: Section) -> LoopSpec | None:
-    if section.node("loop") is None:
-        return None
-    most = section.plain("max_parallel", 1)
-    return LoopSpec(
-        over=section.plain("loop"),
-        aggregate=section.plain("aggregate") is True,
-        max_parallel=most if isinstance(most, int) else 1,
-    )
-
-
-def _repeat(section: Section) -> WhileSpec | None:
-    condition = section.text("while")
-    if condition is None:
-        return None
-    most = section.plain("max_iterations", WhileSpec(condition="").max_iterations)
-    return WhileSpec(
-        condition=condition,
-        max_iterations=most if isinstance(most, int) else 1,
-        allow_repeats=section.plain("allow_repeats") is True,
-    )
-
-
-def _decision_tool(section: Section | None) -> DecisionToolSpec | None:
-    if section is None:
-        return None
-    return DecisionToolSpec(
-        tool=section.text("tool") or "", params=_plain_mapping(section, "params")
-    )
-
-
-def _on_error(section: Section) -> OnErrorSpec:
-    value = section.plain("on_error")
-    if isinstance(value, Mapping):
-        most = value.get("max", OnErrorSpec().max_times)
-        return OnErrorSpec(
-            action=OnError.GOTO,
-            goto=str(value["goto"]),
-            max_times=most if isinstance(most, int) else 1,
-        )
-    return OnErrorSpec(action=OnError(str(value)) if value is not None else OnError.FAIL)
-
-
-def _seconds(section: Section, name: str) -> float | None:
-    value = section.plain(name)
-    return value if isinstance(value, int | float) else None
-
-
-def _common(step: StepDraft, steps: Sequence[StepDraft]) -> _Common:
-    section = step.section
-    when = section.plain("when")
-    place = section.place
-    return _Common(
-        id=step.id,
-        description=section.text("description") or "",
-        depends_on=tuple(steps[index].id for index in step.depends_on),
-        after=tuple(steps[index].id for index in step.after),
-        when=None if when is None else str(when).lower() if isinstance(when, bool) else str(when),
-        loop=_loop(section),
-        repeat=_repeat(section),
-        on_error=_on_error(section),
-        route=section.text("route"),
-        decision_tool=_decision_tool(step.decision),
-        save_as=step.save_as,
-        optional=section.plain("optional") is True,
-        timeout_s=_seconds(section, "timeout_s"),
-        cache=section.plain("cache") is True,
-        idle_timeout_s=_seconds(section, "idle_timeout_s"),
-        retry=step.retry,
-        limits=step.limits,
-        metadata=_plain_mapping(section, "metadata"),
-        where=Where(place.source.file, place.line, place.column),
-    )

@@ -28,7 +28,7 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.runtime import Clock
 from minions.contracts.tools import Toolbox
 from minions.engine.agent_executor import AgentExecutor
-from minions.engine.context import Extensions
+from minions.engine.extensions import Extensions
 from minions.engine.services import Services, SystemClock
 
 __all__ = ["OPERATIONS", "Failpoint", "Order", "acknowledgement", "carry_out"]

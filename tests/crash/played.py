@@ -15,7 +15,7 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal import JournalEntry
 from minions.contracts.tools import Toolbox
 from minions.engine.agent_executor import AgentExecutor
-from minions.engine.context import Extensions
+from minions.engine.extensions import Extensions
 from minions.testing.clock import FakeClock
 from mortal import KilledError, MortalJournal
 

@@ -21,7 +21,7 @@ from minions.contracts.messages import TokenUsage
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
 from minions.engine.agent_executor import AgentExecutor
-from minions.engine.context import Extensions
+from minions.engine.extensions import Extensions
 from minions.engine.model_calls import ModelCallExecutors
 from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe, ToolSpecStep

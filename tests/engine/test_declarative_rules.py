@@ -1,4 +1,4 @@
-"""The rules of the declarative format that a user relies on, each on a recipe as a file gives it."""
+"""The rules of the declarative format that a user relies on, each on a recipe from a file."""
 
 from __future__ import annotations
 

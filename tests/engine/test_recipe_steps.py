@@ -16,7 +16,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Tool
-from minions.engine.context import Extensions
+from minions.engine.extensions import Extensions
 from minions.engine.sessions import list_runs, show_run
 from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
 from minions.recipe.load import recipe_from_document
@@ -181,7 +181,7 @@ async def test_a_limit_of_its_own_fails_it_and_one_of_the_run_stops_the_run() ->
 
 
 async def test_time_of_its_own_that_is_over_fails_it() -> None:
-    async def forever(_: object) -> object:
+    async def forever(_: object) -> None:
         await asyncio.Event().wait()
 
     inner: Document = {

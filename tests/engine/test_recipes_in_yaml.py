@@ -17,7 +17,7 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.agent_executor import AgentExecutor
-from minions.engine.context import Extensions
+from minions.engine.extensions import Extensions
 from minions.recipe.catalog import Catalog
 from minions.recipe.load import load_recipe_text
 

@@ -32,7 +32,8 @@ from minions.contracts.steps import DefaultStep, PythonStep, StepScope
 from minions.contracts.tools import Toolbox
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.completion import DefaultStepCompletionChain
-from minions.engine.context import Agent, AgentContext, Extensions
+from minions.engine.context import Agent, AgentContext
+from minions.engine.extensions import Extensions
 from minions.engine.graph import DefaultStepGraph
 from minions.engine.memory import ConversationMemory
 from minions.engine.model_calls import ModelCallExecutors

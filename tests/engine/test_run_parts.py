@@ -16,7 +16,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.agent_run import AgentRun
-from minions.engine.context import Extensions
+from minions.engine.extensions import Extensions
 from minions.engine.run_parts import RunPart
 from minions.engine.sessions import list_runs, show_run
 from minions.recipe.catalog import Catalog

@@ -35,7 +35,7 @@ from minions.contracts.secrets import InputValue, SecretRef
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Tool, Toolbox, Toolset, ToolSpec
 from minions.engine.agent_executor import AgentExecutor
-from minions.engine.context import Extensions
+from minions.engine.extensions import Extensions
 from minions.engine.services import Services
 from minions.interfaces.wiring import catalog_of
 from minions.recipe.load import load_recipe_text

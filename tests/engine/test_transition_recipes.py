@@ -21,8 +21,8 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage
 from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.engine.build import build_recipe
-from minions.engine.context import Extensions
 from minions.engine.dry_run import planned_steps
+from minions.engine.extensions import Extensions
 from minions.engine.graph import DefaultStepGraph
 from minions.engine.recorded_run import steps_from
 from minions.engine.sessions import list_runs, show_run

@@ -19,7 +19,7 @@ from minions.contracts.messages import Message, user
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Toolbox
 from minions.engine.agent_executor import AgentExecutor
-from minions.engine.context import Extensions
+from minions.engine.extensions import Extensions
 from minions.recipe.catalog import Catalog
 from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe

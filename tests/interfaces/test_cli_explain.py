@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from command_line import Cli, Write
+from minions.contracts.json_values import JsonValue
 
 OWN = """
 from minions import tool
@@ -81,14 +84,12 @@ def test_what_has_no_bound_says_why(cli: Cli, write: Write) -> None:
         "  - {id: free, goal: Look around, tools: [look]}\n",
     )
     done = cli("explain", "open.yaml", "--extensions", "own.py")
-    assert done.out.splitlines()[-8:] == [
+    assert done.out.splitlines()[-9:] == [
         "at most:",
         "  model calls: 10",
         "    (each sent up to 3 times when it fails)",
-        (
-            "  tool calls, with retries: unbounded because the loop of 'each' goes over {{ seen }}"
-            "; the model of 'free' may ask for any number of tools in one answer"
-        ),
+        "  tool calls, with retries: unbounded because the loop of 'each' goes over {{",
+        "      seen }}; the model of 'free' may ask for any number of tools in one answer",
         "  tokens: unbounded because",
         "    the configured model has no max_output_tokens and no known context",
         "  cost: unknown because",
@@ -109,6 +110,7 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
     )
     ten = {"at_most": 10, "unbounded_because": []}
     none = {"at_most": 0, "unbounded_because": []}
+    once = {"at_most": 1, "unbounded_because": []}
     reason = ["the loop of 'all' goes over {{ post }}"]
     unbounded = {"at_most": None, "unbounded_because": reason}
     unknown = "the configured model has no max_output_tokens and no known context"
@@ -127,11 +129,29 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
             }
         ],
         "tools": [
-            {"name": "send", "effect": "once", "writes": True, "steps": ["post"]},
-            {"name": "look", "effect": "pure", "writes": False, "steps": ["all"]},
+            {
+                "name": "send",
+                "effect": "once",
+                "writes": True,
+                "steps": ["post"],
+                "denied_in": [],
+                "needs_approval_in": [],
+            },
+            {
+                "name": "look",
+                "effect": "pure",
+                "writes": False,
+                "steps": ["all"],
+                "denied_in": [],
+                "needs_approval_in": [],
+            },
         ],
-        "permissions": {"allow_write": True},
+        "permissions": {"allow_write": True, "allowed": [], "refused": [], "needs_approval": []},
+        "recipes": [],
+        "registered_steps": [],
+        "code": [],
         "models": [{"name": None, "steps": [], "fills_in": ["post"]}],
+        "questions": [],
         "limits": {},
         "attempts_per_model_call": 3,
         "model_calls": ten,
@@ -144,9 +164,26 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
                 "id": "post",
                 "model_calls": ten,
                 "tool_calls": {"at_most": 3, "unbounded_because": []},
+                "visits": 1,
+                "turns": once,
             },
-            {"id": "each", "model_calls": none, "tool_calls": none},
-            {"id": "all", "model_calls": none, "tool_calls": unbounded},
+            {
+                "id": "each",
+                "model_calls": none,
+                "tool_calls": none,
+                "visits": 1,
+                "turns": {
+                    "at_most": None,
+                    "unbounded_because": ["the loop of 'each' goes over {{ post }}"],
+                },
+            },
+            {
+                "id": "all",
+                "model_calls": none,
+                "tool_calls": unbounded,
+                "visits": 1,
+                "turns": unbounded,
+            },
         ],
     }
 
@@ -264,3 +301,205 @@ def test_a_recipe_without_models_costs_nothing(cli: Cli, write: Write) -> None:
     write("plain.yaml", "steps: [{id: a, set: {n: 1}}]\n")
     done = cli("explain", "plain.yaml")
     assert done.out.splitlines()[-2:] == ["  tokens: 0", "  cost: $0"]
+
+
+# --- recipes in recipes, repetition, persons ------------------------------------------------------
+
+STEPS = """
+from attrs import frozen
+from minions import DefaultStep, PythonStep
+
+@frozen(kw_only=True)
+class Shift(PythonStep[int]):
+    id: str
+
+    async def run(self, scope):
+        raise SystemExit("called")
+
+@frozen(kw_only=True)
+class Writer(DefaultStep):
+    pass
+"""
+INNER = """
+id: inner
+model: local/large
+permissions: {allow_write: true, allow_look: false}
+retry: {max_attempts: 5}
+steps:
+  - {id: two, analyze: Two?, input: 1, loop: [1, 2], limits: {max_model_calls_per_step: 3}}
+  - {id: seen, tool: look}
+  - {id: fine, ask: "Is that  fine?", form: {type: boolean}, timeout: 10m, default: true}
+"""
+MIDDLE = """
+id: middle
+permissions: {allow_write: true}
+steps:
+  - {id: deep, recipe: inner, loop: [a, b]}
+  - {id: post, tool: send, params: {to: x, text: y}}
+"""
+OUTER = """
+id: outer
+permissions: {allow_send: true, requires_approval: [send]}
+steps:
+  - {id: call, recipe: middle, while: "loop.index < 9", max_iterations: 3}
+  - {id: draft, goal: Write., limits: {max_model_calls_per_step: 2}}
+  - {id: check, assert: draft, on_error: {goto: draft, max: 2}}
+  - {id: whom, ask: To whom?}
+"""
+
+
+def test_what_is_in_a_recipe_counts_as_often_as_that_is_run(cli: Cli, write: Write) -> None:
+    """3 attempts x 2 items x (2 items x 3 calls) = 36, and 3 x 2 of `draft`, which runs thrice.
+    Tools: 3 x (2 x 3 + 3)."""
+    write("own.py", OWN)
+    write("inner.yaml", INNER)
+    write("middle.yaml", MIDDLE)
+    write("outer.yaml", OUTER)
+    done = cli("explain", "outer.yaml", "--extensions", "own.py")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [
+        "outer",
+        "inputs: none",
+        "tools:",
+        "  send (once, writes), used by call/post",
+        "  look (pure), used by call/deep/seen",
+        "permissions: may not write",
+        "recipes:",
+        "  call: middle; may not write, except send; needs approval: send",
+        "  call/deep: inner; may not write; refused: look",
+        "models:",
+        "  the configured one: asked by draft",
+        "  local/large: asked by call/deep/two",
+        "questions to a person:",
+        "  whom: To whom?; waits as long as it takes",
+        ('  call/deep/fine: Is that fine?; an answer that fits {"type":"boolean"}; waits'),
+        "      10 min 0 s, then true",
+        "limits of the run: none",
+        "at most:",
+        "  model calls: 42",
+        "    (each sent up to 5 times when it fails)",
+        "  tool calls, with retries: 27",
+        "  tokens: unbounded because",
+        "    local/large has no max_output_tokens and no known context",
+        "    the configured model has no max_output_tokens and no known context",
+        "  cost: unknown because",
+        "    the price of local/large is not known",
+        "    the price of the configured model is not known",
+    ]
+
+
+def bounds(cli: Cli, *flags: str) -> list[tuple[str, object, object]]:
+    """Of each step: visits and model calls."""
+    steps = cast(
+        "list[dict[str, JsonValue]]", cli("explain", "r.yaml", "--json", *flags).json["steps"]
+    )
+    return [
+        (str(step["id"]), step["visits"], cast("dict[str, object]", step["model_calls"])["at_most"])
+        for step in steps
+    ]
+
+
+def test_failures_that_lead_back_add_up_where_they_overlap(cli: Cli, write: Write) -> None:
+    """`b` and `c` run again whenever `c` or `d` fails; `e` begins only when both have passed."""
+    write(
+        "r.yaml",
+        "limits: {max_model_calls_per_step: 1}\n"
+        "steps:\n"
+        "  - {id: a, goal: A}\n"
+        '  - {id: b, goal: "B {{ a }}"}\n'
+        '  - {id: c, goal: "C {{ b }}", on_error: {goto: b, max: 2}}\n'
+        '  - {id: d, goal: "D {{ c }}", on_error: {goto: a, max: 3}}\n'
+        '  - {id: e, goal: "E {{ d }}", on_error: {goto: e, max: 1}}\n'
+        '  - {id: beside, goal: "F {{ a }}"}\n',
+    )
+    assert bounds(cli) == [
+        ("a", 4, 4),
+        ("b", 6, 6),
+        ("c", 6, 6),
+        ("d", 4, 4),
+        ("e", 2, 2),
+        ("beside", 4, 4),
+    ]
+
+
+def test_in_a_graph_a_failure_repeats_the_way_to_it(cli: Cli, write: Write) -> None:
+    steps = (
+        "steps:\n"
+        "  - {id: a, goal: A}\n"
+        "  - {id: b, goal: B, on_error: {goto: a, max: 2}}\n"
+        "  - {id: c, goal: C}\n"
+    )
+    write("r.yaml", f"graph: {{a: b, b: c}}\nlimits: {{max_model_calls_per_step: 1}}\n{steps}")
+    assert bounds(cli) == [("a", 3, 3), ("b", 3, 3), ("c", 1, 1)]
+
+
+def test_a_limit_on_steps_bounds_the_run(cli: Cli, write: Write) -> None:
+    """Of two steps the dearest come: 10 calls and 4 of one item."""
+    write(
+        "r.yaml",
+        "limits: {max_steps: 2}\n"
+        "steps:\n"
+        "  - {id: a, goal: A, limits: {max_model_calls_per_step: 3}}\n"
+        "  - {id: b, goal: B}\n"
+        "  - {id: c, goal: C, loop: [1, 2], limits: {max_model_calls_per_step: 2}}\n",
+    )
+    assert cli("explain", "r.yaml", "--json").json["model_calls"] == {
+        "at_most": 14,
+        "unbounded_because": [],
+    }
+
+
+def test_a_recipe_with_a_limit_of_its_own_is_bounded_by_it(cli: Cli, write: Write) -> None:
+    """Each of two runs: 100 tokens, and what the one call under way may use."""
+    write("minions.toml", PRICES)
+    write(
+        "inner.yaml",
+        "model: {name: openai/gpt-4.1-mini, max_output_tokens: 1000}\n"
+        "limits: {max_tokens: 100}\n"
+        "retry: {max_attempts: 2}\n"
+        'steps: [{id: q, analyze: Q?, input: 1, loop: "{{ inputs.xs }}"}]\n'
+        "inputs: {xs: {type: array}}\n",
+    )
+    write(
+        "r.yaml",
+        "steps: [{id: call, recipe: inner, with: {xs: [1]}, loop: [1, 2]}]\n",
+    )
+    done = cli("explain", "r.yaml", "--json").json
+    assert done["tokens"] == {
+        "at_most": 2 * (100 + CALL),
+        "unbounded_because": [],
+        "limit": None,
+    }
+
+
+def test_registered_classes_and_code_are_told(cli: Cli, write: Write) -> None:
+    write("own.py", STEPS)
+    write(
+        "r.yaml",
+        "steps:\n"
+        "  - {id: moved, uses: Shift}\n"
+        "  - {id: text, uses: Writer}\n"
+        "  - {id: sum, code: x + 1, with: {x: 1}}\n",
+    )
+    done = cli("explain", "r.yaml", "--extensions", "own.py")
+    assert done.out.splitlines()[3:] == [
+        "permissions: may not write",
+        "registered steps:",
+        "  Shift (its code decides what it calls), used by moved",
+        "  Writer (asks a model), used by text",
+        "code (refused: there is no sandbox):",
+        "  sum",
+        "models:",
+        "  the configured one: asked by moved, text",
+        "limits of the run: none",
+        "at most:",
+        "  model calls: unbounded because the code of 'moved' decides",
+        "    (each sent up to 3 times when it fails)",
+        "  tool calls, with retries: unbounded because the code of 'moved' decides; the",
+        "      model of 'text' may ask for any number of tools in one answer",
+        "  tokens: unbounded because",
+        "    the code of 'moved' decides",
+        "    the configured model has no max_output_tokens and no known context",
+        "  cost: unknown because",
+        "    the price of the configured model is not known",
+    ]

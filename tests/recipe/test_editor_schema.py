@@ -9,8 +9,9 @@ from minions.contracts.context import Limits
 from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import SchemaValidator
-from minions.recipe import keys
+from minions.recipe import keys, step_keys
 from minions.recipe.editor_schema import recipe_schema
+from minions.recipe.key_types import Table
 from minions.recipe.model import ModelConfig
 from minions.recipe.reader import read_document, to_plain
 from recipe.sample_catalog import check
@@ -36,10 +37,14 @@ GOOD = [
     "inputs: {a: {secret: true, type: string, title: x}}\nsteps: [{id: a, goal: A}]",
     "inputs: {a: {type: integer, secret: false}}\nsteps: [{id: a, goal: '{{ inputs.a }}'}]",
     "steps: [{id: a, goal: A, output: {type: string}}, {id: b, goal: B, depends_on: a}]",
-    "graph: {a: [b, c], b: c, c: []}\n"
-    "steps: [{id: a, goal: A, route: 'B?'}, {id: b, goal: B}, {id: c, goal: C}]",
-    "graph: {a: [b, c]}\nsteps:\n- {id: a, goal: A, decision_tool: {tool: add, params: {a: 1, "
-    "b: 2}}}\n- {id: b, goal: B}\n- {id: c, goal: C}",
+    (
+        "graph: {a: [b, c], b: c, c: []}\n"
+        "steps: [{id: a, goal: A, route: 'B?'}, {id: b, goal: B}, {id: c, goal: C}]"
+    ),
+    (
+        "graph: {a: [b, c]}\nsteps:\n- {id: a, goal: A, decision_tool: {tool: add, params: {a: 1, "
+        "b: 2}}}\n- {id: b, goal: B}\n- {id: c, goal: C}"
+    ),
 ]
 
 
@@ -99,7 +104,7 @@ def test_keys_of_later_versions_are_not_in_the_schema(name: str) -> None:
     assert errors(text)
 
 
-@pytest.mark.parametrize("name", [key.name for key in keys.STEP.keys if not key.is_served])
+@pytest.mark.parametrize("name", [key.name for key in step_keys.STEP.keys if not key.is_served])
 def test_step_keys_of_later_versions_are_not_in_the_schema(name: str) -> None:
     text = f"steps: [{{id: a, goal: A, {name}: x}}]"
     assert [fault.code for fault in check(text).faults] == ["not-supported-yet"]
@@ -115,7 +120,7 @@ def test_step_keys_of_later_versions_are_not_in_the_schema(name: str) -> None:
     ],
 )
 def test_the_tables_have_every_field_of_their_classes(
-    table: keys.Table, kind: type[attrs.AttrsInstance]
+    table: Table, kind: type[attrs.AttrsInstance]
 ) -> None:
     assert table.names == tuple(field.name for field in attrs.fields(kind))
 

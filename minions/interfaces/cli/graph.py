@@ -7,12 +7,19 @@ from pathlib import Path
 import click
 
 from minions.contracts.errors import UsageError
-from minions.interfaces.cli.setup import extension_options, output_options, surroundings
+from minions.interfaces.cli.setup import (
+    Surroundings,
+    extension_options,
+    naming_the_journal,
+    output_options,
+    surroundings,
+)
 from minions.interfaces.cli.voice import json_text, say, tell
-from minions.interfaces.pictures.picture import Picture, picture_of
+from minions.interfaces.pictures.picture import Picture, picture_of, with_statuses
 from minions.interfaces.tool_specs import tool_specs
 from minions.recipe.library import find_recipe
 from minions.recipe.load import load_recipe
+from minions.recipe.model import AgentRecipe
 
 __all__ = ["command"]
 
@@ -30,14 +37,20 @@ _FORM_OF_SUFFIX = {".svg": "svg", ".json": "json", ".mmd": "mermaid", ".mermaid"
     help="ascii unless FILE's name says otherwise (.svg, .mmd, .json).",
 )
 @click.option("-o", "--output", "file", metavar="FILE", help="Write there.")
+@click.option("--run", metavar="ID", help="Show how each step of that run of RECIPE ended.")
+@click.option("--db", metavar="PATH", help="SQLite file of the journal.")
 @extension_options
 @output_options
-def command(recipe: str, form: str | None, file: str | None, **flags: object) -> int:
+def command(
+    recipe: str, form: str | None, file: str | None, run: str | None, **flags: object
+) -> int:
     """Draw the steps of RECIPE and what waits for what: no model, no tool, no network."""
     around = surroundings(flags)
     catalog = around.catalog()
     loaded = load_recipe(find_recipe(recipe, [Path("recipes")]), catalog)
     picture = picture_of(loaded, tool_specs(loaded, catalog))
+    if run is not None:
+        picture = with_statuses(picture, _statuses(around, loaded, run))
     suffix = Path(file).suffix.lower() if file is not None else ""
     usual = "json" if around.settings.json else _FORM_OF_SUFFIX.get(suffix, "ascii")
     text = _drawn(picture, form or usual)
@@ -48,6 +61,38 @@ def command(recipe: str, form: str | None, file: str | None, **flags: object) ->
         count = len(picture.nodes)
         tell(f"{file}: {count} step{'s' * (count != 1)}")
     return 0
+
+
+def _statuses(around: Surroundings, recipe: AgentRecipe, name: str) -> dict[str, str]:
+    """How the newest execution of each step ended.
+
+    Raises:
+        NotFoundError, UsageError: There is no such run, or it is one of another recipe.
+    """
+    import asyncio
+
+    from minions.engine.sessions import RunDetail, find_run, show_run
+
+    async def look() -> RunDetail:
+        journal = around.journal()
+        try:
+            with naming_the_journal(around):
+                run = await find_run(journal, name)
+            return await show_run(journal, run)
+        finally:
+            await journal.aclose()
+
+    detail = asyncio.run(look())
+    found = detail.summary
+    if found.recipe != recipe.id:
+        raise UsageError(
+            f"Run {found.run_id} is one of '{found.recipe}', not of '{recipe.id}'.",
+            code="other-recipe",
+        )
+    return {
+        step.step_id: "waits" if step.is_waiting else step.kept_as or step.status
+        for step in detail.steps
+    }
 
 
 def _drawn(picture: Picture, form: str) -> str:

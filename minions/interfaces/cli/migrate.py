@@ -17,7 +17,7 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.agent_run import AgentRun
-from minions.engine.context import Extensions
+from minions.engine.extensions import Extensions
 from minions.interfaces.cli.following import Signals, bounded, note_of
 from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
 from minions.interfaces.cli.voice import json_text, say, tell

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import Final, cast
 
 import click
 
@@ -14,6 +14,7 @@ from minions.contracts.durations import spoken
 from minions.contracts.json_values import JsonValue
 from minions.engine.sessions import (
     RunDetail,
+    RunNote,
     RunSummary,
     StepSummary,
     find_run,
@@ -26,7 +27,7 @@ from minions.interfaces.cli.setup import (
     output_options,
     surroundings,
 )
-from minions.interfaces.cli.voice import json_text, say, tell
+from minions.interfaces.cli.voice import hanging, json_text, say, tell
 from minions.interfaces.render import faults_lines, painter
 from minions.interfaces.results import output_text
 
@@ -101,8 +102,10 @@ def _lines(detail: RunDetail, *, messages: bool) -> Iterator[str]:
     yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
     if detail.inputs:
         yield f"inputs {json.dumps(detail.inputs, ensure_ascii=False)}"
-    for step in detail.steps:
-        yield f"  {_step_line(step)}"
+    told: list[StepSummary | RunNote] = [*detail.steps, *detail.notes]
+    for one in sorted(told, key=lambda one: one.position):
+        line = _step_line(one) if isinstance(one, StepSummary) else f"- {_note_line(one)}"
+        yield hanging(f"  {'  ' * _depth(one)}{line}")
     if messages:
         for step_id, message in detail.messages:
             yield from _message_lines(step_id, message)
@@ -116,19 +119,58 @@ def _lines(detail: RunDetail, *, messages: bool) -> Iterator[str]:
         yield output_text(detail.output)
 
 
+def _depth(one: StepSummary | RunNote) -> int:
+    """How far to the right: what is in a recipe or is an attempt stands under its step."""
+    is_attempt = isinstance(one, StepSummary) and "index" in one.facts
+    return one.step_id.count("/") + is_attempt
+
+
 def _step_line(step: StepSummary) -> str:
     duration = step.facts.get("duration_ms")
     pinned, cached = step.facts.get("pinned_from"), step.facts.get("cached_from")
-    parts = [f"{step.step_id}: {'pinned' if pinned else 'cached' if cached else step.status}"]
+    status = "waits" if step.is_waiting else step.status
+    parts = [f"{step.step_id}: {'pinned' if pinned else 'cached' if cached else status}"]
     if pinned or cached:
         parts.append(f"from {pinned or cached}")
     elif isinstance(duration, int | float):
         parts.append(spoken(duration))
-    if step.reason:
+    if step.reason and not step.is_waiting:  # what it waits for stands in the next line
         parts.append(step.reason)
     if "next" in step.facts:
         parts.append(f"then {step.facts['next']}: {step.facts['next_because']}")
     return " · ".join(parts)
+
+
+def _note_line(note: RunNote) -> str:
+    facts = note.facts
+    if note.kind == "goto":
+        return f"{note.step_id} failed: back to {facts['to']} ({facts['attempt']})"
+    if note.kind == "route":
+        return f"{note.step_id}: nobody could say what comes next: {facts.get('reason')}"
+    return f"{note.step_id}: {_decision_words(note)}"
+
+
+def _decision_words(note: RunNote) -> str:
+    facts = note.facts
+    call = f"{facts.get('tool')}({facts.get('arguments')})"
+    if note.state == "waiting" and facts.get("what") == "approval":
+        return f"needs approval: {call}"
+    if note.state == "waiting":
+        return f"asks: {' '.join(str(facts.get('question')).split())}"
+    if note.state in ("answer", "default"):
+        who = "answered" if note.state == "answer" else "nobody answered in time, so it is"
+        return f"{who} {json.dumps(facts.get('answer'), ensure_ascii=False)}"
+    return f"{_SAID.get(note.state, note.state)}: {call}"
+
+
+_SAID: Final = {
+    "approve": "approved",
+    "reject": "rejected",
+    "redo": "to be done again",
+    "done": "taken for done",
+    "fail": "taken for failed",
+}
+"""What was said of a call."""
 
 
 def _message_lines(step_id: str, message: Mapping[str, JsonValue]) -> Iterator[str]:

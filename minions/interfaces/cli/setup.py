@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from minions.adapters.state_store import StateStore
     from minions.contracts.journal import Journal
     from minions.contracts.step_cache import StepCache
-    from minions.engine.context import Extensions
+    from minions.engine.extensions import Extensions
     from minions.recipe.catalog import Catalog
 
 __all__ = [

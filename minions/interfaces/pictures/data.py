@@ -10,18 +10,29 @@ __all__ = ["picture_to_json"]
 
 
 def picture_to_json(picture: Picture) -> dict[str, JsonValue]:
-    """`{"recipe", "nodes": [{"id", "kind", "label", "notes"}], "edges": [{"from", "to", "dashed"}],
-    "layers": [[id]]}`; layers from top to bottom.
+    """`{"recipe", "nodes": [{"id", "kind", "label", "notes", "status"}], "edges": [{"from", "to",
+    "dashed", "back"}], "layers": [[id]]}`; layers from top to bottom.
     """
     ids = [node.id for node in picture.nodes]
     return {
         "recipe": picture.title,
         "nodes": [
-            {"id": node.id, "kind": node.kind, "label": node.label, "notes": list(node.notes)}
+            {
+                "id": node.id,
+                "kind": node.kind,
+                "label": node.label,
+                "notes": list(node.notes),
+                "status": node.status,
+            }
             for node in picture.nodes
         ],
         "edges": [
-            {"from": ids[edge.start], "to": ids[edge.end], "dashed": edge.is_dashed}
+            {
+                "from": ids[edge.start],
+                "to": ids[edge.end],
+                "dashed": edge.is_dashed,
+                "back": edge.back,
+            }
             for edge in picture.edges
         ],
         "layers": [[ids[step] for step in row] for row in rows_of(picture)],

@@ -107,10 +107,11 @@ def _depths(picture: Picture) -> list[int]:
 
 
 def _without_cycles(count: int, picture: Picture) -> list[tuple[int, int]]:
-    """The edges but those that lead back to a step on the way to their start."""
+    """The edges but those that lead back, also in a circle of transitions."""
     following: list[list[int]] = [[] for _ in range(count)]
     for edge in picture.edges:
-        following[edge.start].append(edge.end)
+        if edge.back is None:
+            following[edge.start].append(edge.end)
     forward: list[tuple[int, int]] = []
     state = [0] * count  # 0 not seen, 1 on the way, 2 done
     for root in range(count):

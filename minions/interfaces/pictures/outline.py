@@ -29,7 +29,8 @@ class _Outline:
         self._before: list[list[int]] = [[] for _ in range(count)]
         self._weak = {(edge.start, edge.end) for edge in picture.edges if edge.is_dashed}
         for edge in picture.edges:
-            self._before[edge.end].append(edge.start)
+            if edge.back is None:  # the notes tell the others
+                self._before[edge.end].append(edge.start)
         self._children: list[list[int]] = [[] for _ in range(count)]
         self._roots: list[int] = []
         for step in sorted(range(count), key=lambda step: (depths[step], step)):
@@ -68,7 +69,9 @@ class _Outline:
     def _line(self, indent: str, step: int, parent: int | None) -> str:
         node = self._nodes[step]
         what = f"{node.kind} {cut(node.label, _MOST_OF_A_LABEL, '...')}".rstrip()
-        parts = (f"{step + 1} {node.id}: {what}", *self._waits(step, parent), *node.notes)
+        status = [f"[{node.status}]"] if node.status is not None else []
+        named = " ".join((f"{step + 1} {node.id}:", *status, what))
+        parts = (named, *self._waits(step, parent), *node.notes)
         return indent + cut("; ".join(parts), _WIDTH - len(indent), "...")
 
     def _waits(self, step: int, parent: int | None) -> Iterator[str]:

@@ -6,27 +6,32 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.contracts.json_values import JsonValue, dumps
 from minions.recipe.model import (
     AgentRecipe,
     AnalyzeSpec,
+    AskSpec,
     AssertSpec,
+    CodeSpec,
     GoalSpec,
+    OnError,
+    RecipeSpec,
     SetSpec,
     StepSpec,
     ToolSpecStep,
+    UsesSpec,
 )
 
 if TYPE_CHECKING:
     from minions.contracts.steps import Step
     from minions.contracts.tools import ToolSpec
 
-__all__ = ["KINDS", "Edge", "Node", "Picture", "cut", "picture_of"]
+__all__ = ["KINDS", "Edge", "Node", "Picture", "cut", "picture_of", "status_class", "with_statuses"]
 
-KINDS: Final = ("goal", "analyze", "tool", "set", "assert", "code")
-"""What a step may be; `code` is a Python step."""
+KINDS: Final = ("goal", "analyze", "tool", "set", "assert", "recipe", "ask", "uses", "code")
+"""What a step may be; `code` is a Python step, or Python for a sandbox."""
 
 
 @frozen(kw_only=True)
@@ -39,7 +44,9 @@ class Node:
     label: str = ""
     """What it does, on one line: a tool's name, or the beginning of a description or goal."""
     notes: tuple[str, ...] = ()
-    """`writes`, `optional`, `when …`, `for each …`."""
+    """`writes`, `optional`, `when …`, `for each …`, `while …`."""
+    status: str | None = None
+    """In a run: `completed`, `failed`, `waits` …; None: the picture is of no run."""
 
 
 @frozen(kw_only=True)
@@ -50,6 +57,8 @@ class Edge:
     end: int
     is_dashed: bool = False
     """Only has to end first, however it ends."""
+    back: str | None = None
+    """It leads back: `while`, from a step to itself, or `goto`, where that step fails."""
 
 
 @frozen(kw_only=True)
@@ -59,7 +68,8 @@ class Picture:
     title: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...] = ()
-    """Each pair once, in the order of the steps they lead to. Transitions may form a cycle."""
+    """Each pair once, in the order of the steps they lead to; then those that lead back.
+    Transitions may form a cycle."""
 
 
 def picture_of(recipe: AgentRecipe, tools: Mapping[str, ToolSpec]) -> Picture:
@@ -83,8 +93,31 @@ def picture_of(recipe: AgentRecipe, tools: Mapping[str, ToolSpec]) -> Picture:
     return Picture(
         title=recipe.id,
         nodes=tuple(_node(spec, tools) for spec in specs),
-        edges=tuple(sorted(edges, key=lambda edge: (edge.end, edge.start))),
+        edges=(*sorted(edges, key=lambda edge: (edge.end, edge.start)), *_back(specs)),
     )
+
+
+def with_statuses(picture: Picture, statuses: Mapping[str, str]) -> Picture:
+    """The same, of a run.
+
+    Args:
+        statuses: By the id of the step; the others have not run.
+    """
+    nodes = tuple(evolve(node, status=statuses.get(node.id, "not run")) for node in picture.nodes)
+    return evolve(picture, nodes=nodes)
+
+
+def status_class(status: str) -> str:
+    """What pictures show alike."""
+    return _STATUS_CLASSES.get(status, "is-open")
+
+
+_STATUS_CLASSES: Final = {
+    **dict.fromkeys(("completed", "cached", "pinned"), "has-completed"),
+    "failed": "has-failed",
+    "waits": "is-waiting",
+    **dict.fromkeys(("skipped", "not run"), "has-not-run"),
+}
 
 
 def cut(text: str, length: int, mark: str = "…") -> str:
@@ -106,8 +139,19 @@ def _transitions_of_specs(
     return Picture(
         title=recipe.id,
         nodes=tuple(_node(spec, tools) for spec in specs),
-        edges=tuple(Edge(start=start, end=end) for end, start in sorted(pairs)),
+        edges=(*(Edge(start=start, end=end) for end, start in sorted(pairs)), *_back(specs)),
     )
+
+
+def _back(specs: Sequence[StepSpec]) -> Iterator[Edge]:
+    """What leads back."""
+    places = {spec.id: place for place, spec in enumerate(specs)}
+    for place, spec in enumerate(specs):
+        if spec.repeat is not None:
+            yield Edge(start=place, end=place, back="while")
+    for place, spec in enumerate(specs):
+        if spec.on_error.goto in places:
+            yield Edge(start=place, end=places[spec.on_error.goto], back="goto")
 
 
 def _waits(spec: StepSpec) -> Iterator[tuple[str, bool]]:
@@ -127,7 +171,8 @@ def _kind(spec: StepSpec) -> str:
         return "analyze"
     if isinstance(spec, ToolSpecStep):
         return "tool"
-    return "assert" if isinstance(spec, AssertSpec) else "set"
+    kinds = {AssertSpec: "assert", RecipeSpec: "recipe", AskSpec: "ask", UsesSpec: "uses"}
+    return kinds.get(type(spec), "code" if isinstance(spec, CodeSpec) else "set")
 
 
 _MOST_OF_A_LABEL: Final = 200
@@ -137,6 +182,8 @@ _MOST_OF_A_LABEL: Final = 200
 def _label(spec: StepSpec) -> str:
     if isinstance(spec, ToolSpecStep):
         return spec.tool
+    if isinstance(spec, RecipeSpec):
+        return spec.recipe.id
     return cut(spec.description or _content(spec), _MOST_OF_A_LABEL)
 
 
@@ -147,6 +194,10 @@ def _content(spec: StepSpec) -> str:
         return spec.task
     if isinstance(spec, AssertSpec):
         return " and ".join(spec.conditions)
+    if isinstance(spec, AskSpec):
+        return spec.ask
+    if isinstance(spec, UsesSpec | CodeSpec):
+        return spec.uses if isinstance(spec, UsesSpec) else spec.code
     return ", ".join(spec.set) if isinstance(spec, SetSpec) else ""
 
 
@@ -157,12 +208,18 @@ def _notes(spec: StepSpec, tools: Mapping[str, ToolSpec]) -> Iterator[str]:
         yield "writes"
     elif any(name in tools and tools[name].is_write for name in offered):
         yield "may write"
-    if spec.optional:
+    if spec.optional or spec.on_error.action is OnError.CONTINUE:
         yield "optional"
     if spec.when is not None:
         yield cut(f"when {_bare(spec.when)}", _MOST_OF_A_LABEL)
     if spec.loop is not None:
         yield cut(f"for each {_bare(spec.loop.over)}", _MOST_OF_A_LABEL)
+    if spec.repeat is not None:
+        most = f"at most {spec.repeat.max_iterations} times"
+        yield cut(f"while {_bare(spec.repeat.condition)}, {most}", _MOST_OF_A_LABEL)
+    if spec.on_error.goto is not None:
+        most = "once" if spec.on_error.max_times == 1 else f"{spec.on_error.max_times} times"
+        yield cut(f"back to {spec.on_error.goto} on failure, at most {most}", _MOST_OF_A_LABEL)
     if spec.route is not None:
         yield cut(f"then by {_bare(spec.route)}", _MOST_OF_A_LABEL)
     if spec.decision_tool is not None:

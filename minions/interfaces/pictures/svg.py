@@ -11,7 +11,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.interfaces.pictures.layout import Layout, laid_out
-from minions.interfaces.pictures.picture import KINDS, Edge, Node, Picture, cut
+from minions.interfaces.pictures.picture import KINDS, Edge, Node, Picture, cut, status_class
 from minions.interfaces.pictures.places import middles
 
 __all__ = ["svg"]
@@ -30,6 +30,10 @@ _HEAD: Final = 64.0
 """Title and legend."""
 _LEGEND_ENTRY: Final = 76.0
 _LEGEND_OF_DASHES: Final = 190.0
+_ASIDE: Final = 40.0
+"""How far from the middle lines leave and reach a box that lead back."""
+_TAIL: Final = 9.0
+"""Of a question's box, which looks like speech."""
 
 
 def svg(picture: Picture) -> str:
@@ -83,7 +87,10 @@ class _Drawing:
         yield (
             '<defs><marker id="minions-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
             'markerHeight="8" markerUnits="userSpaceOnUse" orient="auto">'
-            '<path class="head" d="M0 0.5 8 4 0 7.5Z"/></marker></defs>'
+            '<path class="head" d="M0 0.5 8 4 0 7.5Z"/></marker>'
+            '<marker id="minions-back" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
+            'markerHeight="8" markerUnits="userSpaceOnUse" orient="auto">'
+            '<path class="head back" d="M0 0.5 8 4 0 7.5Z"/></marker></defs>'
         )
         yield f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>'
         yield f'<text class="name" x="{_MARGIN:.0f}" y="38">{title}</text>'
@@ -95,43 +102,55 @@ class _Drawing:
         yield "</svg>"
 
     def _legend_width(self) -> float:
-        kinds, has_dashes = self._legend_parts()
         title = _width(cut(self._picture.title, 200)) * 1.5
-        return _MARGIN + max(title, len(kinds) * _LEGEND_ENTRY + has_dashes * _LEGEND_OF_DASHES)
+        kinds = len(self._kinds()) * _LEGEND_ENTRY
+        return _MARGIN + max(title, kinds + len(self._kinds_of_lines()) * _LEGEND_OF_DASHES)
 
-    def _legend_parts(self) -> tuple[list[str], bool]:
+    def _kinds(self) -> list[str]:
         shown = {node.kind for node in self._picture.nodes}
-        has_dashes = any(edge.is_dashed for edge in self._picture.edges)
-        return [kind for kind in KINDS if kind in shown], has_dashes
+        return [kind for kind in KINDS if kind in shown]
+
+    def _kinds_of_lines(self) -> list[tuple[str, str]]:
+        """Class and meaning of lines that need words."""
+        edges = self._picture.edges
+        kinds = [("dashed", "however that ended")] if any(edge.is_dashed for edge in edges) else []
+        return [*kinds, ("back", "back, to do it again")] if any(e.back for e in edges) else kinds
 
     def _legend(self) -> Iterator[str]:
-        kinds, has_dashes = self._legend_parts()
         left = _MARGIN
-        for kind in kinds:
+        for kind in self._kinds():
             yield f'<circle class="bar {kind}" cx="{left + 5:.0f}" cy="60" r="5"/>'
             yield f'<text class="note" x="{left + 15:.0f}" y="64">{kind}</text>'
             left += _LEGEND_ENTRY
-        if has_dashes:
-            yield f'<path class="edge dashed" d="M{left:.0f} 60h26"/>'
-            yield (f'<text class="note" x="{left + 33:.0f}" y="64">however that ended</text>')
+        for name, words in self._kinds_of_lines():
+            yield f'<path class="edge {name}" d="M{left:.0f} 60h26"/>'
+            yield f'<text class="note" x="{left + 33:.0f}" y="64">{words}</text>'
+            left += _LEGEND_OF_DASHES
 
     # --- edges --------------------------------------------------------------------------------
 
     def _line(self, edge: Edge, path: Sequence[int]) -> str:
-        dashed = " dashed" if edge.is_dashed else ""
-        shape = self._loop(edge) if edge.start == edge.end else self._curve(path)
-        return f'<path class="edge{dashed}" d="{shape}" marker-end="url(#minions-arrow)"/>'
+        name = " back" if edge.back else " dashed" if edge.is_dashed else ""
+        arrow = "back" if edge.back else "arrow"
+        if edge.start == edge.end:
+            shape = self._loop(edge)
+        elif self._row_of[edge.start] == self._row_of[edge.end]:
+            shape = self._arch(edge)
+        else:
+            shape = self._curve(path, _ASIDE if edge.back else 0.0)
+        return f'<path class="edge{name}" d="{shape}" marker-end="url(#minions-{arrow})"/>'
 
-    def _curve(self, path: Sequence[int]) -> str:
+    def _curve(self, path: Sequence[int], aside: float) -> str:
         """Upright past the boxes of each row, curved only between rows."""
         goes_down = self._row_of[path[0]] < self._row_of[path[-1]]
-        x, y = self._middles[path[0]], self._side(path[0], is_lower=goes_down)
+        ends = {path[0]: aside, path[-1]: aside}
+        x, y = self._middles[path[0]] + aside, self._side(path[0], is_lower=goes_down)
         drawn = [f"M{x:.1f} {y:.1f}"]
         for item, following in itertools.pairwise(path):
             band, other = self._bands[self._row_of[item]], self._bands[self._row_of[following]]
             start, end = (band.bottom, other.top) if goes_down else (band.top, other.bottom)
             end += -_STRAIGHT if goes_down else _STRAIGHT
-            to, middle = self._middles[following], (start + end) / 2
+            to, middle = self._middles[following] + ends.get(following, 0.0), (start + end) / 2
             drawn.append(f"V{start:.1f}")
             drawn.append(f"C{x:.1f} {middle:.1f} {to:.1f} {middle:.1f} {to:.1f} {end:.1f}")
             x = to
@@ -142,6 +161,12 @@ class _Drawing:
         """Where lines leave or reach the box: all boxes of a row hang from its top."""
         top = self._bands[self._row_of[step]].top
         return top + self._height_of(step) if is_lower else top
+
+    def _arch(self, edge: Edge) -> str:
+        """Over the boxes of a row."""
+        start, end = self._middles[edge.start] + _ASIDE, self._middles[edge.end] + _ASIDE
+        y = self._side(edge.start, is_lower=False)
+        return f"M{start:.1f} {y:.1f}C{start:.1f} {y - 30:.1f} {end:.1f} {y - 30:.1f} {end:.1f} {y:.1f}"
 
     def _loop(self, edge: Edge) -> str:
         x = self._middles[edge.start] + _BOX / 2 - 30
@@ -154,16 +179,28 @@ class _Drawing:
         node = self._picture.nodes[step]
         left = self._middles[step] - _BOX / 2
         top, height = self._side(step, is_lower=False), self._height_of(step)
-        whole = "\n".join((f"{step + 1} {node.id}", f"{node.kind}: {node.label}", *node.notes))
-        yield f'<g class="{node.kind}"><title>{escape(_printable(whole))}</title>'
+        ended = f": {node.status}" if node.status is not None else ""
+        whole = (f"{step + 1} {node.id}{ended}", f"{node.kind}: {node.label}", *node.notes)
+        name = node.kind if node.status is None else f"{node.kind} {status_class(node.status)}"
+        yield f'<g class="{name}"><title>{escape(_printable(chr(10).join(whole)))}</title>'
+        if node.kind == "recipe":  # something stands behind it
+            yield (
+                f'<rect class="behind" x="{left + 4:.1f}" y="{top + 4:.1f}" width="{_BOX:.1f}" '
+                f'height="{height:.1f}" rx="7"/>'
+            )
         yield (
             f'<rect class="box" x="{left:.1f}" y="{top:.1f}" width="{_BOX:.1f}" '
-            f'height="{height:.1f}" rx="7"/>'
+            f'height="{height:.1f}" rx="{18 if node.kind == "ask" else 7}"/>'
         )
+        if node.kind == "ask":
+            x, y = left + 26, top + height - 0.8
+            yield f'<path class="box" d="M{x:.1f} {y:.1f}v{_TAIL:.1f}l14 {-_TAIL:.1f}"/>'
         yield f'<path class="bar" d="M{left + 4:.1f} {top + 8:.1f}v{height - 16:.1f}"/>'
         kinds = ("id", "label") if node.label else ("id",)
         for at, text in enumerate(self._texts[step]):
             kind = kinds[at] if at < len(kinds) else "note"
+            if node.status is not None and at == len(self._texts[step]) - 1:
+                kind = "status"
             x, y = left + _PADDING, top + _PADDING + 8 + at * _LINE
             yield f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
         yield "</g>"
@@ -177,6 +214,8 @@ def _texts(number: int, node: Node) -> Iterator[str]:
         yield _fitting(node.label, room)
     for note in node.notes:
         yield _fitting(note, room)
+    if node.status is not None:
+        yield _fitting(node.status, room / 1.1)  # bold
 
 
 def _fitting(text: str, room: float) -> str:
@@ -227,7 +266,10 @@ class _Palette:
     ink: str
     pale: str
     line: str
+    back: str
     kinds: Mapping[str, str]
+    ends: Mapping[str, str]
+    """Of boxes in a run, by how the step ended."""
 
     @property
     def rules(self) -> str:
@@ -236,13 +278,18 @@ class _Palette:
             ".box": f"fill:{self.box};stroke:{self.line}",
             ".edge": f"stroke:{self.line}",
             ".head": f"fill:{self.line}",
-            ".name, .id, .label": f"fill:{self.ink}",
+            ".behind": f"fill:{self.page}",
+            ".edge.back": f"stroke:{self.back}",
+            ".head.back": f"fill:{self.back}",
+            ".name, .id, .label, .status": f"fill:{self.ink}",
             ".note": f"fill:{self.pale}",
         }
         for kind, colour in self.kinds.items():
-            rules[f".{kind} .box"] = f"stroke:{colour}"
+            rules[f".{kind} .box, .{kind} .behind"] = f"stroke:{colour}"
             rules[f".{kind} path.bar"] = f"stroke:{colour}"
             rules[f"circle.{kind}"] = f"fill:{colour}"
+        for end, colour in self.ends.items():
+            rules[f".{end} .box"] = f"fill:{colour}"
         return "".join(f"{_scoped(names)}{{{rule}}}\n" for names, rule in rules.items())
 
 
@@ -257,12 +304,22 @@ _LIGHT: Final = _Palette(
     ink="#16181d",
     pale="#5b6270",
     line="#9aa1ad",
+    back="#c2410c",
+    ends={
+        "has-completed": "#dcfce7",
+        "has-failed": "#fee2e2",
+        "is-waiting": "#fef3c7",
+        "is-open": "#e0f2fe",
+    },
     kinds={
         "goal": "#7c3aed",
         "analyze": "#c026d3",
         "tool": "#0369a1",
         "set": "#64748b",
         "assert": "#b45309",
+        "recipe": "#4338ca",
+        "ask": "#be123c",
+        "uses": "#0f766e",
         "code": "#15803d",
     },
 )
@@ -272,12 +329,22 @@ _DARK: Final = _Palette(
     ink="#eceef2",
     pale="#a3aab8",
     line="#6d7482",
+    back="#fb923c",
+    ends={
+        "has-completed": "#12351f",
+        "has-failed": "#4a1717",
+        "is-waiting": "#453208",
+        "is-open": "#0c3347",
+    },
     kinds={
         "goal": "#a78bfa",
         "analyze": "#e879f9",
         "tool": "#38bdf8",
         "set": "#94a3b8",
         "assert": "#fbbf24",
+        "recipe": "#818cf8",
+        "ask": "#fb7185",
+        "uses": "#2dd4bf",
         "code": "#4ade80",
     },
 )
@@ -287,6 +354,9 @@ _STYLE: Final = (
     ".minions-steps .id{font-size:13px;font-weight:600}\n"
     ".minions-steps .edge{fill:none;stroke-width:1.3}\n"
     ".minions-steps .dashed{stroke-dasharray:5 4}\n"
+    ".minions-steps .edge.back{stroke-dasharray:2 3}\n"
+    ".minions-steps .status{font-weight:600}\n"
+    ".minions-steps .has-not-run{opacity:.55}\n"
     ".minions-steps path.bar{stroke-width:4;stroke-linecap:round}\n"
     f"{_LIGHT.rules}@media (prefers-color-scheme:dark){{\n{_DARK.rules}}}\n"
 )

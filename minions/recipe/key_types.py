@@ -1,0 +1,175 @@
+"""What a key of the recipe language is, and the usual ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.contracts.context import snake_case
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+
+__all__ = [
+    "CACHE_KEY",
+    "LIMITS_KEY",
+    "METADATA_KEY",
+    "MODEL_KEY",
+    "NAME_PATTERN",
+    "STEP_LIMITS_KEY",
+    "STEP_PATTERN",
+    "TEXTS",
+    "Key",
+    "Table",
+    "choice_key",
+    "count_key",
+    "flag_key",
+    "later_keys",
+    "mapping_key",
+    "seconds_key",
+    "text_key",
+]
+
+NAME_PATTERN: Final = r"^[A-Za-z0-9_.-]+$"
+"""Of recipes."""
+STEP_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_-]*$"
+"""Of steps, inputs, `save_as` names and tool prefixes."""
+
+
+@frozen(kw_only=True)
+class Key:
+    """One key: what may stand there and what it means."""
+
+    name: str
+    description: str = ""
+    types: tuple[str, ...] = ()
+    """JSON types; empty: anything."""
+    aliases: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    """The only texts allowed."""
+    pattern: str | None = None
+    minimum: float | None = None
+    above: float | None = None
+    """The number must be larger than this."""
+    is_required: bool = False
+    is_served: bool = True
+    shape: JsonSchema | None = None
+    """For editors, what is inside lists and mappings."""
+
+    def schema(self) -> dict[str, JsonValue]:
+        """What may stand there, as JSON Schema."""
+        schema: dict[str, JsonValue] = {}
+        if self.types:
+            schema["type"] = self.types[0] if len(self.types) == 1 else list(self.types)
+        if self.choices:
+            schema["enum"] = list(self.choices)
+        limits = {"pattern": self.pattern, "minimum": self.minimum, "exclusiveMinimum": self.above}
+        schema.update({name: value for name, value in limits.items() if value is not None})
+        schema.update(self.shape or {})
+        if self.description:
+            schema["description"] = self.description
+        return schema
+
+
+@frozen
+class Table:
+    """The keys of one mapping."""
+
+    name: str
+    """What the mapping is, for messages: `a step`."""
+    keys: tuple[Key, ...]
+    camel_case: bool = False
+    """`maxSteps` is taken for `max_steps`."""
+    _by_name: dict[str, Key] = field(init=False, repr=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        names = {alias: key for key in self.keys for alias in (key.name, *key.aliases)}
+        object.__setattr__(self, "_by_name", names)  # frozen: set once, here
+
+    def find(self, name: str) -> Key | None:
+        """The key of that name or alias; None when there is none."""
+        return self._by_name.get(snake_case(name) if self.camel_case else name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys that are served, in their own spelling."""
+        return tuple(key.name for key in self.keys if key.is_served)
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Every name and alias that is served."""
+        return tuple(name for name, key in self._by_name.items() if key.is_served)
+
+    def plus(self, other: Table) -> Table:
+        """This table and the keys of `other`, under its name."""
+        return Table(other.name, (*self.keys, *other.keys), self.camel_case)
+
+
+def later_keys(names: str) -> tuple[Key, ...]:
+    """Keys that a later version will serve."""
+    return tuple(Key(name=name, is_served=False) for name in names.split())
+
+
+def text_key(name: str, description: str, *aliases: str, is_required: bool = False) -> Key:
+    """It takes text."""
+    return Key(
+        name=name,
+        description=description,
+        types=("string",),
+        aliases=aliases,
+        is_required=is_required,
+    )
+
+
+def flag_key(name: str, description: str) -> Key:
+    """It takes true or false."""
+    return Key(name=name, description=description, types=("boolean",))
+
+
+def count_key(name: str, description: str, minimum: int = 1) -> Key:
+    """It takes a whole number."""
+    return Key(name=name, description=description, types=("integer",), minimum=minimum)
+
+
+def seconds_key(name: str, description: str) -> Key:
+    """It takes a number of seconds."""
+    return Key(name=name, description=description, types=("number",), above=0)
+
+
+def choice_key(name: str, description: str, choices: Iterable[str]) -> Key:
+    """It takes one of these texts."""
+    return Key(name=name, description=description, types=("string",), choices=tuple(choices))
+
+
+def mapping_key(name: str, description: str, *, is_required: bool = False) -> Key:
+    """It takes a mapping."""
+    return Key(name=name, description=description, types=("object",), is_required=is_required)
+
+
+TEXTS: Final[JsonSchema] = {"items": {"type": "string"}}
+
+MODEL_KEY: Final = Key(
+    name="model",
+    description="`provider/name`, a registered name, or a mapping with options.",
+    types=("string", "object"),
+    shape={"anyOf": [{"type": "string"}, {"$ref": "#/$defs/model"}]},
+)
+LIMITS_KEY: Final = Key(
+    name="limits",
+    description="How much may be spent.",
+    types=("object",),
+    shape={"$ref": "#/$defs/limits"},
+)
+STEP_LIMITS_KEY: Final = Key(
+    name="limits",
+    description="How much this step may spend.",
+    types=("object",),
+    shape={"$ref": "#/$defs/step_limits"},
+)
+CACHE_KEY: Final = flag_key(
+    "cache",
+    "Where what it asks and may use is the same as in an earlier run, its output is taken from "
+    "there. Only with tools that are declared pure.",
+)
+METADATA_KEY: Final = mapping_key("metadata", "Whatever the application wants to keep beside it.")

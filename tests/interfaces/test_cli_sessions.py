@@ -1,0 +1,143 @@
+"""`minions sessions show`: what happened in a run, in its order."""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+import pytest
+
+from command_line import Cli, Write
+from minions.contracts.json_values import JsonValue
+
+OWN = """
+from minions import ScriptedModel, tool
+
+@tool(effect="once")
+def send(to: str) -> str:
+    '''Sends.'''
+    return f"sent to {to}"
+
+class Counting(ScriptedModel):
+    name = "scripted/counting"
+
+said = []
+
+def answer(prompt):
+    said.append(prompt)
+    return f"draft {len(said)}"
+
+counting = Counting(answer)
+"""
+GREET = """
+id: greet
+inputs: {name: {type: string}}
+steps:
+  - {id: say, set: {text: "Hello {{ inputs.name }}"}}
+output: "{{ say.text }}"
+"""
+RECIPE = """
+id: letters
+model: scripted/counting
+permissions: {allow_write: true, requires_approval: [send]}
+steps:
+  - {id: hello, recipe: greet, with: {name: Ada}}
+  - {id: draft, goal: Write., while: "loop.last not in ['draft 2', 'draft 3']"}
+  - id: check
+    assert: "draft == 'draft 3'"
+    message: "The draft is too short, and it has to say far more: examples, numbers."
+    on_error: {goto: draft, max: 2}
+  - {id: who, ask: "To   whom?", form: {type: string}, depends_on: [check]}
+  - {id: each, recipe: greet, with: {name: "{{ loop.item }}"}, loop: ["{{ who }}", y]}
+  - {id: mail, tool: send, params: {to: "{{ who }}"}}
+"""
+STORE = ("--db", "j.db", "--extensions", "own.py")
+
+
+@pytest.fixture(autouse=True)
+def _run(cli: Cli, write: Write) -> None:
+    """A run that went back once and waits for an answer."""
+    write("own.py", OWN)
+    write("greet.yaml", GREET)
+    write("letters.yaml", RECIPE)
+    assert cli("run", "letters.yaml", "--approve", "wait", *STORE).code == 3
+
+
+def told(cli: Cli) -> list[str]:
+    """What is between the head and the output, without times."""
+    whole = cli("sessions", "show", "run_", "--db", "j.db").out
+    lines = whole.partition("\nerror[")[0].splitlines()
+    return [re.sub(r" · [\d.]+ m?s", "", line) for line in lines if line.startswith("  ")]
+
+
+BEFORE = [
+    "  hello: completed",
+    "    hello/say: completed",
+    "  draft: completed",
+    "    draft[0]: completed",
+    "    draft[1]: completed",
+    "  check: failed · The draft is too short, and it has to say far more:",
+    "      examples, numbers.",
+    "  - check failed: back to draft (1)",
+    "  draft: completed",
+    "    draft[0]: completed",
+    "  check: completed",
+]
+
+
+def test_recipes_attempts_and_ways_back_are_told_in_order(cli: Cli) -> None:
+    assert told(cli) == [
+        *BEFORE,
+        "  who: waits",
+        "  - who: asks: To whom?",
+        "  each: skipped · the run ended before: needs-decision",
+        "  mail: skipped · the run ended before: needs-decision",
+    ]
+
+
+def test_what_a_person_said_stands_where_it_was_said(cli: Cli) -> None:
+    assert cli("answer", "run_", "who", "Ada", *STORE).code == 3
+    assert cli("approve", "run_", "send", *STORE).code == 0
+    assert told(cli) == [
+        *BEFORE,
+        "  who: completed",
+        "  - who: asks: To whom?",
+        '  - who: answered "Ada"',
+        "  each: completed",
+        "    each[0]/say: completed",
+        "    each[1]/say: completed",
+        "  mail: completed",
+        '  - mail: needs approval: send({"to":"Ada"})',
+        '  - mail: approved: send({"to":"Ada"})',
+    ]
+
+
+def test_programs_get_the_same(cli: Cli) -> None:
+    cli("answer", "run_", "who", "Ada", *STORE)
+    cli("reject", "run_", *STORE)
+    notes = cast(
+        "list[dict[str, JsonValue]]",
+        cli("sessions", "show", "run_", "--db", "j.db", "--json").json["notes"],
+    )
+    assert [(note["kind"], note["step_id"], note["state"]) for note in notes] == [
+        ("goto", "check", "recorded"),
+        ("decision", "who", "waiting"),
+        ("decision", "who", "answer"),
+        ("decision", "mail", "waiting"),
+        ("decision", "mail", "reject"),
+    ]
+    assert cast("dict[str, JsonValue]", notes[2]["facts"])["answer"] == "Ada"
+
+
+def test_an_answer_that_never_came_is_told(cli: Cli, write: Write) -> None:
+    write(
+        "ask.yaml",
+        "id: ask\nsteps: [{id: fine, ask: Fine?, default: maybe, timeout: 1ms}]\n",
+    )
+    assert cli("run", "ask.yaml", "--approve", "wait", "--db", "k.db").code == 3
+    assert cli("resume", "run_", "--db", "k.db").code == 0
+    lines = cli("sessions", "show", "run_", "--db", "k.db").out.splitlines()
+    assert [line for line in lines if line.startswith("  -")] == [
+        "  - fine: asks: Fine?",
+        '  - fine: nobody answered in time, so it is "maybe"',
+    ]
