@@ -24,6 +24,7 @@ __all__ = [
     "StepStarted",
     "ToolFinished",
     "ToolStarted",
+    "Waiting",
     "event_to_json",
 ]
 
@@ -142,6 +143,20 @@ class StepFinished(_Event):
 
 
 @frozen(kw_only=True)
+class Waiting(_Event):
+    """A step needs a person: an approval, or an answer."""
+
+    type: ClassVar[str] = "waiting"
+    step_id: str
+    key: str
+    """Of the decision: `minions approve RUN KEY`, `minions answer RUN KEY VALUE`."""
+    what: str
+    """`approval` or `answer`."""
+    data: Mapping[str, JsonValue] = field(factory=dict)
+    """`tool`, `arguments`, `digest`; or `question` and `form`."""
+
+
+@frozen(kw_only=True)
 class LimitReached(_Event):
     """The run's ledger is spent; nothing new starts."""
 
@@ -179,6 +194,7 @@ RunEvent: TypeAlias = (
     | ToolFinished
     | Retrying
     | StepFinished
+    | Waiting
     | LimitReached
     | RunCompleted
     | RunFailed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
@@ -33,7 +34,6 @@ from minions.engine.used_steps import UsedCode, UsedStep, used_step
 from minions.engine.written_step import step_named
 from minions.recipe.expressions import (
     Condition,
-    Reference,
     Template,
     compile_condition,
     compile_template,
@@ -206,6 +206,9 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
             "Register a Step and name it, or write all steps in Python."
         )
     saved = {spec.save_as: spec.id for spec in specs if spec.save_as}
+    counts = Counter(spec.save_as for spec in specs)
+    # A name that several steps save under is that of whichever ran: no single one is needed.
+    sole = {name: step_id for name, step_id in saved.items() if counts[name] == 1}
     steps = [_build_step(spec, saved, tools, extensions) for spec in specs]
     controls = {spec.id: _control(spec) for spec in specs}
     if recipe.graph is not None:
@@ -214,7 +217,7 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
         steps,
         {spec.id: spec.depends_on for spec in specs},
         {spec.id: spec.after for spec in specs},
-        reads={step.id: _steps_read(step, controls[step.id], saved) for step in steps},
+        reads={step.id: _steps_read(step, controls[step.id], sole) for step in steps},
     )
     return BuiltRecipe(graph=graph, controls=controls)
 
@@ -271,14 +274,9 @@ def _steps_read(step: BuiltStep, control: StepControl, saved: Mapping[str, str])
     named = {
         step_named(reference, saved)
         for reference in references
-        if not reference.is_guarded and not _is_status(reference)
+        if not reference.is_guarded and not reference.is_status
     }
     return [step_id for step_id in step.spec.depends_on if step_id in named]
-
-
-def _is_status(reference: Reference) -> bool:
-    path = reference.path
-    return path[0] == "steps" and len(path) > 2 and path[2] in ("status", "error")
 
 
 def _build_step(

@@ -19,6 +19,7 @@ from minions.contracts.events import (
     StepStarted,
     ToolFinished,
     ToolStarted,
+    Waiting,
 )
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
@@ -218,6 +219,18 @@ def _limit_reached(entry: JournalEntry) -> RunEvent:
     )
 
 
+def _waiting(entry: JournalEntry) -> RunEvent:
+    body = entry.body
+    shown = ("tool", "arguments", "digest", "question", "form", "default", "timeout_s")
+    return Waiting(
+        **_place(entry),
+        step_id=_text(body, "step_id"),
+        key=entry.key,
+        what=_text(body, "what"),
+        data={name: body[name] for name in shown if name in body},
+    )
+
+
 _MAKERS: Mapping[tuple[str, str], Callable[[JournalEntry], RunEvent]] = {
     ("run", "started"): _run_started,
     ("run", "resumed"): _run_started,
@@ -234,4 +247,5 @@ _MAKERS: Mapping[tuple[str, str], Callable[[JournalEntry], RunEvent]] = {
     ("tool_call", "finished"): _tool_finished,
     ("tool_call", "failed"): _tool_finished,
     ("tool_call", "interrupted"): _tool_finished,
+    ("decision", "waiting"): _waiting,
 }

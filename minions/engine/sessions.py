@@ -73,9 +73,9 @@ class StepSummary:
     @property
     def kept_as(self) -> str | None:
         """`pinned` or `cached`, where its output was taken from another run."""
-        if "pinned_from" in self.facts:
+        if self.facts.get("pinned_from"):
             return "pinned"
-        return "cached" if "cached_from" in self.facts else None
+        return "cached" if self.facts.get("cached_from") else None
 
 
 @frozen(kw_only=True)

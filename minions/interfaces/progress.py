@@ -20,6 +20,7 @@ from minions.contracts.events import (
     StepStarted,
     ToolFinished,
     ToolStarted,
+    Waiting,
 )
 from minions.interfaces.money import dollars
 from minions.interfaces.render import painter
@@ -85,6 +86,9 @@ class PlainProgress(Progress):
             return None if is_quiet else f"  {self._finished(event)}"
         if isinstance(event, Retrying):
             return f"    {event.step_id}: {retry_text(event)}"
+        if isinstance(event, Waiting):
+            asked = event.data.get("question") or event.data.get("tool")
+            return f"    {event.step_id} waits for an {event.what}: {asked}"
         if isinstance(event, LimitReached):
             return f"  {self._paint('limit reached', 'yellow')}: {event.message}"
         return None
@@ -163,7 +167,7 @@ class LiveProgress(Progress):
             self._live.start()
             self._is_started = True
         elif isinstance(event, StepStarted | StepFinished) and event.index is not None:
-            self._rows[event.step_id].doing = f"item {event.index}"
+            self._rows.setdefault(event.step_id, _Row()).doing = f"item {event.index}"
         elif isinstance(event, StepStarted):
             self._rows[event.step_id] = _Row()
         elif isinstance(event, StepFinished):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import cast
 
 import pytest
 from attrs import evolve, field, frozen
@@ -12,6 +13,7 @@ from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
 from minions.contracts.errors import RecipeError, UsageError
+from minions.contracts.events import event_to_json
 from minions.contracts.executions import AgentResult, RunStatus, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
@@ -148,6 +150,24 @@ async def test_a_run_waits_and_goes_on_after_the_decision() -> None:
     )
     assert (again.status, again.output) == (RunStatus.COMPLETED, {"did": {"x": 1}})
     assert (len(tool.asked), decider.asked) == (1, [])
+
+
+async def test_who_watches_is_told_what_is_waited_for() -> None:
+    tool = writer()
+    executor = executor_for(MemoryJournal(FakeClock()), [tool], Says())
+    events = [event async for event in executor.stream(recipe_with(WRITES, [tool]))]
+    (waiting,) = [event_to_json(event) for event in events if event.type == "waiting"]
+    told = {name: waiting[name] for name in ("step_id", "what", "data")}
+    assert told == {
+        "step_id": "do",
+        "what": "approval",
+        "data": {
+            "tool": "write",
+            "arguments": '{"x":1}',
+            "digest": cast("dict[str, str]", waiting["data"])["digest"],
+        },
+    }
+    assert events[-1].type == "run_failed"
 
 
 async def test_a_rejected_call_fails_its_step() -> None:

@@ -84,6 +84,18 @@ async def test_a_dependency_may_be_named_by_its_saved_name_unless_two_have_it() 
     assert [fault.code for fault in caught.value.faults] == ["ambiguous-name"]
 
 
+async def test_a_name_of_two_branches_is_that_of_the_branch_that_was_taken() -> None:
+    for taken in ("left", "right"):
+        steps: list[JsonValue] = [
+            {"id": "left", "set": {"x": 1}, "save_as": "way", "when": "inputs.taken == 'left'"},
+            {"id": "right", "set": {"x": 2}, "save_as": "way", "when": "inputs.taken == 'right'"},
+            {"id": "end", "set": {"x": "{{ way.x }}"}},
+        ]
+        recipe = recipe_from_document(document(*steps, inputs={"taken": taken}), Catalog())
+        done = await run_of(recipe)
+        assert done.result.output == {"x": 1 if taken == "left" else 2}, done.statuses
+
+
 async def test_planned_order_is_stable_and_sequential_order_refuses_what_comes_later() -> None:
     """A-58."""
     steps: list[JsonValue] = [

@@ -740,10 +740,10 @@ def test_pictures_show_the_transitions() -> None:
     picture = picture_of(loaded(ROUNDS, [fake_tool("look")]), {})
     data = picture_to_json(picture)
     assert data["edges"] == [
-        {"from": "review", "to": "count", "dashed": False},
-        {"from": "count", "to": "draft", "dashed": False},
-        {"from": "draft", "to": "review", "dashed": False},
-        {"from": "review", "to": "publish", "dashed": False},
+        {"from": "review", "to": "count", "dashed": False, "back": None},
+        {"from": "count", "to": "draft", "dashed": False, "back": None},
+        {"from": "draft", "to": "review", "dashed": False, "back": None},
+        {"from": "review", "to": "publish", "dashed": False, "back": None},
     ]
     assert drawn(picture) == (
         "1 count: set n; after 3\n"

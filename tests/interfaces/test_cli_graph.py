@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 from xml.etree import ElementTree as ET
 
 from command_line import Cli, Write
+from minions.contracts.json_values import JsonValue
 
 OWN = """
 from minions import tool
@@ -79,10 +81,10 @@ def test_json_has_nodes_edges_and_layers(cli: Cli, write: Write) -> None:
     expected = {
         "recipe": "two",
         "nodes": [
-            {"id": "a", "kind": "set", "label": "x", "notes": []},
-            {"id": "b", "kind": "set", "label": "y", "notes": []},
+            {"id": "a", "kind": "set", "label": "x", "notes": [], "status": None},
+            {"id": "b", "kind": "set", "label": "y", "notes": [], "status": None},
         ],
-        "edges": [{"from": "a", "to": "b", "dashed": False}],
+        "edges": [{"from": "a", "to": "b", "dashed": False, "back": None}],
         "layers": [["a"], ["b"]],
     }
     assert cli("graph", "two.yaml", "-f", "json").json == expected
@@ -132,3 +134,130 @@ def test_drawing_loads_neither_engine_nor_journal(here: Path, write: Write) -> N
         [sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+# --- recipes in recipes, repetition, persons ------------------------------------------------------
+
+INNER = """
+id: inner
+inputs: {name: {type: string}}
+steps: [{id: say, set: {text: "Hello {{ inputs.name }}"}}]
+"""
+ROUNDS = """
+id: rounds
+execution_mode: planned
+steps:
+  - {id: check, assert: "draft.n > 0", on_error: {goto: draft, max: 1}, depends_on: [hello]}
+  - {id: draft, set: {n: "{{ loop.index }}"}, while: "loop.last.n < 1", max_iterations: 4}
+  - {id: hello, recipe: inner, with: {name: Ada}, depends_on: [draft]}
+  - {id: who, ask: To whom?, depends_on: [check]}
+  - {id: never, set: {x: "{{ who }}"}, on_error: continue}
+"""
+
+
+def test_what_leads_back_is_drawn_beside_what_leads_on(cli: Cli, write: Write) -> None:
+    write("inner.yaml", INNER)
+    write("rounds.yaml", ROUNDS)
+    assert cli("graph", "rounds.yaml").out.splitlines() == [
+        "2 draft: set n; up to 4 times while loop.last.n < 1",
+        " v",
+        "3 hello: recipe inner",
+        " v",
+        "1 check: assert draft.n > 0; also after 2; once back to draft if it fails",
+        " v",
+        "4 who: ask To whom?",
+        " v",
+        "5 never: set x; optional",
+    ]
+    assert cli("graph", "rounds.yaml", "-f", "mermaid").out.splitlines() == [
+        "flowchart TD",
+        (
+            '  n1{{"1 · check<br/>assert: draft.n #62; 0<br/>once back to draft if it fails"}}'
+            ":::assert"
+        ),
+        '  n2[/"2 · draft<br/>set: n<br/>up to 4 times while loop.last.n #60; 1"/]:::set',
+        '  n3[/"3 · hello<br/>recipe: inner"\\]:::recipe',
+        '  n4>"4 · who<br/>ask: To whom?"]:::ask',
+        '  n5[/"5 · never<br/>set: x<br/>optional"/]:::set',
+        "  n2 --> n1",
+        "  n3 --> n1",
+        "  n2 --> n3",
+        "  n1 --> n4",
+        "  n4 --> n5",
+        "  n2 -. while .-> n2",
+        "  n1 -. on failure .-> n2",
+        "  classDef set stroke:#64748b,stroke-width:2px",
+        "  classDef assert stroke:#d97706,stroke-width:2px",
+        "  classDef recipe stroke:#4f46e5,stroke-width:2px",
+        "  classDef ask stroke:#e11d48,stroke-width:2px",
+    ]
+    drawn = cli("graph", "rounds.yaml", "--json").json
+    assert drawn["layers"] == [["draft"], ["hello"], ["check"], ["who"], ["never"]]
+    assert [
+        edge for edge in cast("list[dict[str, JsonValue]]", drawn["edges"]) if edge["back"]
+    ] == [
+        {"from": "draft", "to": "draft", "dashed": False, "back": "while"},
+        {"from": "check", "to": "draft", "dashed": False, "back": "goto"},
+    ]
+
+
+def test_registered_steps_and_code_are_drawn(cli: Cli, write: Write) -> None:
+    write(
+        "own.py",
+        "from minions import DefaultStep\n\nclass Writer(DefaultStep):\n    pass\n",
+    )
+    write("two.yaml", "steps: [{id: a, uses: Writer}, {id: b, code: x + 1, with: {x: 1}}]\n")
+    done = cli("graph", "two.yaml", "--extensions", "own.py")
+    assert done.out == "1 a: uses Writer\n2 b: code x + 1\n"
+
+
+def test_a_run_shows_how_each_step_ended(cli: Cli, write: Write) -> None:
+    write("inner.yaml", INNER)
+    write("rounds.yaml", ROUNDS)
+    assert cli("run", "rounds.yaml", "--approve", "wait", "--db", "j.db").code == 3
+    shown = ("rounds.yaml", "--run", "run_", "--db", "j.db")
+    assert cli("graph", *shown).out.splitlines()[::2] == [
+        "2 draft: [completed] set n; up to 4 times while loop.last.n < 1",
+        "3 hello: [completed] recipe inner",
+        "1 check: [completed] assert draft.n > 0; also after 2; once back to draft if it fails",
+        "4 who: [waits] ask To whom?",
+        "5 never: [skipped] set x; optional",
+    ]
+    lines = cli("graph", *shown, "-f", "mermaid").out.splitlines()
+    assert lines[4] == '  n4>"4 · who: waits<br/>ask: To whom?"]:::ask'
+    assert lines[-6:] == [
+        "  class n1,n2,n3 has-completed",
+        "  classDef has-completed fill:#16a34a33",
+        "  class n4 is-waiting",
+        "  classDef is-waiting fill:#f59e0b44",
+        "  class n5 has-not-run",
+        "  classDef has-not-run fill:transparent",
+    ]
+    nodes = cast("list[dict[str, JsonValue]]", cli("graph", *shown, "--json").json["nodes"])
+    assert [node["status"] for node in nodes] == [
+        "completed",
+        "completed",
+        "completed",
+        "waits",
+        "skipped",
+    ]
+    root = ET.fromstring(cli("graph", *shown, "-f", "svg").out)
+    groups = root.findall("{http://www.w3.org/2000/svg}g")
+    assert [group.get("class") for group in groups] == [
+        "assert has-completed",
+        "set has-completed",
+        "recipe has-completed",
+        "ask is-waiting",
+        "set has-not-run",
+    ]
+
+
+def test_a_run_of_another_recipe_is_refused(cli: Cli, write: Write) -> None:
+    write("one.yaml", "id: one\nsteps: [{id: a, set: {x: 1}}]\n")
+    write("two.yaml", "id: two\nsteps: [{id: a, set: {x: 1}}]\n")
+    assert cli("run", "one.yaml", "--db", "j.db").code == 0
+    done = cli("graph", "two.yaml", "--run", "run_", "--db", "j.db")
+    assert done.code == 2
+    assert "is one of 'one', not of 'two'" in done.err
+    missing = cli("graph", "two.yaml", "--run", "run_x", "--db", "j.db")
+    assert (missing.code, "error[unknown-session]" in missing.err) == (2, True)

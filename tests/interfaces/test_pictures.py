@@ -45,12 +45,16 @@ def graphs(draw: st.DrawFn, count: int = 50) -> Picture:
         draw(st.lists(st.integers(0, at - 1), max_size=3, unique=True)) if at else []
         for at in range(count)
     ]
-    edges = tuple(
+    edges = [
         Edge(start=start, end=end, is_dashed=draw(st.booleans()))
         for end, starts in enumerate(waits)
         for start in starts
-    )
-    return Picture(title="any", nodes=nodes, edges=edges)
+    ]
+    back = [
+        Edge(start=edge.end, end=edge.start, back="goto") for edge in edges if draw(st.booleans())
+    ]
+    again = [Edge(start=at, end=at, back="while") for at in range(count) if draw(st.booleans())]
+    return Picture(title="any", nodes=nodes, edges=(*edges, *back, *again))
 
 
 @frozen
@@ -93,7 +97,7 @@ def test_what_waits_stands_below_what_it_waits_for(drawn: Picture) -> None:
     rows = rows_of(drawn)
     row_of = {step: at for at, row in enumerate(rows) for step in row}
     assert sorted(row_of) == list(range(len(drawn.nodes)))
-    assert all(row_of[edge.start] < row_of[edge.end] for edge in drawn.edges)
+    assert all(row_of[edge.start] < row_of[edge.end] for edge in drawn.edges if not edge.back)
     assert max(map(len, rows)) <= MOST_IN_A_ROW
     assert laid_out(drawn) == laid_out(drawn)
     assert svg(drawn) == svg(drawn)

@@ -215,15 +215,20 @@ def _notes(spec: StepSpec, tools: Mapping[str, ToolSpec]) -> Iterator[str]:
     if spec.loop is not None:
         yield cut(f"for each {_bare(spec.loop.over)}", _MOST_OF_A_LABEL)
     if spec.repeat is not None:
-        most = f"at most {spec.repeat.max_iterations} times"
-        yield cut(f"while {_bare(spec.repeat.condition)}, {most}", _MOST_OF_A_LABEL)
+        most = _up_to(spec.repeat.max_iterations)
+        yield cut(f"{most} while {_bare(spec.repeat.condition)}", _MOST_OF_A_LABEL)
     if spec.on_error.goto is not None:
-        most = "once" if spec.on_error.max_times == 1 else f"{spec.on_error.max_times} times"
-        yield cut(f"back to {spec.on_error.goto} on failure, at most {most}", _MOST_OF_A_LABEL)
+        most = _up_to(spec.on_error.max_times)
+        yield cut(f"{most} back to {spec.on_error.goto} if it fails", _MOST_OF_A_LABEL)
     if spec.route is not None:
         yield cut(f"then by {_bare(spec.route)}", _MOST_OF_A_LABEL)
     if spec.decision_tool is not None:
         yield f"then by {spec.decision_tool.tool}"
+
+
+def _up_to(count: int) -> str:
+    """In front: what is cut is the end."""
+    return "once" if count == 1 else f"up to {count} times"
 
 
 def _bare(value: JsonValue) -> str:

@@ -166,12 +166,12 @@ class _Drawing:
         """Over the boxes of a row."""
         start, end = self._middles[edge.start] + _ASIDE, self._middles[edge.end] + _ASIDE
         y = self._side(edge.start, is_lower=False)
-        return f"M{start:.1f} {y:.1f}C{start:.1f} {y - 30:.1f} {end:.1f} {y - 30:.1f} {end:.1f} {y:.1f}"
+        return f"M{start:.1f} {y:.1f}c0 -30 {end - start:.1f} -30 {end - start:.1f} 0"
 
     def _loop(self, edge: Edge) -> str:
         x = self._middles[edge.start] + _BOX / 2 - 30
         y = self._side(edge.start, is_lower=False)
-        return f"M{x:.1f} {y:.1f}c0 -28 20 -28 20 0"
+        return f"M{x:.1f} {y:.1f}c0 -20 20 -20 20 0"
 
     # --- boxes --------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class _Drawing:
             )
         yield (
             f'<rect class="box" x="{left:.1f}" y="{top:.1f}" width="{_BOX:.1f}" '
-            f'height="{height:.1f}" rx="{18 if node.kind == "ask" else 7}"/>'
+            f'height="{height:.1f}" rx="{14 if node.kind == "ask" else 7}"/>'
         )
         if node.kind == "ask":
             x, y = left + 26, top + height - 0.8
