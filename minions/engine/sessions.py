@@ -284,21 +284,21 @@ def _whole(key: str) -> str:
 
 
 def _notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
-    asked: dict[str, Mapping[str, JsonValue]] = {}
+    called: dict[str, Mapping[str, JsonValue]] = {}
     for entry in entries:
         if entry.kind == "goto" or (entry.kind == "route" and entry.state == "failed"):
             yield _note(entry, entry.state, entry.body)
         elif entry.kind == "run" and entry.state == "resumed":
             said = cast("Mapping[str, str]", entry.body.get("decisions") or {})
             for key, word in said.items():
-                yield _decided(entry, word, asked.get(key, {}))
+                if key in called:  # of a call in doubt; other decisions have rows of their own
+                    yield _decided(entry, word, called[key])
         elif entry.kind == "decision" and entry.state == "waiting":
-            asked[entry.key] = entry.body
             yield _note(entry, "waiting", entry.body)
         elif entry.kind == "decision":
             yield _decided(entry, cast(str, entry.body["word"]), entry.body)
         elif entry.kind == "tool_call" and entry.state == "started":
-            asked[entry.key] = entry.body
+            called[entry.key] = entry.body
 
 
 def _decided(entry: JournalEntry, word: str, facts: Mapping[str, JsonValue]) -> RunNote:

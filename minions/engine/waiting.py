@@ -87,10 +87,18 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
         return None
     digest = _digest(call)
     key = f"{call.key}/approval"
+    facts: dict[str, JsonValue] = {
+        "what": "approval",
+        "step_id": view.step_id,
+        "tool": call.name,
+        "arguments": call.request.arguments,
+        "digest": digest,
+    }
     said = _said(view, key)
     if said is not None:
         word, _, given_for = said.partition(":")
         if given_for == digest:
+            await _record(view, key, {**facts, "word": said})
             return None if word == APPROVED else _rejected(call, "it was rejected")
     request = ApprovalRequest(
         key=key,
@@ -100,13 +108,6 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
         arguments=call.request.arguments,
         digest=digest,
     )
-    facts: dict[str, JsonValue] = {
-        "what": "approval",
-        "step_id": view.step_id,
-        "tool": call.name,
-        "arguments": call.request.arguments,
-        "digest": digest,
-    }
     verdict = await view.context.services.decider.approve(request)
     if verdict is Verdict.LATER:
         await view.context.recorder.record("decision", key, "waiting", facts)
@@ -147,6 +148,7 @@ async def answer_to(view: StepView, question: Question) -> JsonValue:
     """
     said = _said(view, question.key)
     if said is not None:
+        await _record(view, question.key, _facts(question, word=said))
         return parse_json(said.partition(":")[2])
     asked = _asked_at(view, question.key)
     if asked is not None and _is_over(view, asked, question.timeout_s):
@@ -214,10 +216,9 @@ def misfit(value: JsonValue, form: JsonSchema | None) -> str | None:
 
 
 def _said(view: StepView, key: str) -> str | None:
-    """The word that was given, in an earlier leg or for this one."""
+    """The word that was given, in an earlier leg or with this one."""
     recorded = view.context.recorded("decision", key)
     if recorded is not None:
-        view.context.recorder.feed_back(recorded)
         return _word(recorded)
     replay = view.context.replay
     return replay.decisions.get(key) if replay is not None else None
