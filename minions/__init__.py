@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from minions.adapters.function_tool import tool
     from minions.adapters.openai_model import OpenAIModel
+    from minions.adapters.postgres_journal import PostgresJournal
+    from minions.adapters.postgres_step_cache import PostgresStepCache
     from minions.adapters.prices import GenaiPriceBook, OwnPrice
     from minions.adapters.scripted_model import ScriptedModel, tool_request
     from minions.adapters.sqlite_journal import SqliteJournal
@@ -113,6 +115,8 @@ __all__ = [
     "OutputInstructions",
     "OwnPrice",
     "Permissions",
+    "PostgresJournal",
+    "PostgresStepCache",
     "PriceBook",
     "Prompt",
     "PythonStep",
@@ -159,6 +163,8 @@ _HOMES: Final = {
     "minions.adapters.openai_model": ("OpenAIModel",),
     "minions.adapters.prices": ("GenaiPriceBook", "OwnPrice"),
     "minions.adapters.scripted_model": ("ScriptedModel", "tool_request"),
+    "minions.adapters.postgres_journal": ("PostgresJournal",),
+    "minions.adapters.postgres_step_cache": ("PostgresStepCache",),
     "minions.adapters.sqlite_journal": ("SqliteJournal",),
     "minions.adapters.sqlite_step_cache": ("SqliteStepCache",),
     "minions.adapters.step_cache": ("MemoryStepCache",),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from postgres import PostgresServer, postgres_server, reason_without_postgres
 
 
 @pytest.fixture(autouse=True)
@@ -15,3 +18,12 @@ def _no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL server for all tests; they are skipped where there is none."""
+    if (reason := reason_without_postgres()) is not None:
+        pytest.skip(reason)
+    with postgres_server() as server:
+        yield server

@@ -178,9 +178,12 @@ class RecipeWalk:
         graph, manager = self._built.graph, self._context.step_manager
         if end.error is None or not isinstance(graph, DependencyStepGraph):
             return
+        why = f"the run ended before: {end.error.code}"
+        if end.error.code == NEEDS_DECISION:
+            why = "the run waits for a person"
         for step in graph.steps:
             if manager.latest(step.id) is None:
-                await self._steps.skip(step, Skip(f"the run ended before: {end.error.code}"))
+                await self._steps.skip(step, Skip(why))
 
 
 def _repeated(step_id: str) -> FailureInfo:

@@ -125,10 +125,14 @@ def _state(services: Services | None) -> StateStore:
     """Beside the journal."""
     if services is None or isinstance(services.journal, MemoryJournal):
         return MemoryState()
+    from minions.adapters.postgres_journal import PostgresJournal
+    from minions.adapters.postgres_state import PostgresState
     from minions.adapters.sqlite_journal import SqliteJournal
     from minions.adapters.sqlite_state import SqliteState
 
     journal = services.journal
+    if isinstance(journal, PostgresJournal):
+        return PostgresState(journal.url)
     return SqliteState(journal.path) if isinstance(journal, SqliteJournal) else MemoryState()
 
 

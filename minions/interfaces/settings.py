@@ -62,7 +62,10 @@ class Settings:
         metadata=_described("Python files or modules with tools, completion links and models."),
     )
     db: str | None = field(
-        default=None, metadata=_described("Journal: path of an SQLite file, or sqlite:///PATH.")
+        default=None,
+        metadata=_described(
+            "Journal: path of an SQLite file, sqlite:///PATH, or postgresql://USER@HOST/DATABASE."
+        ),
     )
     no_store: bool = field(
         default=False, metadata=_described("Keep the journal in memory only; nothing to resume.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 from attrs import evolve
 
 from minions.adapters.date_time_tools import date_time_tools
+from minions.adapters.postgres_url import is_postgres_url, without_password
 from minions.adapters.state_store import MemoryState, StateStore
 from minions.adapters.state_tools import state_tools
 from minions.contracts.calls import ChatModel, OutputMode
@@ -42,6 +43,7 @@ __all__ = [
     "database_of",
     "default_database",
     "extended",
+    "has_database",
     "knowledge_of_models",
     "make_cache",
     "make_journal",
@@ -49,6 +51,8 @@ __all__ = [
     "make_prices",
     "make_services",
     "make_state",
+    "place_of_journal",
+    "postgres_of",
 ]
 
 SCRIPTED: Final = "scripted/"
@@ -276,7 +280,7 @@ def default_database() -> Path:
 
 
 def database_of(settings: Settings, folder: Path) -> Path:
-    """The configured database file.
+    """The configured database file, where it is a file (`postgres_of`).
 
     Raises:
         UsageError: A URL of another kind.
@@ -286,42 +290,75 @@ def database_of(settings: Settings, folder: Path) -> Path:
     text = settings.db.removeprefix("sqlite:///")
     if "://" in text:
         raise UsageError(
-            f"db={settings.db!r}: only SQLite files are served, as PATH or sqlite:///PATH.",
+            f"db={without_password(settings.db)!r}: expected PATH or sqlite:///PATH of an SQLite "
+            "file, or postgresql://USER@HOST/DATABASE.",
             code="unknown-database",
         )
     return (folder / Path(text).expanduser()).resolve()
 
 
+def postgres_of(settings: Settings) -> str | None:
+    """The URL of the configured PostgreSQL database, with its password; None: it is a file."""
+    return settings.db if settings.db is not None and is_postgres_url(settings.db) else None
+
+
+def place_of_journal(settings: Settings, folder: Path) -> str:
+    """Where the journal is, in words that may be shown.
+
+    Raises:
+        UsageError: A URL of another kind.
+    """
+    url = postgres_of(settings)
+    return without_password(url) if url is not None else str(database_of(settings, folder))
+
+
+def has_database(settings: Settings, folder: Path) -> bool:
+    """Whether there may be one already: a server is not asked."""
+    return postgres_of(settings) is not None or database_of(settings, folder).exists()
+
+
 def make_journal(settings: Settings, folder: Path) -> Journal:
-    """SQLite, or memory with `no_store`."""
+    """SQLite or PostgreSQL, or memory with `no_store`; opens nothing yet."""
     from minions.engine.services import SystemClock
 
     if settings.no_store:
         from minions.engine.memory_journal import MemoryJournal
 
         return MemoryJournal(SystemClock())
+    if (url := postgres_of(settings)) is not None:
+        from minions.adapters.postgres_journal import PostgresJournal
+
+        return PostgresJournal(url, SystemClock())
     from minions.adapters.sqlite_journal import SqliteJournal
 
     return SqliteJournal(database_of(settings, folder), SystemClock())
 
 
 def make_state(settings: Settings, folder: Path) -> StateStore:
-    """In the journal's file, or memory with `no_store`; opens and loads nothing yet."""
+    """In the journal's database, or memory with `no_store`; opens and loads nothing yet."""
     if settings.no_store:
         return MemoryState()
+    if (url := postgres_of(settings)) is not None:
+        from minions.adapters.postgres_state import PostgresState
+
+        return PostgresState(url)
     from minions.adapters.sqlite_state import SqliteState
 
     return SqliteState(database_of(settings, folder))
 
 
 def make_cache(settings: Settings, folder: Path) -> StepCache:
-    """In the journal's file, memory with `no_store`, none with `no_cache`; opens nothing yet."""
+    """In the journal's database, memory with `no_store`, none with `no_cache`; opens nothing."""
     from minions.adapters.step_cache import MemoryStepCache, NoStepCache
 
     if settings.no_cache:
         return NoStepCache()
     if settings.no_store:
         return MemoryStepCache()
+    if (url := postgres_of(settings)) is not None:
+        from minions.adapters.postgres_step_cache import PostgresStepCache
+
+        return PostgresStepCache(url)
     from minions.adapters.sqlite_step_cache import SqliteStepCache
 
     return SqliteStepCache(database_of(settings, folder))

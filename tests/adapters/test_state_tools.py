@@ -1,4 +1,4 @@
-"""State tools over both stores: what they give, keep, and say of files that cannot be used."""
+"""State tools over every store: what they give, keep, and say of files that cannot be used."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from minions.adapters.postgres_state import PostgresState
 from minions.adapters.sqlite_database import bundled_migrations
 from minions.adapters.sqlite_journal import SqliteJournal
 from minions.adapters.sqlite_state import SqliteState
@@ -24,16 +25,20 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.tools import Effect, ToolScope
 from minions.testing.clock import FakeClock
+from postgres import PostgresServer
 
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
 MIGRATIONS = bundled_migrations()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StateStore]:
-    made: StateStore = (
-        MemoryState() if request.param == "memory" else SqliteState(tmp_path / "s.db")
-    )
+    made: StateStore = MemoryState()
+    if request.param == "sqlite":
+        made = SqliteState(tmp_path / "s.db")
+    elif request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        made = PostgresState(server.new_database())
     yield made
     await made.aclose()
 

@@ -10,12 +10,14 @@ from types import MappingProxyType
 
 import pytest
 
+from minions.adapters.postgres_journal import PostgresJournal
 from minions.adapters.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
+from postgres import PostgresServer
 
 
 @pytest.fixture
@@ -23,15 +25,18 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def journal(
     request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path
 ) -> AsyncIterator[Journal]:
     made: Journal
     if request.param == "memory":
         made = MemoryJournal(clock)
-    else:
+    elif request.param == "sqlite":
         made = SqliteJournal(tmp_path / "journal.db", clock)
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres")
+        made = PostgresJournal(server.new_database(), clock, lease_clock=clock)
     yield made
     await made.aclose()
 

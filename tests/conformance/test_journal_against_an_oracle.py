@@ -13,13 +13,22 @@ import pytest
 from attrs import field, frozen, mutable
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
+from minions.adapters.postgres_journal import PostgresJournal
 from minions.adapters.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.engine.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
+from postgres import PostgresServer
 
 T = TypeVar("T")
 
@@ -259,3 +268,24 @@ def _case(machine: type[JournalAgainstOracle], examples: int) -> Callable[[], ob
 
 TestMemoryJournalAgainstOracle = _case(MemoryJournalAgainstOracle, 60)
 TestSqliteJournalAgainstOracle = _case(SqliteJournalAgainstOracle, 30)
+
+
+def test_postgres_journal_against_oracle(postgres: PostgresServer) -> None:
+    class PostgresJournalAgainstOracle(JournalAgainstOracle):
+        def make(self, folder: Path) -> Journal:
+            self.url = postgres.new_database()
+            return PostgresJournal(self.url, self.clock, lease_clock=self.clock)
+
+        @rule()
+        def open_again(self) -> None:
+            """As another worker would, while the first one is connected."""
+            before, self.journal = (
+                self.journal,
+                PostgresJournal(self.url, self.clock, lease_clock=self.clock),
+            )
+            self.wait(before.aclose())
+
+    run_state_machine_as_test(
+        PostgresJournalAgainstOracle,
+        settings=settings(max_examples=15, stateful_step_count=25, deadline=None),
+    )

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from minions.adapters.postgres_journal import PostgresJournal
 from minions.adapters.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, LeaseHeldError
 from minions.contracts.journal import EntryDraft, Journal, Lease
 from minions.contracts.runtime import Clock
 from minions.engine.memory_journal import MemoryJournal
+from postgres import PostgresServer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -36,13 +38,16 @@ def clock() -> JumpingClock:
     return JumpingClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def journal(
     request: pytest.FixtureRequest, clock: JumpingClock, tmp_path: Path
 ) -> AsyncIterator[Journal]:
     made: Journal = MemoryJournal(clock)
     if request.param == "sqlite":
         made = SqliteJournal(tmp_path / "journal.db", clock)
+    elif request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        made = PostgresJournal(server.new_database(), clock, lease_clock=clock)
     yield made
     await made.aclose()
 

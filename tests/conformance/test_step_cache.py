@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from minions.adapters.postgres_step_cache import PostgresStepCache
 from minions.adapters.sqlite_database import bundled_migrations
 from minions.adapters.sqlite_journal import SqliteJournal
 from minions.adapters.sqlite_step_cache import SqliteStepCache
@@ -20,15 +21,19 @@ from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.testing.clock import FakeClock
+from postgres import PostgresServer
 
 KEY = "0" * 64
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def cache(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StepCache]:
     made: StepCache = MemoryStepCache()
     if request.param == "sqlite":
         made = SqliteStepCache(tmp_path / "journal.db")
+    elif request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        made = PostgresStepCache(server.new_database())
     yield made
     await made.aclose()
 
@@ -81,7 +86,7 @@ async def test_it_can_be_used_after_it_was_closed(cache: StepCache) -> None:
     await cache.aclose()
     await cache.put(KEY, entry())
     await cache.aclose()
-    if isinstance(cache, SqliteStepCache):
+    if isinstance(cache, SqliteStepCache | PostgresStepCache):
         assert await cache.get(KEY) == entry()
 
 

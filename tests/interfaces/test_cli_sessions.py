@@ -90,8 +90,8 @@ def test_recipes_attempts_and_ways_back_are_told_in_order(cli: Cli) -> None:
         *BEFORE,
         "  who: waits",
         "  - who: asks: To whom?",
-        "  each: skipped · the run ended before: needs-decision",
-        "  mail: skipped · the run ended before: needs-decision",
+        "  each: skipped · the run waits for a person",
+        "  mail: skipped · the run waits for a person",
     ]
 
 

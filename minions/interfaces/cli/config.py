@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import attrs
 import click
 
+from minions.adapters.postgres_url import without_password
 from minions.contracts.codec import encode
 from minions.interfaces.cli.setup import common_options, surroundings
 from minions.interfaces.cli.voice import json_text, say
@@ -22,7 +23,7 @@ __all__ = ["command"]
 def command(*, show_origin: bool, **flags: object) -> int:
     """Show every setting: flags, MINIONS_* environment, minions.toml, user file, defaults."""
     around = surroundings(flags)
-    values = encode(around.settings)
+    values = encode(_without_secrets(around.settings))
     assert isinstance(values, Mapping)  # noqa: S101  # an attrs class encodes to a mapping
     if around.settings.json:
         report = {
@@ -36,3 +37,8 @@ def command(*, show_origin: bool, **flags: object) -> int:
         origin = f"    # {around.origin.origins[attribute.name]}" if show_origin else ""
         say(f"{attribute.name} = {value}{origin}")
     return 0
+
+
+def _without_secrets(settings: Settings) -> Settings:
+    """As they may be shown."""
+    return attrs.evolve(settings, db=settings.db and without_password(settings.db))

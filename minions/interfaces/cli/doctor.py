@@ -1,4 +1,4 @@
-"""`minions doctor`: what this machine has; no network, no key is shown."""
+"""`minions doctor`: what this machine has; asks no server but the journal's, shows no key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from minions.engine.sessions import list_runs
 from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
 from minions.interfaces.cli.voice import json_text, say
 from minions.interfaces.render import stderr_painter
-from minions.interfaces.wiring import database_of
+from minions.interfaces.wiring import (
+    database_of,
+    has_database,
+    place_of_journal,
+    postgres_of,
+)
 
 __all__ = ["command"]
 
@@ -70,7 +75,8 @@ def _findings(around: Surroundings) -> Iterator[Finding]:
         name="model", ok=True, detail=around.settings.model or "none configured; use -m or a key"
     )
     with contextlib.suppress(MinionsError):  # told as the database's already
-        yield _disk(around)
+        if postgres_of(around.settings) is None:  # a server looks after its own
+            yield _disk(around)
     yield Finding(
         name="clock",
         ok=time.time() > _OLDEST_SENSIBLE_TIME,
@@ -95,10 +101,10 @@ def _extensions(around: Surroundings) -> str:
 def _database(around: Surroundings) -> str:
     if around.settings.no_store:
         return "none (--no-store)"
-    path = database_of(around.settings, around.folder_of("db"))
-    if not path.exists():
-        _refuse_unwritable(path)
-        return f"{path} (not there yet; the first run makes it)"
+    place = place_of_journal(around.settings, around.folder_of("db"))
+    if not has_database(around.settings, around.folder_of("db")):
+        _refuse_unwritable(Path(place))
+        return f"{place} (not there yet; the first run makes it)"
 
     async def count() -> int:
         journal = around.journal()
@@ -107,7 +113,7 @@ def _database(around: Surroundings) -> str:
         finally:
             await journal.aclose()
 
-    return f"{path}, {asyncio.run(count())} runs"
+    return f"{place}, {asyncio.run(count())} runs"
 
 
 def _refuse_unwritable(path: Path) -> None:

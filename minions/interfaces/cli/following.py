@@ -15,6 +15,7 @@ from typing import Final, Self, TextIO
 
 import attrs
 
+from minions.adapters.postgres_url import without_password
 from minions.contracts.context import Limits, snake_case
 from minions.contracts.durations import seconds_of
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
@@ -240,7 +241,7 @@ def _go_on(run: AgentRun, around: Surroundings, status: RunStatus, decision: str
     settings = around.settings
     if settings.no_store:
         return "not stored (--no-store)"
-    database = f" --db {shlex.quote(settings.db)}" if settings.db else ""
+    database = f" --db {shlex.quote(without_password(settings.db))}" if settings.db else ""
     code = "".join(f" --extensions {shlex.quote(name)}" for name in around.given("extensions"))
     rest = f"{run.run_id}{database}{code}"
     if status is RunStatus.NEEDS_DECISION:

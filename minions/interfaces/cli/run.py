@@ -36,7 +36,7 @@ from minions.interfaces.deciders import POLICIES, decider_for
 from minions.interfaces.wiring import (
     Models,
     catalog_of,
-    database_of,
+    has_database,
     make_log,
     make_prices,
     make_services,
@@ -189,7 +189,7 @@ def _journal(around: Surroundings) -> Journal:
     """The configured one; a dry run makes no file."""
     settings, folder = around.settings, around.folder_of("db")
     is_dry = settings.dry_run and not settings.no_store
-    if is_dry and not database_of(settings, folder).exists():
+    if is_dry and not has_database(settings, folder):
         return MemoryJournal(SystemClock())
     return around.journal()
 

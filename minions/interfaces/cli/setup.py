@@ -102,14 +102,14 @@ class Surroundings:
 def naming_the_journal(around: Surroundings) -> Iterator[None]:
     """Say where was looked when a run is not found."""
     from minions.contracts.errors import NotFoundError
-    from minions.interfaces.wiring import database_of
+    from minions.interfaces.wiring import place_of_journal
 
     try:
         yield
     except NotFoundError as error:
         if error.error_code != "unknown-session":
             raise
-        place = database_of(around.settings, around.folder_of("db"))
+        place = place_of_journal(around.settings, around.folder_of("db"))
         raise NotFoundError(
             f"{error.message} The journal is {place}.",
             code=error.error_code,
@@ -144,7 +144,8 @@ def store_options(function: F) -> F:
     """`--db`, `--no-store`."""
     text = "Keep the journal in memory; nothing is stored."
     function = click.option("--no-store", is_flag=True, help=text)(function)
-    return click.option("--db", metavar="PATH", help="SQLite file of the journal.")(function)
+    text = "SQLite file of the journal, or postgresql://USER@HOST/DATABASE."
+    return click.option("--db", metavar="PATH|URL", help=text)(function)
 
 
 def cache_option(function: F) -> F:

@@ -1,0 +1,709 @@
+"""What only the journal on a PostgreSQL server can do, and do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from attrs import field, mutable
+
+from minions.adapters.postgres_database import bundled_migrations
+from minions.adapters.postgres_journal import PostgresJournal
+from minions.adapters.postgres_state import PostgresState
+from minions.adapters.postgres_step_cache import PostgresStepCache
+from minions.contracts.errors import (
+    EnvironmentRefusedError,
+    FencedError,
+    JournalError,
+    LeaseHeldError,
+)
+from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.testing.clock import FakeClock
+from postgres import PostgresServer, postgres_server, reason_without_postgres
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg.rows import TupleRow
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> str:
+    """Of an empty database."""
+    return postgres.new_database()
+
+
+@pytest.fixture
+async def journal(url: str) -> AsyncIterator[PostgresJournal]:
+    async with aclosing(PostgresJournal(url, FakeClock())) as made:
+        yield made
+
+
+def draft(key: str = "a", state: str = "finished", **body: str) -> EntryDraft:
+    return EntryDraft(kind="step", key=key, state=state, body=body)
+
+
+async def lease_of(journal: PostgresJournal, worker: str = "w1", ttl_s: float = 60) -> Lease:
+    return await journal.acquire("ses_1", "run_1", worker, ttl_s)
+
+
+def connection_to(url: str) -> closing[psycopg.Connection[TupleRow]]:
+    import psycopg
+
+    return closing(psycopg.connect(url, autocommit=True))
+
+
+def carry_out(url: str, sql: str) -> None:
+    with connection_to(url) as db:
+        db.execute(sql.encode())
+
+
+async def refusal(journal: PostgresJournal) -> EnvironmentRefusedError:
+    async with aclosing(journal):
+        with pytest.raises(EnvironmentRefusedError) as caught:
+            await journal.entries()
+    return caught.value
+
+
+# --- several workers -------------------------------------------------------------------------
+
+APPENDER = """
+import asyncio, sys
+from minions.adapters.postgres_journal import PostgresJournal
+from minions.contracts.errors import FencedError, LeaseHeldError
+from minions.contracts.journal import EntryDraft
+from minions.engine.services import SystemClock
+
+url, worker, turns, ttl = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+
+async def main():
+    journal = PostgresJournal(url, SystemClock())
+    while True:
+        try:
+            lease = await journal.acquire("ses_1", f"run_{worker}", worker, ttl)
+            break
+        except LeaseHeldError:
+            await asyncio.sleep(0.001)
+    try:
+        for turn in range(turns):
+            draft = EntryDraft(kind="step", key=f"{worker}/{turn}", state="finished")
+            entry = await journal.append(lease, draft)
+            print(entry.position, flush=True)
+    except FencedError:
+        print("fenced", flush=True)
+    await journal.release(lease)
+    await journal.aclose()
+
+asyncio.run(main())
+"""
+
+
+def appender(url: str, worker: str, turns: int, ttl_s: float = 60) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", APPENDER, url, worker, str(turns), str(ttl_s)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+async def test_processes_that_fight_for_a_session_write_one_after_the_other(
+    journal: PostgresJournal, url: str
+) -> None:
+    """They also migrate the empty database at the same moment."""
+    processes = [appender(url, f"w{n}", 30) for n in range(3)]
+    said = [(await asyncio.to_thread(each.communicate))[0].split() for each in processes]
+    entries = await journal.entries("ses_1")
+    assert [entry.position for entry in entries] == list(range(1, 91))
+    workers = [entry.key.partition("/")[0] for entry in entries]
+    assert len(list(itertools.groupby(workers))) == 3
+    for number, positions in enumerate(said):
+        own = [str(each.position) for each in entries if each.key.startswith(f"w{number}/")]
+        assert positions == own
+
+
+async def test_a_worker_that_was_stopped_and_replaced_is_fenced_when_it_goes_on(
+    journal: PostgresJournal, url: str
+) -> None:
+    zombie = appender(url, "zombie", 1_000_000, ttl_s=1)
+    assert zombie.stdout is not None
+    assert zombie.stdout.readline() == "1\n"
+    zombie.send_signal(signal.SIGSTOP)
+    with pytest.raises(LeaseHeldError, match="zombie"):
+        await journal.acquire("ses_1", "run_new", "new", 60)
+    await asyncio.sleep(1)  # the server's clock cannot be played with
+    lease = await journal.acquire("ses_1", "run_new", "new", 60)
+    taken_over = await journal.append(lease, draft("new"))
+    zombie.send_signal(signal.SIGCONT)
+    said, _ = await asyncio.to_thread(zombie.communicate)
+    acknowledged = ["1", *said.split()]
+    assert acknowledged.pop() == "fenced"
+    assert acknowledged == [str(n + 1) for n in range(len(acknowledged))]
+    assert len(acknowledged) <= taken_over.position - 1 <= len(acknowledged) + 1
+    assert (await journal.entries("ses_1"))[-1] == taken_over
+
+
+async def test_deadlines_are_by_the_servers_clock_whatever_workers_think(url: str) -> None:
+    clock = FakeClock()
+    async with aclosing(PostgresJournal(url, clock)) as journal:
+        lease = await lease_of(journal, "w1")
+        clock.advance(365 * 86400)
+        with pytest.raises(LeaseHeldError, match="w1"):
+            await lease_of(journal, "w2")
+        assert (await journal.append(lease, draft())).at == clock.now()
+        await journal.renew(lease, 0.01)
+        await asyncio.sleep(0.02)
+        assert (await lease_of(journal, "w2")).epoch == 2
+
+
+async def test_a_transaction_left_open_by_a_stopped_worker_does_not_block_the_others(
+    journal: PostgresJournal, url: str
+) -> None:
+    with connection_to(url) as db:
+        await journal.entries()
+        found = db.execute("SHOW idle_in_transaction_session_timeout").fetchone()
+        assert found == ("0",)
+        watched = await journal._link.run(
+            lambda attempt: attempt.connection.execute("SHOW idle_in_transaction_session_timeout")
+        )
+        assert await watched.fetchone() == ("5s",)
+
+
+async def test_a_row_that_another_connection_keeps_locked_is_reported(url: str) -> None:
+    async with aclosing(PostgresJournal(url, FakeClock(), statement_timeout_s=0.1)) as journal:
+        lease = await lease_of(journal)
+        with connection_to(url) as db, db.transaction():
+            db.execute("SELECT * FROM minions.leases FOR UPDATE")
+            with pytest.raises(JournalError) as caught:
+                await journal.append(lease, draft())
+        assert caught.value.error_code == "database-busy"
+        assert (await journal.append(lease, draft())).position == 1
+
+
+# --- connections that are lost ---------------------------------------------------------------
+
+
+@mutable
+class Wire:
+    """Between a journal and its server; it can be cut at any message."""
+
+    server: str
+    """Of the server's socket."""
+    cuts_requests: int = 0
+    """That many writes of the client from now on do not arrive, and end the connection."""
+    cuts_answers: int = 0
+    """That many answers from now on do not arrive, and end the connection."""
+    connections: int = 0
+    _writers: list[asyncio.StreamWriter] = field(factory=list)
+    _tasks: set[asyncio.Task[None]] = field(factory=set)
+
+    async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        far_reader, far_writer = await asyncio.open_unix_connection(self.server)
+        self._writers += [writer, far_writer]
+        for name, source, target in (
+            ("cuts_requests", reader, far_writer),
+            ("cuts_answers", far_reader, writer),
+        ):
+            task = asyncio.create_task(self._carry(name, source, target, (writer, far_writer)))
+            self._tasks.add(task)
+
+    async def _carry(
+        self,
+        name: str,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        ends: tuple[asyncio.StreamWriter, ...],
+    ) -> None:
+        while data := await source.read(65_536):
+            if left := getattr(self, name):
+                setattr(self, name, left - 1)
+                break
+            target.write(data)
+        for end in ends:
+            end.close()
+
+    async def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def wire(url: str, tmp_path: Path) -> AsyncIterator[Wire]:
+    made = Wire(f"{url.partition('host=')[2]}/.s.PGSQL.5432")
+    server = await asyncio.start_unix_server(made.connect, tmp_path / ".s.PGSQL.5432")
+    yield made
+    server.close()
+    await made.close()
+
+
+@pytest.fixture
+async def wired(url: str, wire: Wire, tmp_path: Path) -> AsyncIterator[PostgresJournal]:
+    """A journal at the other end of the wire."""
+    address = f"{url.partition('?')[0]}?host={tmp_path}"
+    clock = FakeClock()
+    async with aclosing(PostgresJournal(address, clock, sleep=clock.sleep)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("lost", ["cuts_requests", "cuts_answers"])
+async def test_an_append_whose_connection_is_lost_is_stored_once_and_acknowledged(
+    wired: PostgresJournal, wire: Wire, lost: str
+) -> None:
+    lease = await lease_of(wired)
+    stored = [await wired.append(lease, draft("a"))]
+    for key in ("b", "c"):
+        setattr(wire, lost, 1)
+        stored.append(await wired.append(lease, draft(key)))
+    stored.append(await wired.append(lease, draft("d")))
+    assert [entry.position for entry in stored] == [1, 2, 3, 4]
+    assert await wired.entries("ses_1") == stored
+    assert wire.connections == 3
+
+
+@pytest.mark.parametrize("lost", ["cuts_requests", "cuts_answers"])
+async def test_every_other_call_is_done_again_over_a_new_connection(
+    wired: PostgresJournal, wire: Wire, lost: str
+) -> None:
+    await wired.entries()
+    setattr(wire, lost, 1)
+    lease = await lease_of(wired)
+    setattr(wire, lost, 1)
+    await wired.renew(lease, 60)
+    setattr(wire, lost, 1)
+    digest = await wired.put_blob(b"data")
+    setattr(wire, lost, 1)
+    assert await wired.get_blob(digest) == b"data"
+    entry = await wired.append(lease, draft())
+    setattr(wire, lost, 1)
+    assert await wired.entries() == [entry]
+    setattr(wire, lost, 1)
+    await wired.release(lease)
+    with pytest.raises(FencedError):
+        await wired.append(lease, draft("b"))
+
+
+@pytest.mark.parametrize("nth", range(1, 7))
+async def test_a_lease_is_got_once_whichever_answer_of_it_is_lost(
+    wired: PostgresJournal, wire: Wire, nth: int
+) -> None:
+    """The transaction has several; an epoch more is all that it may cost."""
+    lease = await lease_of(wired)
+    await wired.append(lease, draft())
+    await wired.release(lease)
+    answers = 0
+
+    async def cut_the_nth() -> None:
+        nonlocal answers
+        while answers < nth and not doing.done():
+            answers += 1
+            await asyncio.sleep(0.0003)
+        wire.cuts_answers = 1
+
+    doing = asyncio.ensure_future(wired.acquire("ses_1", "run_1", "w2", 60, next_generation=True))
+    await cut_the_nth()
+    again = await doing
+    wire.cuts_answers = 0
+    assert again.generation == 2
+    assert again.epoch in (2, 3)
+    assert (await wired.append(again, draft())).position == 2
+
+
+async def test_a_duplicate_is_told_from_an_append_whose_answer_was_lost(
+    wired: PostgresJournal, wire: Wire
+) -> None:
+    lease = await lease_of(wired)
+    await wired.append(lease, draft("a", text="first"))
+    wire.cuts_answers = 1
+    with pytest.raises(JournalError) as caught:
+        await wired.append(lease, draft("a", text="second"))
+    assert caught.value.error_code == "duplicate-entry"
+
+
+async def test_an_append_that_was_stored_before_its_lease_was_lost_is_acknowledged(
+    wired: PostgresJournal, wire: Wire, journal: PostgresJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = await lease_of(wired, "w1")
+    first = await wired.append(lease, draft("a"))
+
+    async def meanwhile(seconds: float) -> None:
+        await journal.acquire("ses_1", "run_1", "w2", 60, takes_over="w1")
+
+    monkeypatch.setattr(wired._link, "_sleep", meanwhile)
+    wire.cuts_answers = 1
+    entry = await wired.append(lease, draft("b"))
+    assert await journal.entries("ses_1") == [first, entry]
+    with pytest.raises(FencedError, match="w2"):
+        await wired.append(lease, draft("c"))
+
+
+async def test_a_connection_that_is_lost_twice_in_one_call_ends_it(
+    wired: PostgresJournal, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = await lease_of(wired)
+    await wired.append(lease, draft("a"))
+    connect = wired._link._connect
+
+    async def connect_for_a_moment() -> object:
+        connection = await connect()
+        wire.cuts_answers = 1
+        return connection
+
+    monkeypatch.setattr(wired._link, "_connect", connect_for_a_moment)
+    wire.cuts_answers = 1
+    with pytest.raises(JournalError, match="Resume the run") as caught:
+        await wired.append(lease, draft("b"))
+    assert caught.value.error_code == "database-lost"
+    monkeypatch.undo()
+    assert len(await wired.entries()) == 2
+
+
+async def test_a_connection_that_an_administrator_ends_is_taken_up_again(
+    journal: PostgresJournal, url: str
+) -> None:
+    lease = await lease_of(journal)
+    for turn in range(3):
+        carry_out(
+            url,
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        )
+        assert (await journal.append(lease, draft(f"{turn}"))).position == turn + 1
+
+
+@pytest.fixture
+def mortal() -> Iterator[PostgresServer]:
+    """A server of one test, which may kill it."""
+    if (reason := reason_without_postgres()) is not None:
+        pytest.skip(reason)
+    with postgres_server() as server:
+        yield server
+
+
+async def test_a_server_that_is_killed_and_comes_back_loses_nothing_acknowledged(
+    mortal: PostgresServer,
+) -> None:
+    async with aclosing(PostgresJournal(mortal.new_database(), FakeClock())) as journal:
+        lease = await lease_of(journal)
+        stored: list[JournalEntry] = []
+
+        async def append() -> None:
+            while len(stored) < 400:
+                stored.append(await journal.append(lease, draft(f"{len(stored)}")))
+                await asyncio.sleep(0)
+
+        appending = asyncio.create_task(append())
+        for many in (100, 250):
+            while len(stored) < many:  # noqa: ASYNC110  # at any moment after that
+                await asyncio.sleep(0.001)
+            mortal.kill()
+            await asyncio.to_thread(mortal.start)
+        await appending
+        assert await journal.entries("ses_1") == stored
+        assert [entry.position for entry in stored] == list(range(1, 401))
+
+        mortal.kill()
+        impatient = PostgresJournal(journal.url, FakeClock())
+        begin = time.monotonic()
+        error = await refusal(impatient)
+        assert error.error_code == "database-unreachable"
+        assert str(mortal.folder) in error.message
+        assert time.monotonic() - begin < 5
+
+
+async def test_a_server_that_does_not_come_back_is_reported(
+    wired: PostgresJournal, wire: Wire
+) -> None:
+    await wired.entries()
+    wire.server, wire.cuts_requests = "/nowhere", 1
+    with pytest.raises(JournalError, match="does not come back within 10 s") as caught:
+        await wired.entries()
+    assert caught.value.error_code == "database-lost"
+
+
+# --- cancellation and event loops ------------------------------------------------------------
+
+
+async def test_an_append_that_has_begun_is_carried_through_and_then_cancelled(
+    journal: PostgresJournal,
+) -> None:
+    lease = await lease_of(journal)
+    reached = []
+
+    async def work() -> None:
+        reached.append(await journal.append(lease, draft()))
+        await asyncio.sleep(60)
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await journal.entries("ses_1") == reached
+    assert len(reached) == 1
+
+
+async def test_a_timeout_that_strikes_in_the_last_append_of_its_block_leaves_no_trace(
+    journal: PostgresJournal,
+) -> None:
+    lease = await lease_of(journal)
+    async with asyncio.timeout(0):
+        entry = await journal.append(lease, draft())
+    await asyncio.sleep(0.001)
+    task = asyncio.current_task()
+    assert task is not None
+    assert (entry.position, task.cancelling()) == (1, 0)
+
+
+async def test_a_timeout_that_strikes_in_an_append_ends_what_comes_after_it(
+    journal: PostgresJournal,
+) -> None:
+    lease = await lease_of(journal)
+
+    async def work() -> None:
+        await journal.append(lease, draft())
+        await asyncio.sleep(60)
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(work(), 0.000_001)
+    assert len(await journal.entries("ses_1")) == 1
+
+
+def test_one_journal_serves_one_event_loop_after_the_other(url: str) -> None:
+    journal = PostgresJournal(url, FakeClock())
+    lease = asyncio.run(lease_of(journal))
+    assert asyncio.run(journal.append(lease, draft())).position == 1
+
+    async def last() -> None:
+        async with aclosing(journal):
+            assert len(await journal.entries()) == 1
+
+    asyncio.run(last())
+
+
+async def test_a_closed_journal_connects_again_at_its_next_use(journal: PostgresJournal) -> None:
+    lease = await lease_of(journal)
+    await journal.aclose()
+    assert (await journal.append(lease, draft())).position == 1
+
+
+# --- databases that cannot be used -----------------------------------------------------------
+
+
+async def test_a_newer_database_is_refused_and_left_as_it_is(url: str) -> None:
+    newer = {**bundled_migrations(), "9999_future": "CREATE TABLE minions.future (a int)"}
+    async with aclosing(PostgresJournal(url, FakeClock(), migrations=newer)) as journal:
+        await journal.entries()
+    error = await refusal(PostgresJournal(url, FakeClock()))
+    assert error.error_code == "newer-database"
+    assert "9999_future" in error.message
+
+
+async def test_an_older_database_is_migrated(url: str) -> None:
+    first = {name: sql for name, sql in bundled_migrations().items() if name < "0002"}
+    async with aclosing(PostgresJournal(url, FakeClock(), migrations=first)) as journal:
+        lease = await lease_of(journal)
+        entry = await journal.append(lease, draft())
+    async with aclosing(PostgresState(url)) as state, aclosing(PostgresStepCache(url)) as cache:
+        await state.put("k", "1")
+        assert await cache.get("0" * 64) is None
+    async with aclosing(PostgresJournal(url, FakeClock())) as journal:
+        assert await journal.entries() == [entry]
+
+
+async def test_a_migration_that_fails_changes_nothing(journal: PostgresJournal, url: str) -> None:
+    lease = await lease_of(journal)
+    broken = {**bundled_migrations(), "9999_broken": "DROP TABLE minions.blobs; SELECT oops"}
+    await refusal(PostgresJournal(url, FakeClock(), migrations=broken))
+    await journal.put_blob(b"still there")
+    await journal.append(lease, draft())
+
+
+async def test_a_schema_of_another_program_is_refused_untouched(url: str) -> None:
+    carry_out(url, "CREATE SCHEMA minions; CREATE TABLE minions.cookies (a int)")
+    error = await refusal(PostgresJournal(url, FakeClock()))
+    assert error.error_code == "not-a-journal"
+    assert "cookies" in error.message
+
+
+async def test_an_empty_schema_made_by_an_administrator_is_enough(url: str) -> None:
+    carry_out(
+        url,
+        "CREATE SCHEMA minions; DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN; "
+        "REVOKE ALL ON DATABASE postgres FROM guest",
+    )
+    guest = PostgresJournal(url.replace("minions@", "guest@"), FakeClock())
+    error = await refusal(guest)
+    assert error.error_code == "not-permitted"
+    carry_out(url, "ALTER SCHEMA minions OWNER TO guest")
+    async with aclosing(guest):
+        assert await guest.entries() == []
+
+
+async def test_a_database_without_utf8_is_refused(postgres: PostgresServer) -> None:
+    url = postgres.new_database("ENCODING 'LATIN1' TEMPLATE template0")
+    error = await refusal(PostgresJournal(url, FakeClock()))
+    assert error.error_code == "bad-encoding"
+    assert "createdb --encoding=UTF8" in error.message
+
+
+async def test_what_is_acknowledged_outlives_the_server_where_its_default_says_otherwise(
+    journal: PostgresJournal, url: str
+) -> None:
+    carry_out(url, "DO $$BEGIN EXECUTE 'ALTER DATABASE ' || current_database() "
+                   "|| ' SET synchronous_commit = off'; END$$")  # fmt: skip
+    found = await journal._link.run(
+        lambda attempt: attempt.connection.execute("SHOW synchronous_commit")
+    )
+    assert await found.fetchone() == ("on",)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("UPDATE minions.entries SET body = '{'", "body is not JSON"),
+        ("UPDATE minions.entries SET body = '\\xff00'", "body is not JSON"),
+        ("UPDATE minions.entries SET body = '7'", "no JSON object"),
+        ("DROP TABLE minions.entries", "entries"),
+        ("DROP SCHEMA minions CASCADE", "minions.entries"),
+    ],
+)
+async def test_damage_is_told_as_that(
+    journal: PostgresJournal, url: str, damage: str, words: str
+) -> None:
+    await journal.append(await lease_of(journal), draft())
+    carry_out(url, damage)
+    with pytest.raises(JournalError, match=words) as caught:
+        await journal.entries()
+    assert caught.value.error_code == "corrupt-database"
+
+
+async def test_a_damaged_blob_is_told_as_that(journal: PostgresJournal, url: str) -> None:
+    digest = await journal.put_blob(b"x")
+    carry_out(url, "UPDATE minions.blobs SET data = '7'")
+    with pytest.raises(JournalError, match=digest) as caught:
+        await journal.get_blob(digest)
+    assert caught.value.error_code == "corrupt-database"
+
+
+@pytest.mark.parametrize("key", ["a\0b", "\ud83d alone"])
+async def test_a_key_that_postgres_cannot_hold_is_refused(
+    journal: PostgresJournal, key: str
+) -> None:
+    lease = await lease_of(journal)
+    with pytest.raises(JournalError) as caught:
+        await journal.append(lease, draft(key))
+    assert caught.value.error_code == "bad-text"
+    assert (await journal.append(lease, draft())).position == 1
+
+
+async def test_a_key_that_no_index_can_hold_is_refused(journal: PostgresJournal) -> None:
+    lease = await lease_of(journal)
+    with pytest.raises(JournalError) as caught:
+        await journal.append(lease, draft("".join(map(chr, range(0x4E00, 0x6E00)))))
+    assert caught.value.error_code == "key-too-long"
+
+
+async def test_keys_of_state_may_hold_nul(url: str) -> None:
+    async with aclosing(PostgresState(url)) as state:
+        await state.put("a\0b", "1")
+        assert (await state.get("a\0b"), await state.keys()) == ("1", ["a\0b"])
+        with pytest.raises(JournalError) as caught:
+            await state.put("\ud83d", "1")
+    assert caught.value.error_code == "bad-text"
+
+
+@pytest.mark.parametrize("damage", ["output = '{'", "output = '\\xff'"])
+async def test_a_damaged_cache_is_told_as_that(url: str, damage: str) -> None:
+    from datetime import UTC, datetime
+
+    from minions.contracts.step_cache import CachedStep
+
+    entry = CachedStep(output=1, run_id="r", created_at=datetime(2026, 1, 1, tzinfo=UTC))
+    async with aclosing(PostgresStepCache(url)) as cache:
+        await cache.put("k", entry)
+        carry_out(url, f"UPDATE minions.step_cache SET {damage}")
+        with pytest.raises(JournalError) as caught:
+            await cache.get("k")
+    assert caught.value.error_code == "corrupt-database"
+
+
+# --- servers that cannot be reached ----------------------------------------------------------
+
+
+async def test_a_server_that_never_answers_is_given_up() -> None:
+    if (reason := reason_without_postgres()) is not None:
+        pytest.skip(reason)
+
+    server = socket.create_server(("127.0.0.1", 0))  # takes connections and reads nothing
+    port = server.getsockname()[1]
+    url = f"postgresql://me:s3cret@127.0.0.1:{port}/db"
+    begin = time.monotonic()
+    error = await refusal(PostgresJournal(url, FakeClock(), connect_timeout_s=0.2))
+    assert time.monotonic() - begin < 2
+    assert (error.error_code, error.where) == (
+        "database-unreachable",
+        f"postgresql://me:***@127.0.0.1:{port}/db",
+    )
+    assert f"at 127.0.0.1:{port}: no answer in time" in error.message
+    server.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:s3cret@127.0.0.1:1/db",
+        "postgres://me@127.0.0.1:1/db?password=s3cret",
+        "postgresql://me:s3%63ret@127.0.0.1:1/db",
+        "postgresql://me:s3cret/x@127.0.0.1:1/db",
+        "postgresql://me:s3cret@x@127.0.0.1:1/db",
+        "postgresql://me:s3cret@127.0.0.1:port/db",
+        "postgresql://me:s3cret@127.0.0.1:1/db?no_such_option=s3cret",
+    ],
+)
+async def test_no_message_holds_a_password(url: str) -> None:
+    if (reason := reason_without_postgres()) is not None:
+        pytest.skip(reason)
+    error = await refusal(PostgresJournal(url, FakeClock()))
+    assert error.error_code in ("database-unreachable", "unknown-database")
+    assert "127.0.0.1" in error.message
+    shown = f"{error.message} {error.where} {error.__cause__} {error.__suppress_context__}"
+    if "no_such_option" not in url:
+        assert "s3cret" not in shown.replace("s3%63ret", "s3cret")
+
+
+async def test_without_psycopg_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    error = await refusal(PostgresJournal("postgresql://me:s3cret@h/db", FakeClock()))
+    assert (error.error_code, error.suggestions) == (
+        "missing-package",
+        ("pip install 'minions[postgres]'",),
+    )
+    assert "s3cret" not in error.message
+
+
+def test_making_a_journal_loads_no_driver() -> None:
+    script = (
+        "import sys\n"
+        "from minions.adapters.postgres_journal import PostgresJournal\n"
+        "from minions.testing.clock import FakeClock\n"
+        "PostgresJournal('postgresql:///x', FakeClock())\n"
+        "print(sorted({'psycopg', 'sqlite3', 'cattrs'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
