@@ -22,8 +22,8 @@ check: $(READY)  ## Format, lint, types, import layers.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-crash: $(READY)  ## Kill processes 1,000 times; writes benchmarks/crash.md.
-	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s \
+crash: $(READY)  ## Kill processes 1,000 times, and 200 times on PostgreSQL; writes benchmarks/crash.md.
+	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_POSTGRES_KILLS=200 MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s \
 		-o faulthandler_timeout=1200 tests/crash
 
 bench: $(READY)  ## Measure, as ratios within one run.

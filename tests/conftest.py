@@ -27,3 +27,10 @@ def postgres() -> Iterator[PostgresServer]:
         pytest.skip(reason)
     with postgres_server() as server:
         yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """Of an empty database."""
+    with postgres.database() as url:
+        yield url

@@ -136,6 +136,11 @@ class ScriptedModel(ChatModel):
         return self._name
 
     @property
+    def answers_left(self) -> int:
+        """Written answers that nobody asked for yet; 0 where they are made as they are asked."""
+        return self._answer.left if isinstance(self._answer, _ByMatch) else 0
+
+    @property
     def capabilities(self) -> ModelCapabilities:
         """Words only: a script cannot be constrained."""
         return ModelCapabilities(output_mode=None)
@@ -217,6 +222,10 @@ class _ByMatch:
     def __init__(self, items: Sequence[ScriptItem]) -> None:
         self._items = list(items)
         self._count = len(items)
+
+    @property
+    def left(self) -> int:
+        return len(self._items)
 
     def __call__(self, prompt: Prompt) -> Answer:
         text = "\n".join(message.content or "" for message in prompt.messages)

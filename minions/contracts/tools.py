@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.json_values import JsonValue
@@ -44,6 +44,8 @@ class ToolSpec:
     effect: Effect = Effect.UNDECLARED
     timeout_s: float | None = None
     """None: the step's `tool_timeout_s`."""
+    origin: str | None = None
+    """`files__read`, where the toolset `files` was opened under another name; None: its name."""
     success_key: bool = True
     """A mapping result with `success: false` counts as failure; False switches that off."""
 
@@ -107,6 +109,42 @@ class Toolset:
     """The tools it will give, under their short names (`read`); known without opening it."""
     open: Callable[[Mapping[str, JsonValue], str], Sequence[Tool]]
     """Options (already checked) and prefix to tools called `prefix__read`. Touches nothing yet."""
+
+    def specs_under(self, prefix: str | None) -> tuple[ToolSpec, ...]:
+        """The tools as they are called when it is opened under that prefix; None: its name."""
+        prefix = prefix or self.name
+        named = (evolve(spec, name=f"{prefix}__{spec.name}") for spec in self.specs)
+        return tuple(self._with_origin(spec, prefix) for spec in named)
+
+    def open_under(self, prefix: str | None, options: Mapping[str, JsonValue]) -> tuple[Tool, ...]:
+        """As `open`; the tools tell where they come from, whatever they are called.
+
+        Raises:
+            Exception: What `open` raises.
+        """
+        prefix = prefix or self.name
+        return tuple(self._telling(tool, prefix) for tool in self.open(options, prefix))
+
+    def _telling(self, tool: Tool, prefix: str) -> Tool:
+        spec = tool.spec
+        told = self._with_origin(spec, prefix)
+        return tool if told == spec else _ToolFrom(tool, told)
+
+    def _with_origin(self, spec: ToolSpec, prefix: str) -> ToolSpec:
+        origin = f"{self.name}__{spec.name.removeprefix(f'{prefix}__')}"
+        return evolve(spec, origin=None if origin == spec.name else origin)
+
+
+@frozen
+class _ToolFrom(Tool):
+    """A tool of a toolset that was opened under another name."""
+
+    tool: Tool
+    spec: ToolSpec
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        """As the tool does."""
+        return await self.tool.invoke(arguments, scope)
 
 
 def _as_tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:

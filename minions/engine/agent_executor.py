@@ -392,7 +392,7 @@ class AgentExecutor:
             recipe: The run's own, perhaps with other limits.
             note: What stands there from now on; None: what stood there before.
         """
-        if recorded.summary.status == RunStatus.FAILED:
+        if recorded.summary.status == RunStatus.FAILED and not decisions:
             raise UsageError(
                 f"Run '{recorded.run_id}' failed; there is nothing to resume. "
                 f"`minions retry {recorded.run_id}` runs what failed again.",
@@ -435,7 +435,8 @@ class AgentExecutor:
         own = self._own_recipe(recorded) if given is not None else after
         anew = recorded.changed(own, after)
         if from_step is not None:
-            anew |= steps_from(after, from_step)
+            found = steps_from(after, from_step)
+            anew |= {*found, *(f"{step_id}/" for step_id in found)}  # with all within them
             recorded.check_asked_for(from_step)
         replay = Replay(recorded.entries, recorded.generation + 1)
         replay.retry(anew)

@@ -31,6 +31,7 @@ from minions.engine.run_output import RunOutput
 from minions.engine.run_parts import ChosenSteps
 from minions.engine.run_steps import RunSteps
 from minions.engine.walk import RecipeWalk, WalkEnd
+from minions.engine.work_keys import base_key, execution_key, path_of
 from minions.recipe.bundles import bundle_of
 from minions.recipe.model import ModelConfig
 
@@ -141,7 +142,7 @@ class AgentRun:
         for step in self._built.graph.steps:
             if self._chosen is not None and step.id not in self._chosen.runs:
                 continue
-            rows = replay.execution(f"{step.id}/1/0")
+            rows = replay.newest_visit(step.id)
             if rows is not None and rows.ended is not None:
                 kept.append(step.id)
             elif rows is not None:
@@ -179,7 +180,7 @@ class AgentRun:
         for key, tool in replay.begun_calls(step_ids) if replay is not None else ():
             known = tools.find(tool)
             if known is None or known.spec.effect is not Effect.PURE:
-                found[f"{tool} in {key.partition('/')[0]}"] = None
+                found[f"{tool} in {path_of(base_key(execution_key(key)))}"] = None
         return list(found)
 
     @property

@@ -37,6 +37,11 @@ class Ledger:
         return self._reached or (self._parent.reached if self._parent is not None else None)
 
     @property
+    def whose(self) -> str:
+        """Of what the limit is that was reached, for a person."""
+        return "recipe's" if self.is_own else "run's"
+
+    @property
     def is_own(self) -> bool:
         """Whether the limit that was reached is one of these, not of the run around it."""
         return self._reached is not None and self._parent is not None
@@ -131,7 +136,7 @@ class Ledger:
         allowed = self._allowed or getattr(self._limits(), name, None)
         return FailureInfo(
             code="limit-reached",
-            message=f"The run's limit {name}={allowed} is reached: {spent}. "
+            message=f"The {self.whose} limit {name}={allowed} is reached: {spent}. "
             "What was done is kept; raise the limit to go further."
             " (It stands under `limits:` or in a flag.)",
         )

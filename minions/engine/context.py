@@ -25,6 +25,7 @@ from minions.engine.replay import OpenCall, Replay
 from minions.engine.secrets import declared_secrets
 from minions.engine.services import Services
 from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.rights import ALLOW_WRITE, Rights
 
 if TYPE_CHECKING:
     from minions.engine.step_manager import StepManager
@@ -97,6 +98,9 @@ class AgentContext(RunContext):
         self._read_limits()  # refused now rather than in the run
         self.parent = parent
         self.scope = scope or _WHOLE_RUN
+        self.rights: Rights = (
+            Rights.of(agent.recipe) if parent is None else parent.rights.within(agent.recipe)
+        )
         self.ledger: Ledger = Ledger(lambda: self.limits, parent=parent.ledger if parent else None)
         self.events = events or EventStream()
         self.replay = replay
@@ -264,23 +268,19 @@ class AgentContext(RunContext):
     @property
     def may_write(self) -> bool:
         """The recipe's permission; a recipe within another has no more than that one."""
-        return self.recipe.permissions.allow_write
+        return self.rights.may_write
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """What the recipe says of that tool alone counts over what it says of all writes."""
-        if self.parent is not None and (reason := self.parent.refusal(tool)) is not None:
-            return reason
-        allowed = self.recipe.permissions.tools.get(tool.name)
-        if allowed is None:
-            return super().refusal(tool)
-        if allowed:
-            return None
-        return f"The recipe does not allow the tool '{tool.name}' (permissions: allow_{tool.name})."
+        missing = self.rights.missing(tool)
+        if missing in (None, ALLOW_WRITE):
+            return super().refusal(tool) if missing is not None else None
+        return f"The recipe does not allow the tool '{tool.name}' (permissions: {missing})."
 
     def needs_approval(self, tool: str) -> bool:
         """Whether somebody has to consent to each call of it."""
-        own = tool in self.recipe.permissions.requires_approval
-        return own or (self.parent is not None and self.parent.needs_approval(tool))
+        found = self._tools.find(tool)
+        return found is not None and self.rights.needs_approval(found.spec)
 
     def execution_key(self, step_id: str, visit: int, iteration: int = 0) -> str:
         """`step/visit/iteration` of that execution, with `@generation` where it is a later try."""

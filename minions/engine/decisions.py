@@ -69,11 +69,7 @@ def _named(
 ) -> OpenCall | Waiting:
     """By its key, which may be decided anew, or by what is unique among those that wait."""
     found: list[OpenCall | Waiting] = [call for call in opened if call.key == name]
-    found = found or [
-        each
-        for each in waiting
-        if name in (each.key, each.tool, each.step_id) or each.key.startswith(f"{name}/")
-    ]
+    found = found or [each for each in waiting if _is_meant(each, name)]
     if len(found) == 1:
         return found[0]
     keys = [each.key for each in waiting]
@@ -83,6 +79,12 @@ def _named(
         code="unknown-call",
         suggestions=near_names(name, keys),
     )
+
+
+def _is_meant(each: OpenCall | Waiting, name: str) -> bool:
+    if isinstance(each, Waiting):
+        return each.is_meant_by(name)
+    return name in (each.key, each.tool, each.step_id) or each.key.startswith(f"{name}/")
 
 
 def _checked(word: str, about: OpenCall | Waiting) -> str:

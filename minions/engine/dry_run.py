@@ -119,7 +119,7 @@ def planned_steps(
         tools,
         extensions,
         models,
-        rights=Rights((recipe.permissions,)),
+        rights=Rights.of(recipe),
         base_model=recipe.model,
     )
     return tuple(plan.steps(chosen))
@@ -235,8 +235,8 @@ class _Plan:
         tools = [tool for name in dict.fromkeys(named) if (tool := self._tools.find(name))]
         specs = [tool.spec for tool in tools]
         denied = tuple(tool.name for tool in specs if not self._rights.allows(tool))
-        allowed = [tool.name for tool in specs if tool.name not in denied]
-        return denied, tuple(name for name in allowed if self._rights.needs_approval(name))
+        allowed = [tool for tool in specs if tool.name not in denied]
+        return denied, tuple(t.name for t in allowed if self._rights.needs_approval(t))
 
     # --- kinds --------------------------------------------------------------------------------
 
@@ -336,7 +336,7 @@ class _Plan:
             _named_tools(recipe, self._extensions),
             self._extensions,
             self._models,
-            rights=self._rights.within(recipe.permissions),
+            rights=self._rights.within(recipe),
             base_model=self._base_model.overlaid(recipe.model),
             open_inputs=unknown,
             path=f"{self._path}{spec.id}/",
@@ -426,9 +426,6 @@ def _named_tools(recipe: AgentRecipe, extensions: Extensions) -> Toolbox:
     named: list[Tool] = []
     for use in recipe.tools:
         toolset = extensions.toolsets.get(use.name)
-        prefix = use.prefix or use.name
-        named += [
-            _NamedTool(evolve(spec, name=f"{prefix}__{spec.name}"))
-            for spec in (toolset.specs if toolset is not None else ())
-        ]
+        specs = toolset.specs_under(use.prefix) if toolset is not None else ()
+        named += [_NamedTool(spec) for spec in specs]
     return Toolbox((*named, *extensions.tools))

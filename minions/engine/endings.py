@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from minions.contracts.errors import NEEDS_DECISION, FailureInfo
 from minions.contracts.executions import StepStatus
 from minions.engine.context import AgentContext
 
-__all__ = ["CUT_OFF", "cut_off", "end_state", "end_status"]
+__all__ = ["CUT_OFF", "all_waiting", "cut_off", "end_state", "end_status"]
 
 CUT_OFF: Final = frozenset({"cancelled", "limit-reached", NEEDS_DECISION})
 """Codes of ends that came from outside: a run that goes on takes such a step up again."""
@@ -26,6 +27,16 @@ def end_status(error: FailureInfo | None) -> StepStatus:
     if error is None:
         return StepStatus.COMPLETED
     return StepStatus.IN_PROGRESS if error.code == NEEDS_DECISION else StepStatus.FAILED
+
+
+def all_waiting(errors: Iterable[FailureInfo]) -> FailureInfo:
+    """What several steps wait for, as one: a line and a command each."""
+    each = list(errors)
+    return FailureInfo(
+        code=NEEDS_DECISION,
+        message="\n".join(error.message for error in each),
+        suggestions=tuple(command for error in each for command in error.suggestions),
+    )
 
 
 def cut_off(step_id: str, context: AgentContext) -> FailureInfo:

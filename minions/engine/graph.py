@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from minions.contracts.errors import GraphError, did_you_mean, near_names
 from minions.contracts.graph import StepGraph
 from minions.contracts.steps import Step
+from minions.engine.work_keys import RESERVED_SIGNS
 
 __all__ = ["DefaultStepGraph", "DependencyStepGraph"]
 
@@ -52,7 +53,7 @@ class _CheckedSteps(StepGraph):
 def _check_id(step_id: object, position: int) -> None:
     if not isinstance(step_id, str) or not step_id.strip():
         raise GraphError(f"Step {position + 1} has the id {step_id!r}; a non-empty text is needed.")
-    if bad := next((sign for sign in "/>" if sign in step_id), None):
+    if bad := next((sign for sign in RESERVED_SIGNS if sign in step_id), None):
         raise GraphError(f"The step id '{step_id}' holds a '{bad}', which separates keys of a run.")
 
 

@@ -12,7 +12,7 @@ from minions.contracts.json_values import JsonValue, json_type
 from minions.contracts.steps import Step
 from minions.engine.build import LoopControl
 from minions.engine.context import AgentContext
-from minions.engine.endings import CUT_OFF, cut_off
+from minions.engine.endings import CUT_OFF, all_waiting, cut_off
 from minions.engine.iterations import LoopItem
 from minions.engine.turns import MakeExecutor, MayReuse, StepTurns
 
@@ -105,9 +105,9 @@ class StepLoop(StepTurns):
         self, executions: Sequence[StepExecution[object]], total: int
     ) -> FailureInfo | None:
         ledger = self._context.ledger
-        waiting = [each.error for each in executions if each.status is StepStatus.IN_PROGRESS]
+        waiting = [each for each in executions if each.status is StepStatus.IN_PROGRESS]
         if waiting:
-            return waiting[0]
+            return all_waiting(each.error for each in waiting if each.error is not None)
         cut_off = [each for each in executions if each.error and each.error.code in CUT_OFF]
         if len(executions) < total or cut_off:
             ledger.refuse()
@@ -115,7 +115,9 @@ class StepLoop(StepTurns):
         failed = [at for at, each in enumerate(executions) if each.status is StepStatus.FAILED]
         if not failed:
             return None
-        words = [f"item {at}: {_message(executions[at])}" for at in failed[:_MOST_SHOWN]]
+        words = [
+            f"item {at}: {_message(executions[at]).rstrip('.')}" for at in failed[:_MOST_SHOWN]
+        ]
         more = f" … and {len(failed) - _MOST_SHOWN} more" if len(failed) > _MOST_SHOWN else ""
         return FailureInfo(
             code="loop-failed",

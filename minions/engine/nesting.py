@@ -31,7 +31,7 @@ class Scope:
     """Where a recipe stands in its run."""
 
     keys: str = ""
-    """Before each of its steps' keys: `outer>1>0>`."""
+    """Before each of its steps' keys: `outer~1~0~`."""
     path: str = ""
     """Before each of its steps' names: `outer/`."""
 

@@ -11,10 +11,11 @@ from minions.contracts.errors import UsageError
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.recorded_run import RecordedRun, given_inputs, load_recorded_run
-from minions.engine.replay import base_key, visible
+from minions.engine.replay import visible
 from minions.engine.run_parts import RunPart, choose_steps, missing_pins, needed_steps
 from minions.engine.run_steps import WHEN_IS_FALSE
 from minions.engine.sessions import REJECTED, UNFINISHED, RunSummary, find_run, list_runs
+from minions.engine.work_keys import base_key, enclosing
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["Pins", "find_pins"]
@@ -99,7 +100,7 @@ class _Given:
             for entry in visible(entries)
             if entry.kind == "step"
             and entry.state != "started"
-            and ">" not in entry.key
+            and not any(enclosing(entry.key))  # not a step of a recipe within
             and base_key(entry.key).endswith("/0")  # not an item of a loop
         ]
         return cls(latest={entry.key.partition("/")[0]: entry for entry in ends})

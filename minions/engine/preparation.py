@@ -83,7 +83,7 @@ class Preparation:
             options = secrets.reveal(compile_template(use.options).render(known))
             checked = cast("Mapping[str, JsonValue]", options)
             with hidden_errors(secrets, f"Opening the toolset '{use.name}'"):
-                opened += toolset.open(checked, use.prefix or use.name)
+                opened += toolset.open_under(use.prefix, checked)
         for tool in opened if secrets else ():
             refuse_shown_secrets(tool, secrets)
         own = self._extensions.tools

@@ -18,7 +18,6 @@ from minions.engine.extensions import ModelSource
 from minions.engine.memory import ConversationMemory
 from minions.engine.nesting import NestedResult, RecipeRunner, Scope
 from minions.engine.preparation import Preparation, rendered
-from minions.engine.replay import base_key
 from minions.engine.routes import Routes
 from minions.engine.run_models import RunModels
 from minions.engine.run_output import RunOutput
@@ -26,6 +25,7 @@ from minions.engine.run_steps import RunSteps
 from minions.engine.step_manager import StepManager
 from minions.engine.step_view import StepView
 from minions.engine.walk import RecipeWalk, WalkEnd
+from minions.engine.work_keys import scope_of
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
@@ -103,8 +103,7 @@ class RecipeRuns(RecipeRunner):
             ConversationMemory(),
             tools=tools,
             inputs=checked,
-            # Without the generation: what ended well in an execution that failed stays.
-            scope=Scope(keys=f"{base_key(key).replace('/', '>')}>", path=f"{view.path}/"),
+            scope=Scope(keys=scope_of(key), path=f"{view.path}/"),
             system_prompt=rendered(built.system_prompt, known),
             goal=rendered(built.goal, known),
         )

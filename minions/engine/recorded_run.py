@@ -278,14 +278,22 @@ _AROUND: Final = (
 """What a step says of when and whether it runs: an answer that is there already stays as good."""
 
 
-def _changed_steps(before: AgentRecipe, after: AgentRecipe) -> frozenset[str]:
-    """Ids of steps that are not the same in both; what they read is looked at in the run."""
+def _changed_steps(before: AgentRecipe, after: AgentRecipe, within: str = "") -> frozenset[str]:
+    """Steps that are not the same in both; what they read is looked at in the run.
+
+    Of a recipe that is a step, the steps that changed in it: `outer/inner`; those that are the
+    same are kept.
+    """
     old = {step.id: step for step in before.steps}
-    return frozenset(
-        step.id
-        for step in after.steps
-        if step.id in old and not _is_same(before, old[step.id], after, step)
-    )
+    changed: set[str] = set()
+    for step in after.steps:
+        was = old.get(step.id)
+        if was is None or _is_same(before, was, after, step):
+            continue
+        changed.add(f"{within}{step.id}")
+        if isinstance(step, RecipeSpec) and isinstance(was, RecipeSpec):
+            changed |= _changed_steps(was.recipe, step.recipe, f"{within}{step.id}/")
+    return frozenset(changed)
 
 
 def _is_same(before: AgentRecipe, old: object, after: AgentRecipe, new: object) -> bool:

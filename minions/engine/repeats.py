@@ -63,6 +63,7 @@ class StepRepeat(StepTurns):
         """One after the other; why they were not enough."""
         for index in range(self._control.max_iterations):
             attempt = Attempt(index=index, outputs=tuple(self._outputs))
+            await asyncio.sleep(0)  # attempts may take no time, and others wait: a timeout
             executor = self._make_executor(attempt)
             if not (executor.has_recorded_end or self._may_go_on()):
                 self._context.ledger.refuse()

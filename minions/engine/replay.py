@@ -16,6 +16,14 @@ from minions.contracts.context import RunContext
 from minions.contracts.executions import Warned
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.engine.work_keys import (
+    base_key,
+    enclosing,
+    execution_key,
+    head_of,
+    outermost,
+    path_of,
+)
 
 __all__ = [
     "EXHAUSTED",
@@ -25,8 +33,6 @@ __all__ = [
     "Replay",
     "StepRows",
     "TellsItself",
-    "base_key",
-    "execution_key",
     "visible",
 ]
 
@@ -34,7 +40,7 @@ EXHAUSTED: Final = "while-exhausted"
 STUCK: Final = "while-stuck"
 """Codes of steps whose attempts went well and were not enough."""
 
-_FINAL: Final = frozenset({"finished", "failed", "skipped", "recorded"})
+_FINAL: Final = frozenset({"finished", "failed", "skipped", "recorded", "withdrawn"})
 """States that need no more work. `interrupted`, `in_doubt` and `waiting` are not among them."""
 
 
@@ -56,6 +62,11 @@ class StepRows:
     def has_failed(self) -> bool:
         """Whether its end is a failure that nothing made up for."""
         return self.ended is not None and self.ended.state == "failed" and not self.is_answered
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether it waited for a person when the run went back: nobody is asked any more."""
+        return self.ended is not None and self.ended.state == "withdrawn"
 
     @property
     def was_not_enough(self) -> bool:
@@ -115,11 +126,14 @@ class Replay:
         self.warnings: list[Warned] = []
         self.decisions: dict[str, str] = {}
         """What was decided of calls in doubt, by key."""
+        self.retried_at = 0
+        """Ways back that are recorded before this position count no more: a retry came after."""
         self.position = 0
         """Of the newest row that is known here."""
         self._latest: dict[tuple[str, str], JournalEntry] = {}
         self._executions: dict[str, StepRows] = {}
         self._current: dict[str, StepRows | None] = {}
+        self._ways_back: dict[str, JournalEntry] = {}
         self._given_up: set[str] = set()
         """Keys of choices of a next step that failed and are to be made again."""
         for entry in entries:
@@ -146,6 +160,7 @@ class Replay:
             self._add_step_row(rows, entry)
         elif entry.kind == "goto":
             rows.is_answered = True
+            self._ways_back[base_key(rows.key)] = entry
         elif entry.kind == "tool_call" and entry.state == "started":
             self.decisions.pop(entry.key, None)  # begun again: decided and done
 
@@ -165,21 +180,28 @@ class Replay:
             self.retry(cast("Sequence[str]", body.get("anew") or ()))
 
     def retry(self, anew: Collection[str]) -> None:
-        """Forget the ends of failed steps, and all that the steps `anew` did."""
+        """Forget the ends of failed steps, and what the steps `anew` did.
+
+        Args:
+            anew: `outer/inner`: that step alone; `outer/`: all within it, too.
+        """
         self.checks_inputs = True
-        ids = set(anew)
+        steps, wholes = set(anew), tuple(name for name in anew if name.endswith("/"))
+        self.retried_at = self.position + 1
         failed = (e for e in self._latest.values() if e.kind == "route" and e.state == "failed")
         self._given_up.update(entry.key for entry in failed)
         stale = {
-            base.rpartition("/")[0]
+            head_of(base)
             for base, rows in self._current.items()
             if rows is not None and rows.was_not_enough
         }
         for base, rows in self._current.items():
             if rows is None:
                 continue
-            is_stale = base.rpartition("/")[0] in stale
-            if rows.has_failed or is_stale or _outermost(base) in ids:
+            path = path_of(base)
+            is_chosen = path in steps or f"{path}/".startswith(wholes)
+            is_stale = any(head_of(each) in stale for each in (base, *enclosing(base)))
+            if rows.has_failed or rows.is_withdrawn or is_stale or is_chosen:
                 self._current[base] = None
 
     # --- looking up -----------------------------------------------------------------------------
@@ -199,7 +221,8 @@ class Replay:
     def begun_calls(self, step_ids: Collection[str]) -> Iterator[tuple[str, str]]:
         """Key and tool of every call that these steps ever began."""
         for rows in self._executions.values():
-            if _outermost(rows.key) not in step_ids:
+            stands = self._current.get(base_key(rows.key)) is not None
+            if stands or outermost(rows.key) not in step_ids:
                 continue
             for entry in rows.rows:
                 if entry.kind == "tool_call" and entry.state == "started":
@@ -235,11 +258,32 @@ class Replay:
 
     def waiting(self) -> Iterator[JournalEntry]:
         """Decisions that the executions that stand wait for, and that nobody took."""
-        for rows in self._current.values():
-            for entry in rows.rows if rows is not None else ():
+        for base, rows in self._current.items():
+            if rows is None or self._is_withdrawn(base):
+                continue
+            for entry in rows.rows:
                 is_open = entry.kind == "decision" and entry is self.newest("decision", entry.key)
                 if is_open and entry.state == "waiting" and entry.key not in self.decisions:
                     yield entry
+
+    def _is_withdrawn(self, base: str) -> bool:
+        """It, or what it is within; of a loop or `while` all turns at once."""
+        for each in (base, *enclosing(base)):
+            for rows in (self._current.get(each), self._current.get(f"{head_of(each)}/0")):
+                if rows is not None and rows.is_withdrawn:
+                    return True
+        return False
+
+    def way_back(self, base: str) -> JournalEntry | None:
+        """That the run went back because of that visit of a step, whichever try of it."""
+        return self._ways_back.get(base)
+
+    def newest_visit(self, step_id: str) -> StepRows | None:
+        """Of the run's own step, the last time that it was done; None: it is to be begun."""
+        rows, visit = None, 1
+        while (base := f"{step_id}/{visit}/0") in self._current:
+            rows, visit = self._current[base], visit + 1
+        return rows
 
     def same(
         self, kind: str, key: str, state: str, body: Mapping[str, JsonValue]
@@ -284,25 +328,6 @@ def _open_call(entry: JournalEntry) -> OpenCall:
     return OpenCall(
         key=entry.key, step_id=body["step_id"], tool=body["tool"], arguments=body["arguments"]
     )
-
-
-def _outermost(key: str) -> str:
-    """The id of the run's own step that the work of `key` belongs to."""
-    return key.partition(">")[0].partition("/")[0]
-
-
-def execution_key(key: str) -> str:
-    """`step/visit/iteration` of any key below it, with its `@generation`."""
-    parts = key.split("/", 3)
-    if len(parts) < 3:
-        return key
-    return "/".join((*parts[:2], parts[2].partition("#")[0]))
-
-
-def base_key(key: str) -> str:
-    """Without `@generation`, which only the last part has."""
-    head, slash, iteration = key.rpartition("/")
-    return f"{head}{slash}{iteration.partition('@')[0]}"
 
 
 def visible(entries: Sequence[JournalEntry]) -> list[JournalEntry]:

@@ -29,6 +29,8 @@ from minions.recipe.model import OnError
 
 __all__ = ["WHEN_IS_FALSE", "RunSteps"]
 
+WITHDRAWN: Final = "the run went back before somebody decided"
+"""Why a step that waited counts no more."""
 WHEN_IS_FALSE: Final = "its condition `when` is false"
 """Why a step is skipped by its own condition."""
 
@@ -95,6 +97,8 @@ class RunSteps(WayBack):
             return StepStatus.SKIPPED if self._failed_condition(step) is None else StepStatus.FAILED
         if context.replay is not None:
             recorded = self._recorded_end(step)
+            if recorded is not None and recorded.is_withdrawn:
+                return await self._tell_withdrawn(step, recorded)
             if recorded is not None and (control.has_turns or not recorded.has_recorded_end):
                 return await self._execute(step, control)  # its parts are told again
             if recorded is not None and self._may_reuse(step, recorded):
@@ -104,12 +108,28 @@ class RunSteps(WayBack):
             return StepStatus.SKIPPED
         ledger = context.ledger
         if not self.may_start():
-            await self.skip(step, Skip(f"the run's limit {ledger.reached} is reached"))
+            await self.skip(step, Skip(f"the {ledger.whose} limit {ledger.reached} is reached"))
             return StepStatus.SKIPPED
         if self.is_brief(step) and await self._bind(cast("SetStep", step), control):
             ledger.count_step()
             return StepStatus.COMPLETED
         return await self._execute(step, control)
+
+    async def _tell_withdrawn(
+        self, step: Step[object], recorded: StepExecutor[object]
+    ) -> StepStatus:
+        """It waited until the run went back, which it is about to do again."""
+        now = self._context.services.clock.now()
+        execution: StepExecution[object] = StepExecution(
+            id=f"{self._context.run_id}/{recorded.key}",
+            step_id=step.id,
+            status=StepStatus.IN_PROGRESS,
+            reason=WITHDRAWN,
+            started_at=now,
+        )
+        self._context.step_manager.record(execution)
+        self.waiting.append(execution)
+        return StepStatus.IN_PROGRESS
 
     async def _leave_out(self, step: Step[object], chosen: ChosenSteps) -> StepStatus:
         """A step that was not asked for: what it gave in an earlier run, or nothing."""
@@ -221,28 +241,33 @@ class RunSteps(WayBack):
     ) -> bool:
         """Whether an earlier step is to be done again because of this one's failure."""
         rule, error, context = control.on_error, execution.error, self._context
+        visit, replay = context.step_manager.visits(step.id), context.replay
+        before = replay.way_back(context.base_key(step.id, visit)) if replay is not None else None
+        is_past = before is not None and replay is not None and before.position < replay.retried_at
         times = self._returned.get(step.id, 0)
         if rule.goto is None or error is None or error.code in CUT_OFF:
             return False
-        if times >= rule.max_times:
+        if times >= rule.max_times and not is_past:
             return False
         if self._chosen is not None and rule.goto not in self._chosen.runs:
             return False
-        self._returned[step.id] = times + 1
+        if not is_past:  # a retry begins to count anew
+            self._returned[step.id] = times + 1
+        attempt = times + 1 if before is None else cast(int, before.body["attempt"])
         self._targets[step.id] = rule.goto
         feedback = Feedback(
             step_id=step.id,
             to=rule.goto,
             code=error.code,
             message=error.message,
-            attempt=times + 1,
+            attempt=attempt,
         )
         body: dict[str, JsonValue] = {
             **feedback.to_json(),
             "step_id": context.path_of(step.id),
             "to": context.path_of(rule.goto),
         }
-        key = context.execution_key(step.id, context.step_manager.visits(step.id))
+        key = context.execution_key(step.id, visit)
         await context.recorder.record("goto", f"{key}/goto", "recorded", body)
         context.step_manager.take_back_failure()
         context.feedback = feedback
@@ -257,8 +282,18 @@ class RunSteps(WayBack):
         """Of its `on_error`."""
         return self._built.control(step.id).on_error.action is OnError.CONTINUE
 
-    def withdraw(self, step: Step[object]) -> None:
-        """It runs again: nobody reads what it left."""
+    async def withdraw(self, step: Step[object]) -> None:
+        """It runs again: nobody reads what it left, and nobody answers what it asked."""
+        waiting = [each for each in self.waiting if each.step_id == step.id]
+        for execution in waiting:
+            self.waiting.remove(execution)
+            key = execution.id.removeprefix(f"{self._context.run_id}/")
+            body: dict[str, JsonValue] = {
+                "step_id": self._context.path_of(step.id),
+                "status": StepStatus.SKIPPED.value,
+                "reason": WITHDRAWN,
+            }
+            await self._context.recorder.record("step", key, "withdrawn", body)
         self._context.withdraw_result(step.id, self._built.control(step.id).save_as)
 
     async def _bind(self, step: SetStep, control: StepControl) -> bool:

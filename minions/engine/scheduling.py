@@ -39,7 +39,7 @@ class WayBack(ABC):
         """Whether steps that do not read it go on although it failed."""
 
     @abstractmethod
-    def withdraw(self, step: Step[object]) -> None:
+    async def withdraw(self, step: Step[object]) -> None:
         """What the step left counts no more: it runs again."""
 
 
@@ -97,7 +97,7 @@ class DependencyWalk:
                 if self._running:
                     await self._wait_for_one()
                 elif self._returns:
-                    self._go_back()
+                    await self._go_back()
         except BaseException:
             await self._stop_the_others()
             raise
@@ -171,7 +171,7 @@ class DependencyWalk:
         if status is _FAILED and self._way_back.is_passable(self._steps[position]):
             self._is_spoilt.discard(position)
 
-    def _go_back(self) -> None:
+    async def _go_back(self) -> None:
         """Steps to which failures lead back, with all that depends on them, are to be done."""
         affected: set[int] = set()
         pending = [position for pair in self._returns for position in pair]
@@ -189,7 +189,8 @@ class DependencyWalk:
             self._fate.pop(position, None)
             self._is_spoilt.discard(position)
             self._waiting[position] = counts[position]
-            self._way_back.withdraw(self._steps[position])
+            await self._way_back.withdraw(self._steps[position])
+        await asyncio.sleep(0)  # steps may take no time, and others wait: a timeout, a person
         again = [position for position in affected if counts[position] == 0]
         self._ready = [*(at for at in self._ready if at not in affected), *again]
         heapq.heapify(self._ready)

@@ -15,7 +15,8 @@ from minions.contracts.events import StepCompleted
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.event_stream import EventMaker
-from minions.engine.replay import base_key, execution_key, visible
+from minions.engine.replay import visible
+from minions.engine.work_keys import base_key, execution_key
 
 __all__ = [
     "REJECTED",

@@ -115,6 +115,16 @@ class StepExecutor(Generic[T]):
         )
 
     @property
+    def key(self) -> str:
+        """`step/visit/iteration`, with `@generation` where it is a later try."""
+        return self._trace.key
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether it waited for a person when the run went back."""
+        return self._recorded is not None and self._recorded.is_withdrawn
+
+    @property
     def has_recorded_end(self) -> bool:
         """Whether an earlier leg of the run brought this execution to its end.
 
@@ -242,7 +252,7 @@ class StepExecutor(Generic[T]):
             if is_being_cancelled():
                 raise
             return self._raised(error)
-        except Exception as error:  # the rim of a step: an application's code raises anything
+        except (Exception, SystemExit) as error:  # the rim: an application's code raises anything
             leading = leading_error(error)
             if isinstance(leading, JournalError):
                 raise leading from error

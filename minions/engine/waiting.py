@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final, cast
@@ -48,6 +49,17 @@ class Waiting:
         return cast("str | None", self.body.get("tool"))
 
     @property
+    def path(self) -> str:
+        """Of the step, as it is shown: `outer/step[2]`."""
+        return cast(str, self.body.get("path", self.step_id))
+
+    def is_meant_by(self, name: str) -> bool:
+        """By its key, its tool, its step, or what that is within."""
+        if name in (self.key, self.tool, self.step_id, self.path):
+            return True
+        return self.key.startswith(f"{name}/") or self.path.startswith((f"{name}/", f"{name}["))
+
+    @property
     def form(self) -> JsonSchema | None:
         """Of a question."""
         return cast("JsonSchema | None", self.body.get("form"))
@@ -57,7 +69,7 @@ class Waiting:
         """For a person."""
         if self.what == "approval":
             arguments = str(self.body.get("arguments"))[:200]
-            return f"{self.tool}({arguments}) in step '{self.step_id}' needs approval"
+            return f"{self.tool}({arguments}) in step '{self.path}' needs approval"
         return f"step '{self.step_id}' asks: {self.body.get('question')}"
 
 
@@ -90,6 +102,7 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
     facts: dict[str, JsonValue] = {
         "what": "approval",
         "step_id": view.step_id,
+        "path": view.path,
         "tool": call.name,
         "arguments": call.request.arguments,
         "digest": digest,
@@ -112,7 +125,9 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
     if verdict is Verdict.LATER:
         await view.context.recorder.record("decision", key, "waiting", facts)
         what = f"{call.name}({call.request.arguments[:200]}) needs approval"
-        raise StepFailedError(_wait(view, what, f"minions approve {view.run_id} {key}"))
+        raise StepFailedError(
+            _wait(view, what, f"minions approve {view.run_id} {shlex.quote(key)}")
+        )
     word = APPROVED if verdict is Verdict.APPROVED else REJECTED
     await _record(view, key, {**facts, "word": f"{word}:{digest}"})
     if verdict is Verdict.APPROVED:
@@ -160,7 +175,7 @@ async def answer_to(view: StepView, question: Question) -> JsonValue:
     if asked is None:
         recorder = view.context.recorder
         await recorder.record("decision", question.key, "waiting", _facts(question))
-    command = f"minions answer {view.run_id} {question.key} VALUE"
+    command = f"minions answer {view.run_id} {shlex.quote(question.key)} VALUE"
     raise StepFailedError(_wait(view, f"it asks: {question.text}", command))
 
 

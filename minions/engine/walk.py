@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from attrs import evolve, frozen
@@ -13,6 +14,7 @@ from minions.contracts.steps import Step
 from minions.engine.build import BuiltRecipe
 from minions.engine.context import AgentContext
 from minions.engine.decisions import doubt
+from minions.engine.endings import all_waiting
 from minions.engine.graph import DependencyStepGraph
 from minions.engine.routes import Routes
 from minions.engine.run_steps import RunSteps
@@ -94,6 +96,7 @@ class RecipeWalk:
                 return
             if not self._steps.may_start():
                 return
+            await asyncio.sleep(0)  # steps may take no time, and others wait: a timeout, a person
             status = await self._steps.run(step)
             if status is StepStatus.IN_PROGRESS:
                 return
@@ -152,7 +155,9 @@ class RecipeWalk:
             return WalkEnd(status=RunStatus.FAILED, error=self._problem)
         if ledger.has_refused:
             return WalkEnd(status=RunStatus.LIMIT_REACHED, error=ledger.failure())
-        if self._steps.failed is not None:
+        goes_on = self._context.recipe.on_failure is OnFailure.CONTINUE
+        is_waiting = goes_on and bool(self._steps.waiting)
+        if self._steps.failed is not None and not is_waiting:
             return WalkEnd(status=RunStatus.FAILED, error=_step_failure(self._steps.failed))
         if self._steps.waiting or self._choice_waits_for is not None:
             return WalkEnd(status=RunStatus.NEEDS_DECISION, error=self._waiting_failure())
@@ -163,15 +168,13 @@ class RecipeWalk:
     def _waiting_failure(self) -> FailureInfo:
         """All that the run waits for, and the command that goes on."""
         found = (*(each.error for each in self._steps.waiting), self._choice_waits_for)
-        errors = [error for error in found if error is not None]
-        words = "\n".join(f"  {error.message}" for error in errors)
-        commands = tuple(each for error in errors for each in error.suggestions)
-        listed = "\n".join(f"  {command}" for command in commands)
-        return FailureInfo(
-            code=NEEDS_DECISION,
-            message=f"The run waits for a person:\n{words}\nIt goes on after\n{listed}",
-            suggestions=commands,
-        )
+        all_ = all_waiting(error for error in found if error is not None)
+        if self._context.parent is not None:
+            return all_  # told once, by the whole run
+        words = all_.message.replace("\n", "\n  ")
+        listed = "\n".join(f"  {command}" for command in all_.suggestions)
+        message = f"The run waits for a person:\n  {words}\nIt goes on after\n{listed}"
+        return evolve(all_, message=message)
 
     async def record_what_never_started(self, end: WalkEnd) -> None:
         """Steps that the run's time or a cancellation kept from starting: passed over, and why."""

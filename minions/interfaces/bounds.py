@@ -127,7 +127,7 @@ class Place:
         kinds: StepKinds,
     ) -> Place:
         """The recipe that is run."""
-        rights = Rights((recipe.permissions,))
+        rights = Rights.of(recipe)
         return cls(
             recipe=recipe, tools_of=tools_of, kinds=kinds, base_model=recipe.model, rights=rights
         )
@@ -141,7 +141,7 @@ class Place:
             kinds=self.kinds,
             path=f"{self.path}{spec.id}/",
             base_model=self.base_model.overlaid(recipe.model),
-            rights=self.rights.within(recipe.permissions),
+            rights=self.rights.within(recipe),
         )
 
     def with_inner(self) -> Iterator[Place]:

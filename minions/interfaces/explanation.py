@@ -268,7 +268,7 @@ def _tools(places: Sequence[Place]) -> Iterator[ToolUse]:
     for name, uses in users.items():
         tool = specs[name]
         denied = [path for place, path in uses if not place.rights.allows(place.tools[name])]
-        asked = [path for place, path in uses if place.rights.needs_approval(name)]
+        asked = [path for place, path in uses if place.rights.needs_approval(place.tools[name])]
         yield ToolUse(
             name=name,
             effect=tool.effect.value,
@@ -290,7 +290,9 @@ def _rights(place: Place) -> RightsUse:
         may_write=rights.may_write,
         allowed=tuple(name for name in allowed if name in writing and not rights.may_write),
         refused=tuple(name for name in named if name not in allowed),
-        needs_approval=tuple(name for name in allowed if rights.needs_approval(name)),
+        needs_approval=tuple(
+            tool.name for tool in tools if tool.name in allowed and rights.needs_approval(tool)
+        ),
     )
 
 

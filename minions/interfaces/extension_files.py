@@ -51,9 +51,9 @@ def _import(name: str, folder: Path) -> ModuleType:
         if name.endswith(".py"):
             return _import_file((folder / name).resolve())
         return importlib.import_module(name)
-    except UsageError:
+    except (UsageError, KeyboardInterrupt):
         raise
-    except Exception as error:  # an operator's file may raise anything while it is imported
+    except BaseException as error:  # an operator's file may raise anything while it is imported
         if isinstance(error, ModuleNotFoundError) and error.name in _parents(name):
             raise UsageError(
                 f"There is no module '{name}'; name a file (PATH.py) or an importable module.",

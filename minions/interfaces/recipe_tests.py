@@ -25,7 +25,7 @@ from minions.contracts.decisions import (
     Unanswered,
     Verdict,
 )
-from minions.contracts.errors import MinionsError
+from minions.contracts.errors import MinionsError, UsageError
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import Effect
@@ -37,6 +37,7 @@ from minions.engine.services import Services
 from minions.engine.tool_calls import tool_call_executors
 from minions.recipe.expressions import compile_condition
 from minions.recipe.model import AgentRecipe, ModelConfig, RecipeTest
+from minions.recipe.own_tests import SCRIPTED
 
 __all__ = ["Tested", "run_test"]
 
@@ -89,24 +90,36 @@ async def _faults(
     models: ModelSource,
     services: Services,
 ) -> list[str]:
+    script = ScriptedModel.from_answers(test.answers, name=f"{SCRIPTED}{test.name}")
     executor = AgentExecutor(
-        _source(test, models),
+        _source(test, script, extensions, models),
         extensions=extensions,
         services=evolve(services, decider=_Decided(test.decisions)),
         tool_call_executor_factory=_faking(test.tools),
     )
     run = executor.prepare(recipe, test.inputs)
     result = await run.execute()
-    return list(_differences(test, result, run.context))
+    return list(_differences(test, result, run.context, script))
 
 
-def _source(test: RecipeTest, models: ModelSource) -> ModelSource:
-    """Whatever steps name, the test's model answers."""
-    if test.model is not None:
-        named = ModelConfig(name=test.model)
-        return lambda _: models(named)
-    model: ChatModel = ScriptedModel.from_answers(test.answers, name=f"scripted/{test.name}")
-    return lambda _: model
+def _source(
+    test: RecipeTest, script: ChatModel, extensions: Extensions, models: ModelSource
+) -> ModelSource:
+    """Whatever steps name, the test's model answers.
+
+    Raises:
+        UsageError: It is one that would be paid for.
+    """
+    if test.model is None:
+        return lambda _: script
+    if not test.model.startswith(SCRIPTED) and test.model not in extensions.models:
+        raise UsageError(
+            f"The test '{test.name}' asks no real model, but it names '{test.model}'. Name "
+            f"{SCRIPTED}FILE.yaml or a registered model, or write `answers`.",
+            code="real-model",
+        )
+    named = ModelConfig(name=test.model)
+    return lambda _: models(named)
 
 
 # --- what stands for the world ---------------------------------------------------------------
@@ -119,9 +132,14 @@ class _Decided(Decider):
     words: Mapping[str, str]
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
-        """By step or tool; nothing is no."""
-        word = self.words.get(request.step_id, self.words.get(request.tool))
-        return Verdict.APPROVED if word == "approve" else Verdict.REJECTED
+        """By step, or by the steps around it, nearest first; without a word the run waits."""
+        path = request.step_id
+        while path and path not in self.words:
+            path = path.rpartition("/")[0]
+        word = self.words.get(path)
+        if word == "approve":
+            return Verdict.APPROVED
+        return Verdict.REJECTED if word == "reject" else Verdict.LATER
 
     async def answer(self, question: Question) -> JsonValue | Unanswered:
         """By step."""
@@ -167,7 +185,7 @@ def _faking(results: Mapping[str, JsonValue]) -> ToolCallExecutorFactory:
 
 
 def _differences(
-    test: RecipeTest, result: AgentResult[object], context: AgentContext
+    test: RecipeTest, result: AgentResult[object], context: AgentContext, script: ScriptedModel
 ) -> Iterator[str]:
     if result.status is not test.status:
         error = f" ({result.error.code}: {result.error.message})" if result.error else ""
@@ -186,6 +204,8 @@ def _differences(
                 yield f"'{text}' does not hold; the output is {_short(output)}"
         except MinionsError as error:
             yield f"'{text}': {error.message}"
+    if left := script.answers_left:
+        yield "1 answer was not used" if left == 1 else f"{left} answers were not used"
 
 
 def _short(value: JsonValue) -> str:

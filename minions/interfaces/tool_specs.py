@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import evolve
-
 from minions.contracts.tools import ToolSpec
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
@@ -18,7 +16,6 @@ def tool_specs(recipe: AgentRecipe, catalog: Catalog) -> Mapping[str, ToolSpec]:
     specs = dict(catalog.tools)
     for use in recipe.tools:
         toolset = catalog.toolsets.get(use.name)
-        for spec in toolset.specs if toolset is not None else ():
-            name = f"{use.prefix or use.name}__{spec.name}"
-            specs[name] = evolve(spec, name=name)
+        named = toolset.specs_under(use.prefix) if toolset is not None else ()
+        specs.update({spec.name: spec for spec in named})
     return specs

@@ -280,7 +280,8 @@ TEST: Final = Table(
         ),
         Key(
             name="decisions",
-            description="Step ids to `approve`, `reject` or `answer:VALUE`.",
+            description="Steps to `approve`, `reject` or `answer:VALUE`; those of a nested recipe as "
+            "`step/inner_step`. Without a word the run waits: `needs_decision`.",
             types=("object",),
             shape={"additionalProperties": {"type": "string"}},
         ),

@@ -16,6 +16,7 @@ from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.checks.caching import check_caching
 from minions.recipe.checks.dependencies import link_steps
 from minions.recipe.checks.fitting import check_fitting
+from minions.recipe.checks.nested import check_given
 from minions.recipe.checks.names import check_names, check_unused_names
 from minions.recipe.checks.references import check_references
 from minions.recipe.checks.returns import check_returns
@@ -27,6 +28,7 @@ from minions.recipe.drafts import RecipeDraft, Report
 from minions.recipe.extending import extended, read_step_templates
 from minions.recipe.model import AgentRecipe, OnFailure
 from minions.recipe.own_tests import read_tests
+from minions.recipe.permission_parts import read_permissions
 from minions.recipe.reader import (
     MAX_FAULTS,
     Node,
@@ -198,8 +200,10 @@ def _checked_draft(
     draft = read_settings(read_section(node, keys.RECIPE, report), catalog, report)
     _read_steps(draft, catalog, report)
     recipes.link(draft, report)
+    draft.permissions = read_permissions(draft, catalog, report)
+    check_given(draft, report)
     _run_checks(draft, catalog, report)
-    draft.tests = read_tests(draft, report)
+    draft.tests = read_tests(draft, catalog, report)
     check_caching(draft, catalog, report)
     return draft
 

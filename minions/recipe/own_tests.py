@@ -3,36 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from minions.contracts.errors import Fault
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.recipe import keys
+from minions.recipe.catalog import Catalog
+from minions.recipe.checks.decisions import check_decisions
 from minions.recipe.drafts import RecipeDraft, Report, read_condition
 from minions.recipe.model import RecipeTest, Where
 from minions.recipe.reader import MappingNode, Node, ScalarNode, SequenceNode, to_plain
 from minions.recipe.sections import Section, read_section, suggestion
 
-__all__ = ["read_tests"]
+__all__ = ["SCRIPTED", "read_tests"]
 
 
-def read_tests(draft: RecipeDraft, report: Report) -> tuple[RecipeTest, ...]:
-    """In file order; names of inputs, tools and steps are checked, too."""
+SCRIPTED: Final = "scripted/"
+"""Models whose answers are in a file."""
+
+
+def read_tests(draft: RecipeDraft, catalog: Catalog, report: Report) -> tuple[RecipeTest, ...]:
+    """In file order; names of inputs, tools, steps and models are checked, too."""
     nodes = draft.section.items("tests")
-    return tuple(_test(draft, node, number, report) for number, node in enumerate(nodes, start=1))
+    return tuple(
+        _test(draft, node, number, catalog, report) for number, node in enumerate(nodes, start=1)
+    )
 
 
-def _test(draft: RecipeDraft, node: Node, number: int, report: Report) -> RecipeTest:
+def _test(
+    draft: RecipeDraft, node: Node, number: int, catalog: Catalog, report: Report
+) -> RecipeTest:
     section = read_section(node, keys.TEST, report)
     expect = section.node("expect")
     wanted = read_section(expect, keys.EXPECT, report) if expect is not None else None
     if section.node("answers") is not None and section.node("model") is not None:
         message = "the model is said twice, by 'answers' and by 'model'"
         report(section.place_of("model").fault("kind-conflict", message))
-    step_ids = tuple(step.id for step in draft.steps if step.is_named)
+    _check_model(section.scalar("model"), catalog, report)
     _check_names(section.mapping("inputs"), tuple(draft.inputs), "input", report)
     _check_names(section.mapping("tools"), tuple(draft.tools.specs), "tool", report)
-    _check_names(section.mapping("decisions"), step_ids, "step", report)
+    check_decisions(draft, section.mapping("decisions"), report)
     answers = section.plain("answers", ())
     place = section.place
     return RecipeTest(
@@ -54,6 +65,22 @@ def _test(draft: RecipeDraft, node: Node, number: int, report: Report) -> Recipe
 def _mapping(section: Section, name: str) -> Mapping[str, JsonValue]:
     value = section.plain(name)
     return value if isinstance(value, Mapping) else {}
+
+
+def _check_model(node: ScalarNode | None, catalog: Catalog, report: Report) -> None:
+    """One that costs nothing: tests never ask a server."""
+    if node is None or str(node.value).startswith(SCRIPTED) or node.value in catalog.models:
+        return
+    known = tuple(sorted(catalog.models))
+    report(
+        node.place.fault(
+            "real-model",
+            f"a test asks no real model, but this is '{node.value!s:.60}'",
+            label=suggestion(str(node.value), known),
+            help="write what it answers under 'answers', or name scripted/FILE.yaml"
+            + (f" or one of: {', '.join(known)}" if known else ""),
+        )
+    )
 
 
 def _check_names(

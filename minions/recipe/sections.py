@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from minions.contracts.errors import Fault
 from minions.contracts.json_values import JsonValue
@@ -138,6 +138,13 @@ def suggestion(name: str, options: tuple[str, ...]) -> str | None:
     """`did you mean 'x'?` for the caret's label, or None."""
     near = nearest(name, options)
     return f"did you mean '{near}'?" if near else None
+
+
+def masked(fault: Fault) -> Fault:
+    """The fault without the text that it is about, which may be a secret itself."""
+    line = fault.source_line or ""
+    hidden = line[: fault.column - 1] + "*" * len(line[fault.column - 1 :])
+    return evolve(fault, source_line=hidden)
 
 
 def _unknown_key(entry: Entry, table: Table, owner: str | None) -> Fault:

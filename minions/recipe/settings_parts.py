@@ -1,4 +1,4 @@
-"""The parts of a recipe that are no steps: inputs, model, tools, permissions, limits, retry."""
+"""The parts of a recipe that are no steps: inputs, model, tools, limits, retry."""
 
 from __future__ import annotations
 
@@ -21,26 +21,25 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.checks.tools import check_against_schema
 from minions.recipe.drafts import RecipeDraft, Report, ToolNames, read_templates
 from minions.recipe.key_types import STEP_PATTERN, Key
-from minions.recipe.model import ExecutionMode, InputSpec, ModelConfig, Permissions, ToolsetUse
-from minions.recipe.reader import Entry, MappingNode, Node, Place, ScalarNode, to_plain
+from minions.recipe.model import ExecutionMode, InputSpec, ModelConfig, ToolsetUse
+from minions.recipe.reader import Entry, MappingNode, Node, ScalarNode, to_plain
 from minions.recipe.schemas import KEYWORDS, read_schema
 from minions.recipe.sections import (
     Section,
     check_value,
     is_of_type,
     later,
+    masked,
     read_section,
-    read_texts,
     suggestion,
     type_of,
 )
-from minions.recipe.values import nearest
 
 __all__ = ["read_limits", "read_model", "read_retry", "read_settings"]
 
 
 def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeDraft:
-    """Everything but the steps."""
+    """Everything but the steps and the permissions, which may name tools of nested recipes."""
     draft = RecipeDraft(section=section)
     draft.mode = ExecutionMode(section.text("execution_mode") or ExecutionMode.SEQUENTIAL)
     draft.inputs = _read_inputs(section.mapping("inputs"), report)
@@ -49,8 +48,6 @@ def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeD
     draft.limits = read_limits(section.node("limits"), report)
     draft.retry = read_retry(section.node("retry"), draft.retry, report) or draft.retry
     _read_tools(draft, catalog, report)
-    if (permissions := section.node("permissions")) is not None:
-        draft.permissions = _read_permissions(permissions, draft.tools, report)
     prompts = (section.node("system_prompt"), section.node("goal"))
     templates = [use for node in prompts for use in read_templates(node, report)]
     draft.prompt_templates = (*draft.prompt_templates, *templates)
@@ -144,15 +141,13 @@ def _is_reference(node: Node) -> bool:
 
 
 def _masked(node: Node) -> Fault:
-    """The text is hidden, also in the line that is shown: it may be the secret itself."""
-    fault = node.place.fault(
-        "literal-secret",
-        "the default of a secret input is a reference, not the value itself",
-        help="write env:NAME for an environment variable, or file:/absolute/path",
+    return masked(
+        node.place.fault(
+            "literal-secret",
+            "the default of a secret input is a reference, not the value itself",
+            help="write env:NAME for an environment variable, or file:/absolute/path",
+        )
     )
-    line = fault.source_line or ""
-    hidden = line[: fault.column - 1] + "*" * len(line[fault.column - 1 :])
-    return attrs.evolve(fault, source_line=hidden)
 
 
 def _short_input(value: None | bool | int | float | str) -> InputSpec:
@@ -179,7 +174,7 @@ def _check_default(entry: Entry, schema: JsonSchema, report: Report) -> None:
         report(entry.value.place.fault("bad-value", message))
 
 
-# --- model, permissions, limits -----------------------------------------------------------------
+# --- model, retry, limits -----------------------------------------------------------------------
 
 
 def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
@@ -219,66 +214,6 @@ def _model_name(node: ScalarNode, catalog: Catalog, report: Report) -> str:
             )
         )
     return name
-
-
-def _read_permissions(node: Node, tools: ToolNames, report: Report) -> Permissions:
-    own, single = _split_permissions(node, tools)
-    section = read_section(own, keys.PERMISSIONS, report)
-    allowed = {}
-    for entry in single:
-        name = entry.key.removeprefix("allow_")
-        known = {full.casefold(): full for full in tools.specs}
-        tool = known.get(name.casefold())
-        if tool is None:
-            _report_unknown(entry.key_node.place, name, tools, report)
-        elif not isinstance(entry.value, ScalarNode) or not isinstance(entry.value.value, bool):
-            message = f"'{entry.key}' takes true or false, but this is {type_of(entry.value)}"
-            report(entry.value.place.fault("wrong-type", message))
-        else:
-            allowed[tool] = entry.value.value
-    approved: list[str] = []
-    for text in read_texts(section.items("requires_approval"), "a tool's name", report):
-        if text.text in tools.prefixes:
-            approved.extend(tools.prefixes[text.text])
-        elif text.text in tools.specs:
-            approved.append(text.text)
-        else:
-            _report_unknown(text.node.place, text.text, tools, report)
-    return Permissions(
-        allow_write=section.plain("allow_write", False) is True,
-        tools=allowed,
-        requires_approval=tuple(dict.fromkeys(approved)),
-    )
-
-
-def _split_permissions(node: Node, tools: ToolNames) -> tuple[Node, list[Entry]]:
-    """The keys that every recipe knows, and those that are made of a tool's name."""
-    if not isinstance(node, MappingNode):
-        return node, []
-    names = {f"allow_{name}".casefold() for name in tools.specs}
-
-    def is_single(key: str) -> bool:
-        if not key.startswith("allow_") or key in ("allow_write", "allow_<tool>"):
-            return False
-        return key.casefold() in names or nearest(key.removeprefix("allow_"), ("write",)) is None
-
-    single = [entry for entry in node.entries if is_single(entry.key)]
-    others = tuple(entry for entry in node.entries if entry not in single)
-    return attrs.evolve(node, entries=others), single
-
-
-def _report_unknown(place: Place, name: str, tools: ToolNames, report: Report) -> None:
-    if not tools.is_complete and "__" in name:
-        return  # its toolset may be the faulty one
-    known = (*tools.specs, *tools.prefixes)
-    report(
-        place.fault(
-            "unknown-tool",
-            f"unknown tool '{name:.60}'",
-            label=suggestion(name, known),
-            help=f"tools are: {', '.join(tools.specs) or 'none; add some under tools:'}",
-        )
-    )
 
 
 def read_retry(node: Node | None, base: RetryConfig, report: Report) -> RetryConfig | None:

@@ -1,4 +1,4 @@
-"""Recipes that are steps of a recipe: found, loaded and given inputs that fit."""
+"""Recipes that are steps of a recipe: found and loaded."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from typing import Final, TypeAlias
 from attrs import evolve
 
 from minions.contracts.errors import Fault, MinionsError, NotFoundError, near_names
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
 from minions.recipe.catalog import Catalog, FoundRecipe
-from minions.recipe.checks.tools import check_against_schema
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.drafts import RecipeDraft, Report
 from minions.recipe.library import SUFFIXES, find_recipe, recipe_ids_beside
 from minions.recipe.model import AgentRecipe
-from minions.recipe.reader import Entry, Place, read_source
+from minions.recipe.reader import Place, read_source
 
 __all__ = ["SubRecipes", "recipe_files"]
 
@@ -98,15 +95,13 @@ class SubRecipes:
         self._loaded = loaded if loaded is not None else {}
 
     def link(self, draft: RecipeDraft, report: Report) -> None:
-        """Give every recipe step its recipe; report names and inputs that are wrong."""
+        """Give every recipe step its recipe; report names that are wrong."""
         for step in draft.steps:
             name = step.section.text("recipe") if step.kind == "recipe" else None
             if name is None:
                 continue
             place = step.section.place_of("recipe")
             step.recipe = self._recipe(name, place, report)
-            if step.recipe is not None:
-                _check_given(draft, step, step.recipe, report)
 
     def _recipe(self, name: str, place: Place, report: Report) -> AgentRecipe | None:
         if (registered := self._catalog.recipes.get(name)) is not None:
@@ -160,48 +155,3 @@ def _faulty(name: str, found: FoundRecipe, faults: tuple[Fault, ...], place: Pla
         label=f"at {first.file}:{first.line}:{first.column}",
         help=f"minions validate {found.file}",
     )
-
-
-# --- what it is given --------------------------------------------------------------------------
-
-
-def _check_given(draft: RecipeDraft, step: StepDraft, recipe: AgentRecipe, report: Report) -> None:
-    owner = f"the recipe '{recipe.id}'"
-    node = step.section.mapping("with")
-    given: dict[str, Entry] = {entry.key: entry for entry in node.entries} if node else {}
-    properties: dict[str, JsonValue] = {
-        name: dict(spec.schema) for name, spec in recipe.inputs.items()
-    }
-    schema: JsonSchema = {"type": "object", "properties": properties, "additionalProperties": False}
-    check_against_schema(schema, given, owner, report, {}, recipe.id)
-    if "with" not in step.section.refused:
-        _check_missing(step, recipe, given, report)
-    if recipe.permissions.allow_write and not draft.permissions.allow_write:
-        report(
-            step.section.place_of("recipe").fault(
-                "write-not-allowed",
-                f"{owner} changes something, and in this one that will be refused",
-                help="set permissions: {allow_write: true}",
-                is_warning=True,
-            )
-        )
-
-
-def _check_missing(
-    step: StepDraft, recipe: AgentRecipe, given: Mapping[str, Entry], report: Report
-) -> None:
-    """A secret is given by whoever runs the recipe: its own default counts only on its own."""
-    missing = [
-        name
-        for name, spec in recipe.inputs.items()
-        if name not in given and (spec.is_secret or not spec.has_default)
-    ]
-    if missing:
-        listed = ", ".join(f"'{name}'" for name in missing)
-        report(
-            step.section.place_of("recipe").fault(
-                "missing-input",
-                f"the recipe '{recipe.id}' needs {listed}",
-                help=f"write it under with:; its inputs are: {', '.join(recipe.inputs)}",
-            )
-        )

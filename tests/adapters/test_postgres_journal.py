@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from minions.contracts.errors import (
 )
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.testing.clock import FakeClock
-from postgres import PostgresServer, postgres_server, reason_without_postgres
+from postgres import PostgresServer, reason_without_postgres
 
 if TYPE_CHECKING:
     import psycopg
@@ -39,9 +39,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def url(postgres: PostgresServer) -> str:
+def url(postgres_url: str) -> str:
     """Of an empty database."""
-    return postgres.new_database()
+    return postgres_url
 
 
 @pytest.fixture
@@ -383,44 +383,39 @@ async def test_a_connection_that_an_administrator_ends_is_taken_up_again(
         assert (await journal.append(lease, draft(f"{turn}"))).position == turn + 1
 
 
-@pytest.fixture
-def mortal() -> Iterator[PostgresServer]:
-    """A server of one test, which may kill it."""
-    if (reason := reason_without_postgres()) is not None:
-        pytest.skip(reason)
-    with postgres_server() as server:
-        yield server
-
-
 async def test_a_server_that_is_killed_and_comes_back_loses_nothing_acknowledged(
-    mortal: PostgresServer,
+    postgres: PostgresServer, journal: PostgresJournal
 ) -> None:
-    async with aclosing(PostgresJournal(mortal.new_database(), FakeClock())) as journal:
-        lease = await lease_of(journal)
-        stored: list[JournalEntry] = []
+    lease = await lease_of(journal)
+    stored: list[JournalEntry] = []
 
-        async def append() -> None:
-            while len(stored) < 400:
-                stored.append(await journal.append(lease, draft(f"{len(stored)}")))
-                await asyncio.sleep(0)
+    async def append() -> None:
+        while len(stored) < 400:
+            stored.append(await journal.append(lease, draft(f"{len(stored)}")))
+            await asyncio.sleep(0)
 
-        appending = asyncio.create_task(append())
-        for many in (100, 250):
-            while len(stored) < many:  # noqa: ASYNC110  # at any moment after that
-                await asyncio.sleep(0.001)
-            mortal.kill()
-            await asyncio.to_thread(mortal.start)
-        await appending
-        assert await journal.entries("ses_1") == stored
-        assert [entry.position for entry in stored] == list(range(1, 401))
+    appending = asyncio.create_task(append())
+    for many in (100, 250):
+        while len(stored) < many:  # noqa: ASYNC110  # at any moment after that
+            await asyncio.sleep(0.001)
+        postgres.kill()
+        await asyncio.to_thread(postgres.start)
+    await appending
+    assert await journal.entries("ses_1") == stored
+    assert [entry.position for entry in stored] == list(range(1, 401))
 
-        mortal.kill()
-        impatient = PostgresJournal(journal.url, FakeClock())
-        begin = time.monotonic()
-        error = await refusal(impatient)
-        assert error.error_code == "database-unreachable"
-        assert str(mortal.folder) in error.message
-        assert time.monotonic() - begin < 5
+
+async def test_a_server_that_is_down_is_reported_at_once(
+    postgres: PostgresServer, url: str
+) -> None:
+    postgres.kill()
+    begin = time.monotonic()
+    error = await refusal(PostgresJournal(url, FakeClock()))
+    seconds = time.monotonic() - begin
+    await asyncio.to_thread(postgres.start)
+    assert error.error_code == "database-unreachable"
+    assert f"at {postgres.folder}:5432" in error.message
+    assert seconds < 5
 
 
 async def test_a_server_that_does_not_come_back_is_reported(
@@ -542,8 +537,7 @@ async def test_a_schema_of_another_program_is_refused_untouched(url: str) -> Non
 async def test_an_empty_schema_made_by_an_administrator_is_enough(url: str) -> None:
     carry_out(
         url,
-        "CREATE SCHEMA minions; DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN; "
-        "REVOKE ALL ON DATABASE postgres FROM guest",
+        "CREATE SCHEMA minions; CREATE ROLE guest LOGIN",
     )
     guest = PostgresJournal(url.replace("minions@", "guest@"), FakeClock())
     error = await refusal(guest)
@@ -554,8 +548,8 @@ async def test_an_empty_schema_made_by_an_administrator_is_enough(url: str) -> N
 
 
 async def test_a_database_without_utf8_is_refused(postgres: PostgresServer) -> None:
-    url = postgres.new_database("ENCODING 'LATIN1' TEMPLATE template0")
-    error = await refusal(PostgresJournal(url, FakeClock()))
+    name = postgres.new_database("ENCODING 'LATIN1' TEMPLATE template0")
+    error = await refusal(PostgresJournal(postgres.url(name), FakeClock()))
     assert error.error_code == "bad-encoding"
     assert "createdb --encoding=UTF8" in error.message
 

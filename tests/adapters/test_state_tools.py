@@ -25,7 +25,6 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.tools import Effect, ToolScope
 from minions.testing.clock import FakeClock
-from postgres import PostgresServer
 
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
 MIGRATIONS = bundled_migrations()
@@ -37,8 +36,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "sqlite":
         made = SqliteState(tmp_path / "s.db")
     elif request.param == "postgres":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        made = PostgresState(server.new_database())
+        made = PostgresState(request.getfixturevalue("postgres_url"))
     yield made
     await made.aclose()
 

@@ -17,7 +17,6 @@ from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
-from postgres import PostgresServer
 
 
 @pytest.fixture
@@ -35,8 +34,7 @@ async def journal(
     elif request.param == "sqlite":
         made = SqliteJournal(tmp_path / "journal.db", clock)
     else:
-        server: PostgresServer = request.getfixturevalue("postgres")
-        made = PostgresJournal(server.new_database(), clock, lease_clock=clock)
+        made = PostgresJournal(request.getfixturevalue("postgres_url"), clock, lease_clock=clock)
     yield made
     await made.aclose()
 

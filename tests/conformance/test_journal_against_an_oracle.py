@@ -273,8 +273,13 @@ TestSqliteJournalAgainstOracle = _case(SqliteJournalAgainstOracle, 30)
 def test_postgres_journal_against_oracle(postgres: PostgresServer) -> None:
     class PostgresJournalAgainstOracle(JournalAgainstOracle):
         def make(self, folder: Path) -> Journal:
-            self.url = postgres.new_database()
+            self.lending = postgres.database()
+            self.url = self.lending.__enter__()
             return PostgresJournal(self.url, self.clock, lease_clock=self.clock)
+
+        def teardown(self) -> None:
+            super().teardown()
+            self.lending.__exit__(None, None, None)
 
         @rule()
         def open_again(self) -> None:

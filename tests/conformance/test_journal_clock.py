@@ -14,7 +14,6 @@ from minions.contracts.errors import FencedError, LeaseHeldError
 from minions.contracts.journal import EntryDraft, Journal, Lease
 from minions.contracts.runtime import Clock
 from minions.engine.memory_journal import MemoryJournal
-from postgres import PostgresServer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -46,8 +45,7 @@ async def journal(
     if request.param == "sqlite":
         made = SqliteJournal(tmp_path / "journal.db", clock)
     elif request.param == "postgres":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        made = PostgresJournal(server.new_database(), clock, lease_clock=clock)
+        made = PostgresJournal(request.getfixturevalue("postgres_url"), clock, lease_clock=clock)
     yield made
     await made.aclose()
 

@@ -21,7 +21,6 @@ from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.testing.clock import FakeClock
-from postgres import PostgresServer
 
 KEY = "0" * 64
 
@@ -32,8 +31,7 @@ async def cache(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "sqlite":
         made = SqliteStepCache(tmp_path / "journal.db")
     elif request.param == "postgres":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        made = PostgresStepCache(server.new_database())
+        made = PostgresStepCache(request.getfixturevalue("postgres_url"))
     yield made
     await made.aclose()
 

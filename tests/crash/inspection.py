@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from attrs import field, frozen
 
-from crash.legs import acknowledgement
+from crash.legs import acknowledgement, journal_at
 from crash.random_runs import (
     CHOOSERS,
     EFFECTS,
@@ -22,7 +23,6 @@ from crash.random_runs import (
     tail_of,
     without_words_of_failure,
 )
-from minions.adapters.sqlite_journal import SqliteJournal
 from minions.contracts.codec import decode
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
@@ -57,10 +57,37 @@ class Files:
     """Where a run leaves what it does."""
 
     folder: Path
+    url: str | None = None
+    """Of the journal's database on a server; None: it is a file like the others."""
 
     @property
-    def database(self) -> Path:
-        return self.folder / "journal.db"
+    def database(self) -> str:
+        return self.url or str(self.folder / "journal.db")
+
+    @property
+    def has_database(self) -> bool:
+        """Whether somebody made one; on a server nobody is at work in it any more."""
+        if self.url is None:
+            return Path(self.database).exists()
+        # What was sent before a process died is still carried out.
+        while self.rows(
+            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        ):
+            time.sleep(0.001)
+        return bool(
+            self.rows("SELECT 1 WHERE to_regclass('minions.applied_migrations') IS NOT NULL")
+        )
+
+    def rows(self, sql: str) -> Sequence[tuple[Any, ...]]:  # Any: whatever was selected
+        """Of one statement."""
+        if self.url is None:
+            with closing(sqlite3.connect(self.database)) as file:
+                return file.execute(sql).fetchall()
+        import psycopg
+
+        with closing(psycopg.connect(self.url)) as server:
+            return server.execute(sql.encode()).fetchall()
 
     @property
     def world(self) -> Path:
@@ -72,22 +99,22 @@ class Files:
 
     async def entries(self) -> Sequence[JournalEntry]:
         """All facts; none where there is no database yet."""
-        if not self.database.exists():
+        if not self.has_database:
             return ()
         async with _journal(self) as journal:
             return await journal.entries()
 
     async def runs(self) -> Sequence[RunSummary]:
         """Those that began."""
-        if not self.database.exists():
+        if not self.has_database:
             return ()
         async with _journal(self) as journal:
             return await list_runs(journal)
 
 
-def _journal(files: Files) -> aclosing[SqliteJournal]:
+def _journal(files: Files) -> aclosing[Journal]:
     """For one look."""
-    return aclosing(SqliteJournal(files.database, SystemClock()))
+    return aclosing(journal_at(files.database, SystemClock()))
 
 
 # --- the world ----------------------------------------------------------------------------------
@@ -230,19 +257,20 @@ async def faults_of(
     async with _journal(files) as journal, _journal(quiet) as quiet_journal:
         differences = differences_of(await outline_of(journal), await outline_of(quiet_journal))
     return [
-        *_integrity(files.database),
+        *_integrity(files),
         *_lost_facts(entries, _lines(files.acknowledged)),
         *repeated_work(entries),
         *repeated_questions(world, Counter(questions.values()), seen),
         *wrong_effects(world, calm, seen),
         *differences,
-        *_leases(files.database),
+        *_leases(files),
     ]
 
 
-def _integrity(database: Path) -> Iterable[str]:
-    with closing(sqlite3.connect(database)) as connection:
-        found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
+def _integrity(files: Files) -> Iterable[str]:
+    if files.url is not None:
+        return  # a server is not what was killed
+    found = [row[0] for row in files.rows("PRAGMA integrity_check")]
     if found != ["ok"]:
         yield f"the database is damaged: {found}"
 
@@ -328,11 +356,10 @@ def differences_of(found: Mapping[str, object], wanted: Mapping[str, object]) ->
             yield f"{name} is\n    {found[name]}\n  and without kills\n    {value}"
 
 
-def _leases(database: Path) -> Iterable[str]:
+def _leases(files: Files) -> Iterable[str]:
     """What is held is held by the dead, from whom it is taken at once."""
-    with closing(sqlite3.connect(database)) as connection:
-        held = connection.execute("SELECT worker_id FROM leases WHERE deadline IS NOT NULL")
-        workers = [worker_id for (worker_id,) in held]
-    for worker_id in workers:
+    schema = "" if files.url is None else "minions."
+    held = files.rows(f"SELECT worker_id FROM {schema}leases WHERE deadline IS NOT NULL")
+    for (worker_id,) in held:
         if not is_worker_gone(worker_id):
             yield f"{worker_id} lives and holds a lease"

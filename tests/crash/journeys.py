@@ -174,6 +174,8 @@ class Journey:
     deck: Deck
     figures: Figures
     most_kills: int
+    urls: tuple[str | None, str | None] = (None, None)
+    """Of two empty databases on a server; None: it makes files."""
     _rng: random.Random = field(init=False)
     _seen: Seen = field(factory=Seen, init=False)
     _legs: list[str] = field(factory=list, init=False)
@@ -189,11 +191,11 @@ class Journey:
 
     @property
     def files(self) -> Files:
-        return Files(self.folder / "killed")
+        return Files(self.folder / "killed", self.urls[0])
 
     @property
     def quiet(self) -> Files:
-        return Files(self.folder / "quiet")
+        return Files(self.folder / "quiet", self.urls[1])
 
     async def travel(self) -> None:
         """To the end.
@@ -228,7 +230,7 @@ class Journey:
     def _order(self, files: Files) -> Order:
         return Order(
             seed=self.seed,
-            database=str(files.database),
+            database=files.database,
             world=str(files.world),
             acknowledged=str(files.acknowledged),
             pause_s=self._rng.choice((0.0, 0.0, 0.001)),

@@ -20,6 +20,7 @@ from typing import Final, cast
 from attrs import evolve, frozen
 
 from crash.legs import Order, carry_out
+from minions.adapters.postgres_url import is_postgres_url
 from minions.contracts.codec import decode, encode
 from minions.contracts.json_values import JsonValue, dumps
 
@@ -44,7 +45,10 @@ def main() -> None:
     """Until there are no more orders; then no child is left."""
     _warm_up()
     for line in sys.stdin:
-        report = _in_a_child(decode(json.loads(line), Order))
+        order = decode(json.loads(line), Order)
+        if is_postgres_url(order.database):
+            import psycopg  # noqa: F401  # once, for all children
+        report = _in_a_child(order)
         sys.stdout.write(dumps(encode(report)) + "\n")
         sys.stdout.flush()
     try:

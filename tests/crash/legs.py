@@ -1,6 +1,7 @@
 """One leg of a run in a process of its own: it begins or resumes, and dies where it is told to.
 
-Everything a leg leaves is a file: the journal, the world, the facts that were acknowledged.
+Everything a leg leaves is a file: the world, the facts that were acknowledged and, where it is not
+on a server, the journal.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from typing import Any, Final, TypeVar
 from attrs import field, frozen
 
 from crash.random_runs import Deed, Outside, RandomRun, question_of
+from minions.adapters import postgres_link
+from minions.adapters.postgres_journal import PostgresJournal
+from minions.adapters.postgres_url import is_postgres_url
 from minions.adapters.sqlite_journal import SqliteJournal
 from minions.contracts.codec import encode
 from minions.contracts.errors import MinionsError
 from minions.contracts.executions import AgentResult
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.runtime import Clock
 from minions.contracts.tools import Toolbox
@@ -31,7 +35,7 @@ from minions.engine.agent_executor import AgentExecutor
 from minions.engine.extensions import Extensions
 from minions.engine.services import Services, SystemClock
 
-__all__ = ["OPERATIONS", "Failpoint", "Order", "acknowledgement", "carry_out"]
+__all__ = ["OPERATIONS", "Failpoint", "Order", "acknowledgement", "carry_out", "journal_at"]
 
 T = TypeVar("T")
 
@@ -48,7 +52,7 @@ class Failpoint:
     nth: int = 1
     """At which time that it comes by."""
     instructions: int = 1
-    """Of SQLite's machine, that it still carries out `inside`."""
+    """Of SQLite's machine, that it still carries out `inside`; of a server: some µs each."""
 
 
 @frozen(kw_only=True)
@@ -57,6 +61,7 @@ class Order:
 
     seed: int
     database: str
+    """A file's path or a server's URL."""
     world: str
     acknowledged: str
     leg: int = 1
@@ -76,8 +81,9 @@ class Order:
 class Fate:
     """Counts the places that a process comes by, and ends it at one of them."""
 
-    def __init__(self, failpoint: Failpoint | None) -> None:
+    def __init__(self, failpoint: Failpoint | None, *, is_on_a_server: bool = False) -> None:
         self._failpoint = failpoint
+        self._is_on_a_server = is_on_a_server
         self._visits: Counter[str] = Counter()
         self._connection: sqlite3.Connection | None = None
         self._left: int | None = None
@@ -106,6 +112,12 @@ class Fate:
             self._watch()
         return self._connection
 
+    async def connect_to_server(self, *arguments: Any, **options: Any) -> Any:  # Any: handed on
+        """As `postgres_link.connect`, with the end perhaps in the middle."""
+        if self._is_at("create.inside"):
+            self._begin_countdown()
+        return await _connect_to_server(*arguments, **options)
+
     def die(self) -> None:
         """As `kill -9`."""
         os.kill(os.getpid(), signal.SIGKILL)
@@ -117,6 +129,10 @@ class Fate:
 
     def _begin_countdown(self) -> None:
         assert self._failpoint is not None
+        if self._is_on_a_server:
+            later_s = self._failpoint.instructions * _INSTRUCTION_OF_A_SERVER_S
+            asyncio.get_running_loop().call_later(later_s, self.die)
+            return
         self._left = self._failpoint.instructions
         if self._connection is not None:
             self._watch()
@@ -134,6 +150,8 @@ class Fate:
 
 
 _connect = sqlite3.connect
+_connect_to_server = postgres_link.connect
+_INSTRUCTION_OF_A_SERVER_S: Final = 5e-6
 
 
 class JumpingClock(SystemClock):
@@ -145,11 +163,11 @@ class JumpingClock(SystemClock):
         return super().now() + self.jump
 
 
-class WatchedJournal(SqliteJournal):
-    """The real one; notes each fact that it acknowledged."""
+class WatchedJournal(Journal):
+    """A real one; each fact that it acknowledged is noted."""
 
     def __init__(self, order: Order, fate: Fate, clock: Clock) -> None:
-        super().__init__(order.database, clock)
+        self._real = journal_at(order.database, clock)
         self._fate = fate
         self._acknowledged = _opened(order.acknowledged)
 
@@ -163,7 +181,7 @@ class WatchedJournal(SqliteJournal):
         next_generation: bool = False,
         takes_over: str | None = None,
     ) -> Lease:
-        acquired = super().acquire(
+        acquired = self._real.acquire(
             session_id,
             run_id,
             worker_id,
@@ -174,13 +192,13 @@ class WatchedJournal(SqliteJournal):
         return await self._through("acquire", acquired)
 
     async def renew(self, lease: Lease, ttl_s: float) -> None:
-        await self._through("renew", super().renew(lease, ttl_s))
+        await self._through("renew", self._real.renew(lease, ttl_s))
 
     async def release(self, lease: Lease) -> None:
-        await self._through("release", super().release(lease))
+        await self._through("release", self._real.release(lease))
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
-        entry = await self._through("append", super().append(lease, draft))
+        entry = await self._through("append", self._real.append(lease, draft))
         _write(self._acknowledged, acknowledgement(entry))
         return entry
 
@@ -192,17 +210,17 @@ class WatchedJournal(SqliteJournal):
         after: int = 0,
         kinds: Collection[str] | None = None,
     ) -> Sequence[JournalEntry]:
-        read = super().entries(session_id, run_id=run_id, after=after, kinds=kinds)
+        read = self._real.entries(session_id, run_id=run_id, after=after, kinds=kinds)
         return await self._through("read", read)
 
     async def put_blob(self, data: bytes) -> str:
-        return await self._through("put_blob", super().put_blob(data))
+        return await self._through("put_blob", self._real.put_blob(data))
 
     async def get_blob(self, digest: str) -> bytes:
-        return await self._through("read", super().get_blob(digest))
+        return await self._through("read", self._real.get_blob(digest))
 
     async def aclose(self) -> None:
-        await super().aclose()
+        await self._real.aclose()
         os.close(self._acknowledged)
 
     async def _through(self, operation: str, work: Awaitable[T]) -> T:
@@ -210,6 +228,13 @@ class WatchedJournal(SqliteJournal):
         done = await work
         self._fate.leave(operation)
         return done
+
+
+def journal_at(database: str, clock: Clock) -> Journal:
+    """That of a file or of a server's URL."""
+    if is_postgres_url(database):
+        return PostgresJournal(database, clock)
+    return SqliteJournal(database, clock)
 
 
 def acknowledgement(entry: JournalEntry) -> Mapping[str, JsonValue]:
@@ -285,8 +310,9 @@ def _write(file: int, line: Mapping[str, JsonValue]) -> None:
 
 def carry_out(order: Order) -> Mapping[str, JsonValue]:
     """What came out: an outline of the result, or the error that refused it."""
-    fate = Fate(order.failpoint)
+    fate = Fate(order.failpoint, is_on_a_server=is_postgres_url(order.database))
     sqlite3.connect = fate.connect  # type: ignore[assignment]  # the process is the leg's alone
+    postgres_link.connect = fate.connect_to_server  # type: ignore[attr-defined]  # likewise
     try:
         return {"result": outline(asyncio.run(_run(order, fate)))}
     except MinionsError as error:

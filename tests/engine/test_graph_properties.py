@@ -34,7 +34,7 @@ class NoWayBack(WayBack):
         """Never."""
         return False
 
-    def withdraw(self, step: Step[object]) -> None:
+    async def withdraw(self, step: Step[object]) -> None:
         """Never asked for."""
 
 

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from attrs import evolve
@@ -39,12 +39,13 @@ from minions.contracts.calls import (
     ToolCall,
 )
 from minions.contracts.completion import Completion, CompletionLink, StepCompletionChain
+from minions.contracts.context import RunContext
 from minions.contracts.errors import MetadataError
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import assistant, tool_result
-from minions.contracts.steps import Step, StepScope
+from minions.contracts.messages import Message, MessageBundle, assistant, tool_result
+from minions.contracts.steps import DefaultStep, Step, StepScope
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.completion import (
     CallBudgetLink,
@@ -467,6 +468,28 @@ async def test_a_link_that_raises_fails_the_step_with_its_text() -> None:
     ran = await run_recipe(signal_step(chain=StepCompletionChain((Broken(),))), ["x"])
     assert ran.only.error is not None
     assert ran.only.error.message == "Step 'work' raised ZeroDivisionError"
+
+
+async def test_a_step_that_would_end_the_program_fails() -> None:
+    async def leave(scope: StepScope) -> object:
+        raise SystemExit(3)
+
+    ran = await run_recipe(python_step(leave))
+    assert ran.only.error is not None
+    assert (ran.only.error.code, ran.only.error.message) == (
+        "step-raised",
+        "Step 'code' raised SystemExit: 3",
+    )
+
+
+async def test_a_step_that_would_end_the_program_by_its_messages_fails() -> None:
+    class Leaving(DefaultStep[object]):
+        def messages(self, view: RunContext) -> Sequence[Message]:
+            raise SystemExit(3)
+
+    ran = await run_recipe(Leaving(id="work", messages=MessageBundle.of(goal="Go.")))
+    assert ran.only.error is not None
+    assert ran.only.error.message == "Step 'work' raised SystemExit: 3"
 
 
 async def test_a_link_sees_the_calls_made_so_far() -> None:

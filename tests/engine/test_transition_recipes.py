@@ -480,7 +480,7 @@ async def test_a_choice_within_a_recipe_that_is_a_step_is_recorded_at_its_place(
     result = await world.executor(world.model(lambda prompt: to("right"))).execute(recipe)
     assert result.output == {"x": "R"}
     (row,) = [entry for entry in await world.journal.entries() if entry.kind == "route"]
-    assert (row.key, row.body["step_id"]) == ("call>1>0>a/1/0/route", "call/a")
+    assert (row.key, row.body["step_id"]) == ("call~1~0~a/1/0/route", "call/a")
 
 
 async def test_specs_made_by_code_may_have_a_graph_of_ids_only() -> None:

@@ -59,3 +59,47 @@ def test_a_wrong_configuration_is_told_as_the_environment_wants(
     outcome = cli("run", "nowhere.yaml")
     assert outcome.code == 2
     assert "unknown-key" in str(outcome.json["error"])
+
+
+def test_an_extension_that_ends_the_program_is_broken(cli: Cli, write: Write) -> None:
+    write("ends.py", "import sys\nsys.exit(3)\n")
+    write("r.yaml", "steps: [{id: a, set: {x: 1}}]\n")
+    outcome = cli("run", "r.yaml", "--extensions", "ends.py")
+    assert outcome.code == 2
+    assert (
+        "error[broken-extension]: The extension 'ends.py' failed while it was loaded: SystemExit: 3"
+        in outcome.err
+    )
+
+
+class _OddError(BaseException):
+    """Of a library that means to pass every `except Exception`."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (_OddError("odd"), 70, "error[internal]: _OddError: odd"),
+        (KeyboardInterrupt(), 130, "Interrupted."),
+    ],
+)
+def test_whatever_reaches_the_rim_ends_in_one_line(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, told: str
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("minions.interfaces.cli.main.command.main", fails)
+    outcome = cli("run", "r.yaml")
+    assert (outcome.code, outcome.err.splitlines()[0]) == (code, told)
+    assert "Traceback" not in outcome.err
+
+
+def test_debug_shows_the_traceback_of_what_is_no_exception(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise _OddError("odd")
+
+    monkeypatch.setattr("minions.interfaces.cli.main.command.main", fails)
+    assert "Traceback" in cli("run", "r.yaml", "--debug").err

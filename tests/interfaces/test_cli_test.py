@@ -7,8 +7,14 @@ from typing import TypeAlias, cast
 
 import pytest
 
+from builders import deterministic_services
 from command_line import Cli, Write
+from minions.adapters.scripted_model import ScriptedModel
+from minions.contracts.calls import ChatModel
 from minions.contracts.json_values import JsonValue
+from minions.engine.extensions import Extensions
+from minions.interfaces.recipe_tests import run_test
+from minions.recipe.model import AgentRecipe, GoalSpec, ModelConfig, RecipeTest
 
 Told: TypeAlias = dict[str, dict[str, list[dict[str, JsonValue]]]]
 
@@ -49,7 +55,12 @@ GOOD = """
   - name: consent
     answers: [{json: {count: 3}}]
     tools: {send: sent}
+    decisions: {mail: reject}
     expect: {status: failed, error: approval-denied}
+  - name: nobody consents
+    answers: [{json: {count: 3}}]
+    tools: {send: sent}
+    expect: {status: needs_decision}
   - name: nobody answers
     answers: [{json: {count: 3}}]
     tools: {send: sent}
@@ -68,10 +79,11 @@ def test_tests_run_with_scripted_answers_and_faked_tools(
 ) -> None:
     write("party.yaml", RECIPE + GOOD)
     done = cli("test", "party.yaml", "--extensions", "own.py")
-    assert (done.code, done.out) == (0, "3 of 3 passed\n"), done.err
+    assert (done.code, done.out) == (0, "4 of 4 passed\n"), done.err
     assert [line.partition(" (")[0] for line in done.err.splitlines()] == [
         "✓ party.yaml: counts",
         "✓ party.yaml: consent",
+        "✓ party.yaml: nobody consents",
         "✓ party.yaml: nobody answers",
     ]
     one = cli("test", "party.yaml", "--extensions", "own.py", "-k", "consent", "--json")
@@ -128,3 +140,122 @@ def test_a_recipe_without_tests_is_a_usage_error(cli: Cli, write: Write, here: P
     done = cli("test", "bare.yaml")
     assert done.code == 2
     assert "error[no-tests]: No tests in bare.yaml. Write them under `tests:`." in done.err
+
+
+def test_a_test_asks_no_real_model(cli: Cli, write: Write, here: Path) -> None:
+    write("party.yaml", RECIPE + "  - {name: dear, model: openai/gpt-4o}\n")
+    done = cli("test", "party.yaml", "--extensions", "own.py")
+    assert done.code == 2
+    assert "error[real-model]: a test asks no real model, but this is 'openai/gpt-4o'" in done.err
+
+
+async def test_the_runner_asks_no_real_model_of_a_recipe_made_by_code() -> None:
+    asked: list[ModelConfig] = []
+
+    def source(config: ModelConfig) -> ChatModel:
+        asked.append(config)
+        return ScriptedModel(["Hello."])
+
+    test = RecipeTest(name="dear", model="openai/gpt-4o")
+    recipe = AgentRecipe(id="r", steps=[GoalSpec(id="a", goal="Say hello.")], tests=(test,))
+    tested = await run_test(
+        recipe,
+        test,
+        extensions=Extensions(),
+        models=source,
+        services=deterministic_services(),
+    )
+    assert tested.faults == (
+        "real-model: The test 'dear' asks no real model, but it names 'openai/gpt-4o'. Name "
+        "scripted/FILE.yaml or a registered model, or write `answers`.",
+    )
+    assert asked == []
+
+
+def test_answers_that_nobody_asked_for_are_told(cli: Cli, write: Write, here: Path) -> None:
+    write(
+        "one.yaml",
+        """
+steps: [{id: a, goal: Say hello.}]
+tests:
+  - {name: one too many, answers: [Hello., Again.]}
+  - {name: two too many, answers: [Hello., Again., And again.]}
+  - {name: just right, answers: [Hello.]}
+""",
+    )
+    done = cli("test", "one.yaml")
+    assert (done.code, done.out) == (1, "1 of 3 passed\n")
+    assert "    1 answer was not used" in done.err.splitlines()
+    assert "    2 answers were not used" in done.err.splitlines()
+
+
+NESTED = """
+id: inner
+permissions: {allow_write: true, requires_approval: [send]}
+steps:
+  - {id: q, ask: "Who?"}
+  - {id: mail, tool: send, params: {to: "{{ q }}"}}
+"""
+OUTER = """
+id: outer
+permissions: {allow_write: true}
+steps:
+  - {id: g, recipe: inner.yaml}
+  - {id: s, set: {x: 1}}
+tests:
+"""
+
+
+def test_decisions_reach_the_steps_of_a_nested_recipe(cli: Cli, write: Write, here: Path) -> None:
+    write("inner.yaml", NESTED)
+    write(
+        "outer.yaml",
+        OUTER
+        + """
+  - {name: each, tools: {send: sent}, decisions: {g/q: "answer:Ada", g/mail: approve}}
+  - {name: all, tools: {send: sent}, decisions: {g/q: "answer:Ada", g: approve}}
+  - name: none
+    tools: {send: sent}
+    decisions: {g/q: "answer:Ada", g: approve, g/mail: reject}
+    expect: {status: failed, error: approval-denied}
+  - {name: waits, expect: {status: needs_decision}}
+""",
+    )
+    done = cli("test", "outer.yaml", "--extensions", "own.py")
+    assert (done.code, done.out) == (0, "4 of 4 passed\n"), done.err
+
+
+def test_decisions_are_checked_with_the_steps_they_are_about(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    write("inner.yaml", NESTED)
+    write(
+        "outer.yaml",
+        OUTER
+        + """
+  - name: wrong
+    decisions:
+      g/qq: "answer:Ada"
+      s/q: "answer:Ada"
+      g/q: approve
+      g/mail: "answer:yes"
+      s: approve
+      g: "answer:yes"
+      g/q/x: approve
+  - {name: words, decisions: {g: aprove, g/q: Ada}}
+""",
+    )
+    done = cli("validate", "outer.yaml", "--extensions", "own.py")
+    told = [line for line in done.err.splitlines() if line.startswith("error")]
+    assert told == [
+        "error[unknown-step]: unknown step 'g/qq' in a test",
+        "error[unknown-step]: unknown step 's/q' in a test",
+        "error[bad-decision]: step 'g/q' asks a question; 'approve' is no answer",
+        "error[bad-decision]: step 'g/mail' asks nothing that could be answered",
+        "error[bad-decision]: step 's' calls no tool that somebody could consent to",
+        "error[bad-decision]: step 'g' asks nothing that could be answered",
+        "error[unknown-step]: unknown step 'g/q/x' in a test",
+        "error[bad-decision]: 'aprove' is no decision",
+        "error[bad-decision]: 'Ada' is no decision",
+    ]
+    assert "did you mean 'g/q'?" in done.err

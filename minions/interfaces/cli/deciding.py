@@ -51,7 +51,8 @@ def decide(run: str, about: str | None, word: str, what: str, flags: dict[str, o
         async with RecordedRunOpener(around, run, model=model) as opened:
             recipe = opened.own_recipe()
             replay = Replay(opened.recorded.entries, opened.recorded.generation + 1)
-            chosen = _chosen(waiting_decisions(replay), about, what, opened.recorded.run_id)
+            waiting = () if opened.recorded.is_over else waiting_decisions(replay)
+            chosen = _chosen(waiting, about, what, opened.recorded.run_id)
             tell(f"{word.partition(':')[0]}: {chosen.words}")
             if (digest := chosen.body.get("digest")) is not None:
                 tell(f"  bound to these arguments ({digest})")
@@ -74,9 +75,7 @@ def _chosen(waiting: Sequence[Waiting], about: str | None, what: str, run_id: st
     found = [
         each
         for each in fitting
-        if about is None
-        or about in (each.key, each.tool, each.step_id)
-        or each.key.startswith(f"{about}/")
+        if about is None or each.is_meant_by(about)
     ]
     if len(found) == 1:
         return found[0]

@@ -21,7 +21,7 @@ __all__ = ["report_failure"]
 _TRUE: Final = ("1", "true", "yes")
 
 
-def report_failure(error: Exception, arguments: Sequence[str]) -> int:
+def report_failure(error: BaseException, arguments: Sequence[str]) -> int:
     """Tell what went wrong, as flags or configuration want it told; the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         tell(error.format_message())
@@ -79,7 +79,7 @@ def _fail(error: MinionsError, settings: Settings) -> int:
     return 4 if isinstance(error, EnvironmentRefusedError) else 1
 
 
-def _fail_internally(error: Exception) -> int:
+def _fail_internally(error: BaseException) -> int:
     paint = stderr_painter()
     tell(f"{paint('error[internal]', 'red')}: {words_of(error)}")
     tell("This is a bug in minions. Run again with --debug and report what it prints.")

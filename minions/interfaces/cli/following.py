@@ -240,7 +240,8 @@ def _go_on(run: AgentRun, around: Surroundings, status: RunStatus, decision: str
     """
     settings = around.settings
     if settings.no_store:
-        return "not stored (--no-store)"
+        lost = ", so it cannot go on" if status is RunStatus.NEEDS_DECISION else ""
+        return f"not stored (--no-store){lost}"
     database = f" --db {shlex.quote(without_password(settings.db))}" if settings.db else ""
     code = "".join(f" --extensions {shlex.quote(name)}" for name in around.given("extensions"))
     rest = f"{run.run_id}{database}{code}"

@@ -87,7 +87,9 @@ def run_command_line(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         tell("Interrupted.")
         return 130
-    except Exception as error:  # noqa: BLE001  # the rim of the program: a bug must still end in one line
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001  # the rim of the program: a bug must still end in one line
         from minions.interfaces.cli.failures import report_failure
 
         return report_failure(error, arguments)

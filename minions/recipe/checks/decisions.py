@@ -1,0 +1,121 @@
+"""The decisions that a recipe's tests take: about steps that there are, in words that fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.errors import Fault
+from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.model import (
+    AgentRecipe,
+    AskSpec,
+    GoalSpec,
+    RecipeSpec,
+    StepSpec,
+    ToolSpecStep,
+    UsesSpec,
+)
+from minions.recipe.reader import Entry, MappingNode, ScalarNode
+from minions.recipe.sections import suggestion, type_of
+
+__all__ = ["check_decisions"]
+
+_CONSENT: Final = ("approve", "reject")
+_ANSWER: Final = "answer:"
+_CALLING: Final = ("goal", "tool", "uses", "recipe")
+"""Kinds of steps that call tools, themselves or by a recipe."""
+_CALLING_SPECS: Final = (GoalSpec, ToolSpecStep, UsesSpec, RecipeSpec)
+
+
+def check_decisions(draft: RecipeDraft, node: MappingNode | None, report: Report) -> None:
+    """`STEP` or `STEP/STEP…`, and `approve`, `reject` or `answer:VALUE`."""
+    if node is None:
+        return
+    known = {named.path: named for named in _steps_of(draft)}
+    for entry in node.entries:
+        fault = _fault(entry, known.get(entry.key), tuple(known))
+        if fault is not None and not _is_beyond(draft, entry.key):
+            report(fault)
+
+
+@frozen
+class _Named:
+    """A step, and what can be decided about it."""
+
+    path: str
+    asks: bool
+    calls: bool
+
+
+def _steps_of(draft: RecipeDraft) -> Iterator[_Named]:
+    for step in draft.steps:
+        if not step.is_named:
+            continue
+        calls = step.kind in _CALLING or "decision_tool" in step.section.entries
+        yield _Named(step.id, step.kind == "ask", calls)
+        if step.recipe is not None:
+            yield from _inner_steps(f"{step.id}/", step.recipe)
+
+
+def _inner_steps(prefix: str, recipe: AgentRecipe) -> Iterator[_Named]:
+    for step in recipe.steps:
+        path = f"{prefix}{step.id}"
+        if not isinstance(step, StepSpec):
+            yield _Named(path, asks=False, calls=True)  # made by code, which may call anything
+            continue
+        calls = isinstance(step, _CALLING_SPECS) or step.decision_tool is not None
+        yield _Named(path, isinstance(step, AskSpec), calls)
+        if isinstance(step, RecipeSpec):
+            yield from _inner_steps(f"{path}/", step.recipe)
+
+
+def _is_beyond(draft: RecipeDraft, path: str) -> bool:
+    """Whether it leads into a recipe that could not be loaded: that is the fault."""
+    first, slash, _ = path.partition("/")
+    return any(step.id == first and slash and _is_lost(step) for step in draft.steps)
+
+
+def _is_lost(step: StepDraft) -> bool:
+    return step.kind == "recipe" and step.recipe is None
+
+
+def _fault(entry: Entry, step: _Named | None, known: Sequence[str]) -> Fault | None:
+    if step is None:
+        return entry.key_node.place.fault(
+            "unknown-step",
+            f"unknown step '{entry.key:.60}' in a test",
+            label=suggestion(entry.key, tuple(known)),
+            help=f"there are: {', '.join(known) or 'none'}",
+        )
+    node = entry.value
+    if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
+        message = f"a decision is a word, but this is {type_of(node)}"
+        return node.place.fault("bad-decision", message, help=_words(step))
+    message = _misfit(node.value, step)
+    if message is None:
+        return None
+    near = suggestion(node.value, _CONSENT) if node.value not in _CONSENT else None
+    return node.place.fault("bad-decision", message, label=near, help=_words(step))
+
+
+def _misfit(word: str, step: _Named) -> str | None:
+    if word not in _CONSENT and not word.startswith(_ANSWER):
+        return f"'{word:.60}' is no decision"
+    if word in _CONSENT and step.asks and not step.calls:
+        return f"step '{step.path}' asks a question; '{word}' is no answer"
+    if word in _CONSENT and not step.calls:
+        return f"step '{step.path}' calls no tool that somebody could consent to"
+    if word.startswith(_ANSWER) and not step.asks:
+        return f"step '{step.path}' asks nothing that could be answered"
+    return None
+
+
+def _words(step: _Named) -> str:
+    if step.asks:
+        return "write answer:VALUE"
+    if step.calls:
+        return "write approve or reject"
+    return "remove it: nothing waits for a decision here"

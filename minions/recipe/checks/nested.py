@@ -1,0 +1,97 @@
+"""What recipes that are steps are given: inputs that fit, secrets that are this recipe's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+from minions.recipe.checks.tools import check_against_schema, is_constant
+from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.expressions import compile_template
+from minions.recipe.model import AgentRecipe
+from minions.recipe.reader import Entry, Node, to_plain
+from minions.recipe.sections import masked
+from minions.recipe.terms import Path
+from minions.recipe.values import TemplateError
+
+__all__ = ["check_given"]
+
+
+def check_given(draft: RecipeDraft, report: Report) -> None:
+    """Unknown, missing and misfit inputs; secrets that are written down; rights that lack."""
+    for step in draft.steps:
+        if step.recipe is not None:
+            _check_step(draft, step, step.recipe, report)
+
+
+def _check_step(draft: RecipeDraft, step: StepDraft, recipe: AgentRecipe, report: Report) -> None:
+    owner = f"the recipe '{recipe.id}'"
+    node = step.section.mapping("with")
+    given: dict[str, Entry] = {entry.key: entry for entry in node.entries} if node else {}
+    properties: dict[str, JsonValue] = {
+        name: {} if spec.is_secret else dict(spec.schema) for name, spec in recipe.inputs.items()
+    }
+    schema: JsonSchema = {"type": "object", "properties": properties, "additionalProperties": False}
+    check_against_schema(schema, given, owner, report, {}, recipe.id)
+    for name, entry in given.items():
+        if name in recipe.inputs and recipe.inputs[name].is_secret:
+            _check_secret(draft, owner, entry, report)
+    if "with" not in step.section.refused:
+        _check_missing(step, recipe, given, report)
+    if recipe.permissions.allow_write and not draft.permissions.allow_write:
+        report(
+            step.section.place_of("recipe").fault(
+                "write-not-allowed",
+                f"{owner} changes something, and in this one that will be refused",
+                help="set permissions: {allow_write: true}",
+                is_warning=True,
+            )
+        )
+
+
+def _check_secret(draft: RecipeDraft, owner: str, entry: Entry, report: Report) -> None:
+    """Whoever runs the recipe says what is secret: no recipe chooses a variable or a file."""
+    secrets = [name for name, spec in draft.inputs.items() if spec.is_secret]
+    name = _input_named_by(entry.value)
+    if name in secrets or (name is not None and name not in draft.inputs):
+        return  # an input that there is not was reported as such
+    written = f"{{{{ inputs.{secrets[0]} }}}}" if secrets else "{{ inputs.NAME }}"
+    declare = "" if secrets else "declare an input {type: string, secret: true} and "
+    fault = entry.value.place.fault(
+        "literal-secret",
+        f"'{entry.key}' of {owner} is a secret, and takes only a secret input of this recipe",
+        help=f'{declare}write "{written}"',
+    )
+    report(masked(fault) if is_constant(entry.value) else fault)
+
+
+def _input_named_by(node: Node) -> str | None:
+    """The input that the value is, with nothing around it."""
+    value = to_plain(node)
+    try:
+        term = compile_template(value).term if isinstance(value, str) else None
+    except TemplateError:
+        return None
+    path = term.reference.path if isinstance(term, Path) else ()
+    return str(path[1]) if len(path) == 2 and path[0] == "inputs" else None
+
+
+def _check_missing(
+    step: StepDraft, recipe: AgentRecipe, given: Mapping[str, Entry], report: Report
+) -> None:
+    """A secret is given by whoever runs the recipe: its own default counts only on its own."""
+    missing = [
+        name
+        for name, spec in recipe.inputs.items()
+        if name not in given and (spec.is_secret or not spec.has_default)
+    ]
+    if missing:
+        listed = ", ".join(f"'{name}'" for name in missing)
+        report(
+            step.section.place_of("recipe").fault(
+                "missing-input",
+                f"the recipe '{recipe.id}' needs {listed}",
+                help=f"write it under with:; its inputs are: {', '.join(recipe.inputs)}",
+            )
+        )
