@@ -242,7 +242,7 @@ class SchemaValidator:
         """What is wrong, one line per place (`$.a[0].b: …`); empty when the value fits."""
         found = []
         for error in self._validator.iter_errors(value):  # stubs say Any for the instance
-            found.append(f"{error.json_path}: {_shortened(error.message)}")
+            found.append(f"{error.json_path}: {_shortened(_in_json_words(error.message))}")
             if len(found) == limit:
                 break
         return tuple(found)
@@ -275,6 +275,17 @@ def _timed_pattern(
         yield ValidationError(f"{pattern!r} cannot be matched: {error}")
 
 
+_PYTHON_WORDS: Final = {"None": "null", "True": "true", "False": "false"}
+_WORD_OR_TEXT: Final = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b(?:None|True|False)\b""", re.DOTALL
+)
+
+
+def _in_json_words(message: str) -> str:
+    """The library shows values as Python writes them; whoever reads this wrote YAML or JSON."""
+    return _WORD_OR_TEXT.sub(lambda found: _PYTHON_WORDS.get(found[0], found[0]), message)
+
+
 def _shortened(message: str, most: int = 300) -> str:
     return message if len(message) <= most else f"{message[: most - 1]}…"
 
@@ -299,7 +310,8 @@ def check_schema(schema: JsonSchema) -> None:
     try:
         Draft202012Validator.check_schema(dict(schema))
     except Invalid as error:
-        raise SchemaError(f"{error.json_path}: {_shortened(error.message)}") from error
+        message = _shortened(_in_json_words(error.message))
+        raise SchemaError(f"{error.json_path}: {message}") from error
 
 
 def _walk(node: JsonValue, path: str) -> Iterator[tuple[str, str, JsonValue]]:

@@ -87,12 +87,18 @@ def _is_meant(each: OpenCall | Waiting, name: str) -> bool:
     return name in (each.key, each.tool, each.step_id) or each.key.startswith(f"{name}/")
 
 
-def _checked(word: str, about: OpenCall | Waiting) -> str:
+def _checked(word: object, about: OpenCall | Waiting) -> str:
     """The word as it is stored.
 
     Raises:
         UsageError: It is not one that decides this.
     """
+    if not isinstance(word, str):
+        wanted = "redo, done or fail" if isinstance(about, OpenCall) else _wanted(about)
+        raise UsageError(
+            f"The decision about {about.key} is {word!r:.80}, which is no text. Say {wanted}.",
+            code="bad-decision",
+        )
     if isinstance(about, OpenCall):
         return _checked_word(word)
     kind, colon, rest = word.partition(":")
@@ -100,10 +106,14 @@ def _checked(word: str, about: OpenCall | Waiting) -> str:
         return f"{word}:{about.body['digest']}"
     if about.what == "answer" and kind == "answer" and colon:
         return f"answer:{dumps(read_answer(rest, about.form))}"
-    wanted = "approve or reject" if about.what == "approval" else "answer:VALUE"
     raise UsageError(
-        f"'{word[:80]}' decides nothing here: {about.words}. Say {wanted}.", code="bad-decision"
+        f"'{word[:80]}' decides nothing here: {about.words}. Say {_wanted(about)}.",
+        code="bad-decision",
     )
+
+
+def _wanted(about: Waiting) -> str:
+    return "approve or reject" if about.what == "approval" else "answer:VALUE"
 
 
 def read_answer(text: str, form: JsonSchema | None) -> JsonValue:

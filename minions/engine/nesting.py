@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import frozen
 
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from minions.engine.step_view import StepView
 
-__all__ = ["Default", "EngineScope", "NestedResult", "RecipeRunner", "Scope"]
+__all__ = ["Default", "EngineScope", "NestedResult", "RecipeRunner", "Scope", "TellSteps"]
+
+
+TellSteps: TypeAlias = Callable[[Iterable[StepExecution[object]]], None]
+"""Takes the steps of a recipe that ended."""
 
 
 @frozen(kw_only=True)
@@ -41,13 +45,19 @@ class RecipeRunner(ABC):
 
     @abstractmethod
     async def run(
-        self, recipe: AgentRecipe, inputs: Mapping[str, InputValue], view: StepView, key: str
+        self,
+        recipe: AgentRecipe,
+        inputs: Mapping[str, InputValue],
+        view: StepView,
+        key: str,
+        tell: TellSteps,
     ) -> NestedResult:
         """One recipe, to its end.
 
         Args:
             inputs: Not checked yet.
             key: Of the execution that it is the work of.
+            tell: Is called once with its steps, also when it is cut off.
         Raises:
             UsageError: It was given what it does not take, or names what is not there.
         """
@@ -98,4 +108,3 @@ class NestedResult:
 
     output: object
     error: FailureInfo | None
-    executions: tuple[StepExecution[object], ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, cast
 
 from minions.contracts.context import Limits
@@ -45,18 +45,22 @@ class Preparation:
             check = self._output_checks[output_class] = SchemaValidator(schema_of(output_class))
         return check
 
-    def built(self, recipe: AgentRecipe, tools: Toolbox) -> BuiltRecipe:
+    def built(
+        self, recipe: AgentRecipe, tools: Toolbox, runs: Collection[str] | None = None
+    ) -> BuiltRecipe:
         """Compiled once as long as the recipe lives and the tools are called the same.
 
+        Args:
+            runs: Ids of the steps that run; None: all of them. It is built whole in either case.
         Raises:
             UsageError: Steps, tools or limits are wrong.
-            EnvironmentRefusedError: A step is code, and there is no sandbox.
+            EnvironmentRefusedError: A step that runs is code, and there is no sandbox.
         """
+        refuse_code(recipe, runs)
         key = (id(recipe), tools.names)
         known = self._compiled.get(key)
         if known is not None and known[0]() is recipe:
             return known[1]
-        refuse_code(recipe)
         built = build_recipe(recipe, tools, self._extensions)
         _check_steps(built, Limits.from_metadata(recipe.limits))
         if len(self._compiled) >= _MOST_COMPILED:

@@ -22,6 +22,7 @@ from minions.contracts.messages import Message, ToolCallRequest, message_to_json
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import DefaultStep
 from minions.engine.completion import budget_spent
+from minions.engine.context import AgentContext
 from minions.engine.model_calls import capabilities_of
 from minions.engine.model_loop import ModelLoop, open_conversation, opening_messages
 from minions.engine.nesting import Default, EngineScope, RecipeRunner
@@ -153,8 +154,29 @@ class JournalledScope(EngineScope):
     async def call_recipe(self, name: str, inputs: Mapping[str, JsonValue]) -> JsonValue:
         """In a place of its own, known by what it is given."""
         recipe = self._runner().find(name)
+        self._refuse_circle(recipe)
         key = f"{self._view.key}#{self._place(recipe.id, dict(inputs))}"
         return encode(await self._run_recipe(recipe, inputs, key))
+
+    def _refuse_circle(self, recipe: AgentRecipe) -> None:
+        """A recipe that runs again within itself would never end.
+
+        Raises:
+            StepFailedError: `recipe-cycle`.
+        """
+        around: list[AgentRecipe] = []
+        context: AgentContext | None = self._view.context
+        while context is not None:
+            around.insert(0, context.recipe)
+            context = context.parent
+        if not any(each is recipe or each.id == recipe.id for each in around):
+            return
+        names = " → ".join(each.id for each in (*around, recipe))
+        message = (
+            f"Step '{self._view.path}' calls the recipe '{recipe.id}' within itself: {names}. "
+            "Call another one, or do it again with `while` or a loop."
+        )
+        raise StepFailedError(FailureInfo(code="recipe-cycle", message=message))
 
     async def run_recipe(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue]) -> object:
         """The recipe that the step is.
@@ -168,8 +190,8 @@ class JournalledScope(EngineScope):
     async def _run_recipe(
         self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], key: str
     ) -> object:
-        result = await self._runner().run(recipe, inputs, self._view, key)
-        self._trace.add_executions(result.executions)
+        tell = self._trace.add_executions
+        result = await self._runner().run(recipe, inputs, self._view, key, tell)
         if result.error is not None:
             if result.error.code == NEEDS_DECISION:
                 self._trace.wait(result.error)

@@ -16,7 +16,7 @@ from minions.contracts.secrets import InputValue
 from minions.engine.context import AgentContext
 from minions.engine.extensions import ModelSource
 from minions.engine.memory import ConversationMemory
-from minions.engine.nesting import NestedResult, RecipeRunner, Scope
+from minions.engine.nesting import NestedResult, RecipeRunner, Scope, TellSteps
 from minions.engine.preparation import Preparation, rendered
 from minions.engine.routes import Routes
 from minions.engine.run_models import RunModels
@@ -62,10 +62,22 @@ class RecipeRuns(RecipeRunner):
         return self._find(name)
 
     async def run(
-        self, recipe: AgentRecipe, inputs: Mapping[str, InputValue], view: StepView, key: str
+        self,
+        recipe: AgentRecipe,
+        inputs: Mapping[str, InputValue],
+        view: StepView,
+        key: str,
+        tell: TellSteps,
     ) -> NestedResult:
         """To its end; what failed in it is the error of the result."""
         context = self._context(recipe, inputs, view, key)
+        try:
+            return await self._run(context)
+        finally:
+            tell(context.step_manager.step_executions)
+
+    async def _run(self, context: AgentContext) -> NestedResult:
+        recipe = context.recipe
         built = self._preparation.built(recipe, context.tools)
         models = RunModels(context, built, self._models, self._model_factory, self._loaded)
         steps = RunSteps(context, built, models, self._tool_factory)
@@ -80,11 +92,7 @@ class RecipeRuns(RecipeRunner):
                 end = WalkEnd(status=RunStatus.FAILED, error=info)
         context.step_manager.set_workflow_complete()
         await walk.record_what_never_started(end)
-        return NestedResult(
-            output=output,
-            error=_failure(recipe, context, end),
-            executions=context.step_manager.step_executions,
-        )
+        return NestedResult(output=output, error=_failure(recipe, context, end))
 
     def _context(
         self, recipe: AgentRecipe, inputs: Mapping[str, InputValue], view: StepView, key: str

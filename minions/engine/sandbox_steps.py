@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from attrs import frozen
 
@@ -44,13 +44,17 @@ def code_step(spec: CodeSpec) -> CodeStep:
     return CodeStep(id=spec.id, spec=spec, given=given)
 
 
-def refuse_code(recipe: AgentRecipe) -> None:
+def refuse_code(recipe: AgentRecipe, runs: Collection[str] | None = None) -> None:
     """Look for code, also in the recipes that are steps of this one.
 
+    Args:
+        runs: Ids of the steps that run; None: all of them.
     Raises:
         EnvironmentRefusedError: There is some (`no-sandbox`).
     """
     for step in recipe.steps:
+        if runs is not None and step.id not in runs:
+            continue
         if isinstance(step, CodeSpec):
             raise _refusal(step)
         if isinstance(step, RecipeSpec):

@@ -21,10 +21,12 @@ from minions.contracts.errors import JournalError, StepFailedError, words_of
 from minions.contracts.events import Retrying
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import ToolCallRequest, tool_result
+from minions.contracts.tools import Tool
 from minions.engine.decisions import REDO, decided_call
 from minions.engine.recorded import recorded_tool_call
 from minions.engine.retry import checked_result, with_retries
 from minions.engine.step_view import StepView
+from minions.engine.tool_calls import DefaultToolCallExecutor
 from minions.engine.trace import StepTrace
 from minions.engine.waiting import needed_approval
 
@@ -117,7 +119,8 @@ class ToolBatch:
             facts.update(_result_body(ended[index]), decided=word)
             await recorder.record("tool_call", call.key, _state(ended[index]), facts)
             return
-        if (rejected := await self._rejection(call)) is not None:
+        unfit = self._misfit(call)
+        if unfit is None and (rejected := await self._rejection(call)) is not None:
             ended[index] = evolve(call, status=CallStatus.FAILED, failure=rejected)
             facts.update(_result_body(ended[index]), arguments=call.request.arguments)
             await recorder.record("tool_call", call.key, "failed", facts)
@@ -128,7 +131,7 @@ class ToolBatch:
         running = evolve(call, status=CallStatus.EXECUTING, started_at=services.clock.now())
         done = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF)
         try:
-            done = await self._attempts(running)
+            done = self._told(running, unfit) if unfit else await self._attempts(running)
         finally:
             done = evolve(done, completed_at=services.clock.now())
             ended[index] = done
@@ -137,16 +140,36 @@ class ToolBatch:
             facts.update(_result_body(done))
             await recorder.record("tool_call", call.key, _state(done), facts)
 
+    def _misfit(self, call: ToolCall) -> ToolFailure | None:
+        """What is wrong with arguments that somebody would be asked about; None: nothing is."""
+        tool = self._allowed(call)
+        if tool is None or not self.view.context.needs_approval(call.name):
+            return None
+        try:
+            executor = self.factory(call, self.view)
+            if not isinstance(executor, DefaultToolCallExecutor):
+                return None  # an application's own: what it makes of the arguments only it knows
+            return executor.misfit(tool, call, self.view)
+        except Exception:  # noqa: BLE001  # the attempt at the call will tell
+            return None
+
     async def _rejection(self, call: ToolCall) -> ToolFailure | None:
         """Why nobody consents to the call; None: it may be made. Rights are looked at before.
 
         Raises:
             StepFailedError: It waits for a decision.
         """
-        tool = self.view.tools.find(call.name)
-        if tool is None or self.view.refusal(tool.spec) is not None:
+        if self._allowed(call) is None:
             return None
         return await needed_approval(self.view, call)
+
+    def _allowed(self, call: ToolCall) -> Tool | None:
+        tool = self.view.tools.find(call.name)
+        return None if tool is None or self.view.refusal(tool.spec) is not None else tool
+
+    def _told(self, call: ToolCall, failure: ToolFailure) -> ToolCall:
+        """A call that was not made, as one whose only attempt failed."""
+        return self._settled(call, Failure(failure), 1)
 
     def _decision(self, call: ToolCall) -> str | None:
         """What a person said of a call that was in doubt; None: carry it out."""

@@ -57,15 +57,29 @@ class DefaultToolCallExecutor(ToolCallExecutor):
             return self._without_tool(call, context)
         if (reason := context.refusal(tool.spec)) is not None:
             return Failure(ToolFailure(code="permission-denied", message=reason))
+        values = self._fitting(tool, call, context)
+        if not is_successful(values):
+            return Failure(values.failure())
+        outcome = await _invoke(tool, values.unwrap(), call, context)
+        return outcome if is_successful(outcome) else _hidden(outcome, context.secrets)
+
+    def misfit(self, tool: Tool, call: ToolCall, context: RunContext) -> ToolFailure | None:
+        """Why the tool cannot be called with these arguments; None: they fit."""
+        values = self._fitting(tool, call, context)
+        return None if is_successful(values) else values.failure()
+
+    def _fitting(
+        self, tool: Tool, call: ToolCall, context: RunContext
+    ) -> Result[Mapping[str, JsonValue], ToolFailure]:
+        """The arguments for the tool."""
         arguments = _arguments(call.request)
         if not is_successful(arguments):
-            return Failure(arguments.failure())
+            return arguments
         written = arguments.unwrap()
         values = _revealed(written, call, context.secrets)
         if errors := _errors(self._validator(tool), values, written):
             return Failure(_misfit(tool, errors))
-        outcome = await _invoke(tool, values, call, context)
-        return outcome if is_successful(outcome) else _hidden(outcome, context.secrets)
+        return Success(values)
 
     def _without_tool(
         self, call: ToolCall, context: RunContext

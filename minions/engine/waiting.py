@@ -121,7 +121,9 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
         arguments=call.request.arguments,
         digest=digest,
     )
-    verdict = await view.context.services.decider.approve(request)
+    verdict: object = await view.context.services.decider.approve(request)
+    if not isinstance(verdict, Verdict):
+        return _no_verdict(call, verdict)
     if verdict is Verdict.LATER:
         await view.context.recorder.record("decision", key, "waiting", facts)
         what = f"{call.name}({call.request.arguments[:200]}) needs approval"
@@ -139,6 +141,15 @@ def _rejected(call: ToolCall, why: str) -> ToolFailure:
     return ToolFailure(
         code="approval-denied",
         message=f"The tool '{call.name}' needs approval, and {why}. It was not called.",
+    )
+
+
+def _no_verdict(call: ToolCall, said: object) -> ToolFailure:
+    return ToolFailure(
+        code="bad-verdict",
+        message=f"Asked whether '{call.name}' may be called, the Decider's `approve` said "
+        f"{said!r:.80}. It returns Verdict.APPROVED, Verdict.REJECTED or Verdict.LATER. The tool "
+        "was not called.",
     )
 
 
@@ -170,8 +181,9 @@ async def answer_to(view: StepView, question: Question) -> JsonValue:
         return await _in_place_of_an_answer(view, question)
     answer = await view.context.services.decider.answer(question)
     if not isinstance(answer, Unanswered):
-        await _record(view, question.key, _facts(question, word=f"answer:{dumps(answer)}"))
-        return answer
+        value = _fitting(answer, question)
+        await _record(view, question.key, _facts(question, word=f"answer:{dumps(value)}"))
+        return value
     if asked is None:
         recorder = view.context.recorder
         await recorder.record("decision", question.key, "waiting", _facts(question))
@@ -219,6 +231,27 @@ def _facts(question: Question, **more: JsonValue) -> dict[str, JsonValue]:
     if question.timeout_s is not None:
         facts["timeout_s"] = question.timeout_s
     return {**facts, **more}
+
+
+def _fitting(answer: object, question: Question) -> JsonValue:
+    """What the Decider answered, as JSON.
+
+    Raises:
+        StepFailedError: `bad-answer`; it is none, or does not fit the form.
+    """
+    try:
+        value = parse_json(dumps(cast("JsonValue", answer)))
+        problem = misfit(value, question.form)
+    except (TypeError, ValueError, RecursionError) as error:
+        value, problem = None, f"it is not JSON ({error})"
+    if problem is None:
+        return value
+    form = dumps(question.form or {"type": "string"})
+    message = (
+        f"The Decider's answer {answer!r:.80} to '{question.text}' is none: {problem}. It takes "
+        f"what fits {form}."
+    )
+    raise StepFailedError(FailureInfo(code="bad-answer", message=message))
 
 
 def misfit(value: JsonValue, form: JsonSchema | None) -> str | None:

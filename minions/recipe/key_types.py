@@ -52,6 +52,7 @@ class Key:
     minimum: float | None = None
     above: float | None = None
     """The number must be larger than this."""
+    maximum: float | None = None
     is_required: bool = False
     is_served: bool = True
     shape: JsonSchema | None = None
@@ -64,7 +65,12 @@ class Key:
             schema["type"] = self.types[0] if len(self.types) == 1 else list(self.types)
         if self.choices:
             schema["enum"] = list(self.choices)
-        limits = {"pattern": self.pattern, "minimum": self.minimum, "exclusiveMinimum": self.above}
+        limits = {
+            "pattern": self.pattern,
+            "minimum": self.minimum,
+            "exclusiveMinimum": self.above,
+            "maximum": self.maximum,
+        }
         schema.update({name: value for name, value in limits.items() if value is not None})
         schema.update(self.shape or {})
         if self.description:
@@ -127,9 +133,11 @@ def flag_key(name: str, description: str) -> Key:
     return Key(name=name, description=description, types=("boolean",))
 
 
-def count_key(name: str, description: str, minimum: int = 1) -> Key:
+def count_key(name: str, description: str, minimum: int = 1, maximum: int | None = None) -> Key:
     """It takes a whole number."""
-    return Key(name=name, description=description, types=("integer",), minimum=minimum)
+    return Key(
+        name=name, description=description, types=("integer",), minimum=minimum, maximum=maximum
+    )
 
 
 def seconds_key(name: str, description: str) -> Key:

@@ -280,7 +280,7 @@ TEST: Final = Table(
         ),
         Key(
             name="decisions",
-            description="Steps to `approve`, `reject` or `answer:VALUE`; those of a nested recipe as "
+            description="Steps to `approve`, `reject` or `answer:VALUE`; a nested recipe's as "
             "`step/inner_step`. Without a word the run waits: `needs_decision`.",
             types=("object",),
             shape={"additionalProperties": {"type": "string"}},

@@ -16,8 +16,8 @@ from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.checks.caching import check_caching
 from minions.recipe.checks.dependencies import link_steps
 from minions.recipe.checks.fitting import check_fitting
-from minions.recipe.checks.nested import check_given
 from minions.recipe.checks.names import check_names, check_unused_names
+from minions.recipe.checks.nested import check_rights
 from minions.recipe.checks.references import check_references
 from minions.recipe.checks.returns import check_returns
 from minions.recipe.checks.skips import check_skips
@@ -201,7 +201,7 @@ def _checked_draft(
     _read_steps(draft, catalog, report)
     recipes.link(draft, report)
     draft.permissions = read_permissions(draft, catalog, report)
-    check_given(draft, report)
+    check_rights(draft, report)
     _run_checks(draft, catalog, report)
     draft.tests = read_tests(draft, catalog, report)
     check_caching(draft, catalog, report)

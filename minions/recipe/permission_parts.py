@@ -12,7 +12,7 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft, Report
 from minions.recipe.model import AgentRecipe, Permissions, RecipeSpec, ToolsetUse
 from minions.recipe.reader import Entry, MappingNode, Node, Place, ScalarNode
-from minions.recipe.sections import read_section, read_texts, suggestion, type_of
+from minions.recipe.sections import read_section, read_texts, suggestion, truth_help, type_of
 from minions.recipe.values import nearest
 
 __all__ = ["read_permissions"]
@@ -53,7 +53,7 @@ def _allowed(entries: list[Entry], names: _Names, report: Report) -> dict[str, b
             _report_unknown(entry.key_node.place, name, names, report)
         elif not isinstance(entry.value, ScalarNode) or not isinstance(entry.value.value, bool):
             message = f"'{entry.key}' takes true or false, but this is {type_of(entry.value)}"
-            report(entry.value.place.fault("wrong-type", message))
+            report(entry.value.place.fault("wrong-type", message, help=truth_help(entry.value)))
         else:
             allowed[tool] = entry.value.value
     return allowed
@@ -135,8 +135,9 @@ def _nested_toolsets(draft: RecipeDraft, catalog: Catalog) -> dict[str, tuple[st
     found: dict[str, tuple[str, ...]] = {}
     for step in draft.steps:
         for use in _uses_within(step.recipe) if step.recipe is not None else ():
-            toolset = catalog.toolsets.get(use.name)
-            for prefix in (use.prefix or use.name, use.name) if toolset is not None else ():
+            if (toolset := catalog.toolsets.get(use.name)) is None:
+                continue  # a registered tool, whose name is known here, too
+            for prefix in (use.prefix or use.name, use.name):
                 found[prefix] = tuple(f"{prefix}__{spec.name}" for spec in toolset.specs)
     return found
 

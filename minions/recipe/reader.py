@@ -5,6 +5,7 @@ Scalars follow YAML 1.2 (`yes` and `no` are text). What a key means is the loade
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -530,9 +531,12 @@ class _Builder:
     def _syntax_fault(self, error: yaml.YAMLError) -> Fault:
         problem = getattr(error, "problem", None) or str(error)
         marks = [getattr(error, name, None) for name in ("problem_mark", "context_mark")]
-        if "end of stream" in problem:
+        if "end of stream" in problem or problem == _NO_COLON:
             marks.reverse()  # where the quote was opened, not where the file ends
         mark = marks[0] or marks[1]
+        if problem == _NO_MAPPING:
+            mark = self._key_without_colon(mark) or mark
+            problem = _NO_COLON if mark not in marks else problem
         place = Place(source=self._source)
         if mark is not None:
             place = Place(source=self._source, line=mark.line + 1, column=mark.column + 1)
@@ -541,11 +545,49 @@ class _Builder:
             return place.fault(
                 "bad-yaml", "a tab stands in the indentation", help="indent with spaces only"
             )
+        if problem == _NO_COLON:
+            return _without_colon(place, line)
         context = getattr(error, "context", None)
         hint = _SYNTAX_HINTS.get(problem)
+        if problem == _NO_DASH:
+            hint = f"items of one list begin at the same column; {self._indentation(place.line)}"
         return place.fault(
             "bad-yaml", f"not YAML: {problem}{f', {context}' if context else ''}", help=hint
         )
+
+    def _key_without_colon(self, mark: yaml.Mark | None) -> yaml.Mark | None:
+        """Where the text begins that goes on to `mark`, where a key would begin there."""
+        begin: yaml.Mark | None = None
+        with contextlib.suppress(self._yaml.YAMLError):
+            for token in self._yaml.scan("\n".join(self._source.lines), Loader=_fast_loader()):
+                is_plain = isinstance(token, self._yaml.ScalarToken) and token.plain
+                begin = cast("yaml.Mark", token.start_mark) if is_plain else begin
+        if begin is None or mark is None or begin.line >= mark.line:
+            return None
+        before = (self._source.line(begin.line + 1) or "")[: begin.column]
+        return begin if not before.strip(" -") else None
+
+    def _indentation(self, number: int) -> str:
+        """Of that line and of those around it."""
+        lines = self._source.lines
+        filled = [at for at, line in enumerate(lines, start=1) if line.strip()]
+        above = [at for at in filled if at < number][-2:]
+        below = [at for at in filled if at > number][:1]
+        told = (
+            f"line {at} by {len(lines[at - 1]) - len(lines[at - 1].lstrip())}"
+            for at in (*above, number, *below)
+        )
+        return f"indented are {', '.join(told)} spaces"
+
+
+def _without_colon(place: Place, line: str) -> Fault:
+    key, _, value = line[place.column - 1 :].strip().partition(" ")
+    meant = f"{key}: {value}".strip()
+    return attrs.evolve(place, length=max(1, len(line.rstrip()) - place.column + 1)).fault(
+        "bad-yaml",
+        "a ':' is missing: a line of a mapping is 'key: value'",
+        label=f"did you mean '{meant:.60}'?" if _KEY.fullmatch(key) else None,
+    )
 
 
 def _not_printable() -> re.Pattern[str]:
@@ -580,12 +622,15 @@ _INTEGER: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NO_NUMBER: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _LONGEST_NUMBER: Final = 300
+_KEY: Final = re.compile(r"[A-Za-z_][\w-]*")
+_NO_COLON: Final = "could not find expected ':'"
+_NO_DASH: Final = "did not find expected '-' indicator"
+_NO_MAPPING: Final = "mapping values are not allowed in this context"
 _SYNTAX_HINTS: Final[Mapping[str, str]] = {
-    "mapping values are not allowed in this context": (
+    _NO_MAPPING: (
         "text with ': ' in it wants quotes, and keys of one mapping the same indentation"
     ),
     "found unexpected end of stream": "a quote or bracket is not closed",
-    "could not find expected ':'": "a line of a mapping is 'key: value'",
     "did not find expected key": "check the indentation and the quotes just above",
 }
 

@@ -144,9 +144,20 @@ def _is_in_full(node: MappingNode) -> bool:
     if not keys <= KEYWORDS:
         return False
     kind = node.find("type")
-    if kind is not None and isinstance(kind.value, ScalarNode) and kind.value.value in TYPES:
+    if kind is not None and _says_types(kind.value):
         return True
     return not keys.isdisjoint(_TELLING)
+
+
+def _says_types(node: Node) -> bool:
+    """A type, or several; a list of one type is a field of the short form that is called `type`."""
+    if isinstance(node, ScalarNode):
+        return node.value in TYPES
+    return (
+        isinstance(node, SequenceNode)
+        and len(node.items) > 1
+        and all(isinstance(item, ScalarNode) for item in node.items)
+    )
 
 
 def _from_short(node: MappingNode, report: Report) -> JsonSchema | None:
@@ -183,7 +194,7 @@ def _unknown_type(node: ScalarNode) -> Fault:
         "bad-schema",
         f"unknown type '{text:.40}'" if text else f"a type is text, but this is {type_of(node)}",
         label=suggestion(text, TYPES) if text else None,
-        help=f"types are: {', '.join(TYPES)}",
+        help='write "null" in quotes' if node.value is None else f"types are: {', '.join(TYPES)}",
     )
 
 

@@ -203,12 +203,24 @@ def type_of(node: Node) -> str:
     return f"the number {node.value}"
 
 
+_TRUTHS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+
+
+def truth_help(node: Node) -> str | None:
+    """For words that older versions of YAML took for true and false; None for any other."""
+    word = node.value if isinstance(node, ScalarNode) else None
+    meant = _TRUTHS.get(word.casefold()) if isinstance(word, str) else None
+    return f"write {meant}; in YAML 1.2 `{word}` is text" if meant else None
+
+
 def check_value(node: Node, key: Key) -> Fault | None:
     """The fault of a value that its key does not take; None when it does."""
     if key.types and not any(is_of_type(node, kind) for kind in key.types):
         expected = " or ".join(_NAMES[kind] for kind in key.types)
         return node.place.fault(
-            "wrong-type", f"'{key.name}' takes {expected}, but this is {type_of(node)}"
+            "wrong-type",
+            f"'{key.name}' takes {expected}, but this is {type_of(node)}",
+            help=truth_help(node) if "boolean" in key.types else None,
         )
     if not isinstance(node, ScalarNode):
         return None
@@ -258,6 +270,8 @@ def _check_range(node: ScalarNode, number: float, key: Key) -> Fault | None:
         bound = f"at least {key.minimum:g}"
     elif key.above is not None and number <= key.above:
         bound = f"more than {key.above:g}"
+    elif key.maximum is not None and number > key.maximum:
+        bound = f"at most {key.maximum:g}"
     else:
         return None
     return node.place.fault("bad-value", f"'{key.name}' must be {bound}, not {number:g}")

@@ -41,6 +41,9 @@ __all__ = [
     "USES",
 ]
 
+MOST_ROUNDS: Final = 10_000
+"""Of one step. Each is kept in the run's journal: more than that is work for a tool."""
+
 STEP: Final = Table(
     "a step",
     (
@@ -83,7 +86,11 @@ STEP: Final = Table(
             "`loop.attempts`, the number of the attempt from 0 as `loop.index`.",
             types=("string",),
         ),
-        count_key("max_iterations", "Of `while`: attempts, after which the step fails; 10."),
+        count_key(
+            "max_iterations",
+            "Of `while`: attempts, after which the step fails; 10.",
+            maximum=MOST_ROUNDS,
+        ),
         flag_key(
             "allow_repeats",
             "Of `while`: an attempt may give what an earlier one gave. Else that fails the step: "
@@ -139,7 +146,7 @@ ON_ERROR: Final = Table(
     "on_error",
     (
         text_key("goto", "The step that runs again.", is_required=True),
-        count_key("max", "How often; 2 when absent."),
+        count_key("max", "How often; 2 when absent.", maximum=MOST_ROUNDS),
     ),
 )
 

@@ -96,6 +96,15 @@ def read_step(
         step.conditions = _conditions(section, report, templates)
     elif kind == "ask":
         _read_question(step, report)
+    elif kind == "code":
+        report(
+            section.place_of("code").fault(
+                "no-sandbox",
+                "this code will be refused until there is a sandbox",
+                help="register a tool or a Step that does the same",
+                is_warning=True,
+            )
+        )
     elif kind == "set" and (values := section.mapping("set")) is not None:
         step.output = shape_of_values(values)
     step.templates = tuple(templates)
@@ -289,6 +298,9 @@ def _conditions(section: Section, report: Report, templates: list[TemplateUse]) 
 def _read_question(step: StepDraft, report: Report) -> None:
     """Its form, which is its output; a default has to fit it."""
     section = step.section
+    if not (section.text("ask") or "?").strip():
+        message = "'ask' is empty: nobody can answer that"
+        report(section.place_of("ask").fault("bad-value", message, help="write the question"))
     form = section.mapping("form")
     schema = read_output_schema(form, report) if form is not None else None
     is_declared = form is not None or "form" in section.refused

@@ -1,4 +1,4 @@
-"""Recipes that are steps of a recipe: found and loaded."""
+"""Recipes that are steps of a recipe: found, loaded and given inputs that fit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from attrs import evolve
 
 from minions.contracts.errors import Fault, MinionsError, NotFoundError, near_names
 from minions.recipe.catalog import Catalog, FoundRecipe
+from minions.recipe.checks.nested import check_given
 from minions.recipe.drafts import RecipeDraft, Report
 from minions.recipe.library import SUFFIXES, find_recipe, recipe_ids_beside
 from minions.recipe.model import AgentRecipe
@@ -39,12 +40,12 @@ def recipe_files(name: str, directory: str | None) -> FoundRecipe:
             raise NotFoundError(
                 f"There is no recipe file '{name}' beside this one.",
                 code="recipe-not-found",
-                suggestions=near_names(name, _files_beside(home)),
+                suggestions=_near_paths(home, name),
             )
     else:
         beside = recipe_ids_beside(home)
         found = beside.get(name)
-        path = found if found is not None else _under_usual_folder(name, beside)
+        path = found if found is not None else _under_usual_folder(name, home, beside)
     return FoundRecipe(
         identity=str(path.resolve()),
         file=str(path),
@@ -53,15 +54,22 @@ def recipe_files(name: str, directory: str | None) -> FoundRecipe:
     )
 
 
-def _files_beside(home: Path) -> list[str]:
-    return [path.name for path in recipe_ids_beside(home).values()]
+def _near_paths(home: Path, name: str) -> tuple[str, ...]:
+    """Recipes in the folder that `name` leads to, with or without a suffix, as `name` has it."""
+    path = Path(name)
+    by_stem = {other.stem: other.name for other in recipe_ids_beside(home / path.parent).values()}
+    wanted = path.stem if path.suffix in SUFFIXES else path.name
+    near = near_names(wanted, by_stem)
+    return tuple(str(path.with_name(by_stem[stem])) for stem in near)
 
 
-def _under_usual_folder(name: str, beside: Mapping[str, Path]) -> Path:
+def _under_usual_folder(name: str, home: Path, beside: Mapping[str, Path]) -> Path:
     try:
         path = find_recipe(name, [_USUAL_FOLDER])
     except NotFoundError as error:
         near = near_names(name, beside) or error.suggestions
+        if "/" in name:
+            near = _near_paths(home, name) or near
         message = f"There is no recipe '{name}' beside this one or under {_USUAL_FOLDER}."
         raise NotFoundError(message, code="recipe-not-found", suggestions=near) from error
     if path.suffix not in SUFFIXES:
@@ -95,13 +103,15 @@ class SubRecipes:
         self._loaded = loaded if loaded is not None else {}
 
     def link(self, draft: RecipeDraft, report: Report) -> None:
-        """Give every recipe step its recipe; report names that are wrong."""
+        """Give every recipe step its recipe; report names and inputs that are wrong."""
         for step in draft.steps:
             name = step.section.text("recipe") if step.kind == "recipe" else None
             if name is None:
                 continue
             place = step.section.place_of("recipe")
             step.recipe = self._recipe(name, place, report)
+            if step.recipe is not None:
+                check_given(draft, step, step.recipe, report)
 
     def _recipe(self, name: str, place: Place, report: Report) -> AgentRecipe | None:
         if (registered := self._catalog.recipes.get(name)) is not None:

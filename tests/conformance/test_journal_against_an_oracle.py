@@ -292,5 +292,5 @@ def test_postgres_journal_against_oracle(postgres: PostgresServer) -> None:
 
     run_state_machine_as_test(
         PostgresJournalAgainstOracle,
-        settings=settings(max_examples=15, stateful_step_count=25, deadline=None),
+        settings=settings(max_examples=10, stateful_step_count=25, deadline=None),
     )

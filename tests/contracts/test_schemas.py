@@ -21,7 +21,13 @@ from minions.contracts.codec import decode, encode
 from minions.contracts.errors import SchemaError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
-from minions.contracts.schema import SchemaValidator, check_schema, is_explosive_pattern, schema_of
+from minions.contracts.schema import (
+    JsonSchema,
+    SchemaValidator,
+    check_schema,
+    is_explosive_pattern,
+    schema_of,
+)
 
 
 class Colour(enum.Enum):
@@ -402,3 +408,33 @@ def test_two_classes_of_one_name_are_refused() -> None:
 
     with pytest.raises(SchemaError, match="Two different classes in one schema are called 'Item'"):
         schema_of(tuple[item(int), item(str)])  # type: ignore[misc]  # made at run time
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "error"),
+    [
+        ({"type": "string"}, None, "$: null is not of type 'string'"),
+        ({"type": "string"}, [True, False, None], "$: [true, false, null] is not of type 'string'"),
+        (
+            {"enum": ["None", None, True]},
+            "a None",
+            "$: 'a None' is not one of ['None', null, true]",
+        ),
+        ({"const": False}, "it's None", "$: false was expected"),
+        ({"type": "null"}, "it's True, None", "$: \"it's True, None\" is not of type 'null'"),
+        (
+            {"type": "integer"},
+            {"a": "x \\' None", "None": None},
+            "$: {'a': \"x \\\\' None\", 'None': null} is not of type 'integer'",
+        ),
+        (
+            {"additionalProperties": {"not": {}}},
+            {"b": True},
+            "$.b: true should not be valid under {}",
+        ),
+    ],
+)
+def test_errors_say_null_and_true_as_json_does(
+    schema: JsonSchema, value: JsonValue, error: str
+) -> None:
+    assert SchemaValidator(schema).errors(value) == (error,)

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from attrs import field, frozen
 
 from crash.random_runs import Deed, Outside, RandomRun, question_of
-from minions.adapters import postgres_link
+from minions.adapters import postgres_database, postgres_link
 from minions.adapters.postgres_journal import PostgresJournal
 from minions.adapters.postgres_url import is_postgres_url
 from minions.adapters.sqlite_journal import SqliteJournal
@@ -150,7 +150,7 @@ class Fate:
 
 
 _connect = sqlite3.connect
-_connect_to_server = postgres_link.connect
+_connect_to_server = postgres_database.connect
 _INSTRUCTION_OF_A_SERVER_S: Final = 5e-6
 
 

@@ -83,7 +83,7 @@ async def test_a_model_is_told_of_arguments_that_do_not_fit_before_anybody_is_as
     done = await ran(recipe, decider, tool, ([bad], [tool_request("write", {"x": 1})], "done"))
     assert done.result.status is RunStatus.COMPLETED
     assert (decider.asked, tool.asked) == (['{"x":1}'], [{"x": 1}])
-    told = [m.content for m in done.prompts[1].messages if m.role is MessageRole.TOOL]
+    told = [m.content for m in done.prompts[1] if m.role is MessageRole.TOOL]
     assert len(told) == 1
     assert str(told[0]).startswith("Error: The arguments")
     failures = [call.failure.code for call in done.result.step("work").tool_calls if call.failure]

@@ -20,9 +20,11 @@ from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Toolbox
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.extensions import Extensions
+from minions.engine.preparation import Preparation
+from minions.engine.sandbox_steps import refuse_code
 from minions.recipe.catalog import Catalog
 from minions.recipe.load import recipe_from_document
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, RecipeSpec, SetSpec
 
 
 @frozen(kw_only=True)
@@ -169,3 +171,28 @@ async def test_code_in_a_recipe_is_refused_before_anything_runs() -> None:
     with pytest.raises(EnvironmentRefusedError, match="runs only in a sandbox") as caught:
         await executor.execute(recipe)
     assert caught.value.error_code == "no-sandbox"
+
+
+def test_code_is_refused_only_where_it_is_among_the_steps_that_run() -> None:
+    recipe = loaded({"id": "a", "set": {"x": 1}}, {"id": "c", "code": "x + 1"})
+    preparation = Preparation(Extensions())
+    built = preparation.built(recipe, Toolbox(()), frozenset({"a"}))
+    assert [step.id for step in built.graph.steps] == ["a", "c"]
+    for runs in (None, frozenset({"c"}), frozenset({"a", "c"})):
+        with pytest.raises(EnvironmentRefusedError) as caught:
+            preparation.built(recipe, Toolbox(()), runs)
+        assert caught.value.error_code == "no-sandbox"
+
+
+def test_code_within_a_nested_recipe_counts_with_the_step_that_runs_it() -> None:
+    inner = loaded({"id": "c", "code": "x + 1"})
+    outer = AgentRecipe(
+        id="outer",
+        steps=[
+            SetSpec(id="a", set={"x": 1}),
+            RecipeSpec(id="call", name="recipe", recipe=inner),
+        ],
+    )
+    refuse_code(outer, frozenset({"a"}))
+    with pytest.raises(EnvironmentRefusedError):
+        refuse_code(outer, frozenset({"call"}))

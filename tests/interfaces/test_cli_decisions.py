@@ -132,3 +132,25 @@ async def test_an_empty_line_is_the_default_and_no_line_at_all_is_no_answer() ->
 def test_a_policy_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="approve='maybe' is no policy"):
         decider_for("maybe", print)
+
+
+@pytest.mark.parametrize(
+    ("given", "output"), [("-5", "-5\n"), ("-1.5e3", "-1500.0\n"), ("-.5", "")]
+)
+def test_an_answer_may_be_a_negative_number(
+    cli: Cli, write: Write, here: Path, given: str, output: str
+) -> None:
+    write("n.yaml", "steps: [{id: n, ask: How many?, form: {type: number}}]\noutput: '{{ n }}'")
+    cli("run", "n.yaml", *STORE)
+    done = cli("answer", "run_", "n", given, "--approve", "deny", *STORE)
+    if output:
+        assert (done.code, done.out) == (0, output), done.err
+    else:
+        assert "No such option" in done.err
+
+
+def test_a_wrong_option_of_answer_is_told_as_such(cli: Cli, here: Path) -> None:
+    done = cli("answer", "run_", "n", "5", "--modle", "x")
+    assert (done.code, "No such option" in done.err) == (2, True)
+    done = cli("answer", "run_", "n", "-5", "--modle", "x")
+    assert (done.code, "No such option" in done.err) == (2, True)

@@ -165,9 +165,10 @@ async def test_the_runner_asks_no_real_model_of_a_recipe_made_by_code() -> None:
         models=source,
         services=deterministic_services(),
     )
-    assert tested.faults == (
+    (fault,) = tested.faults
+    assert fault == (
         "real-model: The test 'dear' asks no real model, but it names 'openai/gpt-4o'. Name "
-        "scripted/FILE.yaml or a registered model, or write `answers`.",
+        "scripted/FILE.yaml or a registered model, or write `answers`."
     )
     assert asked == []
 

@@ -94,11 +94,11 @@ def _fault(entry: Entry, step: _Named | None, known: Sequence[str]) -> Fault | N
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
         message = f"a decision is a word, but this is {type_of(node)}"
         return node.place.fault("bad-decision", message, help=_words(step))
-    message = _misfit(node.value, step)
-    if message is None:
+    misfit = _misfit(node.value, step)
+    if misfit is None:
         return None
     near = suggestion(node.value, _CONSENT) if node.value not in _CONSENT else None
-    return node.place.fault("bad-decision", message, label=near, help=_words(step))
+    return node.place.fault("bad-decision", misfit, label=near, help=_words(step))
 
 
 def _misfit(word: str, step: _Named) -> str | None:

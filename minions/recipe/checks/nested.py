@@ -15,17 +15,11 @@ from minions.recipe.sections import masked
 from minions.recipe.terms import Path
 from minions.recipe.values import TemplateError
 
-__all__ = ["check_given"]
+__all__ = ["check_given", "check_rights"]
 
 
-def check_given(draft: RecipeDraft, report: Report) -> None:
-    """Unknown, missing and misfit inputs; secrets that are written down; rights that lack."""
-    for step in draft.steps:
-        if step.recipe is not None:
-            _check_step(draft, step, step.recipe, report)
-
-
-def _check_step(draft: RecipeDraft, step: StepDraft, recipe: AgentRecipe, report: Report) -> None:
+def check_given(draft: RecipeDraft, step: StepDraft, recipe: AgentRecipe, report: Report) -> None:
+    """Unknown, missing and misfit inputs of one step; secrets that are not this recipe's."""
     owner = f"the recipe '{recipe.id}'"
     node = step.section.mapping("with")
     given: dict[str, Entry] = {entry.key: entry for entry in node.entries} if node else {}
@@ -39,11 +33,18 @@ def _check_step(draft: RecipeDraft, step: StepDraft, recipe: AgentRecipe, report
             _check_secret(draft, owner, entry, report)
     if "with" not in step.section.refused:
         _check_missing(step, recipe, given, report)
-    if recipe.permissions.allow_write and not draft.permissions.allow_write:
+
+
+def check_rights(draft: RecipeDraft, report: Report) -> None:
+    """A recipe within this one has no more rights than this one."""
+    for step in draft.steps:
+        inner = step.recipe
+        if inner is None or not inner.permissions.allow_write or draft.permissions.allow_write:
+            continue
         report(
             step.section.place_of("recipe").fault(
                 "write-not-allowed",
-                f"{owner} changes something, and in this one that will be refused",
+                f"the recipe '{inner.id}' changes something, and in this one that will be refused",
                 help="set permissions: {allow_write: true}",
                 is_warning=True,
             )

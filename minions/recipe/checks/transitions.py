@@ -8,16 +8,16 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.completion import CompletionMode
-from minions.contracts.errors import Fault
+from minions.contracts.errors import Fault, MinionsError
 from minions.recipe.checks.shapes import kind_names
 from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import RecipeDraft, Report, StepDraft, TemplateUse
-from minions.recipe.expressions import Reference
+from minions.recipe.expressions import Reference, compile_template
 from minions.recipe.model import ExecutionMode, OnFailure
 from minions.recipe.reader import MappingNode, Node, ScalarNode
 from minions.recipe.sections import Texts, read_texts, suggestion
 from minions.recipe.terms import Path
-from minions.recipe.values import is_list, path_text
+from minions.recipe.values import as_text, is_list, path_text
 from minions.recipe.ways import Ways
 
 __all__ = ["check_transitions", "graph_of"]
@@ -290,6 +290,9 @@ def _check_route(step: StepDraft, nexts: tuple[str, ...], sources: Sources, repo
         )
         return
     use = next((use for use in step.route_templates if use.node is node), None)
+    is_constant = use is None or not use.references
+    if is_constant and (fault := _constant_route(node, step, nexts)) is not None:
+        report(fault)
     if use is None or not isinstance(use.term, Path):
         return
     known = sources.known(use.term.reference)
@@ -308,6 +311,26 @@ def _check_route(step: StepDraft, nexts: tuple[str, ...], sources: Sources, repo
         return
     help_text = f"what comes next is one of: {', '.join(nexts)}"
     report(node.place.fault("bad-route", message, label=label, help=help_text))
+
+
+def _constant_route(node: ScalarNode, step: StepDraft, nexts: tuple[str, ...]) -> Fault | None:
+    """Of a template that always gives the same; a question to a model is none."""
+    text = str(node.value)
+    if "{{" not in text:
+        return None
+    try:
+        always = compile_template(text).render({})
+    except MinionsError:
+        return None  # told where it was read, or when it runs
+    if always in nexts:
+        return None
+    return node.place.fault(
+        "bad-route",
+        f"'route' always gives '{as_text(always):.60}', which does not come after {step.title} "
+        "in graph",
+        label=suggestion(always, nexts) if isinstance(always, str) else None,
+        help=f"what comes next is one of: {', '.join(nexts)}",
+    )
 
 
 # --- who reads whom -------------------------------------------------------------------------------

@@ -1,0 +1,185 @@
+"""A PostgreSQL server for one session of tests: made when it is first wanted, gone at the end.
+
+It listens on a socket in a folder of its own and on no network, and syncs nothing to the disk.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from attrs import field, mutable
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg.rows import TupleRow
+
+__all__ = ["PostgresServer", "postgres_server", "reason_without_postgres"]
+
+_PLACES: Final = (
+    "/usr/lib/postgresql/*/bin",
+    "/usr/pgsql-*/bin",
+    "/opt/homebrew/opt/postgresql*/bin",
+)
+_USER: Final = "minions"
+_LONGEST_START_S: Final = 30.0
+
+
+def _programs() -> Path | None:
+    """Where the newest server's programs are."""
+    found = [
+        folder
+        for pattern in _PLACES
+        for folder in Path("/").glob(pattern.lstrip("/"))
+        if (folder / "initdb").exists()
+    ]
+    if on_path := shutil.which("initdb"):
+        found.append(Path(on_path).parent)
+    return max(
+        found, key=lambda folder: [int(n) for n in folder.parts if n.isdecimal()], default=None
+    )
+
+
+def reason_without_postgres() -> str | None:
+    """Why no server can be had here; None: it can."""
+    if _programs() is None:
+        return "PostgreSQL is not installed: install the package postgresql"
+    if importlib.util.find_spec("psycopg") is None:
+        return "psycopg is not installed: pip install 'minions[postgres]'"
+    return None
+
+
+@mutable
+class PostgresServer:
+    """One cluster; it may be killed and started again."""
+
+    folder: Path
+    programs: Path
+    _numbers: Iterator[int] = field(factory=lambda: itertools.count(1), init=False)
+    _free: list[str] = field(factory=list, init=False)
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    def start(self) -> None:
+        """Return when it takes connections."""
+        end = time.monotonic() + _LONGEST_START_S
+        is_ready = False
+        while not is_ready:
+            assert time.monotonic() < end, self._log()
+            if self._process is None or self._process.poll() is not None:
+                self._process = self._server()  # again, while backends of a killed one still live
+            time.sleep(0.02)
+            is_ready = self._popen("pg_isready", "-q", "-h", self.folder).wait() == 0
+
+    def _server(self) -> subprocess.Popen[bytes]:
+        return self._popen(
+            "postgres", "-D", self.folder / "data", "-k", self.folder,
+            "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=50",
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """At once: nothing that it keeps is wanted any more."""
+        self._end(signal.SIGQUIT)
+
+    def kill(self) -> None:
+        """As a crash; its backends notice on their own."""
+        self._end(signal.SIGKILL)
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """The URL of an empty one; emptied afterwards and lent again, for making one is slow."""
+        name = self._free.pop() if self._free else self.new_database()
+        yield self.url(name)
+        with self._connection(name) as db:
+            db.execute(b"DROP SCHEMA IF EXISTS minions CASCADE")
+            db.execute(f"ALTER DATABASE {name} RESET ALL".encode())
+        self._free.append(name)
+
+    def new_database(self, options: str = "") -> str:
+        """The name of a new one.
+
+        Args:
+            options: Of `CREATE DATABASE`.
+        """
+        name = f"test_{next(self._numbers)}"
+        with self._connection("postgres") as db:
+            db.execute(f"CREATE DATABASE {name} {options}".encode())
+        return name
+
+    def url(self, database: str) -> str:
+        """Of a database by that name."""
+        return f"postgresql://{_USER}@/{database}?host={self.folder}"
+
+    def initialize(self) -> None:
+        """Make the cluster."""
+        made = self._popen(
+            "initdb", "-D", self.folder / "data", "-U", _USER, "--auth=trust",
+            "--encoding=UTF8", "--locale=C", "--no-sync",
+        )  # fmt: skip
+        assert made.wait() == 0, self._log()
+
+    def _connection(self, database: str) -> closing[psycopg.Connection[TupleRow]]:
+        import psycopg
+
+        return closing(psycopg.connect(self.url(database), autocommit=True))
+
+    def _popen(self, program: str, *arguments: str | Path) -> subprocess.Popen[bytes]:
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [self.programs / program, *arguments],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the tests
+                user=_owner(),
+                group=_owner() and pwd.getpwnam(_owner() or "").pw_gid,
+                extra_groups=[] if _owner() else None,
+                env={**os.environ, "LC_ALL": "C"},
+            )
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait()
+            self._process = None
+
+    def _log(self) -> str:
+        return (self.folder / "log").read_text("utf-8", "replace")[-2000:]
+
+
+def _owner() -> str | None:
+    """Whom the server runs as: it refuses to be root."""
+    if os.geteuid() != 0:
+        return None
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in names else "nobody"
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """A running one; nothing is left of it afterwards."""
+    programs = _programs()
+    assert programs is not None
+    # Not pytest's folder: the path of a socket is short, and another user must reach it.
+    folder = Path(tempfile.mkdtemp(prefix="minions-pg-"))
+    if owner := _owner():
+        shutil.chown(folder, owner)
+    server = PostgresServer(folder, programs)
+    try:
+        server.initialize()
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
