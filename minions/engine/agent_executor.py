@@ -233,7 +233,8 @@ class AgentExecutor:
         }
         secrets = declared_secrets(agent.recipe, checked, self._services.secrets)
         tools = self._preparation.open_tools(agent.recipe, known, secrets)
-        built = self._preparation.built(agent.recipe, tools)
+        runs = start.chosen.runs if start.chosen is not None else None
+        built = self._preparation.built(agent.recipe, tools, runs)
         if start.chosen is not None:
             specs_of_parts(agent.recipe)
             built = part_of(built, agent.recipe, start.chosen.runs)

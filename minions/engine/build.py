@@ -131,9 +131,7 @@ class BuiltRecipe:
         return self.controls.get(step_id, _NO_CONTROL)
 
 
-def build_recipe(
-    recipe: AgentRecipe, tools: Toolbox, extensions: Extensions
-) -> BuiltRecipe:
+def build_recipe(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> BuiltRecipe:
     """Steps and graph of a recipe.
 
     Raises:

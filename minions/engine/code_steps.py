@@ -303,7 +303,6 @@ class RecipeStep(WrittenStep, PythonStep[object], TellsItself, TellsItsBasis):
         inputs = {name: template.render(values) for name, template in self.given.items()}
         return await cast(EngineScope, scope).run_recipe(self.recipe, inputs)
 
-
     def basis(self, view: RunContext) -> Basis:
         """The recipe's text, those of the recipes in it, and what it is given.
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Sequence
+from itertools import islice
+from typing import TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["Attempt", "Feedback", "LoopItem", "Turn"]
 
@@ -35,14 +33,19 @@ class Attempt:
 
     index: int
     """From 0."""
-    outputs: tuple[JsonValue, ...] = ()
-    """What the attempts before gave."""
+    outputs: Sequence[JsonValue] = ()
+    """What the attempts before gave; may grow, for those that come after share it."""
+    _known: int = field(init=False)
+
+    @_known.default
+    def _all_so_far(self) -> int:
+        return len(self.outputs)
 
     @property
     def loop(self) -> JsonValue:
         """What templates read as `loop`."""
-        last = self.outputs[-1] if self.outputs else None
-        return {"index": self.index, "last": last, "attempts": list(self.outputs)}
+        outputs = list(islice(self.outputs, self._known))
+        return {"index": self.index, "last": outputs[-1] if outputs else None, "attempts": outputs}
 
 
 Turn: TypeAlias = LoopItem | Attempt

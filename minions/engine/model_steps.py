@@ -36,6 +36,7 @@ from minions.recipe.model import (
 
 __all__ = ["AnalyzeStep", "GoalStep", "analyze_step", "goal_step"]
 
+
 @frozen(kw_only=True)
 class GoalStep(WrittenStep, Step[object]):
     """A `goal:` step of a recipe."""

@@ -37,6 +37,8 @@ class StepRepeat(StepTurns):
         self._control = control
         self._names = [step.id] if save_as is None else [step.id, save_as]
         self._outputs: list[JsonValue] = []
+        self._first: dict[str, int] = {}
+        """Where each output was given first, by its text."""
         self._executions: list[StepExecution[object]] = []
 
     async def execute(self) -> StepExecution[object]:
@@ -62,7 +64,7 @@ class StepRepeat(StepTurns):
     async def _attempts(self) -> FailureInfo | None:
         """One after the other; why they were not enough."""
         for index in range(self._control.max_iterations):
-            attempt = Attempt(index=index, outputs=tuple(self._outputs))
+            attempt = Attempt(index=index, outputs=self._outputs)
             await asyncio.sleep(0)  # attempts may take no time, and others wait: a timeout
             executor = self._make_executor(attempt)
             if not (executor.has_recorded_end or self._may_go_on()):
@@ -85,7 +87,7 @@ class StepRepeat(StepTurns):
     def _holds(self, index: int) -> bool:
         """Whether another attempt is wanted."""
         last = self._outputs[-1]
-        attempt = Attempt(index=index, outputs=tuple(self._outputs))
+        attempt = Attempt(index=index, outputs=self._outputs)
         here: dict[str, JsonValue] = dict.fromkeys(self._names, last)
         here["loop"] = attempt.loop
         values = cast("dict[str, JsonValue]", self._context.values)
@@ -95,9 +97,9 @@ class StepRepeat(StepTurns):
 
     def _twin(self) -> int | None:
         """The earlier attempt that gave the same as the last one."""
-        last = dumps(self._outputs[-1])
-        before = (at for at, output in enumerate(self._outputs[:-1]) if dumps(output) == last)
-        return next(before, None)
+        last = len(self._outputs) - 1
+        first = self._first.setdefault(dumps(self._outputs[last]), last)
+        return first if first < last else None
 
     def _stuck(self, index: int, twin: int) -> FailureInfo:
         return FailureInfo(

@@ -160,11 +160,13 @@ class _Faking(ToolCallExecutor):
         self, call: ToolCall, context: RunContext
     ) -> Result[ToolCallResponse, ToolFailure]:
         """One attempt."""
-        if call.name in self.results:
-            value = self.results[call.name]
+        tool = context.tools.find(call.name)
+        names = (call.name, tool.spec.origin if tool is not None else None)
+        said = next((name for name in names if name is not None and name in self.results), None)
+        if said is not None:
+            value = self.results[said]
             content = value if isinstance(value, str) else dumps(value)
             return Success(ToolCallResponse(content=content, value=value))
-        tool = context.tools.find(call.name)
         if tool is not None and tool.spec.effect is not Effect.PURE:
             return Failure(
                 ToolFailure(

@@ -13,6 +13,7 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.checks.decisions import check_decisions
 from minions.recipe.drafts import RecipeDraft, Report, read_condition
 from minions.recipe.model import RecipeTest, Where
+from minions.recipe.permission_parts import tools_within
 from minions.recipe.reader import MappingNode, Node, ScalarNode, SequenceNode, to_plain
 from minions.recipe.sections import Section, read_section, suggestion
 
@@ -42,7 +43,7 @@ def _test(
         report(section.place_of("model").fault("kind-conflict", message))
     _check_model(section.scalar("model"), catalog, report)
     _check_names(section.mapping("inputs"), tuple(draft.inputs), "input", report)
-    _check_names(section.mapping("tools"), tuple(draft.tools.specs), "tool", report)
+    _check_names(section.mapping("tools"), tools_within(draft, catalog), "tool", report)
     check_decisions(draft, section.mapping("decisions"), report)
     answers = section.plain("answers", ())
     place = section.place

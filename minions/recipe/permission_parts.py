@@ -15,7 +15,7 @@ from minions.recipe.reader import Entry, MappingNode, Node, Place, ScalarNode
 from minions.recipe.sections import read_section, read_texts, suggestion, truth_help, type_of
 from minions.recipe.values import nearest
 
-__all__ = ["read_permissions"]
+__all__ = ["read_permissions", "tools_within"]
 
 
 def read_permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Permissions:
@@ -40,6 +40,11 @@ def read_permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Pe
         tools=_allowed(single, names, report),
         requires_approval=tuple(dict.fromkeys(approved)),
     )
+
+
+def tools_within(draft: RecipeDraft, catalog: Catalog) -> tuple[str, ...]:
+    """Full names of the recipe's own tools, then of those of its nested recipes."""
+    return _names(draft, catalog).tools
 
 
 def _allowed(entries: list[Entry], names: _Names, report: Report) -> dict[str, bool]:

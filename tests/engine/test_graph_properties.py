@@ -38,7 +38,6 @@ class NoWayBack(WayBack):
         """Never asked for."""
 
 
-
 @st.composite
 def edges_of(draw: st.DrawFn, *, acyclic: bool) -> Edges:
     """Consumer to producers, among up to eight steps."""

@@ -29,16 +29,16 @@ async def test_each_output_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) ->
         return real_dumps(value)
 
     monkeypatch.setattr(repeats, "dumps", dumps)
-    done = await run_of(counting_to(50, {"set": "{{ loop.index }}"}))
+    done = await run_of(counting_to(50, {"set": {"n": "{{ loop.index }}"}}))
     assert done.result.status is RunStatus.COMPLETED
-    assert seen == list(range(49))
+    assert seen == [{"n": n} for n in range(49)]
 
 
 async def test_what_gave_the_same_before_is_found_however_long_ago() -> None:
-    recipe = counting_to(50, {"set": "{{ loop.index % 40 }}"})
+    recipe = counting_to(50, {"set": {"n": "{{ loop.index % 40 }}"}})
     done = await run_of(recipe)
     assert done.result.error is not None
-    assert done.result.error.code == "loop-stuck"
+    assert done.result.error.code == "while-stuck"
     assert "attempt 41 gave the same as attempt 1," in done.result.error.message
 
 
@@ -53,6 +53,10 @@ async def test_attempts_that_are_kept_do_not_grow() -> None:
     done = await run_of(counting_to(3, {"set": {"tried": "{{ loop.attempts | length }}"}}))
     outputs = [each.output for each in done.result.step("count").iterations]
     assert outputs == [{"tried": 0}, {"tried": 1}, {"tried": 2}]
-    done = await run_of(counting_to(3, {"set": "{{ loop.attempts }}"}))
+    done = await run_of(counting_to(3, {"set": {"all": "{{ loop.attempts }}"}}))
     outputs = [each.output for each in done.result.step("count").iterations]
-    assert outputs == [[], [[]], [[], [[]]]]
+    assert outputs == [
+        {"all": []},
+        {"all": [{"all": []}]},
+        {"all": [{"all": []}, {"all": [{"all": []}]}]},
+    ]

@@ -159,3 +159,10 @@ def test_a_nested_recipe_that_is_not_there_shows_one_that_is_called_so(
     (tmp_path / "it.yaml").write_text(f"steps: [{{id: a, recipe: {named}}}]")
     (fault,) = check_recipe(tmp_path / "it.yaml", CATALOG).faults
     assert (fault.code, fault.label) == ("unknown-recipe", f"did you mean '{near}'?")
+
+
+def test_a_test_may_say_what_a_tool_of_a_nested_recipe_gives() -> None:
+    tests = "\ntests: [{name: t, tools: {f2__read: x}}, {name: u, tools: {f2__raed: x}}]"
+    assert faults(AROUND + tests, writes=WRITES) == [
+        "unknown-tool: unknown tool 'f2__raed' in a test"
+    ]

@@ -72,11 +72,7 @@ def _chosen(waiting: Sequence[Waiting], about: str | None, what: str, run_id: st
         UsageError: None is, or several are.
     """
     fitting = [each for each in waiting if each.what == what]
-    found = [
-        each
-        for each in fitting
-        if about is None or each.is_meant_by(about)
-    ]
+    found = [each for each in fitting if about is None or each.is_meant_by(about)]
     if len(found) == 1:
         return found[0]
     listed = "".join(f"\n  {each.key}: {each.words}" for each in fitting) or " nothing."
