@@ -4,6 +4,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	command -v $$python >/dev/null 2>&1 \
 	&& $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -14,7 +15,7 @@ demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store -m scripted/quickstart
 
 test: $(READY)  ## Run the whole test suite; no network, no key.
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(WORKERS)
 
 check: $(READY)  ## Format, lint, types, import layers.
 	$(BIN)/ruff format --check .
@@ -31,7 +32,7 @@ bench: $(READY)  ## Measure, as ratios within one run.
 
 # The lock holds versions and hashes for every platform and no address, so that any index serves.
 lock:
-	uv pip compile pyproject.toml --group dev --extra postgres --generate-hashes --no-emit-index-url --universal \
+	uv pip compile pyproject.toml --group dev --extra postgres --extra server --generate-hashes --no-emit-index-url --universal \
 		--python-version 3.11 --no-annotate --no-header -o requirements.lock
 
 $(READY): requirements.lock pyproject.toml

@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from postgres import PostgresServer, postgres_server, reason_without_postgres
+
+# What a slow or busy machine takes says nothing about the code: figures are for the benchmarks.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,11 +12,22 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve, frozen
 
 from minions.adapters.postgres_link import Attempt, DamageError, PostgresLink
+from minions.adapters.postgres_listener import PostgresListener
 from minions.adapters.postgres_url import without_password
+from minions.adapters.row_bodies import DecodeBody, body_text, decoder_for
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
-from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
+from minions.contracts.journal import (
+    SPARED_S,
+    Collected,
+    EntryDraft,
+    Journal,
+    JournalEntry,
+    Lease,
+)
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Clock, Sleep
+from minions.contracts.stored_sessions import bad_entries, digests_in, session_exists
+from minions.contracts.waiting_room import WaitingRoom
 
 if TYPE_CHECKING:
     from minions.adapters.postgres_database import Connection
@@ -69,6 +79,8 @@ class PostgresJournal(Journal):
             sleep=sleep,
             migrations=migrations,
         )
+        self._listener = PostgresListener(self._link, sleep=sleep)
+        self._waiting = WaitingRoom(self._watch)
 
     async def acquire(
         self,
@@ -107,7 +119,9 @@ class PostgresJournal(Journal):
         """Committed when this returns, in one statement."""
         entry = _new_entry(lease, draft, self._clock.now())
         body = _stored_body(draft)
-        return await self._link.run(lambda attempt: _append(attempt, lease, entry, body))
+        stored = await self._link.run(lambda attempt: _append(attempt, lease, entry, body))
+        self._waiting.tell(stored.session_id, stored.position)
+        return stored
 
     async def entries(
         self,
@@ -115,17 +129,50 @@ class PostgresJournal(Journal):
         *,
         run_id: str | None = None,
         after: int = 0,
+        until: int | None = None,
         kinds: Collection[str] | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
     ) -> Sequence[JournalEntry]:
         """Read in one statement, so in one state, also while another worker writes."""
-        query = _entries_query(session_id, run_id, after, kinds)
+        query = _entries_query(
+            session_id, run_id, after, until, kinds, limit, newest_first=newest_first
+        )
         return await self._link.run(lambda attempt: _entries(attempt.connection, query))
+
+    async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
+        """The server tells of facts of other workers, over one more connection of this object.
+
+        While that one is lost, it is looked for them every two seconds.
+        """
+
+        async def look() -> int:
+            return (await self._last_positions([session_id])).get(session_id, 0)
+
+        return await self._waiting.wait(session_id, after, timeout_s, look)
+
+    async def adopt(self, session_id: str, entries: Sequence[JournalEntry]) -> None:
+        """In one transaction."""
+        if (why := bad_entries(session_id, entries)) is not None:
+            raise why
+        bodies = [_stored_body(entry) for entry in entries]
+        await self._link.run(
+            lambda attempt: _adopt(attempt, session_id, entries, bodies, self._lease_now())
+        )
+        self._waiting.tell(session_id, len(entries))
+
+    async def remove_session(self, session_id: str) -> bool:
+        """In one transaction."""
+        return await self._link.run(
+            lambda attempt: _remove(attempt.connection, session_id, self._lease_now())
+        )
 
     async def put_blob(self, data: bytes) -> str:
         """Stored compressed."""
         digest = hashlib.sha256(data).hexdigest()
         packed = zlib.compress(data, _FAST_COMPRESSION)
-        await self._link.run(lambda attempt: _put_blob(attempt.connection, digest, packed))
+        now = self._lease_now()
+        await self._link.run(lambda attempt: _put_blob(attempt.connection, digest, packed, now))
         return digest
 
     async def get_blob(self, digest: str) -> bytes:
@@ -137,9 +184,23 @@ class PostgresJournal(Journal):
             )
         return data
 
+    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
+        """All bodies are read, by and by; nobody is kept from writing meanwhile."""
+        now = self._lease_now()
+        return await self._link.run(
+            lambda attempt: _collect(attempt.connection, now, spare_s, dry_run=dry_run)
+        )
+
     async def aclose(self) -> None:
-        """Close the connection; a later call connects again."""
+        """Close the connections; a later call connects again."""
+        await self._waiting.aclose()
         await self._link.aclose()
+
+    async def _watch(self) -> None:
+        await self._listener.listen(self._waiting, self._last_positions)
+
+    async def _last_positions(self, sessions: Collection[str]) -> Mapping[str, int]:
+        return await self._link.run(lambda attempt: _positions(attempt.connection, sessions))
 
     def _lease_now(self) -> datetime | None:
         return None if self._lease_clock is None else self._lease_clock.now()
@@ -191,7 +252,8 @@ async def _acquire(db: Connection, wanted: _Wanted, now: datetime | None, ttl_s:
     async with db.transaction():
         taken = await (await db.execute(_TAKE, row)).fetchone()
         if taken is None:
-            raise _busy(await _holding(db, wanted.session_id), wanted)
+            held = await _holding(db, wanted.session_id)
+            raise _busy(held, wanted.session_id, wanted.run_id)
         found = await db.execute(
             "UPDATE minions.leases SET generation = (SELECT CASE WHEN %(next)s "
             "THEN coalesce(max(generation), 0) + 1 ELSE coalesce(max(generation), 1) END "
@@ -229,13 +291,14 @@ RETURNING 1
 """
 
 
-def _busy(held: _Holding | None, wanted: _Wanted) -> LeaseHeldError:
+def _busy(held: _Holding | None, session_id: str, run_id: str | None) -> LeaseHeldError:
     worker = held.worker_id if held is not None else "unknown"
     until = held.deadline.astimezone(UTC).isoformat() if held and held.deadline else "just now"
+    who = "It can be changed" if run_id is None else f"Run '{run_id}' can start"
     return LeaseHeldError(
-        f"Session '{wanted.session_id}' is busy: run '{held.run_id if held else 'unknown'}' is "
+        f"Session '{session_id}' is busy: run '{held.run_id if held else 'unknown'}' is "
         f"active on worker '{worker}' until {until}. "
-        f"Run '{wanted.run_id}' can start when that run ends or its lease runs out.",
+        f"{who} when that run ends or its lease runs out.",
         worker_id=worker,
     )
 
@@ -290,29 +353,8 @@ def _new_entry(lease: Lease, draft: EntryDraft, now: datetime) -> JournalEntry:
     )
 
 
-def _stored_body(draft: EntryDraft) -> bytes:
-    try:
-        return _ENCODER.encode(draft.body).encode("utf-8", "surrogatepass")
-    except (TypeError, ValueError, RecursionError) as error:
-        raise JournalError(
-            f"The body of {draft.kind} '{draft.key}' {draft.state} is not JSON: {error}. "
-            "Nothing was stored.",
-            code="body-not-json",
-        ) from error
-
-
-def _plain(value: object) -> object:
-    """Mappings and sequences other than dict and list, which the type of a body allows."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return list(value)
-    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is no JSON value")
-
-
-_ENCODER: Final = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
-)
+def _stored_body(draft: EntryDraft | JournalEntry) -> bytes:
+    return body_text(draft).encode("utf-8", "surrogatepass")
 
 
 async def _append(attempt: Attempt, lease: Lease, entry: JournalEntry, body: bytes) -> JournalEntry:
@@ -347,11 +389,13 @@ WITH owned AS (
     UPDATE minions.leases SET last_position = last_position + 1
     WHERE session_id = %s AND epoch = %s AND run_id = %s AND deadline IS NOT NULL
     RETURNING last_position
+), added AS (
+    INSERT INTO minions.entries
+        (session_id, position, run_id, generation, key, kind, state, body, epoch, at)
+    SELECT %s, last_position, %s, %s, %s, %s, %s, %s, %s, %s FROM owned
+    RETURNING session_id, position
 )
-INSERT INTO minions.entries
-    (session_id, position, run_id, generation, key, kind, state, body, epoch, at)
-SELECT %s, last_position, %s, %s, %s, %s, %s, %s, %s, %s FROM owned
-RETURNING position
+SELECT position, pg_notify('minions_facts', position || ' ' || session_id) FROM added
 """
 
 
@@ -402,36 +446,59 @@ class _Query:
 
 
 def _entries_query(
-    session_id: str | None, run_id: str | None, after: int, kinds: Collection[str] | None
+    session_id: str | None,
+    run_id: str | None,
+    after: int,
+    until: int | None = None,
+    kinds: Collection[str] | None = None,
+    limit: int | None = None,
+    *,
+    newest_first: bool = False,
 ) -> _Query:
-    conditions, parameters = ["position > %s"], list[object]([min(after, _LARGEST_INTEGER)])
-    if session_id is not None:
-        conditions.append("session_id = %s")
-        parameters.append(session_id)
-    if run_id is not None:
-        conditions.append("run_id = %s")
-        parameters.append(run_id)
-    if kinds is not None and set(kinds) == {"run"}:
-        conditions.append("kind = 'run'")  # as written in the index
-    elif kinds is not None:
+    conditions, parameters = ["position > %s"], list[object]([_integer(after)])
+    for condition, value in (("session_id = %s", session_id), ("run_id = %s", run_id)):
+        if value is not None:
+            conditions.append(condition)
+            parameters.append(value)
+    if until is not None:
+        conditions.append("position <= %s")
+        parameters.append(_integer(until))
+    if kinds is not None:
         conditions.append("kind = ANY(%s)")
         parameters.append(list(kinds))
+        if _LISTED.issuperset(kinds):
+            conditions.append("kind IN ('run', 'session')")  # as written in the index
+    order = "DESC" if newest_first else "ASC"
+    if limit is not None:
+        parameters.append(_integer(max(limit, 0)))
     sql = (
         "SELECT session_id, position, run_id, generation, key, kind, state, body, epoch, at "  # noqa: S608  # built of constants; values are bound
-        f"FROM minions.entries WHERE {' AND '.join(conditions)} ORDER BY session_id, position"
+        f"FROM minions.entries WHERE {' AND '.join(conditions)} "
+        f"ORDER BY session_id {order}, position {order}{'' if limit is None else ' LIMIT %s'}"
     )
     return _Query(sql, parameters)
 
 
+_LISTED: Final = frozenset(("run", "session"))
+"""Kinds that are listed over all sessions."""
+
+
+def _integer(number: int) -> int:
+    """The nearest one that the database knows."""
+    return max(min(number, _LARGEST_INTEGER), -_LARGEST_INTEGER)
+
+
 async def _entries(db: Connection, query: _Query) -> Sequence[JournalEntry]:
     found = await db.execute(query.sql.encode(), query.parameters, binary=True)
-    return [_entry(row) for row in await found.fetchall()]
+    rows = await found.fetchall()
+    decode = decoder_for(len(rows))
+    return [_entry(row, decode) for row in rows]
 
 
 _Row = tuple[str, int, str, int, str, str, str, bytes, int, datetime]
 
 
-def _entry(row: _Row) -> JournalEntry:
+def _entry(row: _Row, decode: DecodeBody) -> JournalEntry:
     session_id, position, run_id, generation, key, kind, state, body, epoch, at = row
     return JournalEntry(
         session_id=session_id,
@@ -441,18 +508,18 @@ def _entry(row: _Row) -> JournalEntry:
         key=key,
         kind=kind,
         state=state,
-        body=_body(body),
+        body=_body(body, decode),
         epoch=epoch,
         at=at.astimezone(UTC),
     )
 
 
-def _body(stored: bytes) -> Mapping[str, JsonValue]:
+def _body(stored: bytes, decode: DecodeBody) -> Mapping[str, JsonValue]:
     try:
-        body = json.loads(stored.decode("utf-8", "surrogatepass"))
+        body = decode(stored)
     except ValueError as error:
         raise DamageError(f"an entry's body is not JSON ({type(error).__name__})") from error
-    if not isinstance(body, dict):
+    if body is None:
         raise DamageError("an entry's body is no JSON object")
     return body
 
@@ -461,13 +528,126 @@ def _no_row(table: str) -> tuple[int, int]:
     raise DamageError(f"a row of {table} that was just written is not there")
 
 
+# --- whole sessions --------------------------------------------------------------------------
+
+
+async def _positions(db: Connection, sessions: Collection[str]) -> Mapping[str, int]:
+    found = await db.execute(
+        "SELECT session_id, last_position FROM minions.leases WHERE session_id = ANY(%s)",
+        [list(sessions)],
+        binary=True,
+    )
+    return dict(await found.fetchall())
+
+
+async def _adopt(
+    attempt: Attempt,
+    session_id: str,
+    entries: Sequence[JournalEntry],
+    bodies: Sequence[bytes],
+    now: datetime | None,
+) -> None:
+    db = attempt.connection
+    async with db.transaction():
+        await _lock_lease(db, session_id, now)
+        if stored := (await _positions(db, [session_id])).get(session_id, 0):
+            if attempt.is_again and await _is_same(db, session_id, entries, bodies):
+                return  # stored, and then the connection was lost
+            raise session_exists(session_id, stored)
+        await _insert_as_they_were(db, entries, bodies)
+        last = max(entries, key=lambda entry: entry.epoch)
+        await db.execute(
+            "INSERT INTO minions.leases AS held (session_id, run_id, worker_id, epoch, "
+            "generation, deadline, last_position) VALUES (%s, %s, '', %s, %s, NULL, %s) "
+            "ON CONFLICT (session_id) DO UPDATE SET deadline = NULL, "
+            "epoch = greatest(held.epoch, excluded.epoch), last_position = excluded.last_position",
+            [session_id, last.run_id, last.epoch, last.generation, len(entries)],
+        )
+        await db.execute(
+            "SELECT pg_notify('minions_facts', %s || ' ' || %s)", [str(len(entries)), session_id]
+        )
+
+
+async def _insert_as_they_were(
+    db: Connection, entries: Sequence[JournalEntry], bodies: Sequence[bytes]
+) -> None:
+    from psycopg.errors import UniqueViolation
+
+    rows = [
+        (
+            entry.session_id, entry.position, entry.run_id, entry.generation, entry.key,
+            entry.kind, entry.state, body, entry.epoch, entry.at,
+        )
+        for entry, body in zip(entries, bodies, strict=True)
+    ]  # fmt: skip
+    try:
+        async with db.transaction(), db.cursor() as cursor:
+            await cursor.executemany(_INSERT, rows)
+    except UniqueViolation:
+        for entry in entries:
+            if (found := await _found(db, entry)) is not None:
+                raise _duplicate(entry, found.position) from None
+        raise
+
+
+_INSERT: Final = """
+INSERT INTO minions.entries
+    (session_id, position, run_id, generation, key, kind, state, body, epoch, at)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+
+
+async def _is_same(
+    db: Connection, session_id: str, entries: Sequence[JournalEntry], bodies: Sequence[bytes]
+) -> bool:
+    found = await db.execute(
+        "SELECT run_id, key, kind, state, body FROM minions.entries WHERE session_id = %s "
+        "ORDER BY position",
+        [session_id],
+        binary=True,
+    )
+    wanted = [
+        (entry.run_id, entry.key, entry.kind, entry.state, body)
+        for entry, body in zip(entries, bodies, strict=True)
+    ]
+    return await found.fetchall() == wanted
+
+
+async def _remove(db: Connection, session_id: str, now: datetime | None) -> bool:
+    async with db.transaction():
+        await _lock_lease(db, session_id, now)
+        removed = await db.execute(
+            "DELETE FROM minions.entries WHERE session_id = %s", [session_id]
+        )
+        await db.execute(  # the row stays: epochs only grow
+            "UPDATE minions.leases SET deadline = NULL, last_position = 0 WHERE session_id = %s",
+            [session_id],
+        )
+    return removed.rowcount > 0
+
+
+async def _lock_lease(db: Connection, session_id: str, now: datetime | None) -> None:
+    """Nobody begins, and nobody is at work there."""
+    found = await db.execute(
+        "SELECT coalesce(deadline > coalesce(%s::timestamptz, clock_timestamp()), false) "
+        "FROM minions.leases WHERE session_id = %s FOR UPDATE",
+        [now, session_id],
+    )
+    row = await found.fetchone()
+    if row is not None and row[0]:
+        raise _busy(await _holding(db, session_id), session_id, None)
+
+
 # --- blobs -----------------------------------------------------------------------------------
 
 
-async def _put_blob(db: Connection, digest: str, packed: bytes) -> None:
+async def _put_blob(db: Connection, digest: str, packed: bytes, now: datetime | None) -> None:
+    """Whoever puts it again is about to name it: it is young again."""
     await db.execute(
-        "INSERT INTO minions.blobs (digest, data) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-        [digest, packed],
+        "INSERT INTO minions.blobs (digest, data, put_at) "
+        "VALUES (%s, %s, coalesce(%s::timestamptz, clock_timestamp())) "
+        "ON CONFLICT (digest) DO UPDATE SET put_at = excluded.put_at",
+        [digest, packed, now],
     )
 
 
@@ -482,3 +662,37 @@ async def _get_blob(db: Connection, digest: str) -> bytes | None:
         return zlib.decompress(row[0])
     except zlib.error as error:
         raise DamageError(f"the blob {digest} cannot be unpacked ({error})") from error
+
+
+async def _collect(
+    db: Connection, now: datetime | None, spare_s: float, *, dry_run: bool
+) -> Collected:
+    """The young ones are left out twice: one may be put again while the bodies are read."""
+    old = "put_at <= coalesce(%s::timestamptz, clock_timestamp()) - make_interval(secs => %s)"
+    found = await db.execute(
+        f"SELECT digest, octet_length(data) FROM minions.blobs WHERE {old}".encode(),  # noqa: S608  # a constant
+        [now, spare_s],
+    )
+    sizes: dict[str, int] = dict(await found.fetchall())
+    named = await _named(db) if sizes else set()
+    useless = {digest: size for digest, size in sizes.items() if digest not in named}
+    if useless and not dry_run:
+        await db.execute(
+            f"DELETE FROM minions.blobs WHERE {old} AND digest = ANY(%s)".encode(),  # noqa: S608  # a constant
+            [now, spare_s, list(useless)],
+        )
+    return Collected(blobs=len(useless), bytes=sum(useless.values()))
+
+
+async def _named(db: Connection) -> set[str]:
+    named: set[str] = set()
+    rest: set[str] = set()
+    async with db.transaction(), db.cursor("bodies", binary=True) as cursor:
+        await cursor.execute("SELECT body FROM minions.entries")
+        async for (body,) in cursor:
+            rest |= digests_in(body)
+    while rest:
+        named |= rest
+        found = [await _get_blob(db, digest) for digest in rest]
+        rest = digests_in(*(data for data in found if data is not None)) - named
+    return named

@@ -148,19 +148,24 @@ class PostgresLink:
         if seat.connection is not None:
             return seat.connection
         if not is_again:
-            return await self._connect()
+            return await self.connect()
         last: JournalError | None = None
         for pause_s in _pauses(self._reconnect_within_s):
             await self._sleep(pause_s)
             try:
-                return await self._connect()
+                return await self.connect()
             except JournalError as error:
                 if error.error_code != "database-unreachable":
                     raise
                 last = error
         raise self._lost(f"it does not come back within {self._reconnect_within_s:g} s") from last
 
-    async def _connect(self) -> Connection:
+    async def connect(self) -> Connection:
+        """One more connection, which is the caller's to close.
+
+        Raises:
+            JournalError: It cannot be had.
+        """
         return await connect(
             self.url,
             self._migrations or bundled_migrations(),

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import sqlite3
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Final
 
 from attrs import frozen
 
-from minions.adapters.sqlite_database import transaction
+from minions.adapters.row_bodies import DecodeBody, body_text, decoder_for
+from minions.adapters.sqlite_database import is_busy, transaction
 from minions.adapters.sqlite_file import DamageError, SqliteFile
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
-from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
+from minions.contracts.journal import (
+    SPARED_S,
+    Collected,
+    EntryDraft,
+    Journal,
+    JournalEntry,
+    Lease,
+)
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Clock, Sleep
+from minions.contracts.stored_sessions import bad_entries, digests_in, session_exists
+from minions.contracts.waiting_room import WaitingRoom
 
 __all__ = ["SqliteJournal"]
 
@@ -28,6 +40,8 @@ _LARGEST_INLINE_BODY: Final = 32 * 1024
 """Bytes; a larger body is a blob, so that reading the rows beside it stays quick."""
 _FAST_COMPRESSION: Final = 1
 _LARGEST_INTEGER: Final = 2**63 - 1
+_LOOK_EVERY_S: Final = 0.03
+"""While somebody waits for facts of other processes; a look costs some 10 µs."""
 _LANDMARKS: Final = ("run", "step")
 """Kinds of entries before which it is made sure that the file is still there."""
 
@@ -60,6 +74,8 @@ class SqliteJournal(Journal):
         self._file = SqliteFile(
             self.path, busy_timeout_s=busy_timeout_s, sleep=sleep, migrations=migrations
         )
+        self._sleep = sleep
+        self._waiting = WaitingRoom(self._watch)
 
     async def acquire(
         self,
@@ -96,10 +112,12 @@ class SqliteJournal(Journal):
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Committed when this returns; a body over 32 KiB is stored as a blob."""
         body = _stored_body(draft)
-        return await self._file.run(
+        entry = await self._file.run(
             lambda db: _append(db, lease, draft, body, self._clock.now()),
             is_landmark=draft.kind in _LANDMARKS,
         )
+        self._waiting.tell(entry.session_id, entry.position)
+        return entry
 
     async def entries(
         self,
@@ -107,18 +125,51 @@ class SqliteJournal(Journal):
         *,
         run_id: str | None = None,
         after: int = 0,
+        until: int | None = None,
         kinds: Collection[str] | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
     ) -> Sequence[JournalEntry]:
         """Read in one statement, so in one state, also while another process writes."""
-        query = _entries_query(session_id, run_id, after, kinds)
+        query = _entries_query(
+            session_id, run_id, after, until, kinds, limit, newest_first=newest_first
+        )
+        return await self._file.run(lambda db: _entries(db, query))
+
+    async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
+        """Told by an append of this object; those of others are seen within some 30 ms."""
+
+        async def look() -> int:
+            found = await self._file.run(
+                lambda db: _last_positions(db, [session_id]), is_landmark=True
+            )
+            return found[session_id]
+
+        return await self._waiting.wait(session_id, after, timeout_s, look)
+
+    async def adopt(self, session_id: str, entries: Sequence[JournalEntry]) -> None:
+        """In one transaction."""
+        if (why := bad_entries(session_id, entries)) is not None:
+            raise why
+        bodies = [_stored_body(entry) for entry in entries]
+        await self._file.run(
+            lambda db: _adopt(db, session_id, entries, bodies, self._clock.now()),
+            is_landmark=True,
+        )
+        self._waiting.tell(session_id, len(entries))
+
+    async def remove_session(self, session_id: str) -> bool:
+        """In one transaction."""
         return await self._file.run(
-            lambda db: [_entry(row) for row in db.execute(query.sql, query.parameters)]
+            lambda db: _remove(db, session_id, self._clock.now()), is_landmark=True
         )
 
     async def put_blob(self, data: bytes) -> str:
         """Stored compressed."""
         digest = hashlib.sha256(data).hexdigest()
-        await self._file.run(lambda db: _put_blob(db, digest, data), is_landmark=True)
+        await self._file.run(
+            lambda db: _put_blob(db, digest, data, self._clock.now()), is_landmark=True
+        )
         return digest
 
     async def get_blob(self, digest: str) -> bytes:
@@ -128,9 +179,33 @@ class SqliteJournal(Journal):
             raise NotFoundError(f"{self.path} holds no blob {digest!r}.", code="unknown-blob")
         return data
 
+    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
+        """All bodies are read; nobody is kept from writing meanwhile."""
+        latest = _micros(self._clock.now() - timedelta(seconds=spare_s))
+        useless = await self._file.run(lambda db: _useless_blobs(db, latest), is_landmark=True)
+        if not dry_run:
+            await self._file.run(lambda db: _drop_blobs(db, useless, latest), is_landmark=True)
+        return Collected(blobs=len(useless), bytes=sum(useless.values()))
+
+    async def compact(self) -> int:
+        """Where nobody else has the file open; otherwise the room is used again, and it is 0."""
+        return await self._file.run(lambda db: _compact(db, self.path), is_landmark=True)
+
     async def aclose(self) -> None:
         """Close the file; a later call opens it again."""
+        await self._waiting.aclose()
         self._file.close()
+
+    async def _watch(self) -> None:
+        """Looks for what others wrote while somebody of this event loop waits."""
+        seen = None
+        while sessions := self._waiting.sessions():
+            version = await self._file.run(_data_version)
+            if version != seen:  # always at first: nobody may be missed
+                found = await self._file.run(partial(_last_positions, sessions=sessions))
+                self._waiting.tell_all(found)
+                seen = version
+            await self._sleep(_LOOK_EVERY_S)
 
 
 # --- leases ----------------------------------------------------------------------------------
@@ -173,7 +248,7 @@ def _acquire(db: sqlite3.Connection, wanted: _Wanted, now: datetime, ttl_s: floa
     with transaction(db):
         held = _holding(db, wanted.session_id)
         if held is not None and held.worker_id != wanted.takes_over:
-            _refuse_if_active(held, wanted, now)
+            _refuse_if_active(held, wanted.session_id, wanted.run_id, wanted.worker_id, now)
         (written,) = db.execute(
             "SELECT max(generation) FROM entries WHERE run_id = ?", (wanted.run_id,)
         ).fetchone()
@@ -200,15 +275,18 @@ def _acquire(db: sqlite3.Connection, wanted: _Wanted, now: datetime, ttl_s: floa
     return lease
 
 
-def _refuse_if_active(held: _Holding, wanted: _Wanted, now: datetime) -> None:
+def _refuse_if_active(
+    held: _Holding, session_id: str, run_id: str | None, worker_id: str | None, now: datetime
+) -> None:
     if held.deadline is None or held.deadline <= _micros(now):
         return
-    if (held.run_id, held.worker_id) == (wanted.run_id, wanted.worker_id):
+    if (held.run_id, held.worker_id) == (run_id, worker_id):
         return
+    who = "It can be changed" if run_id is None else f"Run '{run_id}' can start"
     raise LeaseHeldError(
-        f"Session '{wanted.session_id}' is busy: run '{held.run_id}' is active on worker "
+        f"Session '{session_id}' is busy: run '{held.run_id}' is active on worker "
         f"'{held.worker_id}' until {_time(held.deadline).isoformat()}. "
-        f"Run '{wanted.run_id}' can start when that run ends or its lease runs out.",
+        f"{who} when that run ends or its lease runs out.",
         worker_id=held.worker_id,
     )
 
@@ -259,15 +337,8 @@ class _StoredBody:
     """What `digest` is of."""
 
 
-def _stored_body(draft: EntryDraft) -> _StoredBody:
-    try:
-        text = _ENCODER.encode(draft.body)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise JournalError(
-            f"The body of {draft.kind} '{draft.key}' {draft.state} is not JSON: {error}. "
-            "Nothing was stored.",
-            code="body-not-json",
-        ) from error
+def _stored_body(draft: EntryDraft | JournalEntry) -> _StoredBody:
+    text = body_text(draft)
     if len(text) * 4 <= _LARGEST_INLINE_BODY and text.isascii():
         return _StoredBody(text)
     # A lone surrogate has no UTF-8: SQLite takes its bytes, not the text.
@@ -275,20 +346,6 @@ def _stored_body(draft: EntryDraft) -> _StoredBody:
     if len(data) > _LARGEST_INLINE_BODY:
         return _StoredBody(None, hashlib.sha256(data).hexdigest(), data)
     return _StoredBody(text if _is_unicode(text) else data)
-
-
-def _plain(value: object) -> object:
-    """Mappings and sequences other than dict and list, which the type of a body allows."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return list(value)
-    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is no JSON value")
-
-
-_ENCODER: Final = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
-)
 
 
 def _is_unicode(text: str) -> bool:
@@ -359,7 +416,7 @@ def _append_step_by_step(
         ).fetchone()
         position = _count(last) + 1
         if body.digest is not None:
-            _put_blob(db, body.digest, body.data)
+            _put_blob(db, body.digest, body.data, now)
         row = (lease.session_id, position, *name, body.text, body.digest, lease.epoch, _micros(now))
         try:
             db.execute(_INSERT, row)
@@ -374,7 +431,9 @@ _INSERT: Final = (
 )
 
 
-def _duplicate(db: sqlite3.Connection, lease: Lease, draft: EntryDraft) -> JournalError:
+def _duplicate(
+    db: sqlite3.Connection, lease: Lease | JournalEntry, draft: EntryDraft | JournalEntry
+) -> JournalError:
     row = db.execute(
         "SELECT position FROM entries WHERE run_id = ? AND generation = ? AND key = ? "
         "AND kind = ? AND state = ?",
@@ -397,31 +456,54 @@ class _Query:
 
 
 def _kind_condition(kinds: Collection[str], parameters: list[str | int]) -> str:
-    if set(kinds) == {"run"}:
-        return "e.kind = 'run'"  # as written in the index: a bound value would not use it
     parameters.extend(kinds)
-    return f"e.kind IN ({','.join('?' * len(kinds))})"
+    condition = f"e.kind IN ({','.join('?' * len(kinds))})"
+    if _LISTED.issuperset(kinds):
+        # As written in the index: bound values alone would not use it.
+        condition += " AND e.kind IN ('run', 'session')"
+    return condition
+
+
+_LISTED: Final = frozenset(("run", "session"))
+"""Kinds that are listed over all sessions."""
 
 
 def _entries_query(
-    session_id: str | None, run_id: str | None, after: int, kinds: Collection[str] | None
+    session_id: str | None,
+    run_id: str | None,
+    after: int,
+    until: int | None = None,
+    kinds: Collection[str] | None = None,
+    limit: int | None = None,
+    *,
+    newest_first: bool = False,
 ) -> _Query:
-    conditions, parameters = ["e.position > ?"], list[str | int]([min(after, _LARGEST_INTEGER)])
-    if session_id is not None:
-        conditions.append("e.session_id = ?")
-        parameters.append(session_id)
-    if run_id is not None:
-        conditions.append("e.run_id = ?")
-        parameters.append(run_id)
+    conditions, parameters = ["e.position > ?"], list[str | int]([_integer(after)])
+    for condition, value in (("e.session_id = ?", session_id), ("e.run_id = ?", run_id)):
+        if value is not None:
+            conditions.append(condition)
+            parameters.append(value)
+    if until is not None:
+        conditions.append("e.position <= ?")
+        parameters.append(_integer(until))
     if kinds is not None:
         conditions.append(_kind_condition(kinds, parameters))
+    order = "DESC" if newest_first else "ASC"
+    if limit is not None:
+        parameters.append(_integer(max(limit, 0)))
     sql = (
         "SELECT e.session_id, e.position, e.run_id, e.generation, e.key, e.kind, e.state, "  # noqa: S608  # built of constants; values are bound
         "e.body, e.body_digest, b.data, e.epoch, e.at "
         "FROM entries e LEFT JOIN blobs b ON b.digest = e.body_digest "
-        f"WHERE {' AND '.join(conditions)} ORDER BY e.session_id, e.position"
+        f"WHERE {' AND '.join(conditions)} ORDER BY e.session_id {order}, e.position {order}"
+        f"{'' if limit is None else ' LIMIT ?'}"
     )
     return _Query(sql, tuple(parameters))
+
+
+def _integer(number: int) -> int:
+    """The nearest one that SQLite knows."""
+    return max(min(number, _LARGEST_INTEGER), -_LARGEST_INTEGER)
 
 
 _Row = tuple[
@@ -429,7 +511,13 @@ _Row = tuple[
 ]
 
 
-def _entry(row: _Row) -> JournalEntry:
+def _entries(db: sqlite3.Connection, query: _Query) -> list[JournalEntry]:
+    rows = db.execute(query.sql, query.parameters).fetchall()
+    decode = decoder_for(len(rows))
+    return [_entry(row, decode) for row in rows]
+
+
+def _entry(row: _Row, decode: DecodeBody) -> JournalEntry:
     (
         session_id, position, run_id, generation, key, kind, state,
         body, digest, data, epoch, at,
@@ -442,34 +530,163 @@ def _entry(row: _Row) -> JournalEntry:
         key=key,
         kind=kind,
         state=state,
-        body=_body(body, digest, data),
+        body=_body(body, digest, data, decode),
         epoch=epoch,
         at=_time(at),
     )
 
 
 def _body(
-    stored: str | bytes | None, digest: str | None, data: bytes | None
+    stored: str | bytes | None, digest: str | None, data: bytes | None, decode: DecodeBody
 ) -> Mapping[str, JsonValue]:
     if digest is not None:
         stored = _decompressed(data, digest)
     try:
-        text = stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
-        body = json.loads(text or "")
+        body = decode(stored or "")
     except ValueError as error:
         raise DamageError(f"an entry's body is not JSON ({type(error).__name__})") from error
-    if not isinstance(body, dict):
+    if body is None:
         raise DamageError("an entry's body is no JSON object")
     return body
+
+
+# --- whole sessions --------------------------------------------------------------------------
+
+
+def _data_version(db: sqlite3.Connection) -> int:
+    """Another number after each change by another connection."""
+    (version,) = db.execute("PRAGMA data_version").fetchone()
+    return _count(version)
+
+
+def _last_positions(db: sqlite3.Connection, sessions: Collection[str]) -> Mapping[str, int]:
+    rows = db.execute(
+        "SELECT value, (SELECT max(position) FROM entries WHERE session_id = value) "
+        "FROM json_each(?)",
+        (json.dumps(list(sessions)),),
+    )
+    return {session_id: _count(position) for session_id, position in rows}
+
+
+def _adopt(
+    db: sqlite3.Connection,
+    session_id: str,
+    entries: Sequence[JournalEntry],
+    bodies: Sequence[_StoredBody],
+    now: datetime,
+) -> None:
+    with transaction(db):
+        if last := _last_positions(db, [session_id])[session_id]:
+            raise session_exists(session_id, last)
+        held = _holding(db, session_id)
+        if held is not None:
+            _refuse_if_active(held, session_id, None, None, now)
+        for entry, body in zip(entries, bodies, strict=True):
+            _insert_as_it_was(db, entry, body, now)
+        last_lease = max(entries, key=lambda entry: entry.epoch)
+        epoch = max(last_lease.epoch, held.epoch if held else 0)
+        db.execute(
+            "INSERT OR REPLACE INTO leases "
+            "(session_id, run_id, worker_id, epoch, generation, deadline) VALUES (?,?,'',?,?,NULL)",
+            (session_id, last_lease.run_id, epoch, last_lease.generation),
+        )
+
+
+def _insert_as_it_was(
+    db: sqlite3.Connection, entry: JournalEntry, body: _StoredBody, now: datetime
+) -> None:
+    if body.digest is not None:
+        _put_blob(db, body.digest, body.data, now)
+    row = (
+        entry.session_id, entry.position, entry.run_id, entry.generation, entry.key, entry.kind,
+        entry.state, body.text, body.digest, entry.epoch, _micros(entry.at),
+    )  # fmt: skip
+    try:
+        db.execute(_INSERT, row)
+    except sqlite3.IntegrityError as error:
+        raise _duplicate(db, entry, entry) from error
+
+
+def _remove(db: sqlite3.Connection, session_id: str, now: datetime) -> bool:
+    with transaction(db):
+        held = _holding(db, session_id)
+        if held is not None:
+            _refuse_if_active(held, session_id, None, None, now)
+        removed = db.execute("DELETE FROM entries WHERE session_id = ?", (session_id,)).rowcount
+        # The row stays: epochs only grow.
+        db.execute("UPDATE leases SET deadline = NULL WHERE session_id = ?", (session_id,))
+    return removed > 0
+
+
+def _compact(db: sqlite3.Connection, path: Path) -> int:
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    before = path.stat().st_size
+    (free,) = db.execute("PRAGMA freelist_count").fetchone()
+    if not free:
+        return 0
+    with _not_when_busy():  # only who is alone may leave the mode in which several write
+        db.execute("PRAGMA journal_mode = DELETE")
+        db.execute("VACUUM")
+    with _not_when_busy():
+        db.execute("PRAGMA journal_mode = WAL")
+    return max(before - path.stat().st_size, 0)
+
+
+@contextlib.contextmanager
+def _not_when_busy() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):
+            raise
 
 
 # --- blobs and times -------------------------------------------------------------------------
 
 
-def _put_blob(db: sqlite3.Connection, digest: str, data: bytes) -> None:
-    if db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() is None:
+def _put_blob(db: sqlite3.Connection, digest: str, data: bytes, now: datetime) -> None:
+    """Whoever puts it again is about to name it: it is young again."""
+    touched = db.execute("UPDATE blobs SET put_at = ? WHERE digest = ?", (_micros(now), digest))
+    if touched.rowcount == 0:
         packed = zlib.compress(data, _FAST_COMPRESSION)
-        db.execute("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", (digest, packed))
+        db.execute(
+            "INSERT INTO blobs (digest, data, put_at) VALUES (?, ?, ?) "
+            "ON CONFLICT (digest) DO UPDATE SET put_at = excluded.put_at",
+            (digest, packed, _micros(now)),
+        )
+
+
+def _useless_blobs(db: sqlite3.Connection, latest: int) -> Mapping[str, int]:
+    """Each with its size, in one state of the database."""
+    db.execute("BEGIN")
+    try:
+        named = set[str]()
+        rest = _named_by_entries(db)
+        while rest:
+            named |= rest
+            found = (_get_blob(db, digest) for digest in rest)
+            rest = digests_in(*(data for data in found if data is not None)) - named
+        old = db.execute("SELECT digest, length(data) FROM blobs WHERE put_at <= ?", (latest,))
+        return {digest: size for digest, size in old if digest not in named}
+    finally:
+        db.execute("ROLLBACK")
+
+
+def _named_by_entries(db: sqlite3.Connection) -> set[str]:
+    bodies = db.execute("SELECT body, body_digest FROM entries")
+    return {
+        digest
+        for body, body_digest in bodies
+        for digest in (digests_in(body) if body_digest is None else (body_digest,))
+    }
+
+
+def _drop_blobs(db: sqlite3.Connection, digests: Collection[str], latest: int) -> None:
+    with transaction(db):
+        db.executemany(
+            "DELETE FROM blobs WHERE digest = ? AND put_at <= ?",
+            [(digest, latest) for digest in digests],
+        )
 
 
 def _get_blob(db: sqlite3.Connection, digest: str) -> bytes | None:

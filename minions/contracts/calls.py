@@ -246,6 +246,8 @@ class ToolCall:
     """Unique in the run: `step/visit/iteration/phase/turn/index`."""
     request: ToolCallRequest
     origin: CallOrigin = CallOrigin.MODEL
+    effect_key: str | None = None
+    """The idempotency key, where the call was begun in an earlier run; None: one of its own."""
     status: CallStatus = CallStatus.PENDING
     response: ToolCallResponse | None = None
     failure: ToolFailure | None = None

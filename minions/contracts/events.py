@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
 import attrs
 from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
+from minions.contracts.sessions import SessionStep
 
 __all__ = [
     "LimitReached",
@@ -20,6 +22,9 @@ __all__ = [
     "RunStarted",
     "StepCompleted",
     "StepDelta",
+    "StepDeltaEvent",
+    "StepEvent",
+    "StepEventType",
     "StepFinished",
     "StepStarted",
     "ToolFinished",
@@ -64,13 +69,31 @@ class StepStarted(_Event):
 
 
 @frozen(kw_only=True)
-class StepDelta(_Event):
-    """A piece of a streamed answer. Best effort: never stored."""
+class StepDelta:
+    """A piece of a streamed answer."""
+
+    content: str | None = None
+    """To append."""
+    tool_calls: tuple[Mapping[str, JsonValue], ...] = ()
+    """Fragments in the provider's form; `index` tells which call one belongs to."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """What there is."""
+        result: dict[str, JsonValue] = {}
+        if self.content is not None:
+            result["content"] = self.content
+        if self.tool_calls:
+            result["tool_calls"] = [dict(fragment) for fragment in self.tool_calls]
+        return result
+
+
+@frozen(kw_only=True)
+class StepDeltaEvent(_Event):
+    """A piece of a streamed answer arrived. Best effort: never stored."""
 
     type: ClassVar[str] = "step_delta"
     step_id: str
-    delta: Mapping[str, JsonValue]
-    """`content` to append, or one `tool_calls` fragment."""
+    delta: StepDelta
 
 
 @frozen(kw_only=True)
@@ -79,8 +102,8 @@ class StepCompleted(_Event):
 
     type: ClassVar[str] = "step_completed"
     step_id: str
-    snapshot: Mapping[str, JsonValue]
-    """The message as the provider sees it, and `metrics`."""
+    snapshot: SessionStep
+    """The whole message; its `sequence` is 0 where the step is no part of the conversation."""
 
 
 @frozen(kw_only=True)
@@ -188,7 +211,7 @@ class RunFailed(_Event):
 RunEvent: TypeAlias = (
     RunStarted
     | StepStarted
-    | StepDelta
+    | StepDeltaEvent
     | StepCompleted
     | ToolStarted
     | ToolFinished
@@ -200,6 +223,26 @@ RunEvent: TypeAlias = (
     | RunFailed
 )
 
+StepEvent: TypeAlias = RunEvent
+"""The same, as conversations call it."""
+
+
+class StepEventType(StrEnum):
+    """The `type` of each event."""
+
+    RUN_STARTED = "run_started"
+    STEP_STARTED = "step_started"
+    STEP_DELTA = "step_delta"
+    STEP_COMPLETED = "step_completed"
+    TOOL_STARTED = "tool_started"
+    TOOL_FINISHED = "tool_finished"
+    RETRYING = "retrying"
+    STEP_FINISHED = "step_finished"
+    WAITING = "waiting"
+    LIMIT_REACHED = "limit_reached"
+    RUN_COMPLETED = "run_completed"
+    RUN_FAILED = "run_failed"
+
 
 def event_to_json(event: RunEvent) -> dict[str, JsonValue]:
     """`type` first, then the fields; what is None is absent."""
@@ -208,6 +251,8 @@ def event_to_json(event: RunEvent) -> dict[str, JsonValue]:
         value = getattr(event, attribute.name)
         if isinstance(value, datetime):
             value = value.isoformat()
+        elif isinstance(value, StepDelta | SessionStep):
+            value = value.to_json()
         if value is not None:
             result[attribute.name] = value
     return result

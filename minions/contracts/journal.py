@@ -5,12 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
 
-__all__ = ["EntryDraft", "Journal", "JournalEntry", "Lease"]
+__all__ = ["SPARED_S", "Collected", "EntryDraft", "Journal", "JournalEntry", "Lease"]
+
+SPARED_S: Final = 3_600.0
+"""Seconds. A run puts a blob before the fact that names it: a young one may be wanted still."""
 
 
 @frozen(kw_only=True)
@@ -18,8 +22,8 @@ class EntryDraft:
     """A fact before it is stored."""
 
     kind: str
-    """`run`, `step`, `conversation`, `model_call`, `tool_call`, `message`, `rollback` or
-    `warning`."""
+    """`session`, `run`, `step`, `conversation`, `model_call`, `tool_call`, `message`, `rollback`
+    or `warning`."""
     key: str
     """Path of the work; with kind and state unique per run and generation."""
     state: str
@@ -58,6 +62,15 @@ class Lease:
     """Grows with every acquisition; a stale one is refused."""
     generation: int = 1
     """What is written under this lease belongs to it."""
+
+
+@frozen(kw_only=True)
+class Collected:
+    """Blobs that no fact names."""
+
+    blobs: int
+    bytes: int
+    """As they are stored."""
 
 
 class Journal(ABC):
@@ -117,13 +130,66 @@ class Journal(ABC):
         *,
         run_id: str | None = None,
         after: int = 0,
+        until: int | None = None,
         kinds: Collection[str] | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
     ) -> Sequence[JournalEntry]:
         """Facts in order of session and position; None means all.
 
         Args:
             after: Only positions greater than this.
+            until: Only positions up to this.
+            limit: At most so many; they are the first in the order that is asked for.
+            newest_first: That order backwards. With a limit, the last facts of one session cost
+                the same however long it is.
         """
+
+    @abstractmethod
+    async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
+        """Whether the session has a fact after that position: at once, or as soon as it has.
+
+        Many may wait at the same time; it costs little.
+
+        Returns:
+            False when that time is over, or the journal was closed meanwhile.
+        Raises:
+            JournalError: The store cannot be read.
+        """
+
+    @abstractmethod
+    async def adopt(self, session_id: str, entries: Sequence[JournalEntry]) -> None:
+        """Store all facts of a session as they are, each at its position, or none of them.
+
+        Args:
+            entries: Of that session alone, gapless from position 1; those of another journal.
+        Raises:
+            JournalError: `session-exists`: it has facts here; `duplicate-entry`: one of its runs
+                is here in another session; `bad-entries`: they are not what is expected; or the
+                store refuses.
+            LeaseHeldError: A run of it is about to begin.
+        """
+
+    @abstractmethod
+    async def remove_session(self, session_id: str) -> bool:
+        """Forget all its facts; False where there were none. Its blobs stay, see `collect`.
+
+        Raises:
+            LeaseHeldError: A run of it is active; nothing was removed.
+        """
+
+    @abstractmethod
+    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
+        """Forget the blobs that no fact names, itself or in a blob that it names.
+
+        Args:
+            dry_run: Only count them.
+            spare_s: What was put within that time stays.
+        """
+
+    async def compact(self) -> int:
+        """Give the room of what was removed back to the disk; how many bytes. 0: nothing to do."""
+        return 0
 
     @abstractmethod
     async def put_blob(self, data: bytes) -> str:

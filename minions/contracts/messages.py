@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from attrs import field, frozen
@@ -15,8 +15,10 @@ __all__ = [
     "MessageRole",
     "TokenUsage",
     "ToolCallRequest",
+    "as_role",
     "assistant",
     "goal",
+    "message_from_dict",
     "message_to_json",
     "system",
     "tool_result",
@@ -34,7 +36,8 @@ class MessageRole(StrEnum):
     GOAL = "goal"
 
 
-def _as_role(role: str) -> MessageRole:
+def as_role(role: str) -> MessageRole:
+    """Of the role or its name; a converter for fields."""
     return role if type(role) is MessageRole else MessageRole(role)
 
 
@@ -52,12 +55,31 @@ class ToolCallRequest:
         function: dict[str, JsonValue] = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": function}
 
+    @classmethod
+    def from_message_dict(cls, value: Mapping[str, JsonValue]) -> ToolCallRequest:
+        """Of OpenAI form.
+
+        Raises:
+            ValueError: It has no `id`, or no `function` with a `name`.
+        """
+        function = value.get("function")
+        texts = [value.get("id")]
+        if isinstance(function, Mapping):
+            texts += [function.get("name"), function.get("arguments", "{}")]
+        call_id, name, arguments = (*texts, None, None)[:3]
+        if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
+            raise ValueError(
+                "A tool call is {id, type, function: {name, arguments}}, all of them texts; not "
+                f"{value}."
+            )
+        return cls(id=call_id, name=name, arguments=arguments)
+
 
 @frozen(kw_only=True)
 class Message:
     """One native chat message."""
 
-    role: MessageRole = field(converter=_as_role)
+    role: MessageRole = field(converter=as_role)
     content: str | None = None
     tool_calls: tuple[ToolCallRequest, ...] = ()
     """Only on assistant messages."""
@@ -78,6 +100,31 @@ class Message:
         if self.name is not None:
             result["name"] = self.name
         return result
+
+
+def message_from_dict(value: Mapping[str, JsonValue]) -> Message:
+    """A message in the provider's form, as `to_message_dict` gives it.
+
+    Raises:
+        ValueError: No such role, a content that is no text, or a tool call of another form.
+    """
+    texts: dict[str, str] = {}
+    for key in ("role", "content", "tool_call_id", "name"):
+        text = value.get(key)
+        if isinstance(text, str):
+            texts[key] = text
+        elif text is not None:
+            raise ValueError(f"'{key}' of a message is a text, not {type(text).__name__}.")
+    role = texts.pop("role", None)
+    if role not in tuple(MessageRole):
+        raise ValueError(f"'role' of a message is one of {', '.join(MessageRole)}, not {role!r}.")
+    calls = value.get("tool_calls") or []
+    if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
+        raise ValueError("'tool_calls' of a message is a list of objects.")
+    requests = [
+        ToolCallRequest.from_message_dict(call) for call in calls if isinstance(call, Mapping)
+    ]
+    return Message(role=MessageRole(role), tool_calls=tuple(requests), **texts)
 
 
 def message_to_json(message: Message) -> dict[str, JsonValue]:

@@ -44,6 +44,7 @@ from minions.engine.run_parts import (
 from minions.engine.secrets import declared_secrets
 from minions.engine.services import Services
 from minions.engine.step_manager import StepManager
+from minions.engine.thread import ThreadStart
 from minions.engine.tool_calls import tool_call_executors
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe, ModelConfig
@@ -198,12 +199,14 @@ class AgentExecutor:
         output_class: type[object] | None = None,
         note: Mapping[str, JsonValue] | None = None,
         part: RunPart | None = None,
+        thread: ThreadStart | None = None,
     ) -> AgentRun:
         """Everything that can be refused is refused here; the run itself has not begun.
 
         Args:
             note: Stored with the run's start, for the caller to find when it goes on.
             part: With the outputs that it needs: nothing is looked up here.
+            thread: Where it takes up the session's conversation; None: behind its last message.
         Raises:
             As `execute`.
         """
@@ -217,6 +220,7 @@ class AgentExecutor:
             session_id=session_id or ids("ses"),
             note=note or {},
             chosen=_chosen(agent.recipe, part),
+            thread=thread or ThreadStart(),
         )
         return self._prepare(agent, checked, start, output_class)
 
@@ -266,6 +270,7 @@ class AgentExecutor:
             going_on=_with_doubt(start, tools),
             is_over=start.is_over,
             chosen=start.chosen,
+            thread=start.thread,
         )
         for _, config in built.asking:
             run.require_model(config)
@@ -454,6 +459,19 @@ class AgentExecutor:
         except RecipeError:  # what it names is gone: perhaps why it was edited
             return None
 
+    @property
+    def services(self) -> Services:
+        """What its runs rest on."""
+        return self._services
+
+    def find(self, recipe: AgentRecipe | str) -> AgentRecipe:
+        """The recipe of that id; a recipe is itself.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        return self._find(recipe)
+
     def _find(self, recipe: AgentRecipe | str) -> AgentRecipe:
         if isinstance(recipe, AgentRecipe):
             return recipe
@@ -478,6 +496,7 @@ class _Start:
     going_on: GoingOn | None = None
     is_over: bool = False
     chosen: ChosenSteps | None = None
+    thread: ThreadStart | None = None
 
 
 def _chosen(recipe: AgentRecipe, part: RunPart | None) -> ChosenSteps | None:
@@ -499,6 +518,7 @@ def _going_on(
         going_on=going_on,
         is_over=replay.is_over,
         chosen=recorded.chosen,
+        thread=ThreadStart.recorded(recorded.start, recorded.entries[0].position),
     )
 
 

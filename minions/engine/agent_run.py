@@ -17,7 +17,9 @@ from minions.contracts.errors import FailureInfo, JournalError, MinionsError, wo
 from minions.contracts.events import RunCompleted
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import message_to_json, user
 from minions.contracts.schema import SchemaValidator
+from minions.contracts.steps import PythonStep
 from minions.contracts.tools import Effect
 from minions.engine.build import BuiltRecipe
 from minions.engine.context import AgentContext
@@ -30,6 +32,7 @@ from minions.engine.run_models import RunModels
 from minions.engine.run_output import RunOutput
 from minions.engine.run_parts import ChosenSteps
 from minions.engine.run_steps import RunSteps
+from minions.engine.thread import MESSAGE_INPUT, ThreadStart, open_thread
 from minions.engine.walk import RecipeWalk, WalkEnd
 from minions.engine.work_keys import base_key, execution_key, path_of
 from minions.recipe.bundles import bundle_of
@@ -70,6 +73,7 @@ class AgentRun:
         going_on: GoingOn | None = None,
         is_over: bool = False,
         chosen: ChosenSteps | None = None,
+        thread: ThreadStart | None = None,
     ) -> None:
         """Take what was prepared.
 
@@ -80,6 +84,7 @@ class AgentRun:
             going_on: How it goes on; None: it is new.
             is_over: It came to its output before: it is told again, and nothing is stored.
             chosen: The steps that run; None: all.
+            thread: Where it takes up the session's conversation, if steps of it have part in one.
         """
         self.context = context
         self._built = built
@@ -87,6 +92,7 @@ class AgentRun:
         self._going_on = going_on
         self._is_over = is_over
         self._chosen = chosen
+        self._thread = thread if _has_conversation(built) else None
         self._models = RunModels(context, built, models, model_call_executor_factory, loaded)
         context.open_calls = going_on.doubt if going_on is not None else ()
         steps = RunSteps(context, built, self._models, tool_call_executor_factory, chosen=chosen)
@@ -108,6 +114,11 @@ class AgentRun:
     def session_id(self) -> str:
         """`ses_…`."""
         return self.context.session_id
+
+    @property
+    def has_conversation(self) -> bool:
+        """Whether a step of it shares the conversation of its session."""
+        return _has_conversation(self._built)
 
     @property
     def model_name(self) -> str | None:
@@ -214,7 +225,10 @@ class AgentRun:
         try:
             if not self._is_over:
                 await self._refuse_what_went_on()
+            await self._take_up_conversation()
+            if not self._is_over:
                 await self._record_start()
+            await self._record_message()
             try:
                 end = _CANCELLED if self._is_cancel_wanted else await self._walk_until_cancelled()
             except asyncio.CancelledError:
@@ -258,6 +272,35 @@ class AgentRun:
         finally:
             self._task = None
 
+    async def _take_up_conversation(self) -> None:
+        """What was said in the session before, for the steps that go on with it."""
+        if self._thread is None:
+            return
+        context = self.context
+        message = context.inputs.get(MESSAGE_INPUT)
+        context.thread, self._thread = await open_thread(
+            context.services.journal,
+            self.session_id,
+            self._thread,
+            run_id=self.run_id,
+            message=message if isinstance(message, str) else None,
+            tools=context.tools,
+        )
+
+    async def _record_message(self) -> None:
+        """What the user says, at once; behind the answers of tools where there are open calls."""
+        thread = self.context.thread
+        if thread is None or thread.message is None or thread.pending:
+            return
+        message = user(thread.message)
+        thread.say(message)
+        body: dict[str, JsonValue] = {
+            "message": message_to_json(message),
+            "sequence": thread.count,
+        }
+        if not self._is_over:
+            await self.context.recorder.record("message", "turn/1/0/message", "recorded", body)
+
     async def _record_start(self) -> None:
         context = self.context
         recipe = context.recipe
@@ -269,6 +312,8 @@ class AgentRun:
         }
         if self._note:
             body["note"] = self._note
+        if self._thread is not None:
+            body["thread"] = self._thread.to_json()
         if self._chosen is not None:
             body["part"] = await self._chosen.stored(context.services.journal)
         if self._built.document is not None:
@@ -380,6 +425,11 @@ class AgentRun:
             message = f"The run's output: {error}"
             info = FailureInfo(code=getattr(error, "error_code", "invalid-output"), message=message)
             return evolve(end, status=RunStatus.FAILED, error=info), None
+
+
+def _has_conversation(built: BuiltRecipe) -> bool:
+    steps = built.graph.steps
+    return any(not isinstance(step, PythonStep) and step.shares_conversation for step in steps)
 
 
 _CANCELLED = WalkEnd(

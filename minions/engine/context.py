@@ -24,6 +24,7 @@ from minions.engine.recorder import Recorder
 from minions.engine.replay import OpenCall, Replay
 from minions.engine.secrets import declared_secrets
 from minions.engine.services import Services
+from minions.engine.thread import LiveThread
 from minions.recipe.model import AgentRecipe, ModelConfig
 from minions.recipe.rights import ALLOW_WRITE, Rights
 
@@ -131,7 +132,9 @@ class AgentContext(RunContext):
             )
         )
         self.conversation: tuple[Message, ...] = ()
-        """What was said in the steps that share one conversation."""
+        """What was said in this run in the steps that share one conversation."""
+        self.thread: LiveThread | None = None
+        """The session's conversation, for the run's own steps that share it."""
         self._steps: dict[str, JsonValue] = {}
         self._feedback: Feedback | None = None
         self._values: dict[str, JsonValue] = {

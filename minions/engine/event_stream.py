@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeAlias, TypedDict, cast
 
-from minions.contracts.codec import decode
 from minions.contracts.errors import words_of
 from minions.contracts.events import (
     LimitReached,
@@ -23,8 +22,10 @@ from minions.contracts.events import (
 )
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import Message, TokenUsage, tool_result
-from minions.engine.memory import tool_content
+from minions.contracts.messages import MessageRole, TokenUsage
+from minions.contracts.sessions import SessionStep
+from minions.engine.said import said_step
+from minions.engine.thread import MESSAGE_INPUT
 
 __all__ = ["EventMaker", "EventStream", "Listener"]
 
@@ -74,7 +75,8 @@ class EventMaker:
     def event_of(self, entry: JournalEntry) -> RunEvent | None:
         """What a noted fact shows; None for facts that are only for the engine."""
         if entry.kind == "message" and "call" in entry.body:
-            return _tool_message(entry, tool_content(self._results[_text(entry.body, "call")]))
+            call = self._results[_text(entry.body, "call")]
+            return _step_completed(entry, said_step(entry, call=call))
         make = _MAKERS.get((entry.kind, entry.state))
         return make(entry) if make else None
 
@@ -120,8 +122,17 @@ def _run_started(entry: JournalEntry) -> RunEvent:
         **_place(entry),
         recipe=_text(entry.body, "recipe"),
         model_name=_maybe_text(entry.body, "model"),
-        data={"query": entry.body.get("inputs")},
+        data=_query(entry.body),
     )
+
+
+def _query(body: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """The inputs; of a turn what the user says, and nothing where it goes on with what is there."""
+    inputs = _mapping(body, "inputs")
+    thread = _mapping(body, "thread")
+    if not thread or not isinstance(inputs.get(MESSAGE_INPUT), str):
+        return {"query": inputs}
+    return {} if thread["continues"] else {"query": inputs[MESSAGE_INPUT]}
 
 
 def _run_finished(entry: JournalEntry) -> RunEvent:
@@ -168,23 +179,17 @@ def _step_finished(entry: JournalEntry) -> RunEvent:
     )
 
 
-def _message_recorded(entry: JournalEntry) -> RunEvent:
-    snapshot = decode(entry.body["message"], Message).to_message_dict()
-    if "metrics" in entry.body:
-        snapshot["metrics"] = entry.body["metrics"]
-    return StepCompleted(**_place(entry), step_id=_text(entry.body, "step_id"), snapshot=snapshot)
+def _message_recorded(entry: JournalEntry) -> RunEvent | None:
+    """None for what the user says: whoever reads `run_started` knows it."""
+    message = _mapping(entry.body, "message")
+    if "sequence" in entry.body and message["role"] == MessageRole.USER.value:
+        return None
+    return _step_completed(entry, said_step(entry))
 
 
-def _tool_message(entry: JournalEntry, content: str) -> RunEvent:
-    message = tool_result(
-        content,
-        tool_call_id=_text(entry.body, "tool_call_id"),
-        name=_maybe_text(entry.body, "name"),
-    )
+def _step_completed(entry: JournalEntry, snapshot: SessionStep) -> RunEvent:
     return StepCompleted(
-        **_place(entry),
-        step_id=_text(entry.body, "step_id"),
-        snapshot=message.to_message_dict(),
+        **_place(entry), step_id=_maybe_text(entry.body, "step_id") or "", snapshot=snapshot
     )
 
 
@@ -231,7 +236,7 @@ def _waiting(entry: JournalEntry) -> RunEvent:
     )
 
 
-_MAKERS: Mapping[tuple[str, str], Callable[[JournalEntry], RunEvent]] = {
+_MAKERS: Mapping[tuple[str, str], Callable[[JournalEntry], RunEvent | None]] = {
     ("run", "started"): _run_started,
     ("run", "resumed"): _run_started,
     ("run", "finished"): _run_finished,

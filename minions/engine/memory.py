@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from minions.contracts.codec import decode
@@ -124,10 +124,17 @@ def memory_from(entries: Iterable[JournalEntry]) -> ConversationMemory:
     return memory
 
 
-def apply_entry(memory: ConversationMemory, contents: dict[str, str], entry: JournalEntry) -> None:
+def apply_entry(
+    memory: ConversationMemory,
+    contents: dict[str, str],
+    entry: JournalEntry,
+    *,
+    history: Sequence[Message] = (),
+) -> None:
     """What one fact adds.
 
     Args:
+        history: What the session's conversation held when the run began.
         contents: Tool results by key that no message has named yet; kept up to date here.
     """
     body = entry.body
@@ -135,7 +142,10 @@ def apply_entry(memory: ConversationMemory, contents: dict[str, str], entry: Jou
     match entry.kind, entry.state:
         case "step" | "conversation", "started":
             prompt = cast("list[JsonValue]", body.get("messages", []))
-            memory.save_prompt(conversation_id, [decode(item, Message) for item in prompt])
+            messages = [decode(item, Message) for item in prompt]
+            at, count = cast("Sequence[int]", body.get("history") or (0, 0))
+            messages[at:at] = history[:count]
+            memory.save_prompt(conversation_id, messages)
         case "model_call", "finished":
             memory.save_chat_response(conversation_id, decode(body["message"], Message))
         case "tool_call", "finished" | "failed":

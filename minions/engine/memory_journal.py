@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+import sys
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 
 from attrs import evolve, field, frozen, mutable
 
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
-from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
+from minions.contracts.journal import (
+    SPARED_S,
+    Collected,
+    EntryDraft,
+    Journal,
+    JournalEntry,
+    Lease,
+)
 from minions.contracts.runtime import Clock
+from minions.contracts.stored_sessions import bad_entries, digests_in, session_exists
+from minions.contracts.waiting_room import WaitingRoom
 
 __all__ = ["MemoryJournal"]
 
@@ -34,6 +45,14 @@ class _Session:
     holding: _Holding | None = None
 
 
+@frozen
+class _Blob:
+    """Bytes, and when they were put last."""
+
+    data: bytes
+    put_at: datetime
+
+
 class MemoryJournal(Journal):
     """Keeps objects as they are, unencoded. No lock: one event loop owns it."""
 
@@ -42,7 +61,8 @@ class MemoryJournal(Journal):
         self._sessions: dict[str, _Session] = {}
         self._positions: dict[_EntryName, int] = {}
         self._generations: dict[str, int] = {}
-        self._blobs: dict[str, bytes] = {}
+        self._blobs: dict[str, _Blob] = {}
+        self._waiting = WaitingRoom()
 
     async def acquire(
         self,
@@ -93,6 +113,7 @@ class MemoryJournal(Journal):
         entry = _entry(lease, draft, position, self._clock.now())
         entries.append(entry)
         self._generations[lease.run_id] = lease.generation
+        self._waiting.tell(lease.session_id, position)
         return entry
 
     async def entries(
@@ -101,34 +122,126 @@ class MemoryJournal(Journal):
         *,
         run_id: str | None = None,
         after: int = 0,
+        until: int | None = None,
         kinds: Collection[str] | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
     ) -> Sequence[JournalEntry]:
         """The stored objects themselves."""
-        ids = sorted(self._sessions) if session_id is None else [session_id]
-        return [
+        order = -1 if newest_first else 1
+        ids = sorted(self._sessions)[::order] if session_id is None else [session_id]
+        found = (
             entry
             for each in ids
             if (session := self._sessions.get(each)) is not None
-            for entry in session.entries[max(after, 0) :]
+            for entry in _part(session.entries, after, until, is_backwards=newest_first)
             if (run_id is None or entry.run_id == run_id) and (kinds is None or entry.kind in kinds)
-        ]
+        )
+        return list(islice(found, None if limit is None else min(max(limit, 0), sys.maxsize)))
+
+    async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
+        """Woken by the append itself."""
+
+        async def look() -> int:
+            session = self._sessions.get(session_id)
+            return len(session.entries) if session else 0
+
+        return await self._waiting.wait(session_id, after, timeout_s, look)
+
+    async def adopt(self, session_id: str, entries: Sequence[JournalEntry]) -> None:
+        """As the contract says."""
+        session = self._sessions.get(session_id, _Session())
+        if session.entries:
+            raise session_exists(session_id, len(session.entries))
+        if (why := bad_entries(session_id, entries)) is not None:
+            raise why
+        self._refuse_to_touch(session_id)
+        for entry in entries:
+            name = _name(entry)
+            if name in self._positions:
+                raise _duplicate(entry, entry, self._positions[name])
+        self._positions.update((_name(entry), entry.position) for entry in entries)
+        for entry in entries:
+            generation = max(self._generations.get(entry.run_id, 0), entry.generation)
+            self._generations[entry.run_id] = generation
+        last = max(entries, key=lambda entry: entry.epoch)
+        lease = Lease(
+            session_id=session_id,
+            run_id=last.run_id,
+            worker_id="",
+            epoch=max(last.epoch, session.holding.lease.epoch if session.holding else 0),
+        )
+        session.holding = _Holding(lease=lease, deadline=None)
+        session.entries = list(entries)
+        self._sessions[session_id] = session
+        self._waiting.tell(session_id, len(entries))
+
+    async def remove_session(self, session_id: str) -> bool:
+        """Who had it last is remembered: epochs only grow."""
+        self._refuse_to_touch(session_id)
+        session = self._sessions.get(session_id)
+        if session is None or not session.entries:
+            return False
+        for entry in session.entries:
+            self._positions.pop(_name(entry), None)
+            self._generations.pop(entry.run_id, None)
+        session.entries = []
+        if session.holding is not None:
+            session.holding = evolve(session.holding, deadline=None)
+        return True
 
     async def put_blob(self, data: bytes) -> str:
         """Keep the bytes."""
         digest = hashlib.sha256(data).hexdigest()
-        self._blobs.setdefault(digest, bytes(data))
+        self._blobs[digest] = _Blob(bytes(data), self._clock.now())
         return digest
 
     async def get_blob(self, digest: str) -> bytes:
         """The bytes as they were put."""
         try:
-            return self._blobs[digest]
+            return self._blobs[digest].data
         except KeyError:
             raise NotFoundError(
                 f"The memory journal holds no blob {digest!r}; it keeps only what was put "
                 "by this process.",
                 code="unknown-blob",
             ) from None
+
+    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
+        """As the contract says."""
+        named = self._named_blobs()
+        latest = self._clock.now() - timedelta(seconds=spare_s)
+        useless = {
+            digest: len(blob.data)
+            for digest, blob in self._blobs.items()
+            if digest not in named and blob.put_at <= latest
+        }
+        if not dry_run:
+            for digest in useless:
+                del self._blobs[digest]
+        return Collected(blobs=len(useless), bytes=sum(useless.values()))
+
+    async def aclose(self) -> None:
+        """Send away who waits; nothing is forgotten."""
+        await self._waiting.aclose()
+
+    def _named_blobs(self) -> set[str]:
+        named: set[str] = set()
+        rest = digests_in(
+            # As Python writes them: a body here is never encoded, and may be any mapping.
+            *(str(entry.body) for each in self._sessions.values() for entry in each.entries)
+        )
+        while rest:
+            named |= rest
+            found = [self._blobs[digest].data for digest in rest if digest in self._blobs]
+            rest = digests_in(*found) - named
+        return named
+
+    def _refuse_to_touch(self, session_id: str) -> None:
+        """Unless nobody is at work there."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.holding is not None:
+            _refuse_if_active(session.holding, None, None, self._clock.now())
 
     def _owned(self, lease: Lease) -> tuple[_Session, _Holding]:
         session = self._sessions.get(lease.session_id)
@@ -144,17 +257,37 @@ class MemoryJournal(Journal):
         return session, holding
 
 
-def _refuse_if_active(held: _Holding, run_id: str, worker_id: str, now: datetime) -> None:
+def _part(
+    entries: Sequence[JournalEntry], after: int, until: int | None, *, is_backwards: bool
+) -> Iterator[JournalEntry]:
+    """Position n is at index n - 1; nothing is copied."""
+    first = max(after, 0)
+    end = len(entries) if until is None else min(max(until, 0), len(entries))
+    indexes = range(first, end)
+    return (entries[index] for index in (reversed(indexes) if is_backwards else indexes))
+
+
+def _name(entry: JournalEntry) -> _EntryName:
+    return (entry.run_id, entry.generation, entry.key, entry.kind, entry.state)
+
+
+def _refuse_if_active(
+    held: _Holding, run_id: str | None, worker_id: str | None, now: datetime
+) -> None:
     if held.deadline is None or held.deadline <= now:
         return
     if (held.lease.run_id, held.lease.worker_id) == (run_id, worker_id):
         return
     raise LeaseHeldError(
         f"Session '{held.lease.session_id}' is busy: run '{held.lease.run_id}' is active on "
-        f"worker '{held.lease.worker_id}' until {held.deadline.isoformat()}. "
-        f"Run '{run_id}' can start when that run ends or its lease runs out.",
+        f"worker '{held.lease.worker_id}' until {held.deadline.isoformat()}. {_when_free(run_id)}",
         worker_id=held.lease.worker_id,
     )
+
+
+def _when_free(run_id: str | None) -> str:
+    who = "It can be changed" if run_id is None else f"Run '{run_id}' can start"
+    return f"{who} when that run ends or its lease runs out."
 
 
 def _fenced(lease: Lease, holding: _Holding | None) -> FencedError:
@@ -171,7 +304,9 @@ def _fenced(lease: Lease, holding: _Holding | None) -> FencedError:
     )
 
 
-def _duplicate(lease: Lease, draft: EntryDraft, position: int) -> JournalError:
+def _duplicate(
+    lease: Lease | JournalEntry, draft: EntryDraft | JournalEntry, position: int
+) -> JournalError:
     return JournalError(
         f"Run '{lease.run_id}' (generation {lease.generation}) already has the entry "
         f"{draft.kind} '{draft.key}' {draft.state}, at position {position}. Nothing was stored.",

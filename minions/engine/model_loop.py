@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final
 
 from attrs import evolve, frozen
@@ -51,7 +52,7 @@ from minions.engine.step_view import StepView
 from minions.engine.tool_batch import ToolBatch
 from minions.engine.trace import StepTrace
 
-__all__ = ["Ending", "ModelLoop", "open_conversation", "opening_messages"]
+__all__ = ["Ending", "ModelLoop", "Opening", "open_conversation", "opening_messages", "opening_of"]
 
 _SIGNAL_WORDS: Final = (
     "Work in as many turns as you need. When the goal is reached, say so with the line "
@@ -69,6 +70,84 @@ class Ending:
     output: object = None
     error: FailureInfo | None = None
     completion: Completion | None = None
+
+
+@frozen(kw_only=True)
+class Opening:
+    """The first prompt of a model step, in three parts: a row holds no history of the session."""
+
+    before: tuple[Message, ...] = ()
+    history: tuple[Message, ...] = ()
+    """What the session's conversation held when the run began."""
+    after: tuple[Message, ...] = ()
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All, oldest first."""
+        return (*self.before, *self.history, *self.after)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """For the row of the step's start."""
+        own = [message_to_json(message) for message in (*self.before, *self.after)]
+        if not self.history:
+            return {"messages": own}
+        return {"messages": own, "history": [len(self.before), len(self.history)]}
+
+    def said_in(self, execution: StepExecution[object]) -> tuple[Message, ...]:
+        """What was said behind the history, system texts apart: a later step goes on with it."""
+        if not execution.model_calls:
+            return ()
+        last = execution.model_calls[-1]
+        first = len(self.before) + len(self.history)
+        prompt = last.prompt.messages[first:]
+        said = [each for each in prompt if each.role is not MessageRole.SYSTEM]
+        if last.response is not None:
+            said.append(last.response.message)
+        said += [
+            tool_result(
+                call.response.content if call.response is not None else "",
+                tool_call_id=call.request.id,
+                name=call.name,
+            )
+            for call in execution.last_tool_calls
+        ]
+        return tuple(said)
+
+
+def opening_of(
+    view: StepView,
+    own: Sequence[Message],
+    output: OutputInstructions[object] | None,
+    mode: CompletionMode,
+    *,
+    said: Sequence[Message] = (),
+) -> Opening:
+    """As `opening_messages`, with the session's conversation where the step has part in it."""
+    thread = view.thread
+    if thread is None:
+        messages = opening_messages(view, own, output, mode, said=said)
+        first = sum(1 for _ in takewhile(lambda each: each.role is MessageRole.SYSTEM, messages))
+        return Opening(before=messages[:first], after=messages[first:])
+    if thread.is_turn and not said:
+        spoken = (m.content for m in reversed(thread.history) if m.role is MessageRole.USER)
+        query = next(spoken, None)
+        words = opening_messages(view, own, output, mode)
+        asked = [m for m in words if m.role is not MessageRole.GOAL or m.content != query]
+        return Opening(before=_as_guidance(asked), history=thread.history)
+    messages = opening_messages(view, own, output, mode, said=said)
+    first = sum(1 for _ in takewhile(lambda each: each.role is MessageRole.SYSTEM, messages))
+    return Opening(before=messages[:first], history=thread.history, after=messages[first:])
+
+
+def _as_guidance(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """From the goal on, how to answer: in a talk the last word is the user's."""
+    found = False
+    result = []
+    for message in messages:
+        found = found or message.role is MessageRole.GOAL
+        is_words = found and message.role in (MessageRole.GOAL, MessageRole.USER)
+        result.append(evolve(message, role=MessageRole.SYSTEM) if is_words else message)
+    return tuple(sorted(result, key=lambda message: message.role is not MessageRole.SYSTEM))
 
 
 def opening_messages(
@@ -102,25 +181,6 @@ def opening_messages(
     return (*head, *body)
 
 
-def said_in(execution: StepExecution[object]) -> tuple[Message, ...]:
-    """All that was said in a step, system texts apart, oldest first: a prompt may go on with it."""
-    if not execution.model_calls:
-        return ()
-    last = execution.model_calls[-1]
-    said = [each for each in last.prompt.messages if each.role is not MessageRole.SYSTEM]
-    if last.response is not None:
-        said.append(last.response.message)
-    said += [
-        tool_result(
-            call.response.content if call.response is not None else "",
-            tool_call_id=call.request.id,
-            name=call.name,
-        )
-        for call in execution.last_tool_calls
-    ]
-    return tuple(said)
-
-
 async def open_conversation(view: StepView, key: str, opening: Sequence[Message]) -> None:
     """Record the first prompt and put it into memory."""
     body: dict[str, JsonValue] = {
@@ -150,6 +210,8 @@ class ModelLoop:
         chain = self.step.completion_chain or _DEFAULT_CHAIN
         constraint = self._constraint()
         first = constraint if self._constrains_every_call() else None
+        if (problem := await self._take_up()) is not None:
+            return Ending(error=problem)
         while True:
             asked = await self._ask("model", first)
             if not is_successful(asked):
@@ -208,6 +270,8 @@ class ModelLoop:
             output_request=constraint,
         )
         mark = view.memory.take_snapshot(view.conversation_id)
+        if view.thread is not None:
+            view.thread.mark(mark.position)
         call = ModelCall(key=self.trace.reserve_model_key(phase), prompt=prompt, phase=phase)
         calls = ModelCalls(view=view, factory=self.model_call_executor_factory, trace=self.trace)
         is_call_for_schema = constraint is not None and constraint.mode is OutputMode.TOOLS
@@ -232,7 +296,7 @@ class ModelLoop:
         """The schema's tool call as the text it stands for: no such tool will ever answer it."""
         text = response.tool_calls[0].arguments if response.tool_calls else response.text
         message = assistant(text)
-        await self._say(message)
+        await self._say(message, is_of_session=True)
         return evolve(response, message=message)
 
     async def _run_tools(self, answer: Answer) -> FailureInfo | None:
@@ -243,21 +307,48 @@ class ModelLoop:
         instruction = answer.response.completion_instruction
         if instruction is not None and instruction.is_non_recoverable:
             return None
-        batch = ToolBatch(
-            view=self.view,
-            factory=self.tool_call_executor_factory,
-            trace=self.trace,
-            reports_failures=self.step.tool_failure == "report",
-        )
-        done = await batch.run(requests, self.trace.reserve_tool_key())
+        done = await self._batch().run(requests, self.trace.reserve_tool_key())
         for call in done:
             if call.status is CallStatus.FAILED and call.failure is not None:
                 return call.failure.info()
         return None
 
+    def _batch(self) -> ToolBatch:
+        return ToolBatch(
+            view=self.view,
+            factory=self.tool_call_executor_factory,
+            trace=self.trace,
+            reports_failures=self.step.tool_failure == "report",
+        )
+
     # --- the conversation -------------------------------------------------------------------
 
-    async def _say(self, message: Message) -> None:
+    async def _take_up(self) -> FailureInfo | None:
+        """What the session's conversation waits for: open tool calls, then the user's message."""
+        thread = self.view.thread
+        if thread is None:
+            return None
+        for pending in thread.pending:
+            if pending.content is not None:
+                request = pending.request
+                answer = tool_result(pending.content, tool_call_id=request.id, name=request.name)
+                await self._say(answer, is_of_session=True)
+        open_calls = [pending for pending in thread.pending if pending.content is None]
+        if open_calls:
+            done = await self._batch().run(
+                [pending.request for pending in open_calls],
+                self.trace.reserve_tool_key(),
+                effect_keys=[pending.effect_key for pending in open_calls],
+            )
+            for call in done:
+                if call.status is CallStatus.FAILED and call.failure is not None:
+                    return call.failure.info()
+        if thread.message is not None:
+            await self._say(user(thread.message), is_of_session=True)
+        return None
+
+    async def _say(self, message: Message, *, is_of_session: bool = False) -> None:
+        """Add a message; words of the engine's own are no part of the session's conversation."""
         view = self.view
         key = self.trace.reserve_note_key()
         body: dict[str, JsonValue] = {
@@ -265,6 +356,9 @@ class ModelLoop:
             "conversation": view.conversation_id,
             "message": message_to_json(message),
         }
+        if is_of_session and view.thread is not None:
+            view.thread.count += 1
+            body["sequence"] = view.thread.count
         await view.context.recorder.record("message", key, "recorded", body)
         view.memory.save_prompt(view.conversation_id, [message])
 
@@ -276,6 +370,8 @@ class ModelLoop:
             "conversation": view.conversation_id,
             "position": mark.position,
         }
+        if view.thread is not None:
+            view.thread.count = body["sequence"] = view.thread.at_mark(mark.position)
         await view.context.recorder.record("rollback", key, "recorded", body)
         view.memory.restore_snapshot(mark)
 

@@ -114,7 +114,9 @@ def recorded_usage(value: JsonValue) -> TokenUsage:
     )
 
 
-def recorded_calls(rows: Sequence[JournalEntry]) -> tuple[ModelCall | ToolCall, ...]:
+def recorded_calls(
+    rows: Sequence[JournalEntry], *, history: Sequence[Message] = ()
+) -> tuple[ModelCall | ToolCall, ...]:
     """The calls of an execution that ended, in the order of their ends, with their prompts."""
     memory, conversation = ConversationMemory(), ""
     contents: dict[str, str] = {}
@@ -142,22 +144,27 @@ def recorded_calls(rows: Sequence[JournalEntry]) -> tuple[ModelCall | ToolCall, 
             call = ToolCall(key=entry.key, request=requests[entry.key])
             if entry.state in ("finished", "failed", "interrupted"):
                 calls.append(recorded_tool_call(call, entry))
-        apply_entry(memory, contents, entry)
+        apply_entry(memory, contents, entry, history=history)
     return tuple(calls)
 
 
 def recorded_execution(
-    blank: StepExecution[object], rows: StepRows, output: object
+    blank: StepExecution[object],
+    rows: StepRows,
+    output: object,
+    *,
+    history: Sequence[Message] = (),
 ) -> StepExecution[object]:
     """An execution that ended, as its rows tell it.
 
     Args:
         blank: The step's, just begun.
         output: The recorded one, as the caller's type.
+        history: What the session's conversation held when the run began.
     """
     assert rows.ended is not None  # noqa: S101  # asked only for what has ended
     ended, body = rows.ended, rows.ended.body
-    calls = recorded_calls(rows.until_end)
+    calls = recorded_calls(rows.until_end, history=history)
     error = recorded_error(body) if body.get("error") is not None else None
     return evolve(
         blank,

@@ -14,6 +14,7 @@ from minions.contracts.errors import NEEDS_DECISION, Fault, NotFoundError, Usage
 from minions.contracts.events import StepCompleted
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.sessions import SessionStep
 from minions.engine.event_stream import EventMaker
 from minions.engine.replay import visible
 from minions.engine.work_keys import base_key, execution_key
@@ -113,47 +114,48 @@ class RunDetail:
     """Of a rejected run, in file order; without the lines of the recipe's text."""
 
 
-async def list_runs(journal: Journal) -> tuple[RunSummary, ...]:
-    """All runs, the newest first."""
-    runs: dict[str, RunSummary] = {}
-    for entry in await journal.entries(kinds={"run"}):
-        _fold_run(runs, entry)
-    return tuple(sorted(runs.values(), key=lambda run: run.started_at, reverse=True))
+async def list_runs(
+    journal: Journal, *, run_id: str | None = None, limit: int | None = None
+) -> tuple[RunSummary, ...]:
+    """All runs, the newest first.
+
+    Args:
+        run_id: Only this one, without a look at the others.
+        limit: At most so many, the newest.
+    """
+    rows: dict[str, list[JournalEntry]] = {}
+    for entry in await journal.entries(run_id=run_id, kinds={"run"}):
+        if entry.state in ("started", REJECTED):
+            rows[entry.run_id] = [entry]
+        elif entry.run_id in rows:
+            rows[entry.run_id].append(entry)
+    newest = sorted(rows.values(), key=lambda own: own[0].at, reverse=True)
+    return tuple(_summary(own) for own in newest[:limit])
 
 
-def _fold_run(runs: dict[str, RunSummary], entry: JournalEntry) -> None:
-    body = entry.body
-    if entry.state == "started":
-        runs[entry.run_id] = RunSummary(
-            run_id=entry.run_id,
-            session_id=entry.session_id,
-            recipe=cast(str, body["recipe"]),
-            model=cast("str | None", body.get("model")),
-            started_at=entry.at,
-        )
-    elif entry.state == REJECTED:
-        runs[entry.run_id] = RunSummary(
-            run_id=entry.run_id,
-            session_id=entry.session_id,
-            recipe=cast(str, body["recipe"]),
-            status=REJECTED,
-            started_at=entry.at,
-            finished_at=entry.at,
-        )
-    elif entry.state == "resumed" and entry.run_id in runs:
-        runs[entry.run_id] = evolve(
-            runs[entry.run_id],
-            status=UNFINISHED,
-            model=cast("str | None", body.get("model")),
-            finished_at=None,
-        )
-    elif entry.state == "finished" and entry.run_id in runs:
-        runs[entry.run_id] = evolve(
-            runs[entry.run_id],
-            status=cast(str, body["status"]),
-            finished_at=entry.at,
-            usage=cast("Mapping[str, JsonValue]", body.get("usage") or {}),
-        )
+def _summary(rows: Sequence[JournalEntry]) -> RunSummary:
+    first = rows[0]
+    model = first.body.get("model")
+    status, finished_at = UNFINISHED, None
+    usage: Mapping[str, JsonValue] = {}
+    for row in rows:
+        if row.state == REJECTED:
+            status, finished_at = REJECTED, row.at
+        elif row.state == "resumed":
+            status, finished_at, model = UNFINISHED, None, row.body.get("model")
+        elif row.state == "finished":
+            status, finished_at = cast(str, row.body["status"]), row.at
+            usage = cast("Mapping[str, JsonValue]", row.body.get("usage") or {})
+    return RunSummary(
+        run_id=first.run_id,
+        session_id=first.session_id,
+        recipe=cast(str, first.body["recipe"]),
+        status=status,
+        model=cast("str | None", model) if status != REJECTED else None,
+        started_at=first.at,
+        finished_at=finished_at,
+        usage=usage,
+    )
 
 
 async def find_run(journal: Journal, name: str) -> RunSummary:
@@ -325,6 +327,14 @@ def _note_choice(steps: dict[str, StepSummary], entry: JournalEntry) -> None:
         steps[base] = evolve(step, facts={**step.facts, **choice})
 
 
+def _shown_message(step: SessionStep) -> Mapping[str, JsonValue]:
+    """The message as the provider sees it, and `metrics`."""
+    shown = step.to_message_dict()
+    if (metrics := step.metrics.to_json()) and step.is_assistant_step():
+        shown["metrics"] = metrics
+    return shown
+
+
 def _messages(
     entries: Sequence[JournalEntry],
 ) -> tuple[tuple[str, Mapping[str, JsonValue]], ...]:
@@ -337,5 +347,5 @@ def _messages(
         maker.note(entry)
         event = maker.event_of(entry)
         if isinstance(event, StepCompleted):
-            found.append((event.step_id, event.snapshot))
+            found.append((event.step_id, _shown_message(event.snapshot)))
     return tuple(found)

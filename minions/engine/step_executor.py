@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Generic, TypeVar, cast
 
 from attrs import evolve
@@ -20,14 +22,14 @@ from minions.contracts.errors import FailureInfo, JournalError, MinionsError, wo
 from minions.contracts.executions import StepExecution
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import Message, TokenUsage, message_to_json
+from minions.contracts.messages import Message, MessageRole, TokenUsage
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.context import AgentContext
 from minions.engine.endings import cut_off, end_state, end_status
 from minions.engine.error_groups import leading_error
 from minions.engine.iterations import Attempt, Turn
 from minions.engine.model_calls import capabilities_of, recall
-from minions.engine.model_loop import Ending, ModelLoop, opening_messages, said_in
+from minions.engine.model_loop import Ending, ModelLoop, Opening, opening_of
 from minions.engine.python_steps import JournalledScope
 from minions.engine.recorded import recorded_execution
 from minions.engine.replay import KnowsItsInputs, StepRows, TellsItself
@@ -72,6 +74,7 @@ class StepExecutor(Generic[T]):
         self._caching = caching
         self._cache_key: str | None = None
         self._cached_from: str | None = None
+        self._begun_with: Opening | None = None
         step_id, own = step.id, step.metadata
         limits = Limits.of_step(own, base=context.limits)
         self._timeout_s = Limits.from_metadata(own).timeout_s if own else None
@@ -96,6 +99,7 @@ class StepExecutor(Generic[T]):
             tools=tools,
             item=item,
             retry=step.retry,
+            thread=None if is_code or not step.shares_conversation else context.thread,
         )
         # Once per execution: a property of a subclass may build it anew at each look.
         self._output = cast("OutputInstructions[object] | None", None if is_code else step.output)
@@ -173,7 +177,8 @@ class StepExecutor(Generic[T]):
             opening = self._opening()
         except MinionsError:  # what it reads is not there any more
             return False
-        return started.body.get("messages") == [message_to_json(m) for m in opening]
+        asked = opening.to_json()
+        return all(started.body.get(name) == asked.get(name) for name in ("messages", "history"))
 
     def _still_fits(self, rows: StepRows) -> bool:
         """Whether the recorded output is one of those that the step declares."""
@@ -195,7 +200,16 @@ class StepExecutor(Generic[T]):
         output = self._recorded.ended.body.get("output")
         self.output_json = output
         typed = self._output.convert(output) if self._output and output is not None else output
-        execution = recorded_execution(self._trace.picture(), self._recorded, typed)
+        thread = self._view.thread
+        if thread is not None:
+            thread.begin_step()
+            thread.follow(self._recorded.until_end)
+        execution = recorded_execution(
+            self._trace.picture(),
+            self._recorded,
+            typed,
+            history=thread.history if thread is not None else (),
+        )
         for entry in self._recorded.until_end:
             self.context.recorder.feed_back(entry)
         if self.was_cached and self._caching is not None:
@@ -274,11 +288,13 @@ class StepExecutor(Generic[T]):
         step = self.step
         if isinstance(step, PythonStep):
             if not step.is_instant:
-                await self._record_start(())
+                await self._record_start(None)
             return Ending(output=await step.run(self._scope()))
-        opening = self._recorded_opening() or self._opening()
+        if self._view.thread is not None:
+            self._view.thread.begin_step()
+        opening = self._begun_with = self._recorded_opening() or self._opening()
         await self._record_start(opening)
-        self._view.memory.save_prompt(self._view.conversation_id, opening)
+        self._view.memory.save_prompt(self._view.conversation_id, opening.messages)
         return await self._loop().run()
 
     async def _from_cache(self, caching: StepCaching) -> Ending | None:
@@ -312,30 +328,41 @@ class StepExecutor(Generic[T]):
         try:
             if isinstance(step, TellsItsBasis):
                 return self._caching.key(step.basis(self._view), self._view)
-            basis = basis_of_question(cast("Step[object]", step), self._opening(), self._output)
+            opening = self._opening().messages
+            basis = basis_of_question(cast("Step[object]", step), opening, self._output)
             return self._caching.key(basis, self._view)
         except MinionsError:  # the step itself will tell
             return None
 
-    def _opening(self) -> tuple[Message, ...]:
+    def _opening(self) -> Opening:
         step = self.step
         own = step.messages(self._view)
         said = self.context.conversation if step.shares_conversation else ()
         mode = step.completion_criteria.mode
-        return opening_messages(self._view, own, self._output, mode, said=said)
+        return opening_of(self._view, own, self._output, mode, said=said)
 
     def _keep_conversation(self, execution: StepExecution[object]) -> None:
         """For the steps that go on with it."""
         is_code = isinstance(self.step, PythonStep)
         if not is_code and execution.is_complete and self.step.shares_conversation:
-            self.context.conversation = said_in(execution)
+            opening = self._begun_with or self._recorded_opening() or Opening()
+            self.context.conversation = opening.said_in(execution)
+            if self._view.thread is not None:
+                self._view.thread.end_step()
 
-    def _recorded_opening(self) -> tuple[Message, ...]:
+    def _recorded_opening(self) -> Opening | None:
         """What an earlier leg began with: the conversation goes on, it does not begin anew."""
         if self._recorded is None or self._recorded.started is None:
-            return ()
-        messages = cast("list[JsonValue]", self._recorded.started.body.get("messages") or [])
-        return tuple(decode(message, Message) for message in messages)
+            return None
+        body = self._recorded.started.body
+        found = cast("list[JsonValue]", body.get("messages") or [])
+        messages = tuple(decode(message, Message) for message in found)
+        if "history" in body and self._view.thread is not None:
+            at, count = cast("Sequence[int]", body["history"])
+            history = self._view.thread.history[:count]
+            return Opening(before=messages[:at], history=history, after=messages[at:])
+        first = sum(1 for _ in takewhile(lambda each: each.role is MessageRole.SYSTEM, messages))
+        return Opening(before=messages[:first], after=messages[first:])
 
     def _loop(self) -> ModelLoop:
         return ModelLoop(
@@ -358,15 +385,15 @@ class StepExecutor(Generic[T]):
             tool_call_executor_factory=self._tools,
         )
 
-    async def _record_start(self, opening: tuple[Message, ...]) -> None:
+    async def _record_start(self, opening: Opening | None) -> None:
         if self._recorded is not None and self._recorded.started is not None:
             return
         body: dict[str, JsonValue] = {"step_id": self._view.step_id, "version": self.step.version}
         if self._item is not None:
             body["index"] = self._item.index
-        if opening:
+        if opening is not None and opening.messages:
             body["conversation"] = self._view.conversation_id
-            body["messages"] = [message_to_json(message) for message in opening]
+            body |= opening.to_json()
         await self.context.recorder.record("step", self._trace.key, "started", body)
 
     async def _end(self, ending: Ending) -> StepExecution[object]:

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, cast
 
 from minions.contracts.calls import DeltaSink, ModelDelta
 from minions.contracts.context import Limits, RunContext
-from minions.contracts.events import StepDelta
+from minions.contracts.events import StepDelta, StepDeltaEvent
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
 from minions.contracts.retry import RetryConfig
 from minions.contracts.secrets import Secrets
 from minions.contracts.tools import Toolbox, ToolSpec
-
-if TYPE_CHECKING:
-    pass
-
 from minions.engine.iterations import Turn
+from minions.engine.thread import LiveThread
 
 if TYPE_CHECKING:
     from minions.engine.context import AgentContext
@@ -40,10 +37,13 @@ class StepView(RunContext):
         tools: Toolbox,
         item: Turn | None = None,
         retry: RetryConfig | None = None,
+        thread: LiveThread | None = None,
     ) -> None:
         self.retry = retry or context.recipe.retry
         """How calls of the step are tried again."""
         self.context = context
+        self.thread = thread
+        """The session's conversation, where the step has part in it."""
         self._item = item
         self.key = key
         self.conversation_id = f"{context.run_id}/{key}"
@@ -126,17 +126,13 @@ class StepView(RunContext):
         return self._publish_delta if self.context.events.is_watched else None
 
     def _publish_delta(self, delta: ModelDelta) -> None:
-        data: dict[str, JsonValue] = {}
-        if delta.content is not None:
-            data["content"] = delta.content
-        if delta.tool_call is not None:
-            data["tool_calls"] = [delta.tool_call]
+        calls = (delta.tool_call,) if delta.tool_call is not None else ()
         self.context.events.publish(
-            StepDelta(
+            StepDeltaEvent(
                 run_id=self.run_id,
                 session_id=self.session_id,
                 timestamp=self.context.services.clock.now(),
                 step_id=self._step_id,
-                delta=data,
+                delta=StepDelta(content=delta.content, tool_calls=calls),
             )
         )

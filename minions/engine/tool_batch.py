@@ -45,7 +45,12 @@ class ToolBatch:
     """Policy `report`: what is left over after the retries goes to the model."""
 
     async def run(
-        self, requests: Sequence[ToolCallRequest], key: str, *, remember: bool = True
+        self,
+        requests: Sequence[ToolCallRequest],
+        key: str,
+        *,
+        remember: bool = True,
+        effect_keys: Sequence[str | None] = (),
     ) -> tuple[ToolCall, ...]:
         """All calls, carried out, in request order.
 
@@ -55,12 +60,14 @@ class ToolBatch:
         Args:
             key: Of the answer; each call's key adds its index.
             remember: Whether a conversation waits for the results.
+            effect_keys: Idempotency keys under which an earlier run began them.
         """
         calls = [
             ToolCall(
                 key=f"{key}/{index}",
                 request=request,
                 origin=CallOrigin.MODEL if remember else CallOrigin.STEP,
+                effect_key=effect_keys[index] if effect_keys else None,
             )
             for index, request in enumerate(requests)
         ]
@@ -241,6 +248,9 @@ class ToolBatch:
             "tool_call_id": call.request.id,
             "name": call.name,
         }
+        if view.thread is not None:
+            view.thread.count += 1
+            body["sequence"] = view.thread.count
         await view.context.recorder.record("message", f"{call.key}/answer", "recorded", body)
 
     def _tell_retry(

@@ -186,7 +186,7 @@ async def _invoke(
         run_id=context.run_id,
         step_id=context.step_id,
         call_id=call.request.id,
-        idempotency_key=f"{context.run_id}/{call.key}",
+        idempotency_key=call.effect_key or f"{context.run_id}/{call.key}",
         max_result_bytes=context.limits.max_tool_result_bytes,
     )
     try:

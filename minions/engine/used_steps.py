@@ -212,7 +212,7 @@ class UsedStep(WrittenStep, Step[object]):
     @property
     def shares_conversation(self) -> bool:
         """The class's own."""
-        return self._made.shares_conversation
+        return self.inner is not None and self.inner.shares_conversation
 
     @property
     def version(self) -> str:

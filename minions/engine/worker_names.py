@@ -9,12 +9,16 @@ from pathlib import Path
 __all__ = ["is_worker_gone", "worker_name"]
 
 
-def worker_name() -> str:
+def worker_name(part: str = "") -> str:
     """`host:pid:birth`, so that a person sees who holds a run, and a process id used again differs.
 
     `birth` tells the process apart from later ones of that id; empty where the system has no /proc.
+
+    Args:
+        part: Of this process, where it has several workers; stands behind a `+`.
     """
-    return f"{socket.gethostname()}:{os.getpid()}:{_birth(os.getpid())}"
+    name = f"{socket.gethostname()}:{os.getpid()}:{_birth(os.getpid())}"
+    return f"{name}+{part}" if part else name
 
 
 def is_worker_gone(name: str) -> bool:
@@ -23,7 +27,7 @@ def is_worker_gone(name: str) -> bool:
     A name of another machine, or of another form, is never known to be dead.
     """
     host, _, rest = name.rpartition(":")[0].rpartition(":")
-    birth = name.rpartition(":")[2]
+    birth = name.rpartition(":")[2].partition("+")[0]
     if host != socket.gethostname() or not rest.isdecimal():
         return False
     here = _birth(os.getpid())

@@ -15,7 +15,7 @@ from minions.contracts.events import (
     Retrying,
     RunEvent,
     RunStarted,
-    StepDelta,
+    StepDeltaEvent,
     StepFinished,
     StepStarted,
     ToolFinished,
@@ -186,8 +186,8 @@ class LiveProgress(Progress):
             row.doing = ""
         elif isinstance(event, Retrying):
             row.doing = retry_text(event)
-        elif isinstance(event, StepDelta):
-            row.text = (row.text + str(event.delta.get("content", "")))[-80:]
+        elif isinstance(event, StepDeltaEvent):
+            row.text = (row.text + (event.delta.content or ""))[-80:]
 
     def close(self) -> None:
         """Draw the last state and stop."""

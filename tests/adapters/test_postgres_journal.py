@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -373,14 +373,14 @@ async def test_a_connection_that_is_lost_twice_in_one_call_ends_it(
 ) -> None:
     lease = await lease_of(wired)
     await wired.append(lease, draft("a"))
-    connect = wired._link._connect
+    connect = wired._link.connect
 
     async def connect_for_a_moment() -> object:
         connection = await connect()
         wire.cuts_answers = 1
         return connection
 
-    monkeypatch.setattr(wired._link, "_connect", connect_for_a_moment)
+    monkeypatch.setattr(wired._link, "connect", connect_for_a_moment)
     wire.cuts_answers = 1
     with pytest.raises(JournalError, match="Resume the run") as caught:
         await wired.append(lease, draft("b"))
@@ -512,6 +512,84 @@ async def test_a_closed_journal_connects_again_at_its_next_use(journal: Postgres
     lease = await lease_of(journal)
     await journal.aclose()
     assert (await journal.append(lease, draft())).position == 1
+
+
+# --- waiting ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def other(url: str) -> AsyncIterator[PostgresJournal]:
+    """Another worker's."""
+    async with aclosing(PostgresJournal(url, FakeClock())) as made:
+        yield made
+
+
+async def test_the_server_wakes_who_waits(
+    journal: PostgresJournal, other: PostgresJournal, url: str
+) -> None:
+    lease = await lease_of(other)
+    assert await journal.wait("ses_1", 0, 0) is False
+    assert connections_to(url) == 2
+    waiting = asyncio.create_task(journal.wait("ses_1", 0, 60))
+    await until(lambda: connections_to(url) == 3)
+    await asyncio.sleep(0.05)
+    begin = time.monotonic()
+    await other.append(lease, draft("a"))
+    assert await waiting
+    assert time.monotonic() - begin < 0.5  # it is looked every two seconds
+    assert await journal.wait("ses_1", 1, 0.05) is False
+    assert connections_to(url) == 3
+    await journal.aclose()
+    assert connections_to(url) == 1
+
+
+async def test_who_waits_learns_of_facts_though_the_listener_is_cut_off(
+    wired: PostgresJournal, wire: Wire, other: PostgresJournal
+) -> None:
+    lease = await lease_of(other)
+    waiting = asyncio.create_task(wired.wait("ses_1", 0, 60))
+    await until(lambda: wire.connections == 2)
+    wire.cuts_answers = 4
+    await other.append(lease, draft("a"))
+    assert await asyncio.wait_for(waiting, 10)
+    wire.cuts_answers = 0
+    waiting = asyncio.create_task(wired.wait("ses_1", 1, 60))
+    await other.append(lease, draft("b"))
+    assert await asyncio.wait_for(waiting, 10)
+
+
+async def test_a_server_that_stays_away_ends_the_waiting(
+    postgres: PostgresServer, journal: PostgresJournal, url: str
+) -> None:
+    clock = FakeClock()
+    async with aclosing(PostgresJournal(url, clock, sleep=clock.sleep)) as waiter:
+        waiting = asyncio.create_task(waiter.wait("ses_1", 0, 60))
+        await until(lambda: connections_to(url) == 2)
+        postgres.kill()
+        try:
+            with pytest.raises(JournalError):
+                await asyncio.wait_for(waiting, 20)
+        finally:
+            postgres.start()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    for _ in range(1_000):
+        if is_so():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("it did not come so far within ten seconds")
+
+
+def connections_to(url: str) -> int:
+    """How many there are, besides the one that asks."""
+    with connection_to(url) as db:
+        found = db.execute(
+            b"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            b"AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        ).fetchone()
+    assert found is not None
+    return int(found[0])
 
 
 # --- databases that cannot be used -----------------------------------------------------------

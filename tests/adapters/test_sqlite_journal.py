@@ -16,7 +16,7 @@ import pytest
 
 import minions
 from minions.adapters.sqlite_database import bundled_migrations
-from minions.adapters.sqlite_journal import SqliteJournal, _entries_query
+from minions.adapters.sqlite_journal import SqliteJournal, _entries_query, _Query
 from minions.contracts.errors import JournalError
 from minions.contracts.journal import EntryDraft, Lease
 from minions.contracts.json_values import JsonValue
@@ -193,10 +193,27 @@ async def test_a_large_body_is_stored_once_and_compressed(journal: SqliteJournal
 
 async def test_listing_all_runs_reads_no_other_entries(journal: SqliteJournal) -> None:
     await lease_of(journal)
-    query = _entries_query(None, None, 0, ("run",))
+    for kinds in [("run",), ("session",), ("run", "session")]:
+        plan = plan_of(journal, _entries_query(None, None, 0, kinds=kinds))
+        assert "SCAN e USING INDEX entries_to_list" in plan
+
+
+@pytest.mark.parametrize("kinds", [None, ("message", "model_call")])
+async def test_the_last_entries_of_a_session_are_found_by_an_index(
+    journal: SqliteJournal, kinds: tuple[str, ...] | None
+) -> None:
+    await lease_of(journal)
+    query = _entries_query("ses_1", None, 0, kinds=kinds, limit=1, newest_first=True)
+    plan = plan_of(journal, query)
+    assert "SEARCH e USING INDEX entries_by_position (session_id=? AND position>?)" in plan
+    assert not any("TEMP B-TREE" in line for line in plan)
+
+
+def plan_of(journal: SqliteJournal, query: _Query) -> list[str]:
+    """How SQLite goes about it."""
     with closing(sqlite3.connect(journal.path)) as db:
         plan = db.execute(f"EXPLAIN QUERY PLAN {query.sql}", query.parameters).fetchall()
-    assert "SCAN e USING INDEX entries_of_runs" in [row[3] for row in plan]
+    return [row[3] for row in plan]
 
 
 # --- migrations ------------------------------------------------------------------------------
@@ -204,16 +221,17 @@ async def test_listing_all_runs_reads_no_other_entries(journal: SqliteJournal) -
 
 async def test_an_older_database_is_backed_up_and_migrated(journal: SqliteJournal) -> None:
     await stored_text(journal)
-    newer = {**bundled_migrations(), "0005_more": "CREATE TABLE more (a);\nCREATE TABLE less (b);"}
+    newer = {**bundled_migrations(), "9999_more": "CREATE TABLE more (a);\nCREATE TABLE less (b);"}
     upgraded = SqliteJournal(journal.path, FakeClock(), migrations=newer)
     entries = await upgraded.entries("ses_1")
     await upgraded.aclose()
-    backup = journal.path.with_name("journal.db.bak-0004")
+    newest = max(bundled_migrations()).partition("_")[0]
+    backup = journal.path.with_name(f"journal.db.bak-{newest}")
     assert oct(mode(backup)) == "0o600"
     restored = SqliteJournal(backup, FakeClock())
     assert await restored.entries("ses_1") == entries
     await restored.aclose()
-    with pytest.raises(JournalError, match="0005_more") as caught:
+    with pytest.raises(JournalError, match="9999_more") as caught:
         await journal.entries()
     assert caught.value.error_code == "newer-database"
 
@@ -232,7 +250,7 @@ async def test_a_database_of_the_first_version_is_read_as_it_was(tmp_path: Path)
 
 async def test_a_migration_that_fails_changes_nothing(journal: SqliteJournal) -> None:
     await stored_text(journal)
-    broken = {**bundled_migrations(), "0005_more": "CREATE TABLE more (a);\nCREATE nonsense;"}
+    broken = {**bundled_migrations(), "9999_more": "CREATE TABLE more (a);\nCREATE nonsense;"}
     upgraded = SqliteJournal(journal.path, FakeClock(), migrations=broken)
     with pytest.raises(JournalError, match="nonsense"):
         await upgraded.entries()

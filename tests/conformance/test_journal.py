@@ -187,6 +187,14 @@ async def test_a_body_comes_back_exactly(journal: Journal, name: str) -> None:
     assert await body_after_storing(journal, ODD_BODIES[name]) == ODD_BODIES[name]
 
 
+async def test_bodies_of_many_entries_come_back_exactly(journal: Journal) -> None:
+    lease = await lease_of(journal)
+    bodies = [ODD_BODIES[name] for name in sorted(ODD_BODIES)] * 30
+    for n, body in enumerate(bodies):
+        await journal.append(lease, EntryDraft(kind="step", key=f"{n}", state="finished", body=body))
+    assert [entry.body for entry in await journal.entries("ses_1")] == bodies
+
+
 async def test_a_body_may_be_any_mapping(journal: Journal) -> None:
     body = await body_after_storing(journal, MappingProxyType({"a": MappingProxyType({"b": 1})}))
     assert body == {"a": {"b": 1}}

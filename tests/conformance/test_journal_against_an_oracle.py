@@ -213,20 +213,74 @@ class JournalAgainstOracle(RuleBasedStateMachine):
     @rule(
         run=st.none() | RUNS,
         after=st.integers(-1, 6),
+        until=st.none() | st.integers(-1, 6),
         kinds=st.none() | st.lists(st.sampled_from(["run", "step", "none"]), max_size=2),
+        limit=st.none() | st.integers(0, 3),
+        newest_first=st.booleans(),
     )
-    def read_some(self, run: tuple[str, str] | None, after: int, kinds: list[str] | None) -> None:
+    def read_some(
+        self,
+        run: tuple[str, str] | None,
+        after: int,
+        until: int | None,
+        kinds: list[str] | None,
+        limit: int | None,
+        newest_first: bool,
+    ) -> None:
         session, run_id = run or (None, None)
-        read = self.wait(self.journal.entries(session, run_id=run_id, after=after, kinds=kinds))
-        assert list(read) == [
+        read = self.wait(
+            self.journal.entries(
+                session,
+                run_id=run_id,
+                after=after,
+                until=until,
+                kinds=kinds,
+                limit=limit,
+                newest_first=newest_first,
+            )
+        )
+        chosen = [
             entry
             for name in sorted({entry.session_id for entry in self.oracle.entries})
             for entry in self.oracle.of(name)
             if (session is None or entry.session_id == session)
             and (run_id is None or entry.run_id == run_id)
             and entry.position > after
+            and (until is None or entry.position <= until)
             and (kinds is None or entry.kind in kinds)
         ]
+        assert list(read) == chosen[:: -1 if newest_first else 1][:limit]
+
+    @rule(session=st.sampled_from(["ses_a", "ses_b"]), after=st.integers(0, 6))
+    def look_for_news(self, session: str, after: int) -> None:
+        is_there = self.wait(self.journal.wait(session, after, 0))
+        assert is_there == (len(self.oracle.of(session)) > after)
+
+    @rule(session=st.sampled_from(["ses_a", "ses_b"]))
+    def remove(self, session: str) -> None:
+        if self._is_active(session):
+            with pytest.raises(LeaseHeldError):
+                self.wait(self.journal.remove_session(session))
+            return
+        known = self.oracle.of(session)
+        assert self.wait(self.journal.remove_session(session)) == bool(known)
+        for entry in known:
+            self.oracle.entries.remove(entry)
+        if (held := self.oracle.held.get(session)) is not None:
+            held.deadline = None
+
+    def _is_active(self, session: str) -> bool:
+        held = self.oracle.held.get(session)
+        return bool(held and held.deadline and held.deadline > self.clock.monotonic())
+
+    @rule(session=st.sampled_from(["ses_a", "ses_b"]))
+    def remove_and_take_in_again(self, session: str) -> None:
+        known = self.oracle.of(session)
+        if not known or self._is_active(session):
+            return
+        self.wait(self.journal.remove_session(session))
+        self.wait(self.journal.adopt(session, known))
+        self.oracle.held[session].deadline = None
 
     @rule()
     def open_again(self) -> None:

@@ -27,7 +27,14 @@ from minions.adapters.sqlite_journal import SqliteJournal
 from minions.contracts.codec import encode
 from minions.contracts.errors import MinionsError
 from minions.contracts.executions import AgentResult
-from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
+from minions.contracts.journal import (
+    SPARED_S,
+    Collected,
+    EntryDraft,
+    Journal,
+    JournalEntry,
+    Lease,
+)
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.runtime import Clock
 from minions.contracts.tools import Toolbox
@@ -208,10 +215,33 @@ class WatchedJournal(Journal):
         *,
         run_id: str | None = None,
         after: int = 0,
+        until: int | None = None,
         kinds: Collection[str] | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
     ) -> Sequence[JournalEntry]:
-        read = self._real.entries(session_id, run_id=run_id, after=after, kinds=kinds)
+        read = self._real.entries(
+            session_id,
+            run_id=run_id,
+            after=after,
+            until=until,
+            kinds=kinds,
+            limit=limit,
+            newest_first=newest_first,
+        )
         return await self._through("read", read)
+
+    async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
+        return await self._real.wait(session_id, after, timeout_s)
+
+    async def adopt(self, session_id: str, entries: Sequence[JournalEntry]) -> None:
+        await self._through("append", self._real.adopt(session_id, entries))
+
+    async def remove_session(self, session_id: str) -> bool:
+        return await self._through("append", self._real.remove_session(session_id))
+
+    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
+        return await self._real.collect(dry_run=dry_run, spare_s=spare_s)
 
     async def put_blob(self, data: bytes) -> str:
         return await self._through("put_blob", self._real.put_blob(data))

@@ -30,7 +30,7 @@ from minions.contracts.events import (
     RunFailed,
     RunStarted,
     StepCompleted,
-    StepDelta,
+    StepDeltaEvent,
     StepFinished,
     StepStarted,
     ToolFinished,
@@ -76,7 +76,7 @@ def with_tools(services: Services | None = None) -> tuple[AgentExecutor, AgentRe
 async def test_the_events_of_a_run_come_in_the_order_of_its_facts() -> None:
     executor, recipe = with_tools()
     events = await events_of(executor, recipe)
-    shown = [event for event in events if not isinstance(event, StepDelta)]
+    shown = [event for event in events if not isinstance(event, StepDeltaEvent)]
     assert types_of(shown) == [
         "run_started",
         "step_started",
@@ -95,14 +95,14 @@ async def test_the_events_of_a_run_come_in_the_order_of_its_facts() -> None:
         "run_completed",
     ]
     snapshots = [event.snapshot for event in shown if isinstance(event, StepCompleted)]
-    assert [each["role"] for each in snapshots] == [
+    assert [each.role for each in snapshots] == [
         "assistant",
         "tool",
         "tool",
         "assistant",
         "assistant",
     ]
-    assert [each.get("tool_call_id") for each in snapshots[1:3]] == ["c1", "c2"]
+    assert [each.tool_call_id for each in snapshots[1:3]] == ["c1", "c2"]
 
 
 async def test_positions_strictly_increase_and_name_stored_facts() -> None:
@@ -116,7 +116,7 @@ async def test_positions_strictly_increase_and_name_stored_facts() -> None:
         if event.position is not None:
             assert event.timestamp == entries[event.position].at
             assert (event.run_id, event.session_id) == ("run_1", "ses_1")
-    assert all(event.position is None for event in events if isinstance(event, StepDelta))
+    assert all(event.position is None for event in events if isinstance(event, StepDeltaEvent))
 
 
 async def test_deltas_come_before_their_message_and_add_up_to_it() -> None:
@@ -125,19 +125,21 @@ async def test_deltas_come_before_their_message_and_add_up_to_it() -> None:
     fragments: dict[int, dict[str, str]] = {}
     seen = 0
     for event in await events_of(executor, recipe):
-        if isinstance(event, StepDelta):
-            text += str(event.delta.get("content", ""))
-            for fragment in cast("list[dict[str, JsonValue]]", event.delta.get("tool_calls", [])):
+        if isinstance(event, StepDeltaEvent):
+            text += event.delta.content or ""
+            for fragment in event.delta.tool_calls:
                 index = cast(int, fragment["index"])
                 call = fragments.setdefault(index, {"name": "", "arguments": ""})
                 function = cast("Mapping[str, str]", fragment["function"])
                 call["name"] += function.get("name", "")
                 call["arguments"] += function.get("arguments", "")
-        elif isinstance(event, StepCompleted) and event.snapshot["role"] == "assistant":
+        elif isinstance(event, StepCompleted) and event.snapshot.is_assistant_step():
             seen += 1
-            calls = cast("list[Mapping[str, JsonValue]]", event.snapshot.get("tool_calls", []))
-            assert text == event.snapshot.get("content", "")
-            assert list(fragments.values()) == [each["function"] for each in calls]
+            assert text == (event.snapshot.content or "")
+            calls = event.snapshot.tool_calls
+            assert list(fragments.values()) == [
+                {"name": each.name, "arguments": each.arguments} for each in calls
+            ]
             text, fragments = "", {}
     assert (text, fragments, seen) == ("", {}, 3)
 
@@ -329,7 +331,7 @@ async def test_a_journal_that_fails_in_the_middle_ends_the_stream() -> None:
     services = deterministic_services(FailingJournal(4))
     executor, recipe = with_tools(services)
     events = [event async for event in executor.stream(recipe)]
-    assert types_of([each for each in events if not isinstance(each, StepDelta)]) == [
+    assert types_of([each for each in events if not isinstance(each, StepDeltaEvent)]) == [
         "run_started",
         "step_started",
         "step_completed",

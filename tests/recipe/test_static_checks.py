@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minions.contracts.json_values import JsonValue
@@ -133,6 +133,7 @@ WORLDS: list[dict[str, JsonValue]] = [
 
 
 @given(conditions, conditions)
+@example(one="not a", other="not a and a")
 def test_facts_that_differ_never_hold_together_and_facts_that_follow_always_do(
     one: str, other: str
 ) -> None:

@@ -13,11 +13,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self, TextIO
 
-import attrs
-
 from minions.adapters.postgres_url import without_password
-from minions.contracts.context import Limits, snake_case
-from minions.contracts.durations import seconds_of
+from minions.contracts.context import Limits
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
@@ -26,32 +23,13 @@ from minions.engine.agent_run import AgentRun
 from minions.interfaces.cli.setup import Surroundings
 from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.deciders import TerminalDecider
+from minions.interfaces.operator_limits import bounded
 from minions.interfaces.progress import LiveProgress, PlainProgress, Progress
 from minions.interfaces.render import stderr_painter, wants_color
 from minions.interfaces.results import EXIT_CODES, output_text, result_to_json, summary_lines
 from minions.interfaces.settings import Settings
-from minions.recipe.model import AgentRecipe
 
 __all__ = ["Signals", "bounded", "follow", "note_of", "refuse_two_outputs"]
-
-
-def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
-    """The operator's own bounds over the recipe's; of two limits on cost the lower one holds."""
-    if settings.max_parallel is not None:
-        recipe = attrs.evolve(recipe, max_parallel=settings.max_parallel)
-    if settings.timeout is not None:
-        recipe = _limited(recipe, "timeout_s", seconds_of(settings.timeout))
-    if settings.max_cost_usd is not None:
-        own = Limits.from_metadata(recipe.limits).max_cost_usd
-        most = settings.max_cost_usd if own is None else min(own, settings.max_cost_usd)
-        recipe = _limited(recipe, "max_cost_usd", most)
-    return recipe
-
-
-def _limited(recipe: AgentRecipe, name: str, value: float) -> AgentRecipe:
-    """That limit instead of the recipe's own, in whichever spelling."""
-    limits = {key: kept for key, kept in recipe.limits.items() if snake_case(key) != name}
-    return attrs.evolve(recipe, limits={**limits, name: value})
 
 
 def refuse_two_outputs(settings: Settings) -> None:

@@ -17,6 +17,8 @@ Facts: TypeAlias = Mapping[Hashable, Hashable]
 NO_FACTS: Final[Facts] = {}
 
 _OPPOSITES: Final = {"!=": "==", ">=": "<", "<=": ">", "not in": "in"}
+_NEVER: Final = ("never",)
+"""A fact of conditions that contradict themselves: it is known nowhere, so nothing implies them."""
 _MOST: Final = 32
 """Facts that are handed on: what is known of a long chain must not grow with it."""
 
@@ -28,7 +30,9 @@ def facts_of(term: Term, *, is_true: bool = True) -> Facts:
     if isinstance(term, Logic) and term.is_and is is_true:
         facts: dict[Hashable, Hashable] = {}
         for operand in term.operands:
-            facts.update(facts_of(operand, is_true=is_true))
+            for key, value in facts_of(operand, is_true=is_true).items():
+                if facts.setdefault(key, value) != value:
+                    facts[_NEVER] = True
         return facts
     if isinstance(term, DefinedTest):
         return {("defined", _key(term.base)): term.is_wanted is is_true}

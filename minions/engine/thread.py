@@ -1,0 +1,278 @@
+"""The conversation of a session: read from the journal, and continued by a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from attrs import frozen
+
+from minions.contracts.errors import UsageError
+from minions.contracts.journal import Journal, JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import Message, MessageRole, ToolCallRequest
+from minions.contracts.sessions import SessionStep
+from minions.contracts.tools import Effect, Toolbox
+from minions.engine.memory import tool_content
+from minions.engine.said import SAID_KINDS, Thread
+
+__all__ = [
+    "MESSAGE_INPUT",
+    "LiveThread",
+    "PendingCall",
+    "ThreadStart",
+    "open_thread",
+    "pending_requests",
+    "read_thread",
+]
+
+MESSAGE_INPUT: Final = "message"
+"""The input of a recipe that is what the user says in a turn."""
+
+
+@frozen(kw_only=True)
+class ThreadStart:
+    """Where a run takes up the conversation of its session."""
+
+    keep: int | None = None
+    """The messages that stay, from the first on; None: all."""
+    continues: bool = False
+    """Whether it goes on with what is there; else the input `message` comes first."""
+    expects: int | None = None
+    """How many messages there are; None: that is not known."""
+    before: int | None = None
+    """Only what the session held before this position counts; None: all of it."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """For the run's row."""
+        return {"keep": self.keep, "continues": self.continues}
+
+    @classmethod
+    def recorded(cls, start: Mapping[str, JsonValue], position: int) -> ThreadStart | None:
+        """Of a run that goes on; None where it knew of no conversation.
+
+        Args:
+            position: Of the run's first row.
+        """
+        found = cast("Mapping[str, JsonValue] | None", start.get("thread"))
+        if found is None:
+            return None
+        return cls(
+            keep=cast("int | None", found["keep"]),
+            continues=cast(bool, found["continues"]),
+            before=position,
+        )
+
+
+@frozen(kw_only=True)
+class PendingCall:
+    """A tool call that the newest answer of the conversation asks for, and nobody answered."""
+
+    request: ToolCallRequest
+    effect_key: str | None = None
+    """The idempotency key under which it was begun before; None: it never was."""
+    content: str | None = None
+    """What came of it, where that is recorded."""
+
+
+class LiveThread:
+    """The conversation as one run goes on with it."""
+
+    def __init__(
+        self,
+        steps: Sequence[SessionStep] = (),
+        *,
+        pending: tuple[PendingCall, ...] = (),
+        message: str | None = None,
+        is_turn: bool = False,
+    ) -> None:
+        """Take it up.
+
+        Args:
+            message: What the user says in this turn.
+            is_turn: Whether it is a talk: the step's goal tells how to answer, and is not said.
+        """
+        self.history: tuple[Message, ...] = tuple(step.message for step in steps)
+        self.pending = pending
+        self.message = message
+        self.is_turn = is_turn
+        self.count = self._kept = len(self.history)
+        self._counts: dict[int, int] = {}
+
+    def begin_step(self) -> None:
+        """What a step before left unfinished is no part of the conversation."""
+        self.count = self._kept
+        self._counts = {}
+
+    def end_step(self) -> None:
+        """It came to its answer."""
+        self._kept = self.count
+        self.pending, self.message = (), None
+
+    def say(self, message: Message) -> None:
+        """Add what stands before the first step of the run."""
+        self.history = (*self.history, message)
+        self._kept = self.count = len(self.history)
+        self.message = None
+
+    def mark(self, position: int) -> None:
+        """Remember how many messages there are at that place of the step's memory."""
+        self._counts[position] = self.count
+
+    def at_mark(self, position: int) -> int:
+        """How many there were."""
+        return self._counts[position]
+
+    def follow(self, rows: Sequence[JournalEntry]) -> None:
+        """Take note of what an earlier leg of the run recorded."""
+        for row in rows:
+            if "sequence" in row.body:
+                self.count = cast(int, row.body["sequence"])
+
+
+async def read_thread(journal: Journal, session_id: str, *, until: int | None = None) -> Thread:
+    """The conversation of that session; of a fork, with what it has from its parents.
+
+    Args:
+        until: Only rows up to this position.
+    """
+    levels: list[Sequence[JournalEntry]] = []
+    found: str | None = session_id
+    while found is not None:
+        rows = await journal.entries(found, kinds=SAID_KINDS, until=until)
+        levels.append(rows)
+        forked = rows[0].body if rows and rows[0].state == "forked" else {}
+        found = cast("str | None", forked.get("parent"))
+        until = cast("int | None", forked.get("position"))
+    thread = Thread(session_id)
+    for rows in reversed(levels):
+        thread.apply_all(rows)
+    return thread
+
+
+def pending_requests(steps: Sequence[SessionStep]) -> tuple[ToolCallRequest, ...]:
+    """Tool calls of the last assistant message without an answer, in its order.
+
+    Raises:
+        UsageError: Somebody spoke before they were answered: no model takes such a conversation.
+    """
+    answers: Counter[str | None] = Counter()
+    has_spoken = False
+    for step in reversed(steps):
+        if step.is_tool_step():
+            answers[step.tool_call_id] += 1
+        elif step.is_assistant_step():
+            break
+        elif step.role is not MessageRole.SYSTEM:
+            has_spoken = True
+    else:
+        return ()
+    pending = []
+    for call in step.tool_calls:
+        if answers[call.id]:
+            answers[call.id] -= 1
+        else:
+            pending.append(call)
+    if pending and has_spoken:
+        raise UsageError(
+            f"Message {step.sequence} of session '{step.session_id}' calls the tool "
+            f"'{pending[0].name}', and a later message was stored before its answer. Delete the "
+            f"messages from {step.sequence + 1} on, or store the answer right behind the call.",
+            code="unanswered-tool-call",
+        )
+    return tuple(pending)
+
+
+async def open_thread(
+    journal: Journal,
+    session_id: str,
+    start: ThreadStart,
+    *,
+    run_id: str,
+    message: str | None,
+    tools: Toolbox,
+) -> tuple[LiveThread, ThreadStart]:
+    """The conversation for a run that has its lease, and the start with its numbers.
+
+    Raises:
+        UsageError: The session went on since the run began, or a call is in doubt.
+    """
+    if start.before is not None:
+        await _refuse_what_went_on(journal, session_id, start.before, run_id)
+    until = start.before - 1 if start.before is not None else None
+    thread = await read_thread(journal, session_id, until=until)
+    if start.expects not in (None, len(thread.steps)):
+        raise UsageError(
+            f"Session '{session_id}' went on meanwhile: it has {len(thread.steps)} messages now, "
+            f"not {start.expects}. Nothing was changed; look at it and say it again.",
+            code="session-went-on",
+        )
+    keep = len(thread.steps) if start.keep is None else start.keep
+    is_cut = keep < len(thread.steps)
+    thread.cut(keep)
+    requests = pending_requests(thread.steps)
+    pending = [PendingCall(request=request) for request in requests]
+    if pending and not is_cut:
+        pending = await _begun_before(journal, thread, requests, tools, until)
+    live = LiveThread(
+        thread.steps,
+        pending=tuple(pending),
+        message=None if start.continues else message,
+        is_turn=start.continues or message is not None,
+    )
+    return live, ThreadStart(keep=keep, continues=start.continues, before=start.before)
+
+
+async def _refuse_what_went_on(journal: Journal, session_id: str, after: int, run_id: str) -> None:
+    rows = await journal.entries(session_id, kinds=SAID_KINDS, after=after)
+    other = next((row for row in rows if row.run_id != run_id and "sequence" in row.body), None)
+    if other is not None:
+        raise UsageError(
+            f"Session '{session_id}' went on after run '{run_id}' (from position {other.position} "
+            "on): going on with that run now would take the place of what was said since. Go on "
+            f"with the session instead, or fork it.",
+            code="session-went-on",
+        )
+
+
+async def _begun_before(
+    journal: Journal,
+    thread: Thread,
+    requests: Sequence[ToolCallRequest],
+    tools: Toolbox,
+    until: int | None,
+) -> list[PendingCall]:
+    """What the run that was asked for the calls recorded of them, where it is of this session."""
+    at = next(i for i in reversed(range(len(thread.steps))) if thread.steps[i].has_tool_calls())
+    origin = thread.origins[at]
+    if origin.session_id != thread.session_id:
+        return [PendingCall(request=request) for request in requests]
+    rows = await journal.entries(
+        origin.session_id,
+        run_id=origin.run_id,
+        after=origin.position,
+        until=until,
+        kinds={"tool_call"},
+    )
+    return [_as_it_stands(request, rows, origin.run_id, tools) for request in requests]
+
+
+def _as_it_stands(
+    request: ToolCallRequest, rows: Sequence[JournalEntry], run_id: str, tools: Toolbox
+) -> PendingCall:
+    own = [row for row in rows if row.body.get("call_id") == request.id]
+    ended = next((row for row in reversed(own) if row.state == "finished"), None)
+    if ended is not None:
+        return PendingCall(request=request, content=tool_content(ended.body))
+    if not own or own[-1].state == "failed":
+        return PendingCall(request=request)
+    tool = tools.find(request.name)
+    if tool is not None and tool.spec.effect in (Effect.PURE, Effect.IDEMPOTENT):
+        return PendingCall(request=request, effect_key=f"{run_id}/{own[-1].key}")
+    raise UsageError(
+        f"The tool call '{request.name}' of run '{run_id}' was begun, and nobody saw its end: "
+        f"it may have had its effect. Say what became of it first: `minions resume {run_id} "
+        f"--decide {own[-1].key}=redo|done|fail`.",
+        code="call-in-doubt",
+    )

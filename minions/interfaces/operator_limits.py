@@ -1,0 +1,31 @@
+"""The operator's own bounds over those of a recipe."""
+
+from __future__ import annotations
+
+import attrs
+
+from minions.contracts.context import Limits, snake_case
+from minions.contracts.durations import seconds_of
+from minions.interfaces.settings import Settings
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["bounded"]
+
+
+def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
+    """The operator's own bounds over the recipe's; of two limits on cost the lower one holds."""
+    if settings.max_parallel is not None:
+        recipe = attrs.evolve(recipe, max_parallel=settings.max_parallel)
+    if settings.timeout is not None:
+        recipe = _limited(recipe, "timeout_s", seconds_of(settings.timeout))
+    if settings.max_cost_usd is not None:
+        own = Limits.from_metadata(recipe.limits).max_cost_usd
+        most = settings.max_cost_usd if own is None else min(own, settings.max_cost_usd)
+        recipe = _limited(recipe, "max_cost_usd", most)
+    return recipe
+
+
+def _limited(recipe: AgentRecipe, name: str, value: float) -> AgentRecipe:
+    """That limit instead of the recipe's own, in whichever spelling."""
+    limits = {key: kept for key, kept in recipe.limits.items() if snake_case(key) != name}
+    return attrs.evolve(recipe, limits={**limits, name: value})
