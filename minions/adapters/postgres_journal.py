@@ -300,6 +300,7 @@ def _busy(held: _Holding | None, session_id: str, run_id: str | None) -> LeaseHe
         f"active on worker '{worker}' until {until}. "
         f"{who} when that run ends or its lease runs out.",
         worker_id=worker,
+        run_id=held.run_id if held else "",
     )
 
 

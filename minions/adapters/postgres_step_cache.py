@@ -64,6 +64,14 @@ class PostgresStepCache(StepCache):
         """
         await self._link.run(lambda attempt: _put(attempt.connection, key, entry))
 
+    async def clear(self) -> int:
+        """Committed when this returns.
+
+        Raises:
+            JournalError: The database cannot be used, or stayed busy.
+        """
+        return await self._link.run(lambda attempt: _clear(attempt.connection))
+
     async def aclose(self) -> None:
         """Close the connection, if there is one."""
         if self._made is not None:
@@ -104,6 +112,10 @@ async def _put(db: Connection, key: str, entry: CachedStep) -> None:
         "run_id = excluded.run_id, created_at = excluded.created_at",
         [key, json.dumps(entry.output).encode(), entry.run_id, entry.created_at],
     )
+
+
+async def _clear(db: Connection) -> int:
+    return (await db.execute("DELETE FROM minions.step_cache")).rowcount
 
 
 def _value(stored: bytes) -> JsonValue:

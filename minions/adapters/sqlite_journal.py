@@ -288,6 +288,7 @@ def _refuse_if_active(
         f"'{held.worker_id}' until {_time(held.deadline).isoformat()}. "
         f"{who} when that run ends or its lease runs out.",
         worker_id=held.worker_id,
+        run_id=held.run_id,
     )
 
 

@@ -62,6 +62,16 @@ class SqliteStepCache(StepCache):
         """
         await self._file.run(lambda db: _put(db, key, entry), is_landmark=True)
 
+    async def clear(self) -> int:
+        """Committed when this returns.
+
+        Raises:
+            JournalError: The file cannot be used, or stayed busy.
+        """
+        return await self._file.run(
+            lambda db: db.execute("DELETE FROM step_cache").rowcount, is_landmark=True
+        )
+
     async def aclose(self) -> None:
         """Close the file, if it was opened."""
         if self._made is not None:

@@ -21,6 +21,12 @@ class MemoryStepCache(StepCache):
         """As the contract says."""
         self._entries[key] = entry
 
+    async def clear(self) -> int:
+        """As the contract says."""
+        count = len(self._entries)
+        self._entries.clear()
+        return count
+
 
 class NoStepCache(StepCache):
     """For who wants every step done."""

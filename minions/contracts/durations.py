@@ -1,4 +1,4 @@
-"""Times as people write them: `90`, `90s`, `10m`, `2h`."""
+"""Times as people write them: `90`, `90s`, `10m`, `2h`, `30d`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from minions.contracts.errors import UsageError
 
 __all__ = ["seconds_of", "spoken"]
 
-_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_FORM: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|)\s*")
+_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_FORM: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)\s*")
 
 
 def seconds_of(text: str) -> float:

@@ -201,10 +201,12 @@ class LeaseHeldError(JournalError):
 
     code = "lease-held"
 
-    def __init__(self, message: str, *, worker_id: str) -> None:
+    def __init__(self, message: str, *, worker_id: str, run_id: str = "") -> None:
         super().__init__(message)
         self.worker_id = worker_id
         """Who is active."""
+        self.run_id = run_id
+        """In which run; empty where that is not known."""
 
 
 class AgentExecutionError(MinionsError):

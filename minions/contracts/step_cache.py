@@ -47,5 +47,13 @@ class StepCache(ABC):
             JournalError: It cannot be written now; nothing was kept.
         """
 
+    async def clear(self) -> int:
+        """Forget everything; how many outputs that were.
+
+        Raises:
+            JournalError: It cannot be written now; nothing was forgotten.
+        """
+        return 0
+
     async def aclose(self) -> None:
         """Give back what is held; a later call takes it again."""

@@ -121,6 +121,11 @@ class AgentRun:
         return _has_conversation(self._built)
 
     @property
+    def keeps(self) -> int | None:
+        """How many messages of the session it goes on with; None: all."""
+        return self._thread.keep if self._thread is not None else None
+
+    @property
     def model_name(self) -> str | None:
         """Which models answer, as far as is known; None when none is needed."""
         return self._models.names

@@ -282,6 +282,7 @@ def _refuse_if_active(
         f"Session '{held.lease.session_id}' is busy: run '{held.lease.run_id}' is active on "
         f"worker '{held.lease.worker_id}' until {held.deadline.isoformat()}. {_when_free(run_id)}",
         worker_id=held.lease.worker_id,
+        run_id=held.lease.run_id,
     )
 
 

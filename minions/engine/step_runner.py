@@ -88,12 +88,14 @@ class StepRunner:
         *,
         repository: StepRepository | None = None,
         executor: AgentExecutor | None = None,
+        note: Mapping[str, JsonValue] | None = None,
     ) -> None:
         """Of one agent.
 
         Args:
             agent: Who answers; a recipe, or the id of one, needs the executor that runs it.
             repository: Where the sessions are; None: in memory, or where the executor's runs are.
+            note: Stored with the start of each run, for the caller to find when it goes on.
         Raises:
             UsageError: No executor for a recipe, or its runs are kept in another journal.
         """
@@ -120,6 +122,7 @@ class StepRunner:
         self.repository = repository
         self._executor = executor
         self._hooks = hooks or AgentHooks()
+        self._note = note
         if isinstance(agent, ChatAgent):
             self._agent: AgentRecipe | str = agent.recipe()
         else:
@@ -274,7 +277,9 @@ class StepRunner:
                 "`inputs: {message: {type: string}}`.",
                 code="not-a-conversation",
             )
-        run = self._executor.prepare(recipe, inputs, session_id=session_id, thread=start)
+        run = self._executor.prepare(
+            recipe, inputs, session_id=session_id, note=self._note, thread=start
+        )
         if not run.has_conversation:
             raise UsageError(
                 f"Recipe '{recipe.id}' cannot be talked with: no goal step of it has "
@@ -282,6 +287,16 @@ class StepRunner:
                 code="not-a-conversation",
             )
         return run
+
+    def check(self) -> None:
+        """Refuse a recipe that nobody can talk with, before there is anything to say.
+
+        Raises:
+            UsageError, NotFoundError, EnvironmentRefusedError: As `prepare_turn`.
+        """
+        recipe = self._executor.find(self._agent)
+        if {MESSAGE_INPUT} >= {name for name, it in recipe.inputs.items() if not it.has_default}:
+            self._prepare("", {MESSAGE_INPUT: ""}, ThreadStart())
 
     # --- running ----------------------------------------------------------------------------------
 

@@ -31,13 +31,17 @@ __all__ = ["RecordedRunOpener"]
 class RecordedRunOpener:
     """Opens the journal and finds the run; closes everything at the end."""
 
-    def __init__(self, around: Surroundings, name: str, *, model: str | None) -> None:
+    def __init__(
+        self, around: Surroundings, name: str, *, model: str | None, needs_store: bool = True
+    ) -> None:
         """Load the operator's code; nothing is opened yet.
 
+        Args:
+            needs_store: Whether there must be something to go on with.
         Raises:
             UsageError: Nothing is stored here, or an extension cannot be loaded.
         """
-        if around.settings.no_store:
+        if around.settings.no_store and needs_store:
             raise UsageError(
                 "Without a journal there is no run to go on with: leave out --no-store "
                 "(or `no_store` in the configuration).",
@@ -61,15 +65,34 @@ class RecordedRunOpener:
         self._journal = self.around.journal()
         self._stack.push_async_callback(self._journal.aclose)
         self._stack.push_async_callback(self._state.aclose)
-        with naming_the_journal(self.around):
-            self.recorded: RecordedRun = await load_recorded_run(self._journal, self._name)
-        if (command := self.recorded.note.get("command")) is not None:
+        self._recorded = await self._find()
+        if (command := self._noted.get("command")) is not None:
             raise UsageError(
                 f"Run '{self.recorded.run_id}' was made by `minions {command}`, which cannot go on "
                 "where it stopped: say it again.",
                 code="other-command",
             )
         return self
+
+    async def _find(self) -> RecordedRun | None:
+        with naming_the_journal(self.around):
+            return await load_recorded_run(self._journal, self._name)
+
+    @property
+    def recorded(self) -> RecordedRun:
+        """The run; ask only where there is one."""
+        assert self._recorded is not None  # noqa: S101  # of a session without runs nobody asks
+        return self._recorded
+
+    @property
+    def has_recorded(self) -> bool:
+        """Whether there is a run."""
+        return self._recorded is not None
+
+    @property
+    def _noted(self) -> Mapping[str, JsonValue]:
+        """What the run's start says of the command that began it."""
+        return self._recorded.note if self._recorded is not None else {}
 
     async def __aexit__(
         self,
@@ -96,7 +119,7 @@ class RecordedRunOpener:
     @property
     def settings(self) -> Settings:
         """The command's; the `--max-cost` with which the run began holds until there is another."""
-        settings, began_with = self.around.settings, self.recorded.note.get("max_cost_usd")
+        settings, began_with = self.around.settings, self._noted.get("max_cost_usd")
         if "max_cost_usd" in self.around.flags or not isinstance(began_with, int | float):
             return settings
         return evolve(settings, max_cost_usd=began_with)
@@ -104,14 +127,14 @@ class RecordedRunOpener:
     def _tell_extensions(self) -> None:
         """Which code the run had and this command has not: only a person may name it."""
         now = cast("list[str]", note_of(self.around, None).get("extensions") or [])
-        before = cast("list[str]", self.recorded.note.get("extensions") or [])
+        before = cast("list[str]", self._noted.get("extensions") or [])
         if missing := [name for name in before if name not in now]:
             flags = " ".join(f"--extensions {name}" for name in missing)
             tell(f"The run began with {flags}. The recipe travels with a run, code does not.")
 
     def note(self) -> Mapping[str, JsonValue]:
         """What is to be known when the run goes on once more."""
-        note = self.recorded.note
+        note = self._noted
         now = note_of(self.around, self._model)
         return {**note, **now, "cwd": note.get("cwd", now["cwd"])}
 
@@ -122,7 +145,7 @@ class RecordedRunOpener:
             EnvironmentRefusedError: That folder is not there any more.
         """
         self._go_home()
-        note = self.recorded.note
+        note = self._noted
         recorded = cast("str | None", note.get("model"))
         override = self._model or recorded
         folder = Path(cast(str, note.get("folder", ".")))
@@ -154,18 +177,18 @@ class RecordedRunOpener:
 
     def _cache(self) -> StepCache:
         """None where the run began without one, or shall have none from now on."""
-        cache = NoStepCache() if self.recorded.note.get("no_cache") else self.around.cache()
+        cache = NoStepCache() if self._noted.get("no_cache") else self.around.cache()
         self._stack.push_async_callback(cache.aclose)
         return cache
 
     def _policy(self) -> str | None:
         """Who consents to calls: as said now, else as it was said when the run began."""
-        began_with = cast("str | None", self.recorded.note.get("approve"))
+        began_with = cast("str | None", self._noted.get("approve"))
         return self.around.settings.approve or began_with
 
     def _go_home(self) -> None:
         """To where the run began: relative paths of its tools mean what they meant."""
-        home = cast("str | None", self.recorded.note.get("cwd"))
+        home = cast("str | None", self._noted.get("cwd"))
         if home is None:
             return
         try:

@@ -17,6 +17,7 @@ __all__ = ["command", "run_command_line"]
 
 _COMMANDS: Final = {
     "run": "Run a recipe and print its result.",
+    "chat": "Talk with a recipe or a model in a session.",
     "validate": "Check recipes without running anything.",
     "test": "Run the tests that recipes bring along.",
     "graph": "Draw a recipe's steps.",
@@ -27,7 +28,10 @@ _COMMANDS: Final = {
     "approve": "Consent to a call that a run waits for.",
     "reject": "Refuse a call that a run waits for.",
     "answer": "Answer a question that a run waits for.",
-    "sessions": "List and show what ran.",
+    "cancel": "End a run that another process executes.",
+    "fork": "Branch a session at one of its messages.",
+    "sessions": "List, show, compare, export and remove what ran.",
+    "serve": "Serve recipes and sessions over HTTP, with a page.",
     "migrate": "Turn an instruction in prose into a recipe.",
     "init": "Make a project whose recipe runs without a key.",
     "doctor": "Check this machine: Python, database, keys, disk, clock.",

@@ -19,6 +19,8 @@ from minions.interfaces.cli.setup import (
     common_options,
     surroundings,
 )
+from minions.interfaces.cli.talks import OpenTalk, is_talk
+from minions.interfaces.cli.voice import say, tell
 
 __all__ = ["command"]
 
@@ -74,9 +76,24 @@ def _decisions(texts: Iterable[str]) -> dict[str, str]:
     return words
 
 
+async def _resume_talk(around: Surroundings, name: str, *, model: str | None, out: TextIO) -> int:
+    """Of a session: what was cut off goes on; else what it waits for is answered."""
+    async with OpenTalk(around, name, model=model) as opened:
+        runner = opened.runner()
+        run = await runner.prepare_resume(opened.session)
+        if run is None:
+            last = await runner.repository.get_last_step(opened.session.id)
+            tell("The last message is an answer; nothing is done again.")
+            say(last.content or "" if last is not None else "", out)
+            return 0
+        return await opened.follow(run, out)
+
+
 async def _resume(
     around: Surroundings, name: str, words: dict[str, str], *, model: str | None, out: TextIO
 ) -> int:
+    if not words and await is_talk(around, name):
+        return await _resume_talk(around, name, model=model, out=out)
     async with RecordedRunOpener(around, name, model=model) as opened:
         recipe = opened.own_recipe()
         run = opened.executor(recipe).prepare_resume(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.journal import Journal
@@ -31,6 +31,7 @@ from minions.interfaces.cli.setup import (
     naming_the_journal,
     surroundings,
 )
+from minions.interfaces.cli.talks import last_talk, named_session
 from minions.interfaces.cli.voice import tell
 from minions.interfaces.deciders import POLICIES, decider_for
 from minions.interfaces.wiring import (
@@ -76,6 +77,13 @@ __all__ = ["command"]
     metavar="RUN",
     help="The run that the outputs come from which these steps need; else the newest that has all.",
 )
+@click.option(
+    "--session",
+    "session_name",
+    metavar="NAME",
+    help="Run in this session: an id, a unique start of one, or a name. New names make new ones.",
+)
+@click.option("-c", "--continue", "continues", is_flag=True, help="Run in the last session.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is called.")
 @cache_option
 @common_options
@@ -87,6 +95,8 @@ def command(
     until: str | None,
     only: str | None,
     pin: str | None,
+    session_name: str | None,
+    continues: bool,
     **flags: object,
 ) -> int:
     """Run RECIPE: a path, or an id found under ./recipes.
@@ -96,8 +106,11 @@ def command(
     around = surroundings(flags)
     refuse_two_outputs(around.settings)
     override = cast("str | None", flags["model"])
+    if continues and session_name is not None:
+        raise UsageError("-c and --session exclude each other: the last session, or that one.")
     part = _part(first, until, only, pin)
     wanted = _Wanted(recipe=recipe, pairs=pairs, override=override, part=part, pin=pin)
+    wanted = evolve(wanted, session=session_name, continues=continues)
     out = sys.stdout
     # What tools and extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
@@ -116,6 +129,10 @@ class _Wanted:
     part: RunPart | None
     """None: all steps."""
     pin: str | None
+    session: str | None = None
+    """As it was named; None: a new one."""
+    continues: bool = False
+    """In the last session."""
 
 
 def _part(
@@ -174,7 +191,13 @@ async def _run_until(signals: Signals, around: Surroundings, wanted: _Wanted, ou
             plan = executor.plan(recipe, inputs, part=part)
             show_plan(plan, recipe.id, out, json=around.settings.json)
             return 0
-        run = executor.prepare(recipe, inputs, note=note_of(around, wanted.override), part=part)
+        run = executor.prepare(
+            recipe,
+            inputs,
+            session_id=await _session(wanted, journal),
+            note=note_of(around, wanted.override),
+            part=part,
+        )
         for line in (*run.outlook(), *(_origin(pins, inputs) if pins else ())):
             tell(line)
         return await follow(run, around, out, signals)
@@ -183,6 +206,13 @@ async def _run_until(signals: Signals, around: Surroundings, wanted: _Wanted, ou
         await cache.aclose()
         await journal.aclose()
         await state.aclose()
+
+
+async def _session(wanted: _Wanted, journal: Journal) -> str | None:
+    """The session it runs in; None: a new one."""
+    if wanted.continues:
+        return await last_talk(journal)
+    return await named_session(journal, wanted.session) if wanted.session is not None else None
 
 
 def _journal(around: Surroundings) -> Journal:

@@ -1,4 +1,4 @@
-"""`minions sessions list` and `show`: what ran."""
+"""`minions sessions list` and `show`: what ran. Its other commands are in modules beside it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from minions.engine.sessions import (
     list_runs,
     show_run,
 )
+from minions.interfaces.cli.sessions_archive import export, import_
+from minions.interfaces.cli.sessions_diff import diff
+from minions.interfaces.cli.sessions_removal import gc, rm
 from minions.interfaces.cli.setup import (
     Surroundings,
     naming_the_journal,
@@ -36,17 +39,21 @@ __all__ = ["command"]
 
 @click.group("sessions")
 def command() -> None:
-    """List and show what ran."""
+    """List, show and compare what ran; take it elsewhere; clean up."""
+
+
+for each in (diff, export, import_, rm, gc):
+    command.add_command(each)
 
 
 @command.command("list")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option("--db", metavar="PATH", help="SQLite file of the journal.")
+@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
 @output_options
 def list_(*, limit: int, **flags: object) -> int:
     """List runs, the newest first."""
     around = surroundings(flags)
-    runs = asyncio.run(_list(around))[:limit]
+    runs = asyncio.run(_list(around, limit))
     if around.settings.json:
         say(json_text([encode(run) for run in runs]))
         return 0
@@ -60,10 +67,10 @@ def list_(*, limit: int, **flags: object) -> int:
     return 0
 
 
-async def _list(around: Surroundings) -> tuple[RunSummary, ...]:
+async def _list(around: Surroundings, limit: int) -> tuple[RunSummary, ...]:
     journal = around.journal()
     try:
-        return await list_runs(journal)
+        return await list_runs(journal, limit=limit)
     finally:
         await journal.aclose()
 
@@ -71,7 +78,7 @@ async def _list(around: Surroundings) -> tuple[RunSummary, ...]:
 @command.command("show")
 @click.argument("name", metavar="ID")
 @click.option("--messages", is_flag=True, help="Show every message, too.")
-@click.option("--db", metavar="PATH", help="SQLite file of the journal.")
+@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
 @output_options
 def show(name: str, *, messages: bool, **flags: object) -> int:
     """Show one run: ID is a run's or a session's, or a unique start of one."""
