@@ -49,12 +49,33 @@ if TYPE_CHECKING:
         Verdict,
     )
     from minions.contracts.errors import AgentExecutionError, MinionsError, RecipeError, ToolError
+    from minions.contracts.events import (
+        RunCompleted,
+        RunEvent,
+        RunFailed,
+        StepCompleted,
+        StepDelta,
+        StepDeltaEvent,
+        StepEvent,
+        StepEventType,
+    )
     from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
     from minions.contracts.json_values import JsonValue
-    from minions.contracts.messages import Message, MessageBundle
+    from minions.contracts.messages import (
+        Message,
+        MessageBundle,
+        MessageRole,
+        ToolCallRequest,
+    )
     from minions.contracts.retry import RetryConfig
     from minions.contracts.runtime import PriceBook
     from minions.contracts.secrets import SecretRef
+    from minions.contracts.sessions import (
+        AgentHooks,
+        Session,
+        SessionStep,
+        StepMetrics,
+    )
     from minions.contracts.step_cache import CachedStep, StepCache
     from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
     from minions.contracts.tools import Tool, ToolScope, ToolSpec
@@ -68,8 +89,23 @@ if TYPE_CHECKING:
     from minions.engine.questions import analyze_data, extract_params
     from minions.engine.run_parts import RunPart
     from minions.engine.services import Services, SystemClock
+    from minions.engine.session_context import (
+        build_context_from_sequence_range,
+        build_context_from_steps,
+        get_context_summary,
+        messages_from_context,
+    )
+    from minions.engine.session_store import (
+        StepRepository,
+    )
     from minions.engine.step_executor import StepExecutor
     from minions.engine.step_manager import StepManager
+    from minions.engine.step_runner import (
+        ChatAgent,
+        StepRunner,
+        fork_session,
+        retry_from_sequence,
+    )
     from minions.engine.tool_calls import tool_call_executors
     from minions.interfaces.library import run
     from minions.recipe.model import AgentRecipe, InputSpec, ModelConfig, Permissions
@@ -81,10 +117,12 @@ __all__ = [
     "AgentContext",
     "AgentExecutionError",
     "AgentExecutor",
+    "AgentHooks",
     "AgentRecipe",
     "AgentResult",
     "ApprovalRequest",
     "CachedStep",
+    "ChatAgent",
     "ChatModel",
     "Completion",
     "CompletionCriteria",
@@ -104,6 +142,7 @@ __all__ = [
     "MemoryStepCache",
     "Message",
     "MessageBundle",
+    "MessageRole",
     "MinionsError",
     "ModelCall",
     "ModelCallExecutor",
@@ -123,26 +162,40 @@ __all__ = [
     "Question",
     "RecipeError",
     "RetryConfig",
+    "RunCompleted",
     "RunContext",
+    "RunEvent",
+    "RunFailed",
     "RunPart",
     "RunStatus",
     "ScriptedModel",
     "SecretRef",
     "Services",
+    "Session",
+    "SessionStep",
     "SqliteJournal",
     "SqliteStepCache",
     "Step",
     "StepCache",
+    "StepCompleted",
     "StepCompletionChain",
+    "StepDelta",
+    "StepDeltaEvent",
+    "StepEvent",
+    "StepEventType",
     "StepExecution",
     "StepExecutor",
     "StepManager",
+    "StepMetrics",
+    "StepRepository",
+    "StepRunner",
     "StepScope",
     "StepStatus",
     "SystemClock",
     "Tool",
     "ToolCall",
     "ToolCallExecutor",
+    "ToolCallRequest",
     "ToolCallResponse",
     "ToolError",
     "ToolFailure",
@@ -151,7 +204,13 @@ __all__ = [
     "Unanswered",
     "Verdict",
     "analyze_data",
+    "build_context_from_sequence_range",
+    "build_context_from_steps",
     "extract_params",
+    "fork_session",
+    "get_context_summary",
+    "messages_from_context",
+    "retry_from_sequence",
     "run",
     "tool",
     "tool_call_executors",
@@ -159,6 +218,35 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "minions.engine.step_runner": (
+        "ChatAgent",
+        "StepRunner",
+        "fork_session",
+        "retry_from_sequence",
+    ),
+    "minions.engine.session_store": ("StepRepository",),
+    "minions.engine.session_context": (
+        "build_context_from_sequence_range",
+        "build_context_from_steps",
+        "get_context_summary",
+        "messages_from_context",
+    ),
+    "minions.contracts.events": (
+        "RunCompleted",
+        "RunEvent",
+        "RunFailed",
+        "StepCompleted",
+        "StepDelta",
+        "StepDeltaEvent",
+        "StepEvent",
+        "StepEventType",
+    ),
+    "minions.contracts.sessions": (
+        "AgentHooks",
+        "Session",
+        "SessionStep",
+        "StepMetrics",
+    ),
     "minions.adapters.function_tool": ("tool",),
     "minions.adapters.openai_model": ("OpenAIModel",),
     "minions.adapters.prices": ("GenaiPriceBook", "OwnPrice"),
@@ -201,7 +289,12 @@ _HOMES: Final = {
     "minions.contracts.errors": ("AgentExecutionError", "MinionsError", "RecipeError", "ToolError"),
     "minions.contracts.executions": ("AgentResult", "RunStatus", "StepExecution", "StepStatus"),
     "minions.contracts.json_values": ("JsonValue",),
-    "minions.contracts.messages": ("Message", "MessageBundle"),
+    "minions.contracts.messages": (
+        "Message",
+        "MessageBundle",
+        "MessageRole",
+        "ToolCallRequest",
+    ),
     "minions.contracts.retry": ("RetryConfig",),
     "minions.contracts.runtime": ("PriceBook",),
     "minions.contracts.secrets": ("SecretRef",),

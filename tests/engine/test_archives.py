@@ -1,0 +1,250 @@
+"""Sessions as lines of text: out of a journal, into another one, and files that are broken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from minions.contracts.errors import JournalError, NotFoundError, UsageError
+from minions.contracts.journal import EntryDraft, Journal, JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.engine.archives import (
+    Archive,
+    archive_lines,
+    load_archive,
+    read_archive,
+    store_archive,
+)
+from minions.engine.memory_journal import MemoryJournal
+from minions.testing.clock import FakeClock
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    return MemoryJournal(FakeClock())
+
+
+async def written(
+    journal: Journal,
+    session: str,
+    run: str,
+    *rows: tuple[str, str, dict[str, JsonValue]],
+) -> list[JournalEntry]:
+    lease = await journal.acquire(session, run, "w", 60)
+    drafts = [
+        EntryDraft(kind=kind, key=str(n), state=state, body=body)
+        for n, (kind, state, body) in enumerate(rows)
+    ]
+    entries = [await journal.append(lease, draft) for draft in drafts]
+    await journal.release(lease)
+    return entries
+
+
+async def session_of_a_run(journal: Journal) -> Archive:
+    inner = await journal.put_blob(b"inner \xff")
+    document = await journal.put_blob(f'{{"sub": "{inner}"}}'.encode())
+    await journal.put_blob(b"not of this session")
+    await written(
+        journal,
+        "ses_1",
+        "run_1",
+        ("run", "started", {"recipe": "news", "document": document, "looks_like_one": "0" * 64}),
+        ("step", "finished", {"output": ["\ud83d half", 2**70, 0.1, None]}),
+        ("run", "finished", {"status": "completed"}),
+    )
+    return await load_archive(journal, "ses_1")
+
+
+def lines_of(archive: Archive) -> list[bytes]:
+    return [f"{line}\n".encode() for line in archive_lines(archive)]
+
+
+async def test_a_session_comes_over_whole(journal: MemoryJournal) -> None:
+    archive = await session_of_a_run(journal)
+    lines = lines_of(archive)
+    assert len(lines) == 1 + 2 + 3
+    assert json.loads(lines[0]) == {
+        "format": "minions-session",
+        "version": 1,
+        "session": "ses_1",
+        "sessions": [{"id": "ses_1", "rows": 3}],
+        "blobs": 2,
+    }
+    read = read_archive(lines)
+    assert read == archive
+    other = MemoryJournal(FakeClock())
+    assert await store_archive(other, read) == ("ses_1",)
+    assert await other.entries() == await journal.entries()
+    assert {*archive.blobs.values()} == {await other.get_blob(digest) for digest in archive.blobs}
+    assert await load_archive(other, "ses_1") == archive
+
+
+async def test_an_unknown_session_cannot_be_exported(journal: MemoryJournal) -> None:
+    with pytest.raises(NotFoundError, match="ses_9"):
+        await load_archive(journal, "ses_9")
+
+
+# --- forks -----------------------------------------------------------------------------------
+
+
+async def forked(journal: Journal) -> Archive:
+    """`ses_3` reads two rows of `ses_2`, which reads two of `ses_1`."""
+    say: tuple[str, str, dict[str, JsonValue]] = ("message", "recorded", {"sequence": 1})
+    await written(journal, "ses_1", "run_1", say, say, say)
+    for n in (2, 3):
+        fork: dict[str, JsonValue] = {"parent": f"ses_{n - 1}", "sequence": 2, "position": 2}
+        await written(journal, f"ses_{n}", f"run_{n}", ("session", "forked", fork), say, say)
+    return await load_archive(journal, "ses_3")
+
+
+async def test_a_fork_brings_what_it_reads_of_its_parents(journal: MemoryJournal) -> None:
+    archive = await forked(journal)
+    assert [(each.session_id, len(each.entries)) for each in archive.sessions] == [
+        ("ses_1", 2),
+        ("ses_2", 2),
+        ("ses_3", 3),
+    ]
+    other = MemoryJournal(FakeClock())
+    stored = await store_archive(other, read_archive(lines_of(archive)))
+    assert stored == ("ses_1", "ses_2", "ses_3")
+    assert await load_archive(other, "ses_3") == archive
+
+
+async def test_a_parent_that_is_there_already_is_left_as_it_is(journal: MemoryJournal) -> None:
+    archive = await forked(journal)
+    before = await journal.entries("ses_1")
+    await journal.remove_session("ses_3")
+    assert await store_archive(journal, archive) == ("ses_3",)
+    assert await journal.entries("ses_1") == before
+
+
+async def test_another_parent_of_the_same_id_is_refused(journal: MemoryJournal) -> None:
+    archive = await forked(journal)
+    other = MemoryJournal(FakeClock())
+    strange = await written(other, "ses_1", "run_x", ("message", "recorded", {}))
+    with pytest.raises(UsageError, match="not as it was exported") as caught:
+        await store_archive(other, archive)
+    assert caught.value.error_code == "session-differs"
+    assert await other.entries() == strange
+
+
+# --- refusals --------------------------------------------------------------------------------
+
+
+async def test_a_session_that_is_there_is_refused(journal: MemoryJournal) -> None:
+    archive = await session_of_a_run(journal)
+    with pytest.raises(UsageError, match="minions sessions rm ses_1") as caught:
+        await store_archive(journal, archive)
+    assert caught.value.error_code == "session-exists"
+
+
+async def test_a_run_that_is_in_another_session_is_refused(journal: MemoryJournal) -> None:
+    archive = await session_of_a_run(journal)
+    other = MemoryJournal(FakeClock())
+    await written(other, "ses_0", "run_1", ("run", "started", {}))
+    with pytest.raises(UsageError, match="in session 'ses_0'") as caught:
+        await store_archive(other, archive)
+    assert caught.value.error_code == "run-exists"
+    assert len(await other.entries()) == 1
+
+
+class Refusing(MemoryJournal):
+    """Has no room for the last session."""
+
+    async def adopt(self, session_id: str, entries: object) -> None:
+        if session_id == "ses_3":
+            raise JournalError("no room")
+        await super().adopt(session_id, entries)  # type: ignore[arg-type]  # as it was given
+
+
+async def test_what_was_stored_before_the_store_refused_is_taken_back(
+    journal: MemoryJournal,
+) -> None:
+    archive = await forked(journal)
+    other = Refusing(FakeClock())
+    with pytest.raises(JournalError, match="no room"):
+        await store_archive(other, archive)
+    assert await other.entries() == []
+
+
+Break = Callable[[list[bytes]], list[bytes]]
+BROKEN: dict[str, tuple[Break, int, str]] = {
+    "empty": (lambda lines: [], 1, "empty"),
+    "cut-between-lines": (lambda lines: lines[:-1], 6, "2 of 3 rows of session 'ses_1'"),
+    "cut-in-a-line": (lambda lines: [*lines[:-1], lines[-1][:20]], 6, "middle of a line"),
+    "blob-missing": (lambda lines: lines[:1] + lines[2:], 6, "1 of 2 blobs"),
+    "row-missing": (lambda lines: lines[:4] + lines[5:], 5, "where row 2 of 3 is expected"),
+    "row-twice": (lambda lines: [*lines, lines[-1]], 7, "where row 4 of 3 is expected"),
+    "blob-changed": (
+        lambda lines: [lines[0], lines[1].replace(b'"data": "', b'"data": "AAAA'), *lines[2:]],
+        2,
+        "not those that were exported",
+    ),
+    "no-base64": (
+        lambda lines: [lines[0], lines[1].replace(b'"data": "', b'"data": "!'), *lines[2:]],
+        2,
+        "data",
+    ),
+    "another-file": (lambda lines: [b'{"a": 1}\n'], 1, "not written by"),
+    "no-json": (lambda lines: [b"id: news\n"], 1, "no JSON"),
+    "no-text": (lambda lines: [*lines[:3], b"\xff\xfe\n"], 4, "no JSON"),
+    "a-list": (lambda lines: [*lines[:3], b"[]\n"], 4, "no JSON object"),
+    "blank-line": (lambda lines: [*lines[:3], b"\n", *lines[3:]], 4, "no JSON"),
+    "a-key-more": (
+        lambda lines: [*lines[:3], lines[3].replace(b'{"row"', b'{"x": 1, "row"'), *lines[4:]],
+        4,
+        "x",
+    ),
+    "a-wrong-type": (
+        lambda lines: [*lines[:3], lines[3].replace(b'"epoch": 1', b'"epoch": "1"'), *lines[4:]],
+        4,
+        "epoch",
+    ),
+    "no-number": (
+        lambda lines: [*lines[:3], lines[3].replace(b'"epoch": 1', b'"epoch": NaN'), *lines[4:]],
+        4,
+        "NaN",
+    ),
+    "a-strange-session": (
+        lambda lines: [*lines[:3], lines[3].replace(b"ses_1", b"ses_2"), *lines[4:]],
+        4,
+        "'ses_2' is not among",
+    ),
+    "a-bad-head": (
+        lambda lines: [lines[0].replace(b'"rows": 3', b'"rows": "3"'), *lines[1:]],
+        1,
+        "rows",
+    ),
+    "no-sessions": (
+        lambda lines: [lines[0].replace(b'[{"id": "ses_1", "rows": 3}]', b"[]"), *lines[1:]],
+        1,
+        "not the last",
+    ),
+    "no-zone": (
+        lambda lines: [*lines[:3], lines[3].replace(b"+00:00", b""), *lines[4:]],
+        4,
+        "no zone",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_broken_file_is_refused_with_the_line(journal: MemoryJournal, name: str) -> None:
+    break_it, line, words = BROKEN[name]
+    broken = break_it(lines_of(await session_of_a_run(journal)))
+    with pytest.raises(UsageError) as caught:
+        read_archive(broken, name="s.jsonl")
+    assert (caught.value.error_code, caught.value.where) == ("bad-archive", f"s.jsonl:{line}")
+    assert f"s.jsonl, line {line}: " in caught.value.message
+    assert words in caught.value.message
+    assert "Nothing was stored" in caught.value.message
+
+
+async def test_a_file_of_a_newer_version_is_refused(journal: MemoryJournal) -> None:
+    first, *rest = lines_of(await session_of_a_run(journal))
+    newer = first.replace(b'"version": 1', b'"version": 2')
+    with pytest.raises(UsageError, match="version 2") as caught:
+        read_archive([newer, *rest])
+    assert caught.value.error_code == "newer-archive"

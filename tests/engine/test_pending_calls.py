@@ -1,0 +1,104 @@
+"""A new question after a turn that died in the middle of its tool calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import deterministic_services
+from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.contracts.calls import Prompt
+from minions.contracts.errors import UsageError
+from minions.contracts.messages import MessageRole
+from minions.contracts.sessions import SessionStep
+from minions.contracts.tools import Effect
+from minions.engine.session_store import StepRepository
+from minions.engine.step_runner import ChatAgent, StepRunner
+from minions.testing.clock import FakeClock
+from mortal import KilledError, World
+
+CALL = tool_request("work", id="c1")
+
+
+def answer(prompt: Prompt) -> Answer:
+    return CALL if prompt.messages[-1].content == "do it" else "done"
+
+
+class Dying:
+    """Runs a turn until its n-th fact, then lets another process ask something else."""
+
+    def __init__(self, effect: Effect) -> None:
+        self.world = World()
+        self.services = deterministic_services(self.world.journal)
+        agent = ChatAgent(model=ScriptedModel(answer), tools=[self.world.tool("work", effect)])
+        self.repository = StepRepository(self.services)
+        self.runner = StepRunner(agent, repository=self.repository)
+
+    async def turn(self, text: str) -> None:
+        async for _ in self.runner.run_stream("s", text):
+            pass
+
+    async def die_at(self, state: str) -> None:
+        """While the tool call's row of that state is written; the fact is kept."""
+        quiet = Dying(Effect.PURE)
+        await quiet.turn("do it")
+        rows = await quiet.world.journal.entries("s")
+        at = next(
+            n for n, row in enumerate(rows, 1) if (row.kind, row.state) == ("tool_call", state)
+        )
+        self.world.journal.dies_at = at
+        with pytest.raises(KilledError):
+            await self.turn("do it")
+        self.world.journal.revive()
+        clock = self.world.journal._clock
+        assert isinstance(clock, FakeClock)
+        await clock.sleep(3600)
+
+    async def said(self) -> list[str]:
+        return [f"{s.role}: {s.content}" for s in await self.repository.get_steps("s")]
+
+
+AFTER = ["user: do it", "assistant: None", "tool: seen", "user: well?", "assistant: done"]
+
+
+@pytest.mark.parametrize("effect", list(Effect))
+async def test_a_result_that_is_recorded_is_not_worked_for_again(effect: Effect) -> None:
+    dying = Dying(effect)
+    await dying.die_at("finished")
+    await dying.turn("well?")
+    assert await dying.said() == AFTER
+    assert sum(dying.world.done.values()) == 1
+
+
+@pytest.mark.parametrize("effect", [Effect.PURE, Effect.IDEMPOTENT])
+async def test_a_call_that_may_be_repeated_is_repeated_under_its_key(effect: Effect) -> None:
+    dying = Dying(effect)
+    await dying.die_at("started")
+    await dying.turn("well?")
+    assert await dying.said() == AFTER
+    assert list(dying.world.done) == ["work run_1/answer/1/0/tool/1/0"]
+
+
+async def test_a_call_in_doubt_is_decided_before_anything_is_said() -> None:
+    dying = Dying(Effect.ONCE)
+    await dying.die_at("started")
+    before = await dying.world.journal.entries("s")
+    with pytest.raises(UsageError) as caught:
+        await dying.turn("well?")
+    assert caught.value.error_code == "call-in-doubt"
+    assert "minions resume run_1 --decide answer/1/0/tool/1/0=redo|done|fail" in str(caught.value)
+    assert await dying.world.journal.entries("s") == before
+
+
+async def test_a_conversation_that_no_model_takes_is_refused() -> None:
+    dying = Dying(Effect.PURE)
+    await dying.repository.save_steps_batch(
+        [
+            SessionStep(session_id="s", role=MessageRole.USER, content="do it"),
+            SessionStep(session_id="s", role=MessageRole.ASSISTANT, tool_calls=(CALL,)),
+            SessionStep(session_id="s", role=MessageRole.USER, content="too early"),
+        ]
+    )
+    with pytest.raises(UsageError) as caught:
+        await dying.turn("well?")
+    assert caught.value.error_code == "unanswered-tool-call"
+    assert "Delete the messages from 3 on" in str(caught.value)

@@ -1,0 +1,228 @@
+"""Sessions at the terminal: chat, fork, resume and retry of messages, cancel, run --session."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli, Write
+
+MINIONS = (sys.executable, "-m", "minions")
+DB = ("--db", "j.sqlite")
+TALK = """
+id: talk
+inputs: {message: {type: string}}
+steps:
+  - id: answer
+    memory: conversation
+    goal: Answer the user.
+"""
+ECHO = """
+import asyncio
+from pathlib import Path
+from minions import ScriptedModel
+
+async def answer(prompt):
+    said = [each.content for each in prompt.messages if each.role == "user"]
+    if said[-1] == "hang" and not Path("calm").exists():
+        Path("hanging").touch()
+        await asyncio.sleep(60)
+    return f"{len(said)}: {said[-1]}"
+
+echo = ScriptedModel(answer, name="scripted/echo")
+"""
+ECHOED = ("--extensions", "echo.py", "-m", "scripted/echo", *DB)
+
+
+@pytest.fixture
+def talk(here: Path, write: Write) -> Path:
+    write("talk.yaml", TALK)
+    write("echo.py", ECHO)
+    return here
+
+
+def chat(here: Path, *lines: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*MINIONS, "chat", *(flags or ("talk.yaml", "--session", "s")), *ECHOED],
+        cwd=here,
+        input="".join(f"{line}\n" for line in lines),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_a_talk_goes_on_in_another_process(talk: Path) -> None:
+    first = chat(talk, "one", "two")
+    assert (first.returncode, first.stdout) == (0, "1: one\n2: two\n"), first.stderr
+    assert "talk on: minions chat --session s" in first.stderr
+    second = chat(talk, "three", flags=("-c",))
+    assert (second.returncode, second.stdout) == (0, "3: three\n"), second.stderr
+
+
+def test_commands_of_a_talk_act_on_its_messages(talk: Path) -> None:
+    done = chat(
+        talk, "one", "two", "/retry", "/history", "/cost", "/fork 2", "three", "/session", "/hlep"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1: one\n2: two\n2: two\n2: three\n"
+    assert "anew: messages 4 to 4, which took " in done.stderr
+    assert "   3 user  two" in done.stderr
+    assert "4 messages, " in done.stderr
+    assert "which begins with messages 1 to 2 of s" in done.stderr
+    assert "There is no command /hlep. Did you mean '/help'?" in done.stderr
+
+
+def test_a_recipe_that_nobody_can_talk_with_is_refused_before_a_word(
+    here: Path, write: Write
+) -> None:
+    write("echo.py", ECHO)
+    write("sum.yaml", "id: sum\nsteps: [{id: a, set: {n: 1}}]\n")
+    write(
+        "alone.yaml", "id: alone\ninputs: {message: {type: string}}\nsteps: [{id: a, goal: Go}]\n"
+    )
+    for name, words in (("sum", "takes no input 'message'"), ("alone", "`memory: conversation`")):
+        done = chat(here, "hi", flags=(f"{name}.yaml",))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "error[not-a-conversation]" in done.stderr
+        assert words in done.stderr
+
+
+def test_runs_of_one_session_go_on_with_what_was_said(talk: Path, cli: Cli) -> None:
+    for number, message in ((1, "one"), (2, "two")):
+        done = cli("run", "talk.yaml", "-p", f"message={message}", "--session", "diary", *ECHOED)
+        assert (done.code, done.out) == (0, f"{number}: {message}\n"), done.err
+    last = cli("run", "talk.yaml", "-p", "message=three", "-c", *ECHOED)
+    assert last.out == "3: three\n"
+    wrong = cli("run", "talk.yaml", "-p", "message=x", "--session", "ses_nope", *ECHOED)
+    assert (wrong.code, "No session starts with 'ses_nope'" in wrong.err) == (2, True)
+    both = cli("run", "talk.yaml", "-p", "message=x", "--session", "a", "-c", *ECHOED)
+    assert both.code == 2
+
+
+def test_a_fork_is_made_and_gone_on_with(talk: Path, cli: Cli) -> None:
+    chat(talk, "one", "two")
+    forked = cli("fork", "s", "--at", "3", *DB)
+    assert forked.code == 0, forked.err
+    fork_id = forked.out.strip()
+    assert f"{fork_id} begins with messages 1 to 3 of s, which has 4" in forked.err
+    resumed = cli("resume", fork_id, *ECHOED)
+    assert (resumed.code, resumed.out) == (0, "2: two\n"), resumed.err
+    told = cli("resume", fork_id, *ECHOED)
+    assert (told.code, told.out) == (0, "2: two\n")
+    assert "nothing is done again" in told.err
+    beyond = cli("fork", "s", "--at", "9", *DB)
+    assert beyond.code == 2
+    assert "its steps are 1 to 4" in beyond.err
+
+
+def test_a_message_is_regenerated_and_told_what_it_took(talk: Path, cli: Cli) -> None:
+    chat(talk, "one", "two")
+    done = cli("retry", "s", "--from", "2", *ECHOED)
+    assert (done.code, done.out) == (0, "1: one\n"), done.err
+    assert "messages 1 to 1 of s are kept" in done.err
+    assert "regenerated: 2 to 4 (they took " in done.err
+    nothing = cli("retry", "s", "--from", "1", *ECHOED)
+    assert nothing.code == 2
+    assert "would leave no question to answer. Nothing was changed." in nothing.err
+
+
+def _start(here: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*MINIONS, *arguments, *ECHOED],
+        cwd=here,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _wait_for(path: Path) -> None:
+    end = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_turn_that_was_killed_is_resumed_by_its_session(talk: Path, cli: Cli) -> None:
+    """A-85: the question stays, and the answer comes."""
+    chat(talk, "one")
+    process = _start(talk, "run", "talk.yaml", "-p", "message=hang", "--session", "s")
+    _wait_for(talk / "hanging")
+    process.kill()
+    process.communicate()
+    (talk / "calm").touch()
+    done = cli("resume", "s", *ECHOED)
+    assert (done.code, done.out) == (0, "2: hang\n"), done.err
+    assert chat(talk, "three").stdout == "3: three\n"
+
+
+def test_a_run_is_cancelled_from_another_process(talk: Path, cli: Cli) -> None:
+    process = _start(talk, "run", "talk.yaml", "-p", "message=hang", "--session", "s")
+    _wait_for(talk / "hanging")
+    done = cli("cancel", "s", "--json", *DB)
+    assert done.code == 0, done.err
+    assert done.json["status"] == "cancelled"
+    again = cli("cancel", "s", *DB)
+    assert (again.code, "has ended (cancelled)" in again.err) == (2, True)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode != 0
+    (listed,) = json.loads(cli("sessions", "list", "--json", *DB).out)
+    assert listed["status"] == "cancelled", err
+    (talk / "calm").touch()
+    resumed = cli("resume", str(listed["run_id"]), *ECHOED)
+    assert (resumed.code, resumed.out) == (0, "1: hang\n"), resumed.err
+
+
+def test_control_c_stops_the_turn_and_not_the_talk(talk: Path) -> None:
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [*MINIONS, "chat", "talk.yaml", "--session", "s", *ECHOED],
+        cwd=talk,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env={**os.environ, "TERM": "dumb"},
+    )
+    os.close(follower)
+    seen = ""
+
+    def read_until(words: str) -> None:
+        nonlocal seen
+        while words not in seen:
+            seen += os.read(leader, 4096).decode("utf-8", "replace")
+
+    def type_(line: str) -> None:
+        os.write(leader, line.encode())
+
+    try:
+        read_until("> ")
+        type_("one\n")
+        read_until("1: one")
+        type_("hang\n")
+        _wait_for(talk / "hanging")
+        process.send_signal(signal.SIGINT)
+        read_until("stopping this turn")
+        (talk / "calm").touch()
+        type_("/resume\n")
+        read_until("2: hang")
+        type_("three\n")
+        read_until("3: three")
+        type_("/quit\n")
+        read_until("talk on: minions chat --session s")
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(leader)
