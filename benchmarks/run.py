@@ -22,6 +22,7 @@ from benchmarks import (
     loading,
     model_call,
     parallel,
+    sessions,
     start_up,
     streaming,
     structured,
@@ -38,6 +39,7 @@ SUBJECTS: Final[Mapping[str, Callable[[Effort, Endpoint], Awaitable[list[Row]]]]
     "parallel": parallel.measure,
     "chains": chains.measure,
     "journal": journal.measure,
+    "sessions": sessions.measure,
     "loading": loading.measure,
     "start-up": start_up.measure,
 }

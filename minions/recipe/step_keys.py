@@ -180,7 +180,7 @@ GOAL: Final = Table(
             "memory",
             "`isolated`: it sees what its templates name, and the bounded outputs of its "
             "`depends_on`. `conversation`: also all that was said in the steps before it that "
-            "have this, too.",
+            "have this, too, and in earlier runs of its session.",
             ("isolated", "conversation"),
         ),
         Key(

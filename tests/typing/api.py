@@ -16,9 +16,11 @@ from minions import (
     Agent,
     AgentContext,
     AgentExecutor,
+    AgentHooks,
     AgentRecipe,
     AgentResult,
     ApprovalRequest,
+    ChatAgent,
     ChatModel,
     Completion,
     CompletionCriteria,
@@ -42,12 +44,18 @@ from minions import (
     Prompt,
     PythonStep,
     RunContext,
+    RunEvent,
     Services,
+    SessionStep,
     Step,
+    StepCompleted,
     StepCompletionChain,
+    StepDeltaEvent,
     StepExecution,
     StepExecutor,
     StepManager,
+    StepRepository,
+    StepRunner,
     StepScope,
     Tool,
     ToolCall,
@@ -58,6 +66,8 @@ from minions import (
     ToolScope,
     ToolSpec,
     Verdict,
+    fork_session,
+    retry_from_sequence,
     tool_call_executors,
 )
 from minions.testing.clock import FakeClock
@@ -315,3 +325,21 @@ def execute_default_step() -> StepExecution:
     return minions.run(
         StepExecutor(plain, context, canned_model_calls, canned_tool_calls).execute()
     )
+
+
+async def talk(model: ChatModel, hooks: AgentHooks) -> list[SessionStep]:
+    """A conversation: events narrow by their class, steps are values."""
+    repository = StepRepository(services())
+    runner = StepRunner(ChatAgent(model=model), hooks, repository=repository)
+    text = ""
+    async for event in runner.run_stream("diary", "Hi"):
+        assert_type(event, RunEvent)
+        if isinstance(event, StepDeltaEvent):
+            text += event.delta.content or ""
+        elif isinstance(event, StepCompleted):
+            assert_type(event.snapshot, SessionStep)
+            assert_type(event.snapshot.metrics.duration_ms, float | None)
+    branch = await fork_session("diary", 1, repository)
+    async for event in retry_from_sequence(branch, 1, repository, runner):
+        assert_type(event, RunEvent)
+    return await repository.get_steps(branch, start_seq=1)
