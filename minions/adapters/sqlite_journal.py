@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import sqlite3
-import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from os import PathLike
@@ -18,7 +16,15 @@ from typing import Final
 from attrs import frozen
 
 from minions.adapters.row_bodies import DecodeBody, body_text, decoder_for
-from minions.adapters.sqlite_database import is_busy, transaction
+from minions.adapters.sqlite_blobs import (
+    compact,
+    decompressed,
+    drop_blobs,
+    get_blob,
+    put_blob,
+    useless_blobs,
+)
+from minions.adapters.sqlite_database import transaction
 from minions.adapters.sqlite_file import DamageError, SqliteFile
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import (
@@ -31,14 +37,13 @@ from minions.contracts.journal import (
 )
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Clock, Sleep
-from minions.contracts.stored_sessions import bad_entries, digests_in, session_exists
+from minions.contracts.stored_sessions import bad_entries, session_exists
 from minions.contracts.waiting_room import WaitingRoom
 
 __all__ = ["SqliteJournal"]
 
 _LARGEST_INLINE_BODY: Final = 32 * 1024
 """Bytes; a larger body is a blob, so that reading the rows beside it stays quick."""
-_FAST_COMPRESSION: Final = 1
 _LARGEST_INTEGER: Final = 2**63 - 1
 _LOOK_EVERY_S: Final = 0.03
 """While somebody waits for facts of other processes; a look costs some 10 µs."""
@@ -168,13 +173,13 @@ class SqliteJournal(Journal):
         """Stored compressed."""
         digest = hashlib.sha256(data).hexdigest()
         await self._file.run(
-            lambda db: _put_blob(db, digest, data, self._clock.now()), is_landmark=True
+            lambda db: put_blob(db, digest, data, _micros(self._clock.now())), is_landmark=True
         )
         return digest
 
     async def get_blob(self, digest: str) -> bytes:
         """Decompressed."""
-        data = await self._file.run(lambda db: _get_blob(db, digest))
+        data = await self._file.run(lambda db: get_blob(db, digest))
         if data is None:
             raise NotFoundError(f"{self.path} holds no blob {digest!r}.", code="unknown-blob")
         return data
@@ -182,14 +187,14 @@ class SqliteJournal(Journal):
     async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
         """All bodies are read; nobody is kept from writing meanwhile."""
         latest = _micros(self._clock.now() - timedelta(seconds=spare_s))
-        useless = await self._file.run(lambda db: _useless_blobs(db, latest), is_landmark=True)
+        useless = await self._file.run(lambda db: useless_blobs(db, latest), is_landmark=True)
         if not dry_run:
-            await self._file.run(lambda db: _drop_blobs(db, useless, latest), is_landmark=True)
+            await self._file.run(lambda db: drop_blobs(db, useless, latest), is_landmark=True)
         return Collected(blobs=len(useless), bytes=sum(useless.values()))
 
     async def compact(self) -> int:
         """Where nobody else has the file open; otherwise the room is used again, and it is 0."""
-        return await self._file.run(lambda db: _compact(db, self.path), is_landmark=True)
+        return await self._file.run(lambda db: compact(db, self.path), is_landmark=True)
 
     async def aclose(self) -> None:
         """Close the file; a later call opens it again."""
@@ -417,7 +422,7 @@ def _append_step_by_step(
         ).fetchone()
         position = _count(last) + 1
         if body.digest is not None:
-            _put_blob(db, body.digest, body.data, now)
+            put_blob(db, body.digest, body.data, _micros(now))
         row = (lease.session_id, position, *name, body.text, body.digest, lease.epoch, _micros(now))
         try:
             db.execute(_INSERT, row)
@@ -541,7 +546,7 @@ def _body(
     stored: str | bytes | None, digest: str | None, data: bytes | None, decode: DecodeBody
 ) -> Mapping[str, JsonValue]:
     if digest is not None:
-        stored = _decompressed(data, digest)
+        stored = decompressed(data, digest)
     try:
         body = decode(stored or "")
     except ValueError as error:
@@ -597,7 +602,7 @@ def _insert_as_it_was(
     db: sqlite3.Connection, entry: JournalEntry, body: _StoredBody, now: datetime
 ) -> None:
     if body.digest is not None:
-        _put_blob(db, body.digest, body.data, now)
+        put_blob(db, body.digest, body.data, _micros(now))
     row = (
         entry.session_id, entry.position, entry.run_id, entry.generation, entry.key, entry.kind,
         entry.state, body.text, body.digest, entry.epoch, _micros(entry.at),
@@ -619,87 +624,7 @@ def _remove(db: sqlite3.Connection, session_id: str, now: datetime) -> bool:
     return removed > 0
 
 
-def _compact(db: sqlite3.Connection, path: Path) -> int:
-    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    before = path.stat().st_size
-    (free,) = db.execute("PRAGMA freelist_count").fetchone()
-    if not free:
-        return 0
-    with _not_when_busy():  # only who is alone may leave the mode in which several write
-        db.execute("PRAGMA journal_mode = DELETE")
-        db.execute("VACUUM")
-    with _not_when_busy():
-        db.execute("PRAGMA journal_mode = WAL")
-    return max(before - path.stat().st_size, 0)
-
-
-@contextlib.contextmanager
-def _not_when_busy() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        if not is_busy(error):
-            raise
-
-
-# --- blobs and times -------------------------------------------------------------------------
-
-
-def _put_blob(db: sqlite3.Connection, digest: str, data: bytes, now: datetime) -> None:
-    """Whoever puts it again is about to name it: it is young again."""
-    touched = db.execute("UPDATE blobs SET put_at = ? WHERE digest = ?", (_micros(now), digest))
-    if touched.rowcount == 0:
-        packed = zlib.compress(data, _FAST_COMPRESSION)
-        db.execute(
-            "INSERT INTO blobs (digest, data, put_at) VALUES (?, ?, ?) "
-            "ON CONFLICT (digest) DO UPDATE SET put_at = excluded.put_at",
-            (digest, packed, _micros(now)),
-        )
-
-
-def _useless_blobs(db: sqlite3.Connection, latest: int) -> Mapping[str, int]:
-    """Each with its size, in one state of the database."""
-    db.execute("BEGIN")
-    try:
-        named = set[str]()
-        rest = _named_by_entries(db)
-        while rest:
-            named |= rest
-            found = (_get_blob(db, digest) for digest in rest)
-            rest = digests_in(*(data for data in found if data is not None)) - named
-        old = db.execute("SELECT digest, length(data) FROM blobs WHERE put_at <= ?", (latest,))
-        return {digest: size for digest, size in old if digest not in named}
-    finally:
-        db.execute("ROLLBACK")
-
-
-def _named_by_entries(db: sqlite3.Connection) -> set[str]:
-    bodies = db.execute("SELECT body, body_digest FROM entries")
-    return {
-        digest
-        for body, body_digest in bodies
-        for digest in (digests_in(body) if body_digest is None else (body_digest,))
-    }
-
-
-def _drop_blobs(db: sqlite3.Connection, digests: Collection[str], latest: int) -> None:
-    with transaction(db):
-        db.executemany(
-            "DELETE FROM blobs WHERE digest = ? AND put_at <= ?",
-            [(digest, latest) for digest in digests],
-        )
-
-
-def _get_blob(db: sqlite3.Connection, digest: str) -> bytes | None:
-    row = db.execute("SELECT data FROM blobs WHERE digest = ?", (digest,)).fetchone()
-    return None if row is None else _decompressed(row[0], digest)
-
-
-def _decompressed(data: bytes | None, digest: str) -> bytes:
-    try:
-        return zlib.decompress(data or b"")
-    except (zlib.error, TypeError) as error:
-        raise DamageError(f"the blob {digest} cannot be unpacked ({error})") from error
+# --- times and numbers -----------------------------------------------------------------------
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

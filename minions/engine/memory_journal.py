@@ -179,16 +179,14 @@ class MemoryJournal(Journal):
     async def remove_session(self, session_id: str) -> bool:
         """Who had it last is remembered: epochs only grow."""
         self._refuse_to_touch(session_id)
-        session = self._sessions.get(session_id)
-        if session is None or not session.entries:
-            return False
-        for entry in session.entries:
-            self._positions.pop(_name(entry), None)
-            self._generations.pop(entry.run_id, None)
-        session.entries = []
+        session = self._sessions.get(session_id, _Session())
         if session.holding is not None:
             session.holding = evolve(session.holding, deadline=None)
-        return True
+        removed, session.entries = session.entries, []
+        for entry in removed:
+            self._positions.pop(_name(entry), None)
+            self._generations.pop(entry.run_id, None)
+        return bool(removed)
 
     async def put_blob(self, data: bytes) -> str:
         """Keep the bytes."""

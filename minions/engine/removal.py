@@ -233,6 +233,7 @@ def _old(
     """The oldest first."""
     if older_than_s is None and keep is None:
         return []
-    newest_first = sorted(stored.values(), key=lambda each: each.last_at, reverse=True)
+    oldest_first = sorted(stored.values(), key=lambda each: each.last_at)
     latest = now - timedelta(seconds=older_than_s or 0)
-    return [each.session_id for each in newest_first[keep or 0 :] if each.last_at <= latest][::-1]
+    candidates = oldest_first[: max(len(oldest_first) - (keep or 0), 0)]
+    return [each.session_id for each in candidates if each.last_at <= latest]

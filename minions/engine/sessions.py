@@ -16,7 +16,7 @@ from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import SessionStep
 from minions.engine.event_stream import EventMaker
-from minions.engine.replay import visible
+from minions.engine.replay import Replay, visible
 from minions.engine.work_keys import base_key, execution_key
 
 __all__ = [
@@ -187,7 +187,7 @@ async def find_run(journal: Journal, name: str) -> RunSummary:
 
 async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     """The run with its steps and messages."""
-    rows = visible(await journal.entries(run.session_id, run_id=run.run_id))
+    rows = _standing(await journal.entries(run.session_id, run_id=run.run_id))
     if run.status == REJECTED:
         return _rejected(run, rows)
     started = _newest(rows, "started", "resumed")
@@ -207,6 +207,33 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
         messages=_messages(entries),
         notes=tuple(_notes(entries)),
     )
+
+
+def _standing(rows: Sequence[JournalEntry]) -> list[JournalEntry]:
+    """Without what a retry threw away, whether the run came to it again or not."""
+    replay = Replay(rows, max((row.generation for row in rows), default=1))
+    begun = {base_key(row.key) for row in rows if row.kind == "step" and row.state != "skipped"}
+    gone = {base for base in begun if replay.execution(base) is None}
+    places = _places(rows)
+    return [
+        evolve(row, position=places[row.position])
+        for row in visible(rows)
+        if row.state == "skipped" or base_key(execution_key(row.key)) not in gone
+    ]
+
+
+def _places(rows: Sequence[JournalEntry]) -> Mapping[int, int]:
+    """Where each row stands in the story: what was done again since a retry, where it was first."""
+    first: dict[tuple[str, str, str], int] = {}
+    places: dict[int, int] = {}
+    for row in rows:
+        if row.kind == "run" and row.body.get("retries"):
+            first = {}
+        key = execution_key(row.key)
+        name = (row.kind, f"{base_key(key)}{row.key.removeprefix(key)}", row.state)
+        is_anew = row.state == "skipped"  # who is passed over is decided anew each time
+        places[row.position] = row.position if is_anew else first.setdefault(name, row.position)
+    return places
 
 
 def _rejected(run: RunSummary, rows: Sequence[JournalEntry]) -> RunDetail:

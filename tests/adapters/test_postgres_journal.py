@@ -624,6 +624,23 @@ async def test_a_migration_that_fails_changes_nothing(journal: PostgresJournal, 
     await journal.append(lease, draft())
 
 
+async def test_an_older_database_is_as_it_was_after_a_migration_that_failed(url: str) -> None:
+    """All that was missing is one transaction: what went well before the fault is taken back."""
+    first = {name: sql for name, sql in bundled_migrations().items() if name < "0002"}
+    async with aclosing(PostgresJournal(url, FakeClock(), migrations=first)) as journal:
+        lease = await lease_of(journal)
+        entry = await journal.append(lease, draft(text="as it was"))
+    broken = {**bundled_migrations(), "9999_broken": "DELETE FROM minions.entries; SELECT 1 / 0"}
+    error = await refusal(PostgresJournal(url, FakeClock(), migrations=broken))
+    assert "division by zero" in error.message
+    with connection_to(url) as db:
+        applied = db.execute(b"SELECT name FROM minions.applied_migrations").fetchall()
+    assert applied == [(name,) for name in first]
+    async with aclosing(PostgresJournal(url, FakeClock(), migrations=first)) as journal:
+        assert await journal.entries() == [entry]
+        assert (await journal.append(lease, draft("b"))).position == 2
+
+
 async def test_a_schema_of_another_program_is_refused_untouched(url: str) -> None:
     carry_out(url, "CREATE SCHEMA minions; CREATE TABLE minions.cookies (a int)")
     error = await refusal(PostgresJournal(url, FakeClock()))

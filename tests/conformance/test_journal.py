@@ -191,7 +191,8 @@ async def test_bodies_of_many_entries_come_back_exactly(journal: Journal) -> Non
     lease = await lease_of(journal)
     bodies = [ODD_BODIES[name] for name in sorted(ODD_BODIES)] * 30
     for n, body in enumerate(bodies):
-        await journal.append(lease, EntryDraft(kind="step", key=f"{n}", state="finished", body=body))
+        each = EntryDraft(kind="step", key=f"{n}", state="finished", body=body)
+        await journal.append(lease, each)
     assert [entry.body for entry in await journal.entries("ses_1")] == bodies
 
 

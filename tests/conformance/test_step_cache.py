@@ -54,6 +54,14 @@ VALUES: list[JsonValue] = [
 ]
 
 
+async def test_all_can_be_forgotten_at_once(cache: StepCache) -> None:
+    assert await cache.clear() == 0
+    await cache.put(KEY, entry())
+    await cache.put("1" * 64, entry())
+    assert await cache.clear() == 2
+    assert await cache.get(KEY) is None
+
+
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 async def test_an_output_comes_back_as_it_was_put(cache: StepCache, value: JsonValue) -> None:
     await cache.put(KEY, entry(value))

@@ -63,9 +63,10 @@ def _run(cli: Cli, write: Write) -> None:
     assert cli("run", "letters.yaml", "--approve", "wait", *STORE).code == 3
 
 
-def told(cli: Cli) -> list[str]:
+def told(cli: Cli, db: str = "j.db") -> list[str]:
     """What is between the head and the output, without times."""
-    whole = cli("sessions", "show", "run_", "--db", "j.db").out
+    whole = cli("sessions", "show", "run_", "--db", db).out
+    whole = whole.partition("\noutput:")[0]
     lines = whole.partition("\nerror[")[0].splitlines()
     return [re.sub(r" · [\d.]+ m?s", "", line) for line in lines if line.startswith("  ")]
 
@@ -140,4 +141,48 @@ def test_an_answer_that_never_came_is_told(cli: Cli, write: Write) -> None:
     assert [line for line in lines if line.startswith("  -")] == [
         "  - fine: asks: Fine?",
         '  - fine: nobody answered in time, so it is "maybe"',
+    ]
+
+
+def test_what_a_retry_threw_away_is_not_told(cli: Cli, write: Write) -> None:
+    """Neither the visits to which the run did not come again, nor the ways back between them."""
+    write(
+        "ask.yaml",
+        "id: ask\n"
+        "steps:\n"
+        "  - {id: zero, set: {x: 1}}\n"
+        "  - {id: size, ask: Size?, form: {type: integer}}\n"
+        "  - {id: check, assert: size == 3, message: wrong, on_error: {goto: size, max: 3}}\n"
+        "  - {id: last, set: {x: '{{ size }}'}}\n",
+    )
+    db = ("--db", "k.db")
+    assert cli("run", "ask.yaml", "--approve", "wait", *db).code == 3
+    for answer, code in (("1", 3), ("2", 3), ("3", 0)):
+        assert cli("answer", "run_", "size", answer, *db).code == code
+    assert cli("retry", "run_", "--from", "size", "--approve", "wait", *db).code == 3
+    assert told(cli, "k.db") == [
+        "  zero: completed",
+        "  size: waits",
+        "  - size: asks: Size?",
+        "  check: skipped · the run waits for a person",
+        "  last: skipped · the run waits for a person",
+    ]
+    assert cli("answer", "run_", "size", "1", *db).code == 3
+    assert told(cli, "k.db") == [
+        "  zero: completed",
+        "  size: completed",
+        "  - size: asks: Size?",
+        "  - size: answered 1",
+        "  check: failed · wrong",
+        "  - check failed: back to size (1)",
+        "  size: waits",
+        "  - size: asks: Size?",
+        "  last: skipped · the run waits for a person",
+    ]
+    assert cli("answer", "run_", "size", "3", *db).code == 0
+    assert told(cli, "k.db")[-4:] == [
+        "  - size: asks: Size?",
+        "  - size: answered 3",
+        "  check: completed",
+        "  last: completed",
     ]

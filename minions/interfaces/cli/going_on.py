@@ -17,6 +17,9 @@ from minions.contracts.step_cache import StepCache
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.agent_run import AgentRun
 from minions.engine.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.services import Services
+from minions.engine.sessions import UNFINISHED
+from minions.interfaces.cli.at_work import refuse_if_it_goes_on
 from minions.interfaces.cli.following import Signals, bounded, follow, note_of
 from minions.interfaces.cli.setup import Surroundings, naming_the_journal
 from minions.interfaces.cli.voice import tell
@@ -60,6 +63,7 @@ class RecordedRunOpener:
 
         Raises:
             NotFoundError, UsageError: No such run, or several.
+            LeaseHeldError: It goes on elsewhere.
         """
         self._signals = self._stack.enter_context(Signals())
         self._journal = self.around.journal()
@@ -72,6 +76,8 @@ class RecordedRunOpener:
                 "where it stopped: say it again.",
                 code="other-command",
             )
+        if self._recorded is not None and self._recorded.summary.status == UNFINISHED:
+            await refuse_if_it_goes_on(Services(journal=self._journal), self.recorded)
         return self
 
     async def _find(self) -> RecordedRun | None:

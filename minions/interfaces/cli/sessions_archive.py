@@ -13,6 +13,7 @@ from typing import BinaryIO
 import click
 
 from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
 from minions.engine.archives import (
     Archive,
     archive_lines,
@@ -59,8 +60,8 @@ def export(name: str, output: str | None, *, force: bool, **flags: object) -> in
     else:
         _write(target, archive_lines(archive))
         if around.settings.json:
-            told = {"session_id": archive.session_id, "file": str(target), "rows": rows}
-            say(json_text({**told, "blobs": len(archive.blobs)}))
+            told: dict[str, JsonValue] = {"session_id": archive.session_id, "file": str(target)}
+            say(json_text({**told, "rows": rows, "blobs": len(archive.blobs)}))
     tell(f"Exported {_named(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
     return 0
 

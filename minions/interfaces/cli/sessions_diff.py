@@ -110,14 +110,16 @@ def _side(side: StepSide, what: str) -> JsonValue:
 
 
 def _facts(a: StepSide, b: StepSide) -> Iterator[str]:
-    yield _change(a.status, b.status)
-    if a.reason != b.reason or a.reason:
-        yield _change(a.reason or "no reason", b.reason or "no reason")
+    yield _change(_status(a), _status(b))
     if a.duration_ms is not None and b.duration_ms is not None:
         yield _change(spoken(a.duration_ms), spoken(b.duration_ms))
     tokens = [side.usage.get("total_tokens") or 0 for side in (a, b)]
     if any(tokens):
         yield f"{_change(*[f'{count:,}' for count in tokens])} tokens"
+
+
+def _status(side: StepSide) -> str:
+    return f"{side.status} ({side.reason})" if side.reason else side.status
 
 
 def _change(a: str, b: str) -> str:

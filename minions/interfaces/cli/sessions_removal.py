@@ -69,13 +69,17 @@ def _ask(ids: Sequence[str]) -> None:
         click.Abort: They said no.
     """
     shown = ", ".join(ids)
-    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not _is_terminal():
         raise UsageError(
             f"Removing {shown} cannot be undone, and nobody is here to be asked. Nothing was "
             "removed. Say --yes, and `minions sessions export` first what may be wanted.",
             code="not-agreed",
         )
     click.confirm(f"Remove {shown}, for good?", abort=True, err=True)
+
+
+def _is_terminal() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 @frozen(kw_only=True)
