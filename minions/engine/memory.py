@@ -112,6 +112,9 @@ def tool_content(body: Mapping[str, JsonValue]) -> str:
     """What the model reads of a recorded tool result."""
     if "content" in body:
         return cast(str, body["content"])
+    error = cast("Mapping[str, JsonValue] | None", body.get("error"))
+    if error is not None:
+        return f"Error: {error['message']}"
     return dumps(body.get("value"))
 
 

@@ -236,7 +236,7 @@ class ToolBatch:
 
     async def _remember(self, call: ToolCall) -> None:
         view = self.view
-        content = call.response.content if call.response else ""
+        content = call.response.content if call.response else _told_failure(call)
         view.memory.save_tool_response(
             view.conversation_id,
             tool_result(content, tool_call_id=call.request.id, name=call.name),
@@ -272,6 +272,11 @@ class ToolBatch:
                 error=dict(failure.info().to_json()),
             )
         )
+
+
+def _told_failure(call: ToolCall) -> str:
+    """What a conversation holds of a call that failed and has no words for the model."""
+    return f"Error: {call.failure.message}" if call.failure is not None else ""
 
 
 _CUT_OFF = ToolFailure(

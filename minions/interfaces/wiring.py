@@ -185,7 +185,8 @@ class Models:
         offline = self._settings.offline_models.get(recipe.id)
         if offline is not None:
             return offline
-        asked = f"minions {self._command} {self._asked_as or recipe.id}"
+        named = recipe.id if self._asked_as is None else self._asked_as
+        asked = f"minions {self._command} {named}".rstrip()
         scripts = [name for name in self._extensions.models if name.startswith(SCRIPTED)]
         offline_try = f"-m {scripts[0]}" if scripts else "-m scripted/answers.yaml"
         raise EnvironmentRefusedError(

@@ -226,3 +226,65 @@ def test_control_c_stops_the_turn_and_not_the_talk(talk: Path) -> None:
         process.kill()
         process.wait()
         os.close(leader)
+
+
+def test_without_a_model_a_talk_says_what_to_try(here: Path, cli: Cli) -> None:
+    done = cli("chat", *DB)
+    assert (done.code, done.out) == (4, "")
+    assert "  minions chat -m ollama/llama3.2   (a local server, no key)\n" in done.err
+
+
+ASKING = """
+id: asking
+inputs: {message: {type: string}}
+permissions: {allow_write: true, requires_approval: [send]}
+tools: [send]
+steps:
+  - {id: answer, memory: conversation, goal: Answer., tools: [send]}
+  - {id: check, memory: conversation, goal: Is that polite?}
+"""
+SENDING = """
+from minions import ScriptedModel, tool, tool_request
+
+@tool(effect="once")
+def send() -> str:
+    '''Send.'''
+    return "sent"
+
+def answer(prompt):
+    last = prompt.messages[-1]
+    return tool_request("send") if last.content == "send" else f"after {last.content}"
+
+model = ScriptedModel(answer, name="scripted/sending")
+"""
+
+
+def test_nobody_talks_while_a_step_waits_for_a_person(here: Path, write: Write, cli: Cli) -> None:
+    write("asking.yaml", ASKING)
+    write("own.py", SENDING)
+    own = ("--extensions", "own.py", "-m", "scripted/sending", *DB)
+    waits = ("run", "asking.yaml", "-p", "message=send", "--session", "s", "--approve", "wait")
+    done = cli(*waits, *own)
+    assert done.code == 3, done.err
+    (listed,) = json.loads(cli("sessions", "list", "--json", *DB).out)
+    approved = cli("approve", str(listed["run_id"]), *own)
+    assert (approved.code, approved.out) == (0, "after Is that polite?\n"), approved.err
+    shown = cli("sessions", "show", str(listed["run_id"]), "--messages", *DB).out
+    assert "after sent" in shown
+
+
+def test_what_a_refused_call_says_is_what_the_session_holds(
+    here: Path, write: Write, cli: Cli
+) -> None:
+    write("asking.yaml", ASKING)
+    write("own.py", SENDING)
+    done = subprocess.run(
+        [*MINIONS, "chat", "asking.yaml", "--extensions", "own.py", "-m", "scripted/sending", *DB],
+        input="send\n/history\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "   3 tool send  Error: The tool 'send' needs approval" in done.stderr

@@ -31,7 +31,7 @@ from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.deciders import POLICIES
 from minions.interfaces.progress import retry_text
 from minions.interfaces.render import error_lines, stderr_painter
-from minions.interfaces.results import output_text, result_to_json
+from minions.interfaces.results import EXIT_CODES, output_text, result_to_json
 
 __all__ = ["command"]
 
@@ -201,12 +201,12 @@ class _Talk:
             return
         elif result.error is not None and result.status is not RunStatus.CANCELLED:
             tell(f"{self._paint(f'error[{result.error.code}]', 'red')}: {result.error.message}")
-            for suggestion in result.error.suggestions:
-                tell(f"  {suggestion}")
+            if result.status is RunStatus.NEEDS_DECISION:
+                tell("decide in another terminal, then /resume")
             if result.status is RunStatus.FAILED:
                 tell("ask again, or /resume to let it be answered once more")
-        if not self._is_terminal and result.status is RunStatus.FAILED:
-            self._code = self._code or 1
+        if not self._is_terminal:
+            self._code = self._code or EXIT_CODES[result.status]
 
     # --- commands ---------------------------------------------------------------------------------
 

@@ -56,6 +56,8 @@ class RecordedRunOpener:
         self._name = name
         self._model = model
         self._here = Path.cwd()
+        self._command = "run"
+        self._asked_as: str | None = None
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -160,7 +162,8 @@ class RecordedRunOpener:
             self.extensions,
             environ=self.around.environ,
             override=override,
-            asked_as=recipe.id,
+            asked_as=recipe.id if self._asked_as is None else self._asked_as,
+            command=self._command,
         )
         self._stack.push_async_callback(models.aclose)
 

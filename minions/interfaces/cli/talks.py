@@ -131,6 +131,8 @@ class OpenTalk(RecordedRunOpener):
         """
         super().__init__(around, name or "", model=model, needs_store=not is_new_ok)
         self._recipe_name = recipe
+        if is_new_ok:
+            self._command, self._asked_as = "chat", recipe or ""
         self._is_new_ok = is_new_ok
         self._usual = usual
 

@@ -30,6 +30,7 @@ def link_steps(
     used: set[str] = set()
     names = _Names(draft)
     edges: dict[tuple[int, int], Callable[[], Place]] = {}
+    talker: int | None = None
     for step, reading in zip(draft.steps, readings, strict=True):
         declared = []
         for text in _declared(step, report):
@@ -42,6 +43,11 @@ def link_steps(
         step.depends_on = tuple(dict.fromkeys((*declared, *implied)))
         reading.declared = frozenset(declared)
         step.after = tuple(index for index in reading.states if index not in step.depends_on)
+        is_talk = step.section.text("memory") == "conversation"
+        if is_talk and draft.mode is ExecutionMode.SEQUENTIAL and not draft.has_graph:
+            if talker is not None and talker not in (*step.depends_on, *step.after):
+                step.after = (*step.after, talker)  # while that one waits, nobody else talks
+            talker = step.index
         for index, use in (*reading.values.items(), *reading.states.items()):
             edges.setdefault((step.index, index), partial(use.place_of, reading.places[index]))
     on_cycles = _report_cycles(draft, edges, report)
