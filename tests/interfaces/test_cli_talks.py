@@ -288,3 +288,21 @@ def test_what_a_refused_call_says_is_what_the_session_holds(
     )
     assert done.returncode == 1
     assert "   3 tool send  Error: The tool 'send' needs approval" in done.stderr
+
+
+def test_a_session_is_shown_with_its_messages_and_branches(talk: Path, cli: Cli) -> None:
+    chat(talk, "one", "two")
+    fork_id = cli("fork", "s", "--at", "2", "--name", "other", *DB).out.strip()
+    shown = cli("sessions", "show", "other", *DB)
+    lines = shown.out.splitlines()
+    assert lines[0] == f"session {fork_id} (other) · recipe talk"
+    assert lines[1].startswith("2 messages · ")
+    assert lines[2:] == [
+        "   1  user: one",
+        "   2  assistant: 1: one",
+        "branches:",
+        "  s",
+        f"    {fork_id} at 2  ← this one",
+    ]
+    told = cli("sessions", "show", "s", "--json", *DB).json
+    assert [step["content"] for step in told["steps"]] == ["one", "1: one", "two", "2: two"]  # type: ignore[union-attr, call-overload, index]  # known by its form

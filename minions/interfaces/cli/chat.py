@@ -26,7 +26,7 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.engine.agent_run import AgentRun
 from minions.engine.session_context import get_context_summary
 from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
-from minions.interfaces.cli.talks import OpenTalk, what_it_cost
+from minions.interfaces.cli.talks import OpenTalk, message_text, what_it_cost
 from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.deciders import POLICIES
 from minions.interfaces.progress import retry_text
@@ -223,10 +223,10 @@ class _Talk:
 
     async def _history(self, rest: str) -> None:
         for step in await self._runner.repository.get_steps(self._session_id):
-            calls = ", ".join(f"{call.name}({call.arguments})" for call in step.tool_calls)
-            text = " ".join(part for part in (step.content, calls) if part)
             name = f" {step.name}" if step.name and step.is_tool_step() else ""
-            tell(f"{self._paint(f'{step.sequence:>4} {step.role}{name}', 'bold')}  {text}")
+            tell(
+                f"{self._paint(f'{step.sequence:>4} {step.role}{name}', 'bold')}  {message_text(step)}"
+            )
 
     async def _retry(self, rest: str) -> None:
         repository = self._runner.repository

@@ -24,6 +24,7 @@ from minions.engine.sessions import (
 from minions.interfaces.cli.sessions_archive import export, import_
 from minions.interfaces.cli.sessions_diff import diff
 from minions.interfaces.cli.sessions_removal import gc, rm
+from minions.interfaces.cli.sessions_talk import Talk, find_talk
 from minions.interfaces.cli.setup import (
     Surroundings,
     naming_the_journal,
@@ -81,21 +82,27 @@ async def _list(around: Surroundings, limit: int) -> tuple[RunSummary, ...]:
 @click.option("--db", metavar="PATH|URL", help="Where the journal is.")
 @output_options
 def show(name: str, *, messages: bool, **flags: object) -> int:
-    """Show one run: ID is a run's or a session's, or a unique start of one."""
+    """Show one run, or a session with its messages: ID is a run's or a session's.
+
+    A unique start of an id will do. A session without messages means its last run.
+    """
     around = surroundings(flags)
-    detail = asyncio.run(_show(around, name))
+    found = asyncio.run(_show(around, name))
     if around.settings.json:
-        say(json_text(encode(detail)))
+        say(json_text(found.to_json() if isinstance(found, Talk) else encode(found)))
         return 0
-    for line in _lines(detail, messages=messages):
+    lines = found.lines() if isinstance(found, Talk) else _lines(found, messages=messages)
+    for line in lines:
         say(line)
     return 0
 
 
-async def _show(around: Surroundings, name: str) -> RunDetail:
+async def _show(around: Surroundings, name: str) -> RunDetail | Talk:
     journal = around.journal()
     try:
         with naming_the_journal(around):
+            if (talk := await find_talk(journal, name)) is not None:
+                return talk
             run = await find_run(journal, name)
         return await show_run(journal, run)
     finally:

@@ -23,7 +23,15 @@ from minions.recipe.library import find_recipe
 from minions.recipe.load import load_recipe
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["OpenTalk", "find_session", "is_talk", "last_talk", "named_session", "what_it_cost"]
+__all__ = [
+    "OpenTalk",
+    "find_session",
+    "is_session_named",
+    "is_talk",
+    "last_talk",
+    "named_session",
+    "what_it_cost",
+]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -64,14 +72,23 @@ async def is_talk(around: Surroundings, name: str, *, any_run: bool = False) -> 
         return False
     journal = around.journal()
     try:
-        session = await find_session(journal, name)
-        if not any_run and not (session.id.startswith(name) or session.name == name):
+        if not any_run and not await is_session_named(journal, name):
             return False
+        session = await find_session(journal, name)
         return await StepRepository(Services(journal=journal)).get_step_count(session.id) > 0
     except NotFoundError:
         return False
     finally:
         await journal.aclose()
+
+
+async def is_session_named(journal: Journal, name: str) -> bool:
+    """Whether that means a session, and not one of its runs."""
+    try:
+        session = await find_session(journal, name)
+    except NotFoundError:
+        return False
+    return session.id.startswith(name) or session.name == name
 
 
 async def named_session(journal: Journal, name: str) -> str:
@@ -197,3 +214,9 @@ def what_it_cost(steps: Sequence[SessionStep]) -> str:
     known = [cost for cost in costs if cost is not None]
     cost = f"${sum(known):.4f}" if len(known) == len(costs) else "an unknown cost"
     return f"{tokens:,} tokens, {cost}"
+
+
+def message_text(step: SessionStep) -> str:
+    """What it says, and the calls that it asks for."""
+    calls = ", ".join(f"{call.name}({call.arguments})" for call in step.tool_calls)
+    return " ".join(part for part in (step.content, calls) if part)
