@@ -1,0 +1,283 @@
+"""`create_app`: recipes, runs and sessions as one ASGI app, alone or mounted in another one."""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final
+
+from minions import __version__
+from minions.contracts.calls import ChatModel
+from minions.contracts.errors import EnvironmentRefusedError, LeaseHeldError, MinionsError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.runtime import Log
+from minions.engine.extensions import Extensions, ModelSource
+from minions.engine.services import NullLog, Services
+from minions.engine.session_store import StepRepository
+from minions.engine.sessions import UNFINISHED, list_runs
+from minions.interfaces.server.answers import Answer, AsgiApp, Receive, Scope, Send
+from minions.interfaces.server.channels import Channels
+from minions.interfaces.server.decision_endpoints import DECISION_ENDPOINTS, HEALTH_ENDPOINT
+from minions.interfaces.server.endpoints import Endpoint
+from minions.interfaces.server.gate import ROOT, Gate, StaticFile
+from minions.interfaces.server.hub import RunHub
+from minions.interfaces.server.incidents import Incidents, StandardLog
+from minions.interfaces.server.openapi import openapi_of
+from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.recipe_endpoints import RECIPE_ENDPOINTS
+from minions.interfaces.server.rooms import Rooms
+from minions.interfaces.server.run_endpoints import RUN_ENDPOINTS
+from minions.interfaces.server.session_endpoints import SESSION_ENDPOINTS
+from minions.interfaces.server.shelf import Shelf
+from minions.interfaces.server.starting import Starter
+from minions.interfaces.server.turn_endpoints import TURN_ENDPOINTS
+from minions.interfaces.server.workshop import Workshop
+from minions.interfaces.settings import Settings
+from minions.interfaces.wiring import (
+    built_in_extensions,
+    catalog_of,
+    environment,
+    extended,
+    make_cache,
+    make_journal,
+    make_prices,
+    make_services,
+    make_state,
+)
+
+__all__ = ["ENDPOINTS", "App", "create_app"]
+
+ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    HEALTH_ENDPOINT,
+    *RECIPE_ENDPOINTS,
+    *RUN_ENDPOINTS,
+    *SESSION_ENDPOINTS,
+    *TURN_ENDPOINTS,
+    *DECISION_ENDPOINTS,
+)
+"""All there are; of these the routes and the OpenAPI document are made."""
+
+
+class App:
+    """An ASGI app. Where it is mounted nobody sends it a lifespan: call `aclose` at the end."""
+
+    def __init__(self, rooms: Rooms, log: Log, *, resumes: bool) -> None:
+        """Open nothing yet; see `create_app`.
+
+        Raises:
+            EnvironmentRefusedError: The extra `server` is not installed.
+        """
+        self.rooms = rooms
+        self._log = log
+        self._resumes = resumes
+        self._closers: list[Callable[[], object]] = []
+        self._resuming: asyncio.Task[None] | None = None
+        incidents = Incidents(log, rooms.workshop.services.ids, rooms.options.token)
+        routes = _routes(rooms, incidents)
+        self._gate = Gate(_Front(routes), rooms.options, _page(), incidents.report)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or the whole life of the app."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            await self._gate(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await self.start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def start(self) -> None:
+        """Go on with runs whose process died, where that was asked for."""
+        if self._resumes and self._resuming is None:
+            self._resuming = asyncio.ensure_future(self._resume_all())
+
+    async def stop(self) -> None:
+        """End what goes on: runs, which can be resumed, and streams. Requests still get answers."""
+        if self._resuming is not None:
+            self._resuming.cancel()
+        await self.rooms.hub.aclose(self.rooms.options.grace_s)
+        await self.rooms.channels.aclose()
+
+    async def aclose(self) -> None:
+        """Likewise, and give back what was opened here."""
+        await self.stop()
+        await self.rooms.workshop.aclose()
+        for close in self._closers:
+            result = close()
+            if asyncio.iscoroutine(result):
+                await result
+        self._closers.clear()
+
+    def at_end(self, close: Callable[[], object]) -> None:
+        """Also close this; a coroutine is awaited."""
+        self._closers.append(close)
+
+    async def _resume_all(self) -> None:
+        """Runs without an end whose worker is gone, the oldest first."""
+        try:
+            runs = await list_runs(self.rooms.journal)
+        except MinionsError as error:
+            self._log.warning("nothing_resumed", reason=error.message)
+            return
+        for run in reversed(runs):
+            if run.status == UNFINISHED and self.rooms.hub.find(run.run_id) is None:
+                await self._resume(run.run_id)
+
+    async def _resume(self, run_id: str) -> None:
+        workshop = self.rooms.workshop
+        try:
+            recorded = await workshop.recorded(run_id)
+            recipe = workshop.own_recipe(recorded)
+            executor = workshop.executor(recipe, note=recorded.note)
+            await self.rooms.hub.begin(executor.prepare_resume(recorded, recipe=recipe))
+        except LeaseHeldError:
+            pass  # it goes on elsewhere
+        except MinionsError as error:
+            self._log.warning("run_not_resumed", run_id=run_id, reason=error.message)
+
+
+class _Front:
+    """The document that describes the rest, then the rest."""
+
+    def __init__(self, routes: AsgiApp) -> None:
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/openapi.json" and scope["method"] in ("GET", "HEAD"):
+            document = openapi_of(ENDPOINTS, __version__, scope[ROOT])
+            await Answer(HTTPStatus.OK, document)(scope, receive, send)
+            return
+        await self._routes(scope, receive, send)
+
+
+def _routes(rooms: Rooms, incidents: Incidents) -> AsgiApp:
+    try:
+        from minions.interfaces.server.routing import litestar_app
+    except ModuleNotFoundError as error:
+        raise EnvironmentRefusedError(
+            f"The server needs the package '{error.name}', which is not installed. Install the "
+            "extra: pip install 'minions[server]'.",
+            code="missing-extra",
+        ) from error
+    return litestar_app(ENDPOINTS, rooms, incidents.report)
+
+
+def _page() -> dict[str, StaticFile]:
+    """The page's files by their path."""
+    root = resources.files("minions.interfaces.server") / "web"
+    found = dict(_files(root, "/"))
+    if "/index.html" in found:
+        found["/"] = found["/index.html"]
+    return found
+
+
+def _files(folder: Traversable, path: str) -> Sequence[tuple[str, StaticFile]]:
+    found: list[tuple[str, StaticFile]] = []
+    for each in folder.iterdir():
+        if each.is_dir():
+            found += _files(each, f"{path}{each.name}/")
+        elif not each.name.startswith((".", "_")):
+            media_type = mimetypes.guess_type(each.name)[0] or "application/octet-stream"
+            if media_type.startswith("text/"):
+                media_type += "; charset=utf-8"
+            found.append((f"{path}{each.name}", StaticFile(each.read_bytes(), media_type)))
+    return found
+
+
+def create_app(
+    options: ServerOptions,
+    *,
+    recipes: Sequence[Path] = (Path("recipes"),),
+    settings: Settings | None = None,
+    extensions: Extensions | None = None,
+    models: ModelSource | ChatModel | None = None,
+    services: Services | None = None,
+    environ: Mapping[str, str] | None = None,
+    folder_of: Callable[[str], Path] | None = None,
+    note: Mapping[str, JsonValue] | None = None,
+    log: Log | None = None,
+    resume: bool = False,
+) -> App:
+    """The server as an ASGI app; nothing is opened before it is asked something.
+
+    Args:
+        recipes: Folders with the recipes that may be run, by id.
+        settings: As of the command line; None: the defaults.
+        extensions: Your tools, models and recipes, beside what comes along.
+        models: Answer whatever recipes name; None: as `settings` and the environment say.
+        services: Journal, clock and the like; None: as `settings` say.
+        folder_of: A key of the settings to the folder where relative paths start.
+        note: Stored with the start of each run, for the command line to go on with it.
+        log: For whoever runs the process; None: the logger `minions.server`.
+        resume: Whether runs go on by themselves whose process died.
+    Raises:
+        EnvironmentRefusedError: The extra `server` is not installed.
+        UsageError: A setting is wrong.
+    """
+    settings, log = settings or Settings(), log or StandardLog()
+    folder_of = folder_of or (lambda _: Path.cwd())
+    closers: list[Callable[[], object]] = []
+    state = make_state(settings, folder_of("db"))
+    closers.append(state.aclose)
+    if services is None:
+        services, own = _services(settings, folder_of("db"), log)
+        closers += own
+    extensions = extended(built_in_extensions(state), extensions or Extensions())
+    workshop = Workshop(
+        settings,
+        extensions,
+        services,
+        environ=environment() if environ is None else environ,
+        folder_of=folder_of,
+        note={"cwd": str(Path.cwd()), **(note or {})},
+        models=models,
+    )
+    app = App(_rooms(options, workshop, recipes, log), log, resumes=resume)
+    for close in closers:
+        app.at_end(close)
+    return app
+
+
+def _services(
+    settings: Settings, folder: Path, log: Log
+) -> tuple[Services, Sequence[Callable[[], object]]]:
+    """As the settings say, and what is to be closed."""
+    journal, cache = make_journal(settings, folder), make_cache(settings, folder)
+    engine_log = log if settings.debug else NullLog()
+    services = make_services(journal, engine_log, make_prices(settings), cache=cache)
+    return services, (cache.aclose, journal.aclose)
+
+
+def _rooms(options: ServerOptions, workshop: Workshop, recipes: Sequence[Path], log: Log) -> Rooms:
+    services = workshop.services
+    repository = StepRepository(services)
+    shelf = Shelf(recipes, catalog_of(workshop.extensions), workshop.bounded)
+    channels = Channels(
+        services.journal,
+        most=options.max_followers,
+        queue_frames=options.queue_frames,
+        heartbeat_s=options.heartbeat_s,
+    )
+    hub = RunHub(channels, log, most=options.max_runs)
+    allows_text = options.allow_recipe_bodies
+    return Rooms(
+        options=options,
+        journal=services.journal,
+        repository=repository,
+        shelf=shelf,
+        workshop=workshop,
+        channels=channels,
+        hub=hub,
+        starter=Starter(shelf, workshop, hub, repository, allows_text=allows_text),
+        log=log,
+    )

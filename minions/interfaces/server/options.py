@@ -1,0 +1,55 @@
+"""What an operator may set about the server; nothing of recipes and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from attrs import Attribute, field, frozen
+from attrs.validators import ge, gt
+
+from minions.contracts.errors import UsageError
+
+__all__ = ["LOOPBACK_NAMES", "ServerOptions"]
+
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_SHORTEST_TOKEN: Final = 16
+
+
+def _check_token(_options: ServerOptions, _attribute: Attribute[str], token: str) -> None:
+    # The text is not repeated: it is a secret.
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+        raise UsageError(
+            f"The server's token has at least {_SHORTEST_TOKEN} printable ASCII characters.",
+            code="bad-token",
+        )
+
+
+def _as_names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lower().strip("[]") for name in names)
+
+
+@frozen(kw_only=True)
+class ServerOptions:
+    """Who may ask, and for how much."""
+
+    token: str = field(validator=_check_token, repr=False)
+    """Every request but for health and the page's files has it as `Authorization: Bearer …`."""
+    hosts: frozenset[str] = field(default=LOOPBACK_NAMES, converter=_as_names)
+    """Names that the `Host` header may have, without port."""
+    origins: frozenset[str] = field(default=frozenset(), converter=frozenset)
+    """Origins of pages that may ask, beside the server's own: `https://example.org`."""
+    max_body_bytes: int = field(default=1_048_576, validator=ge(1))
+    max_connections: int = field(default=2_500, validator=ge(1))
+    """Requests at a time, streams too."""
+    max_followers: int = field(default=2_000, validator=ge(1))
+    """Streams at a time."""
+    max_runs: int = field(default=100, validator=ge(1))
+    """Runs at a time."""
+    queue_frames: int = field(default=1_024, validator=ge(2))
+    """Events that wait for one follower; one that is slower is cut off."""
+    heartbeat_s: float = field(default=15.0, validator=gt(0))
+    grace_s: float = field(default=3.0, validator=ge(0))
+    """What runs have for their end when the server stops."""
+    allow_recipe_bodies: bool = False
+    """Whether a request may bring a recipe's text: it can then call every tool there is."""

@@ -1,0 +1,148 @@
+"""Errors as problem details (RFC 9457): which status, which words, and no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.errors import (
+    EnvironmentRefusedError,
+    Fault,
+    FencedError,
+    LeaseHeldError,
+    MinionsError,
+    NotFoundError,
+    RecipeError,
+    UsageError,
+)
+
+__all__ = ["PROBLEM_TYPE", "FaultView", "Problem", "RefusedError", "fault_view", "problem_of"]
+
+PROBLEM_TYPE: Final = "application/problem+json"
+
+_CONFLICTS: Final = frozenset(
+    {
+        "empty-session",
+        "nothing-to-retry",
+        "other-command",
+        "other-folder",
+        "other-recipe",
+        "other-version",
+        "recipe-needed",
+        "run-failed",
+        "run-rejected",
+        "run-went-on",
+        "session-exists",
+        "session-went-on",
+        "unknown-call",
+    }
+)
+"""Codes of requests that are fine as such, and do not fit how things stand."""
+
+
+class RefusedError(MinionsError):
+    """The server itself says no."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        code: str,
+        message: str,
+        *,
+        suggestions: tuple[str, ...] = (),
+        headers: Mapping[str, str] | None = None,
+        instance: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, suggestions=suggestions)
+        self.status = status
+        self.headers = dict(headers or {})
+        self.instance = instance
+        """Instead of the path that was asked for."""
+
+
+@frozen(kw_only=True)
+class FaultView:
+    """One thing wrong with a recipe."""
+
+    code: str
+    message: str
+    file: str
+    line: int
+    column: int
+    label: str | None = None
+    help: str | None = None
+
+
+def fault_view(fault: Fault) -> FaultView:
+    """Without the line of the recipe's text: what is wrong may be that a password stands there."""
+    return FaultView(
+        code=fault.code,
+        message=fault.message,
+        file=fault.file,
+        line=fault.line,
+        column=fault.column,
+        label=fault.label,
+        help=fault.help,
+    )
+
+
+@frozen(kw_only=True)
+class Problem:
+    """Why a request was refused."""
+
+    type: str
+    """`urn:minions:problem:` and the code."""
+    title: str
+    """The status in words."""
+    status: int
+    detail: str
+    """What was read, what was expected, what to try."""
+    code: str
+    """Stable, lower case with hyphens."""
+    suggestions: tuple[str, ...] = ()
+    """Near names, or what to try."""
+    instance: str
+    """The path that was asked for; of an internal error its number in the log."""
+    faults: tuple[FaultView, ...] = ()
+    """Of a recipe."""
+
+
+def problem_of(error: MinionsError, instance: str) -> tuple[Problem, Mapping[str, str]]:
+    """The error for a caller, and headers that go with it."""
+    status = _status(error)
+    problem = Problem(
+        type=f"urn:minions:problem:{error.error_code}",
+        title=status.phrase,
+        status=status.value,
+        detail=error.message,
+        code=error.error_code,
+        suggestions=error.suggestions,
+        instance=getattr(error, "instance", None) or instance,
+        faults=tuple(map(fault_view, error.faults)) if isinstance(error, RecipeError) else (),
+    )
+    return problem, _headers(error, status)
+
+
+def _status(error: MinionsError) -> HTTPStatus:
+    if isinstance(error, RefusedError):
+        return error.status
+    if isinstance(error, NotFoundError):
+        return HTTPStatus.NOT_FOUND
+    if isinstance(error, LeaseHeldError | FencedError) or error.error_code in _CONFLICTS:
+        return HTTPStatus.CONFLICT
+    if isinstance(error, UsageError):
+        return HTTPStatus.UNPROCESSABLE_ENTITY
+    if isinstance(error, EnvironmentRefusedError):
+        return HTTPStatus.SERVICE_UNAVAILABLE
+    return HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _headers(error: MinionsError, status: HTTPStatus) -> Mapping[str, str]:
+    if isinstance(error, RefusedError):
+        return error.headers
+    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
+        return {"retry-after": "5"}
+    return {}

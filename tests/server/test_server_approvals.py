@@ -1,0 +1,148 @@
+"""The inbox: what runs wait for, bound to what was shown."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asgi_client import Client
+from builders import fake_tool
+from minions.contracts.json_values import JsonValue
+from minions.contracts.tools import Effect
+from minions.interfaces.settings import Settings
+from served import MakeApp, resume
+
+
+async def waiting(client: Client, recipe: str, inputs: JsonValue = None) -> dict[str, Any]:
+    """The one decision that a new run of it waits for."""
+    body = {"recipe": recipe, "inputs": inputs or {}}
+    run_id = (await client.post("/runs", body)).json["run_id"]
+    run = await client.ended(run_id)
+    assert run["status"] == "needs_decision"
+    [view] = (await client.get("/approvals")).json["approvals"]
+    assert run["waiting"] == [view]
+    return dict(view)
+
+
+async def test_an_approved_call_is_made_and_the_run_goes_on(client: Client) -> None:
+    view = await waiting(client, "signs")
+    assert (view["what"], view["tool"], view["arguments"], view["step_id"]) == (
+        "approval",
+        "sign",
+        '{"text":"a treaty"}',
+        "sign",
+    )
+    said = {"decision": "approve", "digest": view["digest"]}
+    reply = await client.post(f"/approvals/{view['id']}", said)
+    assert (reply.status, reply.json["run_id"]) == (202, view["run_id"])
+    run = await client.ended(view["run_id"])
+    assert (run["status"], run["output"]) == ("completed", "sign: a treaty")
+    assert (await client.get("/approvals")).json["approvals"] == []
+    again = await client.post(f"/approvals/{view['id']}", said)
+    assert (again.status, again.json["code"]) == (404, "unknown-approval")
+
+
+async def test_a_rejected_call_is_not_made(client: Client) -> None:
+    view = await waiting(client, "signs")
+    said = {"decision": "reject", "digest": view["digest"]}
+    assert (await client.post(f"/approvals/{view['id']}", said)).status == 202
+    run = await client.ended(view["run_id"])
+    assert (run["status"], run["error"]["code"]) == ("failed", "approval-denied")
+
+
+async def test_consent_is_to_the_arguments_that_were_shown(client: Client) -> None:
+    view = await waiting(client, "signs")
+    path = f"/approvals/{view['id']}"
+    other = await client.post(path, {"decision": "approve", "digest": "0123456789abcdef"})
+    assert (other.status, other.json["code"]) == (409, "other-arguments")
+    assert view["digest"] in other.json["detail"]
+    without = await client.post(path, {"decision": "approve"})
+    assert (without.status, without.json["code"]) == (422, "bad-decision")
+    answer = await client.post(path, {"decision": "answer", "value": "yes"})
+    assert answer.status == 422
+    assert (await client.get("/approvals")).json["total"] == 1
+
+
+async def test_an_answer_has_to_fit_the_form_and_is_not_coerced(client: Client) -> None:
+    view = await waiting(client, "asks")
+    assert (view["what"], view["question"], view["form"]) == (
+        "answer",
+        "How many?",
+        {"type": "integer", "minimum": 1},
+    )
+    path = f"/approvals/{view['id']}"
+    for wrong in (0, "3", None, [3]):
+        reply = await client.post(path, {"decision": "answer", "value": wrong})
+        assert (reply.status, reply.json["code"]) == (422, "bad-answer")
+    approve = await client.post(path, {"decision": "approve", "digest": "x"})
+    assert (approve.status, approve.json["code"]) == (422, "bad-decision")
+    assert (await client.post(path, {"decision": "answer", "value": 3})).status == 202
+    assert (await client.ended(view["run_id"]))["output"] == 3
+
+
+async def test_two_people_who_decide_at_once_do_not_both_count(client: Client) -> None:
+    view = await waiting(client, "signs")
+    path = f"/approvals/{view['id']}"
+    replies = await asyncio.gather(
+        *(
+            client.post(path, {"decision": word, "digest": view["digest"]})
+            for word in ("approve", "reject", "approve")
+        )
+    )
+    assert sorted(reply.status for reply in replies).count(202) == 1
+    assert {reply.status for reply in replies} <= {202, 404, 409}
+
+
+async def test_unknown_ids_are_not_found(client: Client) -> None:
+    for wrong in ("x", "run_x.000000000000", ".", "ä"):
+        reply = await client.post(f"/approvals/{wrong}", {"decision": "reject", "digest": "x"})
+        assert (reply.status, reply.json["code"]) == (404, "unknown-approval")
+
+
+@pytest.mark.parametrize(
+    ("said", "output"),
+    [({"decision": "done", "value": "signed before"}, "signed before"), ({"decision": "redo"}, 2)],
+)
+async def test_a_call_that_was_cut_off_is_decided_in_the_inbox(
+    make_app: MakeApp, recipes: Path, said: JsonValue, output: JsonValue
+) -> None:
+    (recipes / "once.yaml").write_text(
+        "id: once\npermissions: {allow_write: true}\nsteps: [{id: a, tool: pay}]\n"
+        "output: '{{ a }}'\n"
+    )
+    calls: list[object] = []
+    called = asyncio.Event()
+
+    async def pay(_arguments: object) -> int:
+        calls.append(None)
+        called.set()
+        if len(calls) == 1:
+            await asyncio.Event().wait()
+        return len(calls)
+
+    app = make_app(tools=[fake_tool("pay", pay, effect=Effect.ONCE)])
+    client = Client(app)
+    run_id = (await client.post("/runs", {"recipe": "once"})).json["run_id"]
+    await called.wait()
+    execution = app.rooms.hub.find(run_id)
+    assert execution is not None
+    execution.task.cancel()
+    assert (await client.ended(run_id))["status"] == "cancelled"
+    await resume(app, run_id)
+    await client.ended(run_id)
+    [view] = (await client.get("/approvals")).json["approvals"]
+    assert (view["what"], view["tool"], view["run_id"]) == ("doubt", "pay", run_id)
+    wrong = await client.post(f"/approvals/{view['id']}", {"decision": "approve"})
+    assert (wrong.status, wrong.json["code"]) == (422, "bad-decision")
+    assert (await client.post(f"/approvals/{view['id']}", said)).status == 202
+    assert (await client.ended(run_id))["output"] == output
+
+
+async def test_an_operator_may_decide_beforehand(make_app: MakeApp) -> None:
+    for policy, status in (("all", "completed"), ("deny", "failed")):
+        client = Client(make_app(settings=Settings(no_store=True, approve=policy)))
+        run_id = (await client.post("/runs", {"recipe": "signs"})).json["run_id"]
+        assert (await client.ended(run_id))["status"] == status

@@ -1,0 +1,378 @@
+"""Streams of events: stored, then published; nothing is missed and nothing comes twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from returns.result import Result, Success
+
+from asgi_client import Client, Event, events_in
+from minions.adapters.scripted_model import ScriptedModel, tool_request
+from minions.adapters.sqlite_journal import SqliteJournal
+from minions.contracts.calls import (
+    ChatModel,
+    DeltaSink,
+    ModelCallResponse,
+    ModelDelta,
+    ModelFailure,
+    Prompt,
+)
+from minions.contracts.events import StepEventType
+from minions.contracts.messages import assistant
+from minions.engine.services import SystemClock
+from served import Door, MakeApp, resume
+
+
+async def events_of(client: Client, run_id: str, **headers: str) -> list[Event]:
+    reply = await client.get(f"/runs/{run_id}/events", **headers)
+    return list(events_in(reply.body.decode()))
+
+
+async def test_a_stream_is_the_stored_events_in_order_and_ends_with_the_run(
+    client: Client,
+) -> None:
+    reply = await client.post("/runs", {"recipe": "adds", "inputs": {"a": 2}})
+    run_id, session_id = reply.json["run_id"], reply.json["session_id"]
+    stream = await client.get(f"/runs/{run_id}/events")
+    assert stream.headers["content-type"] == "text/event-stream"
+    events = list(events_in(stream.body.decode()))
+    assert [event.type for event in events] == [
+        "run_started",
+        "step_finished",
+        "run_completed",
+    ]
+    assert [event.id for event in events] == [event.data["position"] for event in events]
+    assert {event.data["session_id"] for event in events} == {session_id}
+    assert events[0].data["data"] == {"query": {"a": 2, "b": 1}}
+    assert events[-1].data["data"]["response"] == 3
+    assert stream.body.endswith(b"\n\n")
+    assert {event.type for event in events} <= set(StepEventType)
+
+
+async def test_whoever_comes_again_misses_nothing_and_sees_nothing_twice(
+    make_app: MakeApp,
+) -> None:
+    """A-88: a reader may come again at any place, also between a call of a tool and its answer."""
+    client = Client(make_app(answers=[tool_request("look", {"text": "there"}), "I looked."]))
+    session = (await client.post("/sessions", {"recipe": "chat"})).json["id"]
+    turn = await client.post(f"/sessions/{session}/messages", {"content": "Look!"})
+    first = next(iter(events_in(turn.body.decode())))
+    whole = await events_of(client, first.data["run_id"])
+    assert [e.type for e in whole if e.type == "step_completed"] == ["step_completed"] * 3
+    for index, event in enumerate(whole):
+        for rest in (
+            await events_of(client, first.data["run_id"], last_event_id=str(event.id)),
+            list(
+                events_in(
+                    (
+                        await client.get(f"/runs/{first.data['run_id']}/events?after={event.id}")
+                    ).body.decode()
+                )
+            ),
+        ):
+            assert rest == whole[index + 1 :]
+
+
+async def test_a_reader_catches_up_and_goes_on_live(client: Client, door: Door) -> None:
+    run_id = (await client.post("/runs", {"recipe": "waits"})).json["run_id"]
+    await door.reached.wait()
+    async with client.follow(f"/runs/{run_id}/events") as stream:
+        events = stream.events()
+        seen = [await anext(events) for _ in range(4)]
+        door.opened.set()
+        seen += [event async for event in events]
+    assert [event.type for event in seen] == [
+        "run_started",
+        "step_finished",
+        "step_started",
+        "tool_started",
+        "tool_finished",
+        "step_finished",
+        "run_completed",
+    ]
+    assert seen == await events_of(client, run_id)
+
+
+async def test_a_session_is_followed_over_all_its_runs(client: Client, door: Door) -> None:
+    first = (await client.post("/runs", {"recipe": "adds", "inputs": {"a": 1}})).json
+    await client.ended(first["run_id"])
+    async with client.follow(f"/sessions/{first['session_id']}/events") as stream:
+        events = stream.events()
+        seen = [await anext(events) for _ in range(3)]
+        body = {"recipe": "waits", "session": first["session_id"]}
+        second = (await client.post("/runs", body)).json
+        door.opened.set()
+        seen += [await anext(events) for _ in range(7)]
+    runs = [first["run_id"]] * 3 + [second["run_id"]] * 7
+    assert [event.data["run_id"] for event in seen] == runs
+    ids = [event.id for event in seen if event.id is not None]
+    assert ids == sorted(set(ids))
+
+
+async def test_runs_of_another_process_are_followed_through_the_journal(
+    make_app: MakeApp, door: Door, tmp_path: Path
+) -> None:
+    here = Client(make_app(journal=tmp_path / "j.sqlite"))
+    elsewhere = Client(make_app(journal=tmp_path / "j.sqlite"))
+    reply = (await here.post("/runs", {"recipe": "waits"})).json
+    await door.reached.wait()
+    async with (
+        elsewhere.follow(f"/runs/{reply['run_id']}/events") as stream,
+        elsewhere.follow(f"/sessions/{reply['session_id']}/events") as of_session,
+    ):
+        events = stream.events()
+        seen = [await anext(events) for _ in range(4)]
+        door.opened.set()
+        seen += [event async for event in events]
+        told = of_session.events()
+        assert [await anext(told) for _ in seen] == seen
+        body = {"recipe": "adds", "inputs": {"a": 1}, "session": reply["session_id"]}
+        await elsewhere.post("/runs", body)
+        assert (await anext(told)).type == "run_started"
+    assert seen == await events_of(here, reply["run_id"])
+
+
+class Typing(ChatModel):
+    """Says words one by one, when it is told to."""
+
+    name = "typing/model"
+    capabilities = ScriptedModel([]).capabilities
+
+    def __init__(self) -> None:
+        self.words: asyncio.Queue[str | None] = asyncio.Queue()
+        self.said_at = 0.0
+
+    async def complete(
+        self, prompt: Prompt, on_delta: DeltaSink | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        text = ""
+        while (word := await self.words.get()) is not None:
+            text += word
+            self.said_at = time.perf_counter()
+            if on_delta is not None:
+                on_delta(ModelDelta(content=word))
+        return Success(ModelCallResponse(message=assistant(text)))
+
+
+async def chat_with(client: Client, words: str = "Hello") -> tuple[str, str]:
+    session = (await client.post("/sessions", {"recipe": "chat"})).json["id"]
+    run = await client.post("/agents/chat/run", {"message": words, "session": session})
+    return session, run.json["run_id"]
+
+
+async def test_a_piece_of_an_answer_is_forwarded_at_once(make_app: MakeApp) -> None:
+    model = Typing()
+    client = Client(make_app(model=model))
+    _, run_id = await chat_with(client)
+    async with client.follow(f"/runs/{run_id}/events") as stream:
+        events = stream.events()
+        while (await anext(events)).type != "step_started":
+            pass
+        delays = []
+        for word in ("Good", " ", "day", "!"):
+            model.words.put_nowait(word)
+            event = await anext(events)
+            delays.append(time.perf_counter() - model.said_at)
+            assert (event.type, event.id, event.data["delta"]) == (
+                "step_delta",
+                None,
+                {"content": word},
+            )
+        model.words.put_nowait(None)
+        rest = [event async for event in events]
+    assert rest[0].type == "step_completed"
+    assert rest[0].data["snapshot"]["content"] == "Good day!"
+    assert min(delays) < 0.01  # figures are for the benchmarks
+
+
+async def test_a_run_goes_on_when_its_reader_leaves(make_app: MakeApp) -> None:
+    model = Typing()
+    client = Client(make_app(model=model))
+    session = (await client.post("/sessions", {"recipe": "chat"})).json["id"]
+    path = f"/api/v1/sessions/{session}/messages"
+    async with client.stream("POST", path, {"content": "Hello"}) as stream:
+        started = await anext(stream.events())
+    model.words.put_nowait("Here.")
+    model.words.put_nowait(None)
+    run = await client.ended(started.data["run_id"])
+    assert (run["error"], run["output"]) == (None, "Here.")
+
+
+async def test_a_reader_that_is_too_slow_is_cut_off_and_comes_again(make_app: MakeApp) -> None:
+    model = Typing()
+    app = make_app(model=model, queue_frames=8)
+    client = Client(app)
+    _, run_id = await chat_with(client)
+    async with (
+        client.follow(f"/runs/{run_id}/events") as slow,
+        client.follow(f"/runs/{run_id}/events") as quick,
+    ):
+        events = quick.events()
+        first, _ = [await anext(events) for _ in range(2)]
+        slow_events = slow.events()
+        last = [await anext(slow_events) for _ in range(2)][-1]
+        slow.is_blocked.clear()
+        for _ in range(20):
+            model.words.put_nowait("word ")
+            assert (await anext(events)).type == "step_delta"
+        slow.is_blocked.set()
+        rest = [event async for event in slow_events]
+        assert slow.comments == [": too slow; come again with Last-Event-ID"]
+        assert len(rest) < 20
+        model.words.put_nowait(None)
+        whole = [event async for event in events]
+    again = await events_of(client, run_id, last_event_id=str(last.id))
+    assert [event.type for event in again] == [event.type for event in whole if event.id]
+    assert first.type == "run_started"
+
+
+async def test_heartbeats_keep_a_silent_stream_alive(make_app: MakeApp, door: Door) -> None:
+    client = Client(make_app(heartbeat_s=0.02))
+    run_id = (await client.post("/runs", {"recipe": "waits"})).json["run_id"]
+    async with client.follow(f"/runs/{run_id}/events") as stream:
+        chunks = stream.chunks()
+        text = b""
+        while text.count(b": still here\n\n") < 3:
+            text += await anext(chunks)
+        door.opened.set()
+
+
+async def test_many_readers_cost_one_encoding_and_little_time(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Typing()
+    client = Client(make_app(model=model))
+    _, run_id = await chat_with(client)
+    async with asyncio.TaskGroup() as group:
+        ready, done = asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+        async def read() -> None:
+            async with client.follow(f"/runs/{run_id}/events") as stream:
+                async for event in stream.events():
+                    if event.type == "step_started":
+                        ready.release()
+                    elif event.type == "step_delta":
+                        done.release()
+
+        for _ in range(200):
+            group.create_task(read())
+        for _ in range(200):
+            await ready.acquire()
+        encoded: list[object] = []
+        monkeypatch.setattr("minions.interfaces.server.frames.event_to_json", _counted(encoded))
+        began = time.perf_counter()
+        model.words.put_nowait("word")
+        for _ in range(200):
+            await done.acquire()
+        took = time.perf_counter() - began
+        assert len(encoded) == 1
+        model.words.put_nowait(None)
+    assert took < 1  # figures are for the benchmarks
+
+
+def _counted(encoded: list[object]):  # type: ignore[no-untyped-def]  # stands for a function
+    from minions.contracts.events import event_to_json
+
+    def count(event: object) -> Mapping[str, object]:
+        encoded.append(event)
+        return event_to_json(event)  # type: ignore[arg-type]  # an event
+
+    return count
+
+
+async def test_a_place_that_is_none_is_refused(client: Client) -> None:
+    run_id = (await client.post("/runs", {"recipe": "adds", "inputs": {"a": 1}})).json["run_id"]
+    for headers, query in (({"last_event_id": "x"}, ""), ({}, "?after=-1"), ({}, "?after=x")):
+        reply = await client.get(f"/runs/{run_id}/events{query}", **headers)
+        assert reply.status == 422
+    assert (await client.get("/runs/run_none/events")).status == 404
+    assert (await client.get("/sessions/ses_none/events")).status == 404
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_readers_that_come_and_go_at_any_time_see_every_event_once(
+    make_app: MakeApp, door: Door, recipes: Path, tmp_path: Path, seed: int
+) -> None:
+    (recipes / "many.yaml").write_text(
+        "id: many\nsteps:\n  - {id: first, tool: gate}\n"
+        f"  - {{id: each, depends_on: [first], loop: {list(range(40))}, max_parallel: 3, "
+        "tool: look, params: {text: x}}\n"
+    )
+    chance = random.Random(seed)
+    here = Client(make_app(journal=tmp_path / "j.sqlite", queue_frames=20 + 200 * (seed % 2)))
+    elsewhere = Client(make_app(journal=tmp_path / "j.sqlite"))
+    begun = (await here.post("/runs", {"recipe": "many"})).json
+    run_id, session_id = begun["run_id"], begun["session_id"]
+
+    async def read(client: Client, path: str) -> list[Event]:
+        """Come again after a few events, until the run has ended."""
+        seen: list[Event] = []
+        while not seen or seen[-1].type != "run_completed":
+            headers = {"last_event_id": str(seen[-1].id)} if seen else {}
+            left = chance.randrange(1, 60)
+            async with client.follow(path, **headers) as stream:
+                async for event in stream.events():
+                    seen.append(event)
+                    left -= 1
+                    if left == 0 or event.type == "run_completed":
+                        break
+                    if chance.random() < 0.1:
+                        await asyncio.sleep(0)
+        return seen
+
+    readers = [
+        asyncio.ensure_future(read(client, path))
+        for client in (here, elsewhere)
+        for path in (f"/runs/{run_id}/events", f"/sessions/{session_id}/events")
+        for _ in range(5)
+    ]
+    await asyncio.sleep(0)
+    door.opened.set()
+    whole = await asyncio.gather(*readers)
+    complete = await events_of(here, run_id)
+    assert len(complete) > 100
+    for seen in whole:
+        assert seen == complete
+
+
+async def test_a_place_that_is_not_there_yet_is_the_last_one(
+    make_app: MakeApp, door: Door, tmp_path: Path
+) -> None:
+    here = Client(make_app(journal=tmp_path / "j.sqlite"))
+    elsewhere = Client(make_app(journal=tmp_path / "j.sqlite"))
+    run_id = (await here.post("/runs", {"recipe": "waits"})).json["run_id"]
+    await door.reached.wait()
+    for client in (here, elsewhere):
+        async with client.follow(f"/runs/{run_id}/events?after=99999") as stream:
+            door.opened.set()
+            events = [event.type async for event in stream.events()]
+        assert events in (["tool_finished", "step_finished", "run_completed"], [])
+
+
+async def test_a_run_that_was_killed_is_followed_when_it_goes_on(
+    make_app: MakeApp, door: Door, tmp_path: Path
+) -> None:
+    app = make_app(journal=tmp_path / "j.sqlite")
+    run_id = (await Client(app).post("/runs", {"recipe": "waits"})).json["run_id"]
+    await door.reached.wait()
+    await app.aclose()
+    client = Client(make_app(journal=tmp_path / "j.sqlite"))
+    before = await events_of(client, run_id)
+    assert before[-1].data["status"] == "cancelled"
+    door.opened.set()
+    session = before[0].data["session_id"]
+    await resume(client.app, run_id)
+    rest = await events_of(client, run_id, last_event_id=str(before[-1].id))
+    assert rest[0].type == "run_started"
+    assert rest[-1].data["data"]["response"] == "through"
+    journal = SqliteJournal(tmp_path / "j.sqlite", SystemClock())
+    rows = await journal.entries(session)
+    assert json.dumps([event.id for event in (*before, *rest)])
+    assert rows[-1].position == rest[-1].id
+    await journal.aclose()
