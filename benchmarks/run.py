@@ -22,6 +22,7 @@ from benchmarks import (
     loading,
     model_call,
     parallel,
+    server,
     sessions,
     start_up,
     streaming,
@@ -40,6 +41,7 @@ SUBJECTS: Final[Mapping[str, Callable[[Effort, Endpoint], Awaitable[list[Row]]]]
     "chains": chains.measure,
     "journal": journal.measure,
     "sessions": sessions.measure,
+    "server": server.measure,
     "loading": loading.measure,
     "start-up": start_up.measure,
 }

@@ -223,10 +223,9 @@ class _Talk:
 
     async def _history(self, rest: str) -> None:
         for step in await self._runner.repository.get_steps(self._session_id):
-            name = f" {step.name}" if step.name and step.is_tool_step() else ""
-            tell(
-                f"{self._paint(f'{step.sequence:>4} {step.role}{name}', 'bold')}  {message_text(step)}"
-            )
+            who = f"{step.role} {step.name}" if step.is_tool_step() else str(step.role)
+            number = self._paint(f"{step.sequence:>4} {who}", "bold")
+            tell(f"{number}  {message_text(step)}")
 
     async def _retry(self, rest: str) -> None:
         repository = self._runner.repository

@@ -22,9 +22,14 @@ from minions.engine.session_store import StepRepository
 from minions.engine.sessions import UNFINISHED, list_runs
 from minions.interfaces.server.answers import Answer, AsgiApp, Receive, Scope, Send
 from minions.interfaces.server.channels import Channels
-from minions.interfaces.server.decision_endpoints import DECISION_ENDPOINTS, HEALTH_ENDPOINT
+from minions.interfaces.server.decision_endpoints import (
+    DECISION_ENDPOINTS,
+    HEALTH_ENDPOINT,
+    SYSTEM_ENDPOINT,
+)
 from minions.interfaces.server.endpoints import Endpoint
 from minions.interfaces.server.gate import ROOT, Gate, StaticFile
+from minions.interfaces.server.going_on_endpoints import GOING_ON_ENDPOINTS
 from minions.interfaces.server.hub import RunHub
 from minions.interfaces.server.incidents import Incidents, StandardLog
 from minions.interfaces.server.openapi import openapi_of
@@ -48,6 +53,7 @@ from minions.interfaces.wiring import (
     make_prices,
     make_services,
     make_state,
+    place_of_journal,
 )
 
 __all__ = ["ENDPOINTS", "App", "create_app"]
@@ -57,8 +63,10 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *RECIPE_ENDPOINTS,
     *RUN_ENDPOINTS,
     *SESSION_ENDPOINTS,
+    *GOING_ON_ENDPOINTS,
     *TURN_ENDPOINTS,
     *DECISION_ENDPOINTS,
+    SYSTEM_ENDPOINT,
 )
 """All there are; of these the routes and the OpenAPI document are made."""
 
@@ -242,7 +250,8 @@ def create_app(
         note={"cwd": str(Path.cwd()), **(note or {})},
         models=models,
     )
-    app = App(_rooms(options, workshop, recipes, log), log, resumes=resume)
+    place = "in memory" if settings.no_store else place_of_journal(settings, folder_of("db"))
+    app = App(_rooms(options, workshop, recipes, log, place), log, resumes=resume)
     for close in closers:
         app.at_end(close)
     return app
@@ -258,7 +267,9 @@ def _services(
     return services, (cache.aclose, journal.aclose)
 
 
-def _rooms(options: ServerOptions, workshop: Workshop, recipes: Sequence[Path], log: Log) -> Rooms:
+def _rooms(
+    options: ServerOptions, workshop: Workshop, recipes: Sequence[Path], log: Log, place: str
+) -> Rooms:
     services = workshop.services
     repository = StepRepository(services)
     shelf = Shelf(recipes, catalog_of(workshop.extensions), workshop.bounded)
@@ -280,4 +291,6 @@ def _rooms(options: ServerOptions, workshop: Workshop, recipes: Sequence[Path], 
         hub=hub,
         starter=Starter(shelf, workshop, hub, repository, allows_text=allows_text),
         log=log,
+        place=place,
+        started_at=services.clock.now(),
     )

@@ -156,6 +156,11 @@ class Channels:
         self._heart: asyncio.TimerHandle | None = None
         self._is_closed = False
 
+    @property
+    def count(self) -> int:
+        """Followers, of all channels together."""
+        return self._count
+
     def of(self, session_id: str) -> Channel:
         """The channel of that session."""
         channel = self._channels.get(session_id)

@@ -1,4 +1,4 @@
-"""`/approvals`: what runs wait for, and what somebody says of it. `/health`."""
+"""`/approvals`: what runs wait for, and what somebody says of it. `/health`, `/system`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from http import HTTPStatus
 from minions import __version__
 from minions.contracts.errors import NotFoundError
 from minions.interfaces.server.answers import Answer, AsgiApp
-from minions.interfaces.server.documents import Health, Page
+from minions.interfaces.server.documents import Health, Page, SystemView
 from minions.interfaces.server.endpoints import Call, Endpoint, Nothing
 from minions.interfaces.server.inbox import all_waiting, decision_word, find_waiting, run_of
 from minions.interfaces.server.problems import RefusedError
@@ -15,7 +15,7 @@ from minions.interfaces.server.run_documents import Approvals, DecisionRequest, 
 from minions.interfaces.server.run_endpoints import accepted
 from minions.interfaces.server.starting import Begun
 
-__all__ = ["DECISION_ENDPOINTS", "HEALTH_ENDPOINT"]
+__all__ = ["DECISION_ENDPOINTS", "HEALTH_ENDPOINT", "SYSTEM_ENDPOINT"]
 
 
 async def all_approvals(call: Call[Page, None]) -> AsgiApp:
@@ -54,6 +54,20 @@ async def health(call: Call[Nothing, None]) -> AsgiApp:
     return Answer(HTTPStatus.OK, reply)
 
 
+async def system(call: Call[Nothing, None]) -> AsgiApp:
+    """For the page that people look at."""
+    rooms = call.rooms
+    reply = SystemView(
+        version=__version__,
+        journal=rooms.place,
+        started_at=rooms.started_at,
+        active_runs=rooms.hub.count,
+        max_runs=rooms.options.max_runs,
+        followers=rooms.channels.count,
+    )
+    return Answer(HTTPStatus.OK, reply)
+
+
 DECISION_ENDPOINTS = (
     Endpoint(
         method="GET",
@@ -74,6 +88,15 @@ DECISION_ENDPOINTS = (
         gives={202: RunAccepted},
         refuses=(404, 409, 429),
     ),
+)
+
+SYSTEM_ENDPOINT = Endpoint(
+    method="GET",
+    path="/system",
+    name="system",
+    summary="What the server is and does just now.",
+    handler=system,
+    gives={200: SystemView},
 )
 
 HEALTH_ENDPOINT = Endpoint(

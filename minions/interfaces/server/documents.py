@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from attrs import field, frozen
@@ -23,6 +24,7 @@ __all__ = [
     "RecipeView",
     "Recipes",
     "StepOfRecipe",
+    "SystemView",
     "TaskRequest",
     "number_schema",
     "text_schema",
@@ -76,6 +78,20 @@ class Health:
 
     status: Literal["ok", "stopping"]
     version: str
+
+
+@frozen(kw_only=True)
+class SystemView:
+    """What the server is and does."""
+
+    version: str
+    journal: str
+    """Where it is; never a password."""
+    started_at: datetime
+    active_runs: int
+    max_runs: int
+    followers: int
+    """Streams that are open."""
 
 
 # --- recipes --------------------------------------------------------------------------------------

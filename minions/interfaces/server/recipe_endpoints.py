@@ -11,7 +11,7 @@ from attrs import field, frozen
 from minions.contracts.errors import MinionsError, RecipeError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.engine.thread import MESSAGE_INPUT
-from minions.interfaces.pictures.picture import picture_of
+from minions.interfaces.pictures.picture import Picture, picture_of
 from minions.interfaces.server.answers import Answer, AsgiApp
 from minions.interfaces.server.documents import (
     Agents,
@@ -33,10 +33,11 @@ from minions.interfaces.server.starting import Wanted
 from minions.interfaces.tool_specs import tool_specs
 from minions.recipe.model import AgentRecipe, GoalSpec, InputSpec, StepSpec
 
-__all__ = ["RECIPE_ENDPOINTS", "is_chat"]
+__all__ = ["PICTURE_TYPES", "RECIPE_ENDPOINTS", "PictureForm", "is_chat", "picture_answer"]
 
 _SVG = "image/svg+xml"
 _MERMAID = "text/vnd.mermaid"
+PICTURE_TYPES = {_SVG: "With format=svg.", _MERMAID: "With format=mermaid."}
 
 
 @frozen(kw_only=True)
@@ -140,12 +141,16 @@ async def recipe_graph(call: Call[PictureForm, None]) -> AsgiApp:
     """The picture of its steps."""
     recipe = await _recipe(call)
     catalog = call.rooms.workshop.extensions.catalog()
-    picture = picture_of(recipe, tool_specs(recipe, catalog))
-    if call.query.format == "svg":
+    return picture_answer(picture_of(recipe, tool_specs(recipe, catalog)), call.query)
+
+
+def picture_answer(picture: Picture, form: PictureForm) -> Answer:
+    """As it is wanted."""
+    if form.format == "svg":
         from minions.interfaces.pictures.svg import svg
 
         return Answer(HTTPStatus.OK, svg(picture).encode(), _SVG)
-    if call.query.format == "mermaid":
+    if form.format == "mermaid":
         from minions.interfaces.pictures.mermaid import mermaid
 
         return Answer(HTTPStatus.OK, mermaid(picture).encode(), _MERMAID)
@@ -238,7 +243,7 @@ RECIPE_ENDPOINTS = (
         handler=recipe_graph,
         query=PictureForm,
         gives={200: dict[str, object]},
-        media_types={_SVG: "With format=svg.", _MERMAID: "With format=mermaid."},
+        media_types=PICTURE_TYPES,
         refuses=(404,),
     ),
     Endpoint(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from attrs import frozen
 
 from minions.contracts.journal import Journal
@@ -31,6 +33,9 @@ class Rooms:
     hub: RunHub
     starter: Starter
     log: Log
+    place: str
+    """Of the journal, in words that may be shown."""
+    started_at: datetime
 
     async def last_position(self, session_id: str) -> int:
         """Of what the session has now."""

@@ -87,7 +87,8 @@ class CancelView:
     """A run that was told to stop."""
 
     run_id: str
-    status: Literal["cancelling"]
+    status: str
+    """`cancelling`; or `cancelled`, where another process had it or nobody did."""
 
 
 @frozen(kw_only=True)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
+from attrs import evolve
+
 from minions.contracts.errors import UsageError
+from minions.contracts.executions import RunStatus
+from minions.engine.cancelling import cancel_run as cancel_from_outside
 from minions.engine.sessions import UNFINISHED, list_runs
 from minions.interfaces.server.answers import Answer, AsgiApp
 from minions.interfaces.server.documents import After
@@ -84,12 +88,12 @@ async def cancel_run(call: Call[Nothing, Nothing]) -> AsgiApp:
     if call.rooms.hub.cancel(run_id):
         return Answer(HTTPStatus.ACCEPTED, CancelView(run_id=run_id, status="cancelling"))
     run = await find_exact(call.rooms.journal, run_id)
-    if run.status == UNFINISHED:
-        raise RefusedError(
-            HTTPStatus.CONFLICT,
-            "run-elsewhere",
-            f"Run '{run_id}' does not go on in this process: another one has it, or it was killed.",
+    if run.status in (UNFINISHED, RunStatus.NEEDS_DECISION):
+        services = call.rooms.workshop.services
+        cancelled = await cancel_from_outside(
+            evolve(services, worker_id=f"cancel@{services.worker_id}"), run_id
         )
+        return Answer(HTTPStatus.ACCEPTED, CancelView(run_id=run_id, status=cancelled.status))
     raise RefusedError(
         HTTPStatus.CONFLICT, "run-over", f"Run '{run_id}' has ended: it is {run.status}."
     )

@@ -79,7 +79,7 @@ async def _runner(call: Call[Nothing, object], session: Session) -> StepRunner:
     if session.last_run_id is not None and session.status in _CUT_OFF:
         note |= (await rooms.workshop.recorded(session.last_run_id)).note
     executor = rooms.workshop.executor(recipe, note=note)
-    return StepRunner(recipe, repository=rooms.repository, executor=executor)
+    return StepRunner(recipe, repository=rooms.repository, executor=executor, note=note)
 
 
 async def _streamed(call: Call[Nothing, object], run: AgentRun) -> AsgiApp:

@@ -1,0 +1,138 @@
+"""A served run that a thousand follow: how soon each has a piece of the answer, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from attrs import frozen
+
+from benchmarks.endpoint import Endpoint
+from benchmarks.measuring import Effort, Row, absolute_row
+from benchmarks.ticking import PIECES
+
+RECIPE = "id: ticking\nsteps: [{id: ask, goal: Tell the time.}]\n"
+FAN_OUT_MS, FOLLOWER_KIB, FIRST_MS = 200.0, 40.0, 2.0
+
+
+@frozen
+class Served:
+    """A server of its own."""
+
+    process: Process
+    port: int
+    token: str
+    go: Path
+
+    def resident_kib(self) -> int:
+        """Memory that it holds."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text("utf-8")
+        found = re.search(r"VmRSS:\s+(\d+)", status)
+        return int(found[1]) if found else 0
+
+    async def open(self, method: str, path: str, body: str = "") -> asyncio.StreamReader:
+        """The answer, behind its head."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(
+            f"{method} /api/v1{path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
+            f"Authorization: Bearer {self.token}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        await reader.readuntil(b"\r\n\r\n")
+        return reader
+
+
+async def measure(effort: Effort, _: Endpoint) -> list[Row]:
+    """One run alone with one follower, one with all."""
+    many = max(5, effort.count(1_000))
+    first, _memory = await _followed(1)
+    fan_out, memory = await _followed(many)
+    return [
+        absolute_row(
+            "first-token",
+            "a piece of an answer, from the model to a follower",
+            value=sorted(first)[len(first) // 2],
+            most=FIRST_MS,
+            unit="ms",
+        ),
+        absolute_row(
+            "followers",
+            f"a piece of an answer, until the last of {many:,} followers has it",
+            value=sorted(fan_out)[len(fan_out) // 2],
+            most=FAN_OUT_MS,
+            unit="ms",
+        ),
+        absolute_row(
+            "follower-memory",
+            f"memory of one of {many:,} followers",
+            value=memory / many,
+            most=FOLLOWER_KIB,
+            unit="KiB",
+        ),
+    ]
+
+
+async def _followed(count: int) -> tuple[list[float], float]:
+    """Milliseconds until the last one had each piece; KiB for all of them."""
+    async with _served() as served:
+        answer = await served.open("POST", "/runs", '{"recipe": "ticking"}')
+        head = json.loads(await answer.readuntil(b"}}"))
+        path = f"/runs/{head['run_id']}/events"
+        before = served.resident_kib()
+        readers = [await served.open("GET", path) for _ in range(count)]
+        await asyncio.gather(*(reader.readuntil(b"step_started") for reader in readers))
+        memory = served.resident_kib() - before
+        served.go.touch()
+        late = await asyncio.gather(*(_lateness(reader) for reader in readers))
+    return [max(each[piece] for each in late) for piece in range(PIECES)], memory
+
+
+async def _lateness(reader: asyncio.StreamReader) -> list[float]:
+    """Milliseconds from a piece's time to its arrival, for each."""
+    late = []
+    for _ in range(PIECES):
+        await reader.readuntil(b'"content":"')
+        told = await reader.readuntil(b" ")
+        late.append((time.monotonic() - float(told)) * 1e3)
+    return late
+
+
+@asynccontextmanager
+async def _served() -> AsyncIterator[Served]:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        (home / "recipes").mkdir()
+        (home / "recipes" / "ticking.yaml").write_text(RECIPE, "utf-8")
+        go = home / "go"
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "minions", "serve", "--port", "0", "--db", "j.sqlite"),
+            *("--extensions", str(Path(__file__).with_name("ticking.py"))),
+            cwd=home,
+            env={
+                **os.environ,
+                "MINIONS_MODEL": "scripted/ticking",
+                "MINIONS_BENCHMARK_GO": str(go),
+            },
+            stdout=PIPE,
+        )
+        assert process.stdout is not None
+        try:
+            line = ""
+            while "token" not in line:
+                line = (await process.stdout.readline()).decode()
+                assert line, "the server ended"
+            found = re.search(r":(\d+) · token (\S+)", line)
+            assert found is not None, line
+            yield Served(process, int(found[1]), found[2], go)
+        finally:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,43 @@
+"""What the benchmark serves: a model whose answer comes in pieces that tell the time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from returns.result import Result, Success
+
+from minions import ChatModel, DeltaSink, ModelCallResponse, ModelFailure, Prompt
+from minions.contracts.calls import ModelDelta
+from minions.contracts.messages import assistant
+
+PIECES = 10
+PAUSE_S = 0.3
+
+
+class Ticking(ChatModel):
+    """Waits until the file `go` is there; then each piece is the machine's monotonic time."""
+
+    @property
+    def name(self) -> str:
+        return "scripted/ticking"
+
+    async def complete(
+        self, prompt: Prompt, on_delta: DeltaSink | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        go = Path(os.environ["MINIONS_BENCHMARK_GO"])
+        while not go.exists():
+            await asyncio.sleep(0.05)
+        text = ""
+        for _ in range(PIECES):
+            await asyncio.sleep(PAUSE_S)
+            piece = f"{time.monotonic():.6f} "
+            text += piece
+            if on_delta is not None:
+                on_delta(ModelDelta(content=piece))
+        return Success(ModelCallResponse(message=assistant(text)))
+
+
+ticking = Ticking()
