@@ -1,4 +1,4 @@
-"""A served run that a thousand follow: how soon each has a piece of the answer, and what it costs."""
+"""A served run that a thousand follow: how soon each has a piece of the answer, at what cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, absolute_row
@@ -32,6 +32,8 @@ class Served:
     port: int
     token: str
     go: Path
+    writers: list[asyncio.StreamWriter] = field(factory=list)
+    """A connection is closed with its writer."""
 
     def resident_kib(self) -> int:
         """Memory that it holds."""
@@ -42,6 +44,7 @@ class Served:
     async def open(self, method: str, path: str, body: str = "") -> asyncio.StreamReader:
         """The answer, behind its head."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.writers.append(writer)
         writer.write(
             f"{method} /api/v1{path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
             f"Authorization: Bearer {self.token}\r\nContent-Type: application/json\r\n"
@@ -125,6 +128,7 @@ async def _served() -> AsyncIterator[Served]:
             stdout=PIPE,
         )
         assert process.stdout is not None
+        served = None
         try:
             line = ""
             while "token" not in line:
@@ -132,7 +136,10 @@ async def _served() -> AsyncIterator[Served]:
                 assert line, "the server ended"
             found = re.search(r":(\d+) · token (\S+)", line)
             assert found is not None, line
-            yield Served(process, int(found[1]), found[2], go)
+            served = Served(process, int(found[1]), found[2], go)
+            yield served
         finally:
+            for writer in served.writers if served is not None else ():
+                writer.close()
             process.kill()
             await process.wait()
