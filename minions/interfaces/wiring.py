@@ -134,7 +134,7 @@ class Models:
         self._override = override
         self._asked_as = asked_as
         self._command = command
-        self._made: dict[ModelConfig, ChatModel] = {}
+        self._made: dict[tuple[str, ModelConfig, Path], ChatModel] = {}
         self._own: dict[int, ChatModel] = {}
 
     def source(self, recipe: AgentRecipe, folder_of: Callable[[str], Path]) -> ModelSource:
@@ -160,15 +160,16 @@ class Models:
     def _get(
         self, config: ModelConfig, recipe: AgentRecipe, folder_of: Callable[[str], Path]
     ) -> ChatModel:
-        model = self._made.get(config)
+        own = self._override is None and config.name is not None
+        name = self._override or config.name or self._fallback(recipe)
+        is_offline = not own and name == self._settings.offline_models.get(recipe.id)
+        home = folder_of("offline_models" if is_offline and not self._override else "model")
+        if own and recipe.directory:
+            home = Path(recipe.directory)
+        key = (name, self._for(name, config), home)
+        model = self._made.get(key)
         if model is None:
-            own = self._override is None and config.name is not None
-            name = self._override or config.name or self._fallback(recipe)
-            is_offline = not own and name == self._settings.offline_models.get(recipe.id)
-            home = folder_of("offline_models" if is_offline and not self._override else "model")
-            if own and recipe.directory:
-                home = Path(recipe.directory)
-            model = self._made[config] = self._make(name, self._for(name, config), home)
+            model = self._made[key] = self._make(*key)
         return model
 
     def _fallback(self, recipe: AgentRecipe) -> str:
