@@ -14,7 +14,7 @@ from minions.recipe.model import ModelConfig
 
 async def test_each_recipe_is_answered_by_its_own_offline_model(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        (tmp_path / f"{name}.yaml").write_text("answers: [yes]\n", "utf-8")
+        (tmp_path / f"{name}.yaml").write_text("answers: [hello]\n", "utf-8")
     settings = Settings(offline_models={name: f"scripted/{name}.yaml" for name in ("one", "two")})
     models = Models(settings, Extensions(), environ={})
 
