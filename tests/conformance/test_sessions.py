@@ -29,6 +29,7 @@ from minions.contracts.events import (
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole, ToolCallRequest
+from minions.contracts.schema import SchemaValidator
 from minions.contracts.sessions import SessionStep, StepMetrics
 from minions.contracts.tools import Tool
 from minions.engine.memory_journal import MemoryJournal
@@ -40,6 +41,7 @@ from minions.engine.session_context import (
 )
 from minions.engine.session_store import StepRepository
 from minions.engine.step_runner import ChatAgent, StepRunner, fork_session, retry_from_sequence
+from minions.interfaces.event_schema import events_schema
 from minions.testing.clock import FakeClock
 
 LOOK: list[Answer] = [
@@ -689,3 +691,9 @@ async def test_events_are_json(talk: Talk) -> None:
     assert isinstance(snapshot, dict)
     assert (snapshot["sequence"], snapshot["role"], snapshot["content"]) == (2, "assistant", "hi")
     assert "tool_calls" not in snapshot
+
+
+async def test_every_event_fits_the_schema_of_events(talk: Talk) -> None:
+    check = SchemaValidator(events_schema())
+    for event in await all_of(talk(LOOK, looking()).run_stream("s", "Look!")):
+        assert check.errors(event_to_json(event)) == ()
