@@ -76,6 +76,25 @@ class StepRepository:
             )
         return _session_of(rows)
 
+    async def inputs_of(
+        self, session_id: str
+    ) -> tuple[Mapping[str, JsonValue], Mapping[str, JsonValue]]:
+        """What was given with the session, and what its last run had; of a fork its parent's."""
+        journal = self.services.journal
+        own: Mapping[str, JsonValue] = {}
+        found: str | None = session_id
+        while found is not None:
+            opened = await journal.entries(found, kinds={"session"}, limit=1)
+            body = opened[0].body if opened else {}
+            if found == session_id:
+                own = cast("Mapping[str, JsonValue]", body.get("inputs") or {})
+            runs = await journal.entries(found, kinds={"run"}, limit=8, newest_first=True)
+            begun = (row.body["inputs"] for row in runs if row.body.get("inputs") is not None)
+            if (inputs := next(begun, None)) is not None:
+                return own, cast("Mapping[str, JsonValue]", inputs)
+            found = cast("str | None", body.get("parent"))
+        return own, {}
+
     async def list_sessions(self, *, limit: int | None = None) -> tuple[Session, ...]:
         """The newest first: those in which something began or ended last."""
         found: dict[str, list[JournalEntry]] = {}
@@ -106,11 +125,20 @@ class StepRepository:
             tree += sorted(by_parent.get(each.id, ()), key=lambda fork: fork.created_at)
         return tuple(tree)
 
-    async def fork(self, session_id: str, sequence: int, *, name: str | None = None) -> Session:
+    async def fork(
+        self,
+        session_id: str,
+        sequence: int,
+        *,
+        name: str | None = None,
+        inputs: Mapping[str, JsonValue] | None = None,
+    ) -> Session:
         """A new session that begins with the steps up to `sequence`. Nothing is copied.
 
         What is said later in the one is not seen in the other.
 
+        Args:
+            inputs: Of its turns, over those of the parent.
         Raises:
             NotFoundError: There is no such session.
             UsageError: It has no step of that sequence.
@@ -126,7 +154,7 @@ class StepRepository:
             "position": newest[0].position,
             "recipe": parent.recipe,
             "name": name,
-            "inputs": dict(parent.inputs),
+            "inputs": {**parent.inputs, **(inputs or {})},
         }
         fork_id = services.ids("ses")
         async with self._writing(fork_id) as lease:

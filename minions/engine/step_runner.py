@@ -16,6 +16,7 @@ from minions.contracts.events import RunCompleted, RunEvent, RunFailed
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageBundle
+from minions.contracts.secrets import InputValue
 from minions.contracts.sessions import AgentHooks, Session, SessionStep
 from minions.contracts.steps import DefaultStep
 from minions.contracts.tools import Tool, Toolbox
@@ -89,12 +90,14 @@ class StepRunner:
         repository: StepRepository | None = None,
         executor: AgentExecutor | None = None,
         note: Mapping[str, JsonValue] | None = None,
+        inputs: Mapping[str, InputValue] | None = None,
     ) -> None:
         """Of one agent.
 
         Args:
             agent: Who answers; a recipe, or the id of one, needs the executor that runs it.
             repository: Where the sessions are; None: in memory, or where the executor's runs are.
+            inputs: Of each turn, over those of the session, which are over those of its last run.
             note: Stored with the start of each run, for the caller to find when it goes on.
         Raises:
             UsageError: No executor for a recipe, or its runs are kept in another journal.
@@ -123,6 +126,7 @@ class StepRunner:
         self._executor = executor
         self._hooks = hooks or AgentHooks()
         self._note = note
+        self._given = inputs or {}
         if isinstance(agent, ChatAgent):
             self._agent: AgentRecipe | str = agent.recipe()
         else:
@@ -188,8 +192,7 @@ class StepRunner:
             EnvironmentRefusedError: No model, or a secret is missing.
         """
         session_id = _id_of(session)
-        inputs = {**await self._inputs(session_id), MESSAGE_INPUT: query}
-        return self._prepare(session_id, inputs, ThreadStart())
+        return self._prepare(session_id, await self._inputs(session_id, query), ThreadStart())
 
     async def prepare_resume(self, session: SessionName) -> AgentRun | None:
         """The run that goes on with the session; None: its last step is an answer.
@@ -258,17 +261,16 @@ class StepRunner:
         self, session_id: str, steps: Sequence[SessionStep], start: ThreadStart
     ) -> AgentRun:
         asked = next((step.content for step in reversed(steps) if step.is_user_step()), None)
-        inputs = {**await self._inputs(session_id), MESSAGE_INPUT: asked or ""}
-        return self._prepare(session_id, inputs, start)
+        return self._prepare(session_id, await self._inputs(session_id, asked or ""), start)
 
-    async def _inputs(self, session_id: str) -> Mapping[str, JsonValue]:
-        journal = self.repository.services.journal
-        rows = await journal.entries(session_id, kinds={"session"}, limit=1)
-        inputs = rows[0].body.get("inputs") if rows else None
-        return inputs if isinstance(inputs, Mapping) else {}
+    async def _inputs(self, session_id: str, message: str) -> Mapping[str, InputValue]:
+        known = self._executor.find(self._agent).inputs
+        own, before = await self.repository.inputs_of(session_id)
+        kept = {name: value for name, value in before.items() if name in known}
+        return {**kept, **own, **self._given, MESSAGE_INPUT: message}
 
     def _prepare(
-        self, session_id: str, inputs: Mapping[str, JsonValue], start: ThreadStart
+        self, session_id: str, inputs: Mapping[str, InputValue], start: ThreadStart
     ) -> AgentRun:
         recipe = self._executor.find(self._agent)
         if MESSAGE_INPUT not in recipe.inputs:
@@ -296,7 +298,7 @@ class StepRunner:
         """
         recipe = self._executor.find(self._agent)
         if {MESSAGE_INPUT} >= {name for name, it in recipe.inputs.items() if not it.has_default}:
-            self._prepare("", {MESSAGE_INPUT: ""}, ThreadStart())
+            self._prepare("", {**self._given, MESSAGE_INPUT: ""}, ThreadStart())
 
     # --- running ----------------------------------------------------------------------------------
 

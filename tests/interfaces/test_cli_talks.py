@@ -306,3 +306,28 @@ def test_a_session_is_shown_with_its_messages_and_branches(talk: Path, cli: Cli)
     ]
     told = cli("sessions", "show", "s", "--json", *DB).json
     assert [step["content"] for step in told["steps"]] == ["one", "1: one", "two", "2: two"]  # type: ignore[union-attr, call-overload, index]  # known by its form
+
+
+def test_what_was_given_to_a_talk_holds_until_something_else_is_given(
+    talk: Path, write: Write, cli: Cli
+) -> None:
+    write(
+        "toned.yaml",
+        "id: toned\ninputs: {message: {type: string}, tone: {type: string, default: kind}, "
+        "most: {type: integer, default: 1}}\nsteps:\n"
+        "  - {id: say, set: {text: '{{ inputs.tone }} {{ inputs.most + 1 }}'}}\n"
+        "  - {id: answer, memory: conversation, goal: Answer.}\n"
+        "output: '{{ say.text }}'\n",
+    )
+    began = ("run", "toned.yaml", "-p", "message=x", "-p", "tone=cool", "--session", "t")
+    assert cli(*began, *ECHOED).out == "cool 2\n"
+    on = chat(talk, "y", flags=("--session", "t"))
+    assert on.stdout == "2: y\ncool 2\n"
+    warm = chat(talk, "z", flags=("--session", "t", "-p", "tone=warm", "-p", "most=4"))
+    assert warm.stdout == "3: z\nwarm 5\n"
+    assert chat(talk, "z", flags=("-c",)).stdout.endswith("warm 5\n")
+    fork = cli("fork", "t", "--at", "3", "-p", "tone=cold", *DB)
+    assert fork.code == 0, fork.err
+    assert cli("resume", fork.out.strip(), *ECHOED).out == "cold 5\n"
+    wrong = cli("fork", "t", "-p", "tune=cold", *DB)
+    assert (wrong.code, "There is no input 'tune'" in wrong.err) == (2, True)

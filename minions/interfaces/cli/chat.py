@@ -41,6 +41,7 @@ PLAIN: Final = str(Path(__file__).with_name("chat.yaml"))
 
 @click.command("chat")
 @click.argument("recipe", required=False)
+@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="An input.")
 @click.option("-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's.")
 @click.option(
     "--session",
@@ -52,7 +53,12 @@ PLAIN: Final = str(Path(__file__).with_name("chat.yaml"))
 @click.option("--approve", type=click.Choice(POLICIES), help="Who consents to calls.")
 @common_options
 def command(
-    recipe: str | None, *, session_name: str | None, continues: bool, **flags: object
+    recipe: str | None,
+    *,
+    pairs: tuple[str, ...],
+    session_name: str | None,
+    continues: bool,
+    **flags: object,
 ) -> int:
     """Talk with RECIPE, or with a model alone. Each line is a turn; /help lists commands.
 
@@ -72,21 +78,23 @@ def command(
         usual=PLAIN,
     )
     with contextlib.redirect_stdout(sys.stderr):
-        return asyncio.run(_chat(around, opened, out))
+        return asyncio.run(_chat(around, opened, pairs, out))
 
 
-async def _chat(around: Surroundings, opened: OpenTalk, out: TextIO) -> int:
+async def _chat(around: Surroundings, opened: OpenTalk, pairs: tuple[str, ...], out: TextIO) -> int:
     async with opened:
-        return await _Talk(around, opened, out).run()
+        return await _Talk(around, opened, pairs, out).run()
 
 
 class _Talk:
     """One conversation at the terminal."""
 
-    def __init__(self, around: Surroundings, opened: OpenTalk, out: TextIO) -> None:
+    def __init__(
+        self, around: Surroundings, opened: OpenTalk, pairs: tuple[str, ...], out: TextIO
+    ) -> None:
         self._around = around
         self._opened = opened
-        self._runner = opened.runner()
+        self._runner = opened.runner(pairs)
         self._runner.check()
         self._out = out
         self._session_id = opened.session.id

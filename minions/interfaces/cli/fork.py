@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import cast
 
 import click
 
 from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import Session
 from minions.engine.services import Services
 from minions.engine.session_store import StepRepository
+from minions.interfaces.cli.params import some_inputs
 from minions.interfaces.cli.setup import (
     Surroundings,
+    common_options,
     naming_the_journal,
-    output_options,
-    store_options,
     surroundings,
 )
-from minions.interfaces.cli.talks import find_session
+from minions.interfaces.cli.talks import OpenTalk, find_session
 from minions.interfaces.cli.voice import json_text, say, tell
 
 __all__ = ["command"]
@@ -33,12 +35,21 @@ __all__ = ["command"]
     help="The last message that the fork has; else the session's last.",
 )
 @click.option("--name", "title", metavar="TEXT", help="What the fork is called.")
-@store_options
-@output_options
-def command(name: str, at: int | None, title: str | None, **flags: object) -> int:
+@click.option(
+    "-p",
+    "--param",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An input of the fork's turns; else as before.",
+)
+@common_options
+def command(
+    name: str, at: int | None, title: str | None, pairs: tuple[str, ...], **flags: object
+) -> int:
     """Branch the session ID (or a run's session) at a message. Nothing is copied, nothing runs."""
     around = surroundings(flags)
-    fork = asyncio.run(_fork(around, name, at, title))
+    fork = asyncio.run(_fork(around, name, at, title, pairs))
     if around.settings.json:
         say(json_text(fork.to_json()))
     else:
@@ -46,7 +57,18 @@ def command(name: str, at: int | None, title: str | None, **flags: object) -> in
     return 0
 
 
-async def _fork(around: Surroundings, name: str, at: int | None, title: str | None) -> Session:
+async def _inputs(
+    around: Surroundings, name: str, pairs: tuple[str, ...]
+) -> Mapping[str, JsonValue]:
+    """As the session's recipe declares them."""
+    async with OpenTalk(around, name, model=None) as opened:
+        return some_inputs(opened.talk_recipe(), pairs)
+
+
+async def _fork(
+    around: Surroundings, name: str, at: int | None, title: str | None, pairs: tuple[str, ...]
+) -> Session:
+    inputs = await _inputs(around, name, pairs) if pairs else {}
     if around.settings.no_store:
         raise UsageError("Without a journal there is nothing to fork: leave out --no-store.")
     journal = around.journal()
@@ -61,7 +83,9 @@ async def _fork(around: Surroundings, name: str, at: int | None, title: str | No
                 "with `memory: conversation` leave messages in their session.",
                 code="empty-session",
             )
-        fork = await repository.fork(session.id, at if at is not None else count, name=title)
+        fork = await repository.fork(
+            session.id, at if at is not None else count, name=title, inputs=inputs
+        )
     finally:
         await journal.aclose()
     sequence = cast(int, fork.forked_at_sequence)

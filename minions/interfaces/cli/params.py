@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from attrs import evolve
+
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.interfaces.cli.setup import Surroundings
@@ -12,7 +14,7 @@ from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 from minions.recipe.values import type_name
 
-__all__ = ["given_inputs"]
+__all__ = ["given_inputs", "some_inputs"]
 
 
 def given_inputs(
@@ -33,6 +35,14 @@ def given_inputs(
     texts = dict(_pair(pair) for pair in pairs)
     given.update(texts)
     return resolve_inputs(recipe, given, from_text=frozenset(texts), base=Path.cwd())
+
+
+def some_inputs(recipe: AgentRecipe, pairs: tuple[str, ...]) -> Mapping[str, JsonValue]:
+    """Only those of `-p`, checked; of those that are left out nothing is said."""
+    texts = dict(_pair(pair) for pair in pairs)
+    known = {name: spec for name, spec in recipe.inputs.items() if name in texts}
+    among = evolve(recipe, inputs=known) if known.keys() == texts.keys() else recipe
+    return resolve_inputs(among, texts, from_text=frozenset(texts), base=Path.cwd())
 
 
 def _pair(pair: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from minions.engine.session_store import StepRepository
 from minions.engine.step_runner import StepRunner
 from minions.interfaces.cli.following import bounded
 from minions.interfaces.cli.going_on import RecordedRunOpener
+from minions.interfaces.cli.params import some_inputs
 from minions.interfaces.cli.setup import Surroundings, naming_the_journal
 from minions.interfaces.wiring import catalog_of
 from minions.recipe.library import find_recipe
@@ -194,8 +195,12 @@ class OpenTalk(RecordedRunOpener):
         path = find_recipe(name, [Path("recipes")])
         return bounded(load_recipe(path, catalog_of(self.extensions)), self.settings)
 
-    def runner(self) -> StepRunner:
-        """Of the session's recipe."""
+    def runner(self, pairs: tuple[str, ...] = ()) -> StepRunner:
+        """Of the session's recipe.
+
+        Args:
+            pairs: Inputs of its turns, as `-p` gives them.
+        """
         recipe = self.talk_recipe()
         executor: AgentExecutor = self.executor(recipe)
         return StepRunner(
@@ -203,6 +208,7 @@ class OpenTalk(RecordedRunOpener):
             repository=StepRepository(executor.services),
             executor=executor,
             note=self.note(),
+            inputs=some_inputs(recipe, pairs),
         )
 
 
