@@ -1,0 +1,208 @@
+// The HTTP API: requests with the token, streams that go on where they were cut.
+
+const KEY = "minions.token";
+const BASE = new URL("api/v1", document.baseURI).href;
+const QUIET_MS = 45_000; // three heartbeats: then the line is taken for dead
+
+/** What a request was refused with, or that nobody answered (status 0). */
+export class ApiError extends Error {
+	constructor(status, body) {
+		super(body.detail ?? "The server gave no reason.");
+		this.status = status;
+		this.code = body.code;
+		this.title = body.title;
+		this.suggestions = body.suggestions ?? [];
+		this.faults = body.faults ?? [];
+	}
+}
+
+export const connection = new EventTarget();
+let state = "live";
+
+/** `live`, `reconnecting` or `gone`. */
+export const connectionState = () => state;
+
+function become(next) {
+	if (next === state) return;
+	state = next;
+	connection.dispatchEvent(new Event("change"));
+}
+
+// --- the token
+
+export const hasToken = () => sessionStorage.getItem(KEY) !== null;
+export const keepToken = (token) => sessionStorage.setItem(KEY, token);
+export const dropToken = () => sessionStorage.removeItem(KEY);
+
+/** `#token=…` in the address is taken, and removed from it. */
+export function takeTokenFromAddress() {
+	const match = /^#token=([^&]+)(?:&(.*))?$/.exec(location.hash);
+	if (!match) return;
+	keepToken(decodeURIComponent(match[1]));
+	history.replaceState(null, "", `${location.pathname}${location.search}#${match[2] ?? "/runs"}`);
+}
+
+// --- requests
+
+async function ask(method, path, { body, headers, signal } = {}) {
+	const all = { Authorization: `Bearer ${sessionStorage.getItem(KEY) ?? ""}`, ...headers };
+	if (body !== undefined) all["Content-Type"] = "application/json";
+	let response;
+	try {
+		response = await fetch(BASE + path, {
+			method, headers: all, signal, cache: "no-store",
+			body: body === undefined ? undefined : JSON.stringify(body),
+		});
+	} catch (error) {
+		if (error.name === "AbortError") throw error;
+		become("gone");
+		throw new ApiError(0, { title: "The server does not answer", detail: "It stopped, or the network is down. The page tries again by itself." });
+	}
+	if (response.ok) return response;
+	const text = await response.text();
+	let told;
+	try {
+		told = JSON.parse(text);
+	} catch {
+		told = { title: response.statusText, detail: text.slice(0, 500) || `Status ${response.status}.` };
+	}
+	if (response.status === 401) {
+		dropToken();
+		connection.dispatchEvent(new Event("refused"));
+	}
+	throw new ApiError(response.status, told);
+}
+
+async function value(method, path, options) {
+	const response = await ask(method, path, options);
+	if (state === "gone") become("live");
+	if (response.status === 204) return null;
+	const kind = response.headers.get("content-type") ?? "";
+	return kind.includes("json") ? response.json() : response.text();
+}
+
+export const get = (path, options) => value("GET", path, options);
+export const post = (path, body = {}, options = {}) => value("POST", path, { ...options, body });
+
+/** Begin something that is told as a stream which is followed elsewhere: only whether it began. */
+export async function begin(path, body = {}) {
+	const response = await ask("POST", path, { body });
+	response.body?.cancel().catch(() => {});
+}
+
+export const enc = encodeURIComponent;
+
+// --- streams
+
+/** Splits a stream of server-sent events; `take` gets {id, event, data}. */
+export class SseParser {
+	constructor(take) {
+		this.take = take;
+		this.rest = "";
+		this.reset();
+	}
+
+	reset() {
+		this.event = "";
+		this.data = [];
+		this.id = null;
+	}
+
+	push(text) {
+		this.rest += text;
+		// A lone \r at the end may be the first half of \r\n.
+		const held = this.rest.endsWith("\r") ? 1 : 0;
+		const lines = this.rest.slice(0, this.rest.length - held).split(/\r\n|\n|\r/);
+		this.rest = lines.pop() + (held ? "\r" : "");
+		for (const line of lines) this.line(line);
+	}
+
+	line(line) {
+		if (line === "") {
+			if (this.data.length) this.take({ id: this.id, event: this.event || "message", data: this.data.join("\n") });
+			this.reset();
+			return;
+		}
+		const colon = line.indexOf(":");
+		if (colon === 0) return;
+		const name = colon < 0 ? line : line.slice(0, colon);
+		const text = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
+		if (name === "data") this.data.push(text);
+		else if (name === "event") this.event = text;
+		else if (name === "id") this.id = text;
+	}
+}
+
+/**
+ * Follow a stream until `signal` aborts or `isOver()` is true after it ended.
+ * Stored events come in order and once: one whose position was seen is passed over.
+ * `onGap` is called when pieces that are not stored may have been missed.
+ */
+export async function follow(path, { signal, after = 0, onEvent, onGap, isOver, onError }) {
+	let last = after, waits = 0;
+	signal.addEventListener("abort", () => state === "reconnecting" && become("live"), { once: true });
+	while (!signal.aborted) {
+		const line = new AbortController();
+		const end = () => line.abort();
+		signal.addEventListener("abort", end, { once: true });
+		let watch = setTimeout(end, QUIET_MS);
+		try {
+			const headers = { Accept: "text/event-stream" };
+			if (last > 0) headers["Last-Event-ID"] = String(last);
+			const response = await ask("GET", path, { headers, signal: line.signal });
+			become("live");
+			const parser = new SseParser(({ data }) => {
+				const event = JSON.parse(data);
+				if (event.position !== undefined) {
+					if (event.position <= last) return;
+					last = event.position;
+				}
+				waits = 0;
+				onEvent(event);
+			});
+			const reader = response.body.getReader(), decoder = new TextDecoder();
+			for (;;) {
+				const { done, value: bytes } = await reader.read();
+				if (done) break;
+				clearTimeout(watch);
+				watch = setTimeout(end, QUIET_MS);
+				parser.push(decoder.decode(bytes, { stream: true }));
+			}
+		} catch (error) {
+			if (signal.aborted) return;
+			if (error.status >= 400 && error.status < 500 && error.status !== 429) {
+				onError?.(error);
+				return;
+			}
+		} finally {
+			clearTimeout(watch);
+			signal.removeEventListener("abort", end);
+		}
+		if (signal.aborted || isOver?.()) return;
+		onGap?.();
+		if (waits > 0) become(state === "gone" ? "gone" : "reconnecting");
+		else if (state === "live") become("reconnecting");
+		await pause(Math.min(10_000, 300 * 2 ** waits) * (0.8 + 0.4 * Math.random()), signal);
+		waits += 1;
+	}
+}
+
+function pause(ms, signal) {
+	return new Promise((resolve) => {
+		const timer = setTimeout(resolve, ms);
+		signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+	});
+}
+
+/** Call again and again while the page is seen; failures do not end it. */
+export async function poll(every, signal, act) {
+	while (!signal.aborted) {
+		await pause(every, signal);
+		if (signal.aborted || document.hidden) continue;
+		try {
+			await act();
+		} catch {
+			// the next time may be better; the state of the connection is shown
+		}
+	}
+}

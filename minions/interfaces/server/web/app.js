@@ -1,0 +1,197 @@
+// The frame around the views: routes by hash, the token, the header, keys.
+
+import { connection, connectionState, get, hasToken, keepToken, poll, takeTokenFromAddress } from "./api.js";
+import { LINE, empty, fill, h, loading, problem, shape } from "./dom.js";
+import { showApprovals } from "./approvals.js";
+import { showCompare } from "./compare.js";
+import { showRun } from "./run.js";
+import { showNew, showRuns } from "./runs.js";
+import { showSession, showSessions } from "./session.js";
+import { showSystem } from "./system.js";
+
+const main = document.getElementById("main"), top_ = document.getElementById("top");
+const NAV = [["/runs", "Runs"], ["/sessions", "Sessions"], ["/approvals", "Approvals"], ["/system", "System"]];
+const VIEWS = {
+	runs: (context) => (context.path[1] ? showRun(context) : showRuns(context)),
+	new: showNew,
+	sessions: (context) => (context.path[1] ? showSession(context) : showSessions(context)),
+	approvals: showApprovals,
+	compare: showCompare,
+	system: showSystem,
+};
+const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", approvals: "Approvals", compare: "Compare", system: "System" };
+
+let leaving = null, where = null, update = null;
+
+/** Go to a place of the page: `/runs/…?step=…`. */
+export function go(place, { replace = false } = {}) {
+	if (replace) {
+		history.replaceState(null, "", `#${place}`);
+		route();
+	} else location.hash = place;
+}
+
+function parsed() {
+	const [path, query] = location.hash.replace(/^#/, "").split("?");
+	return { path: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(query ?? "") };
+}
+
+function decoded(text) {
+	try {
+		return decodeURIComponent(text);
+	} catch {
+		return text;
+	}
+}
+
+async function route() {
+	if (!hasToken()) {
+		showLogin();
+		return;
+	}
+	const { path, query } = parsed();
+	if (!path.length) {
+		history.replaceState(null, "", "#/runs");
+		route();
+		return;
+	}
+	const here = path.join("/");
+	if (here === where && update) {
+		update(query);
+		return;
+	}
+	const isFirst = where === null;
+	leaving?.abort();
+	leaving = new AbortController();
+	const { signal } = leaving;
+	where = here;
+	update = null;
+	document.body.classList.remove("has-drawer");
+	const title = TITLES[path[0]] ?? "Not found";
+	document.title = `${title} · Minions`;
+	const place = here.split("/")[0];
+	for (const link of top_.querySelectorAll("nav a")) {
+		if (link.getAttribute("href") === `#/${place}`) link.setAttribute("aria-current", "page");
+		else link.removeAttribute("aria-current");
+	}
+	const root = h("div.view", h("h1", title), loading(title.toLowerCase()));
+	fill(main, root);
+	window.scrollTo(0, 0);
+	if (!isFirst) main.focus({ preventScroll: true });
+	const view = Object.hasOwn(VIEWS, path[0]) ? VIEWS[path[0]] : null;
+	if (!view) {
+		fill(root, empty("There is no such page", h("p", h("a", { href: "#/runs", text: "All runs" }))));
+		return;
+	}
+	try {
+		const next = await view({ root, path, query, signal });
+		if (!signal.aborted) update = next ?? null;
+	} catch (error) {
+		if (signal.aborted || error.name === "AbortError") return;
+		if (!error.status) connection.addEventListener("change", () => connectionState() === "live" && ((where = null), route()), { signal });
+		fill(root, h("h1", title), problem(error), h("p", h("a", { href: "#/runs" }, "All runs")));
+	}
+}
+
+// --- the token
+
+function showLogin(isRefused = false) {
+	leaving?.abort();
+	[leaving, where, update] = [null, null, null];
+	top_.hidden = true;
+	document.title = "Minions";
+	const input = h("input", { type: "password", id: "token", name: "token", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "token-hint token-error" });
+	const error = h("p.field-error", { id: "token-error", role: "alert", text: isRefused ? "The server did not take that token." : "" });
+	if (isRefused) input.setAttribute("aria-invalid", "true");
+	const enter = async (event) => {
+		event.preventDefault();
+		const token = input.value.trim();
+		if (!token) return;
+		keepToken(token);
+		try {
+			await get("/recipes?limit=1");
+			begin();
+		} catch (problem_) {
+			if (problem_.status !== 401) error.textContent = problem_.message; // 401 shows this again by itself
+		}
+	};
+	document.body.classList.remove("has-drawer");
+	fill(main, h("div.login", h("form.panel", { novalidate: true, onsubmit: enter },
+		h("h1.row", logo(), "Minions"),
+		h("div.field", h("label", { for: "token", text: "Token" }), input,
+			h("p.hint", { id: "token-hint" }, h("code", "minions serve"), " prints it when it starts. It is kept until this tab is closed."), error),
+		h("button", { type: "submit", class: "primary", text: "Enter" }))));
+	input.focus();
+}
+
+const logo = () => h("img", { src: "icon.svg", alt: "", width: "20", height: "20" });
+
+// --- the header
+
+function begin() {
+	const badge = h("span.count", { hidden: true });
+	const links = NAV.map(([href, label]) => h("a", { href: `#${href}` }, label, href === "/approvals" ? badge : null));
+	const line = h("span.line", { role: "status" });
+	const showLine = () => {
+		const state = connectionState();
+		const [kind, word] = LINE[state];
+		line.className = `line ${kind}`;
+		fill(line, shape(kind), h("span", word));
+	};
+	fill(top_, h("a.brand", { href: "#/runs", "aria-label": "Minions, all runs" }, logo(), h("span", "Minions")),
+		h("nav", { "aria-label": "Main" }, links), line, h("a.button.primary", { href: "#/new", text: "Start a run" }));
+	top_.hidden = false;
+	counting?.abort();
+	counting = new AbortController();
+	const { signal } = counting;
+	connection.addEventListener("change", showLine, { signal });
+	showLine();
+	const waiting = async () => {
+		const { total } = await get("/approvals?limit=1", { signal });
+		badge.hidden = !total;
+		badge.textContent = String(total);
+		badge.setAttribute("aria-label", `${total} waiting`);
+	};
+	connection.addEventListener("decided", () => waiting().catch(() => {}), { signal });
+	waiting().catch(() => {});
+	poll(4000, signal, waiting);
+	where = null;
+	route();
+}
+
+let counting = null;
+
+// --- keys
+
+document.addEventListener("keydown", (event) => {
+	const isTyping = event.target.closest?.("input, textarea, select, dialog");
+	if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey && !event.altKey) {
+		const filter = document.getElementById("filter");
+		if (!filter) return;
+		event.preventDefault();
+		filter.focus();
+		filter.select();
+	} else if (event.key === "Escape" && !event.target.closest?.("dialog")) {
+		const close = document.querySelector(".drawer:not([hidden]) .close");
+		if (close) close.click();
+		else if (event.target.id === "filter") event.target.blur();
+	}
+});
+document.querySelector("[data-skip]").addEventListener("click", (event) => {
+	event.preventDefault();
+	main.focus();
+});
+connection.addEventListener("refused", () => {
+	counting?.abort();
+	showLogin(true);
+});
+window.addEventListener("hashchange", () => {
+	if (location.hash.startsWith("#token=")) {
+		takeTokenFromAddress();
+		begin();
+	} else route();
+});
+
+takeTokenFromAddress();
+if (hasToken()) begin();
+else showLogin();

@@ -1,0 +1,84 @@
+// Two runs side by side.
+
+import { enc, get } from "./api.js";
+import { between, chip, code, cost, count, duration, empty, fill, h, pretty, runStatus, shortId, time } from "./dom.js";
+import { go } from "./app.js";
+
+export async function showCompare({ root, query, signal }) {
+	const ids = [query.get("a"), query.get("b")];
+	const [{ runs }, ...views] = await Promise.all([get("/runs?limit=200", { signal }), ...ids.map((id) => id && get(`/runs/${enc(id)}`, { signal }))]);
+	fill(root, h("h1", "Compare two runs"), h("div.two", ids.map((_, at) => picker(runs, ids, at))),
+		views.every(Boolean) ? comparison(...views) : empty("Pick two runs", h("p.muted", runs.length < 2 ? "There have to be two runs first." : "Runs of the same recipe tell the most.")));
+}
+
+function picker(runs, ids, at) {
+	const other = runs.find((run) => run.run_id === ids[1 - at]);
+	const sorted = [...runs].sort((a, b) => (b.recipe === other?.recipe) - (a.recipe === other?.recipe));
+	const known = sorted.some((run) => run.run_id === ids[at]);
+	const select = h("select", { onchange: () => {
+		const next = [...ids];
+		next[at] = select.value;
+		go(`/compare?${next.map((id, place) => (id ? `${"ab"[place]}=${enc(id)}` : "")).filter(Boolean).join("&")}`, { replace: true });
+	} },
+	h("option", { value: "", text: "Choose a run…" }),
+	ids[at] && !known ? h("option", { value: ids[at], text: ids[at] }) : null,
+	sorted.filter((run) => run.run_id !== ids[1 - at]).map((run) => h("option", { value: run.run_id, text: `${run.recipe}, ${runStatus(run).replaceAll("_", " ")}, ${shortId(run.run_id)}, ${new Date(run.started_at).toLocaleString()}` })));
+	select.value = ids[at] ?? "";
+	return h("label.field", h("span.strong", at ? "Run B" : "Run A"), select);
+}
+
+function comparison(a, b) {
+	const row = (name, make, { num = false, key } = {}) => {
+		const texts = [a, b].map((view) => (key ? key(view) : null));
+		const differs = key && texts[0] !== texts[1];
+		return h("tr", { class: differs ? "differs" : null }, h("th", { scope: "row", text: name }), [a, b].map((view) => h("td", { class: num ? "tabular" : null }, make(view))), h("td.mark-cell", differs ? "differs" : ""));
+	};
+	const took = (view) => (view.finished_at ? between(view.started_at, view.finished_at) : null);
+	const usage = (name) => (view) => count(view.usage[name]);
+	return h("div.stack",
+		h("section.panel.flush.wide", h("table.list.compare",
+			h("caption.away", "Facts of both runs"),
+			h("thead", h("tr", h("td"), [a, b].map((view, at) => h("th", { scope: "col" }, `${"AB"[at]} `, h("a", { href: `#/runs/${enc(view.run_id)}`, title: view.run_id, text: shortId(view.run_id) }))), h("td.mark-cell"))),
+			h("tbody",
+				row("Status", (view) => chip(runStatus(view)), { key: (view) => view.status }),
+				row("Recipe", (view) => view.recipe, { key: (view) => view.recipe }),
+				row("Model", (view) => view.model ?? "none", { key: (view) => view.model }),
+				row("Started", (view) => time(view.started_at)),
+				row("Duration", (view) => duration(took(view)), { num: true }),
+				row("Tokens", usage("total_tokens"), { num: true, key: usage("total_tokens") }),
+				row("Cost", (view) => cost(view.usage), { num: true, key: (view) => cost(view.usage) })))),
+		pair("Inputs", a.inputs, b.inputs), pair("Output", a.output, b.output), a.error || b.error ? pair("Error", a.error, b.error) : null, steps(a, b));
+}
+
+const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
+function pair(name, a, b) {
+	return h("section.panel", h("h2.row", name, h("span.muted.plain-word", same(a, b) ? "the same" : "differs")),
+		same(a, b) ? shown(a, name) : h("div.two", h("div", h("h3", "A"), lines(a, b)), h("div", h("h3", "B"), lines(b, a))));
+}
+
+const shown = (value, name) => (value === null || value === undefined ? h("p.muted", "None.") : code(value, name));
+
+/** Its lines; those that the other has not are marked. */
+function lines(value, other) {
+	if (value === null || value === undefined) return h("p.muted", "None.");
+	const theirs = new Set(pretty(other ?? "").split("\n").map((line) => line.replace(/,$/, "")));
+	return h("div.code", h("pre", { tabindex: "0" }, pretty(value).split("\n").map((line) => {
+		const isOwn = !theirs.has(line.replace(/,$/, ""));
+		return h("span", { class: isOwn ? "line own" : "line" }, isOwn ? h("span.away", "differs: ") : null, `${line}\n`);
+	})));
+}
+
+function steps(a, b) {
+	const ids = [...new Set([...a.steps, ...b.steps].map((step) => step.id))];
+	const of = (view, id) => view.steps.findLast((step) => step.id === id);
+	const cell = (view, step) => step ? h("td", h("a.chip-link", { href: `#/runs/${enc(view.run_id)}?step=${enc(step.id)}`, "aria-label": `Step ${step.id}: ${step.status}` }, chip(step.is_waiting ? "waiting" : step.status)), " ", h("span.muted.tabular", facts(step))) : h("td.muted", "not there");
+	const facts = ({ facts: { duration_ms: took, usage }, status }) => (status === "skipped" ? "" : [took === undefined ? null : duration(took), usage?.total_tokens ? `${count(usage.total_tokens)} tok` : null, usage?.total_tokens ? cost(usage).replace("unknown", "cost unknown") : null].filter(Boolean).join(" · "));
+	return h("section.panel.flush.wide", h("h2", "Steps"), h("table.list.compare",
+		h("thead", h("tr", h("th", { scope: "col", text: "Step" }), h("th", { scope: "col", text: "A" }), h("th", { scope: "col", text: "B" }), h("th", { scope: "col", class: "mark-cell", text: "Output" }))),
+		h("tbody", ids.map((id) => {
+			const [left, right] = [of(a, id), of(b, id)];
+			const differs = !left || !right || left.status !== right.status || !same(left.output, right.output);
+			return h("tr", { class: differs ? "differs" : null }, h("th", { scope: "row" }, h("code", id)), cell(a, left), cell(b, right), h("td.mark-cell", differs ? "differs" : "same"));
+		}))));
+}

@@ -1,0 +1,173 @@
+// What one step did: prompt, response, tool calls, output, attempts, cost.
+
+import { action, callout, chip, code, cost, count, duration, fill, h, plural, shape, time, tag } from "./dom.js";
+import { outermost } from "./fold.js";
+
+const TABS = [["prompt", "Prompt"], ["response", "Response"], ["tools", "Tool calls"], ["output", "Output"], ["attempts", "Attempts"], ["cost", "Cost"]];
+const MODEL_KINDS = new Set(["goal", "analyze"]);
+
+const none = (text) => h("p.empty.muted", text);
+
+export class Drawer {
+	/** `leave(tab)`: another tab is wanted; `leave(null)`: it shall close. `retry(id)`: from this step on. */
+	constructor(leave, retry) {
+		this.leave = leave;
+		this.again = action("Retry from here", () => retry(this.id), { title: "This step and those after it run again" });
+		this.title = h("h2", { id: "drawer-title", tabindex: "-1" });
+		this.state = h("span");
+		this.body = h("div.drawer-body", { id: "drawer-body", role: "tabpanel", tabindex: "0" });
+		this.tabs = TABS.map(([name, label]) => h("button", { role: "tab", id: `tab-${name}`, "aria-controls": "drawer-body", text: label, onclick: () => leave(name) }));
+		this.el = h("aside.drawer", { role: "dialog", "aria-labelledby": "drawer-title", hidden: true, onkeydown: (event) => this.key(event) },
+			h("div.drawer-head", this.title, this.state, this.again,
+				h("button", { class: "quiet close", "aria-label": "Close the step", title: "Close (Esc)", onclick: () => leave(null) }, shape("bad"))),
+			h("div.tabs", { role: "tablist", "aria-label": "About the step" }, this.tabs), this.body);
+	}
+
+	key(event) {
+		if (event.key === "Escape") {
+			event.stopPropagation();
+			this.leave(null);
+			return;
+		}
+		const at = this.tabs.indexOf(event.target);
+		if (at < 0) return;
+		const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: TABS.length - 1 }[event.key];
+		if (to === undefined) return;
+		event.preventDefault();
+		const next = (to + TABS.length) % TABS.length;
+		this.leave(TABS[next][0]);
+		this.tabs[next].focus();
+	}
+
+	open(step, tab, isNew) {
+		this.el.hidden = !step;
+		document.body.classList.toggle("has-drawer", Boolean(step));
+		this.wanted = TABS.some(([name]) => name === tab) ? tab : null;
+		if (!isNew || !step) return;
+		this.signature = null;
+		this.title.textContent = this.id = step;
+		setTimeout(() => this.title.focus({ preventScroll: true }));
+	}
+
+	show(step, view, kind, isOver) {
+		this.again.hidden = !isOver || outermost(step.id) !== step.id || step.status === "pending";
+		const status = isOver && step.status === "running" ? "interrupted" : step.status;
+		const tab = this.wanted ?? (!kind || MODEL_KINDS.has(kind) || step.live ? "response" : kind === "tool" ? "tools" : "output");
+		TABS.forEach(([name], at) => {
+			const isOn = name === tab;
+			this.tabs[at].setAttribute("aria-selected", String(isOn));
+			this.tabs[at].tabIndex = isOn ? 0 : -1;
+		});
+		this.body.setAttribute("aria-labelledby", `tab-${tab}`);
+		const of = (id) => id === step.id || id.startsWith(`${step.id}[`);
+		const facts = {
+			id: step.id, status, step, tab,
+			messages: view.messages.filter((each) => of(each.step_id)).map((each) => each.message),
+			rows: view.steps.filter((each) => of(each.id)),
+			notes: view.notes.filter((each) => of(each.step_id)),
+		};
+		const signature = JSON.stringify([tab, status, facts.messages, facts.rows, facts.notes, step.spans, step.retries, [...step.tools.values()], [...step.items.values()], step.liveTools, step.hasGap, Boolean(step.live)]);
+		if (this.signature !== signature) {
+			this.signature = signature;
+			fill(this.state, chip(status));
+			this.live = null;
+			const top = this.shownTab === `${step.id} ${tab}` ? this.body.scrollTop : 0;
+			fill(this.body, this[`tab_${tab}`](facts));
+			this.body.scrollTop = top;
+			this.shownTab = `${step.id} ${tab}`;
+		}
+		if (this.live) this.stream(step.live);
+	}
+
+	/** Text that comes; the reader stays at the end if they were there. */
+	stream(text) {
+		const isAtEnd = this.body.scrollHeight - this.body.scrollTop - this.body.clientHeight < 48;
+		if (this.live.data !== text) this.live.data = text;
+		if (isAtEnd) this.body.scrollTop = this.body.scrollHeight;
+	}
+
+	tab_prompt({ messages }) {
+		const sent = messages.filter((each) => each.role !== "assistant" && each.role !== "tool");
+		return sent.length ? sent.map((each) => said(each)) : none("This step has asked no model.");
+	}
+
+	tab_response({ messages, step }) {
+		const parts = messages.filter((each) => each.role === "assistant").map((each) => said(each));
+		if (step.live || step.liveTools.length || (step.hasGap && step.status === "running")) {
+			this.live = document.createTextNode(step.live);
+			parts.push(writing("said", this.live, step.hasGap, step.liveTools.filter(Boolean).map((call) => call.name)));
+		}
+		return parts.length ? parts : none(step.status === "running" ? "Nothing has come yet." : "No model answered in this step.");
+	}
+
+	tab_tools({ messages, step }) {
+		const answers = new Map(messages.filter((each) => each.role === "tool").map((each) => [each.tool_call_id, each.content]));
+		const calls = new Map([...step.tools.values()].map((call) => [call.id, call]));
+		for (const message of messages) {
+			for (const call of message.tool_calls ?? []) {
+				if (!calls.has(call.id)) calls.set(call.id, { id: call.id, name: call.function.name, arguments: call.function.arguments, isOver: answers.has(call.id) });
+			}
+		}
+		if (!calls.size) return none("This step has called no tool.");
+		return [...calls.values()].map((call) => h("article.said.tool",
+			h("header", h("code.strong", call.name),
+				chip(call.error ? "failed" : call.isOver ? "completed" : step.status === "waiting" ? "waiting" : step.status === "running" ? "running" : "interrupted"),
+				call.duration === undefined ? null : h("span.muted.tabular", duration(call.duration))),
+			h("h3", "Arguments"), code(call.arguments ?? "{}", "Arguments"),
+			call.error ? [h("h3", "Error"), h("p.bad-text", call.error.message)] : null,
+			answers.has(call.id) ? [h("h3", "Result"), code(answers.get(call.id) ?? "", "Result")] : null));
+	}
+
+	tab_output({ rows, step }) {
+		const parts = rows.filter((row) => row.output !== null).map((row) => [rows.length > 1 ? h("h3", row.id) : null, code(row.output, `Output of ${row.id}`)]);
+		const why = step.reason && step.status === "skipped" ? h("p", "Skipped: ", step.reason) : null;
+		return [why, parts.length ? parts : none(step.status === "running" ? "The step goes on." : "The step gave no output.")];
+	}
+
+	tab_attempts({ rows, step, notes }) {
+		const failed = step.error && step.status !== "waiting" ? callout("bad", null, step.error.message, step.error.code) : null;
+		const spans = step.spans.map((span, at) => h("li", `${at + 1}. `, chip(span.end ? span.status : step.status), " ", time(span.start), " ", h("span.tabular", span.end ? duration(new Date(span.end) - new Date(span.start)) : "")));
+		const retries = step.retries.map((each) => h("li", `Attempt ${each.attempt} of ${each.what} failed: ${each.error.message} `, h("span.muted", `again after ${each.delay_s.toFixed(1)} s`)));
+		const items = [...step.items.entries()].map(([index, item]) => h("li", `Item ${index}: `, chip(item.status), " ", item.duration === undefined ? "" : duration(item.duration), item.error ? ` ${item.error.message}` : ""));
+		const list = (title, each) => (each.length ? [h("h3", title), h("ul.plain.lines", each)] : null);
+		return [failed,
+			step.reason && !failed ? h("p", step.reason) : null,
+			step.cachedFrom ? h("p", `Its output was taken from run ${step.cachedFrom}.`) : null,
+			step.pinnedFrom ? h("p", `Its output is pinned: ${step.pinnedFrom}.`) : null,
+			spans.length ? list("Times it was run", spans) : none(step.status === "pending" ? "It has not begun." : "It was passed over."),
+			step.attempts > 1 ? h("p", `One of its calls needed ${step.attempts} attempts.`) : null,
+			list("Retries seen", retries), list("Items", items),
+			list("Between", notes.map((each) => h("li", `${each.kind}: ${each.state}`))),
+			rows.length > 1 ? list("Each", rows.map((row) => h("li", h("code", row.id), " ", chip(row.is_waiting ? "waiting" : row.status)))) : null];
+	}
+
+	tab_cost({ messages, step, rows }) {
+		const usage = step.usage ?? rows[0]?.facts.usage;
+		if (!usage) return none("Usage is counted when the step ends.");
+		const line = (name, value) => h("tr", h("th", { scope: "row", text: name }), h("td.num", value));
+		const answers = messages.filter((each) => each.role === "assistant" && each.metrics);
+		return [h("table.list.small", h("tbody",
+			line("Cost", cost(usage)), line("Tokens", count(usage.total_tokens)), line("in", count(usage.input_tokens)), line("of these from the cache", count(usage.cached_tokens)), line("out", count(usage.output_tokens)),
+			line("Model calls", count(step.modelCalls)), line("Tool calls", count(step.toolCalls)), line("Duration", duration(step.duration)))),
+			usage.cost_usd === null && usage.total_tokens > 0 ? h("p.muted", "No price is known for this model, so the cost is unknown.") : null,
+			answers.length ? [h("h3", plural(answers.length, "model call")), h("table.list.small",
+				h("thead", h("tr", ["Model", "In", "Out", "First token", "Time"].map((text, at) => h("th", { scope: "col", class: at ? "num" : null, text })))),
+				h("tbody", answers.map(({ metrics }) => h("tr", h("td.clip", { title: metrics.model_name, text: metrics.model_name ?? "–" }), [count(metrics.input_tokens), count(metrics.output_tokens), duration(metrics.first_token_latency_ms), duration(metrics.duration_ms)].map((text) => h("td.num", { text }))))))] : null];
+	}
+}
+
+/** An answer while it comes. */
+export const writing = (look, text, hasGap, tools) => h(`article.${look}.assistant.live`,
+	h("header", h("span.role", "assistant"), tag("run", "writing")),
+	hasGap && h("p.muted", "What was written before this page listened comes with the whole answer."),
+	h("pre.text", text),
+	tools.map((name) => h("p", "asks for ", h("code", name))));
+
+/** One message, as text. */
+function said(message) {
+	const content = message.content ?? "";
+	return h("article", { class: `said ${message.role}` },
+		h("header", h("span.role", message.role), message.name && h("code", message.name)),
+		content ? (/^\s*[[{]/.test(content) ? code(content, `Message of ${message.role}`) : h("pre.text", content)) : null,
+		(message.tool_calls ?? []).map((call) => h("div", h("p", "asks for ", h("code.strong", call.function.name)), code(call.function.arguments, "Arguments"))));
+}

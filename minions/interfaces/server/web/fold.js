@@ -1,0 +1,218 @@
+// A run as its events amount to it. No page elements here.
+
+/** Without items and inner steps: which step of the recipe's picture it belongs to. */
+export const outermost = (id) => id.split("/")[0].replace(/\[\d+\]$/, "");
+
+const settled = (event) => (event.error?.code === "needs-decision" ? "waiting" : event.status);
+
+export class RunFold {
+	constructor() {
+		this.since = Date.now();
+		this.status = null;
+		this.isOver = false;
+		this.steps = new Map();
+		this.limit = null;
+		this.error = null;
+		this.starts = 0;
+	}
+
+	step(id) {
+		let step = this.steps.get(id);
+		if (!step) {
+			step = { id, status: "pending", spans: [], items: new Map(), tools: new Map(), retries: [], live: "", liveTools: [], hasGap: false, attempts: 0 };
+			this.steps.set(id, step);
+		}
+		return step;
+	}
+
+	/** The order of the picture first, then as they came. */
+	ordered(ids) {
+		for (const id of ids) this.step(id);
+		const place = new Map(ids.map((id, at) => [id, at]));
+		const last = ids.length;
+		return [...this.steps.values()]
+			.map((step, at) => ({ step, at, root: place.get(outermost(step.id)) ?? last, depth: step.id.split("/").length - 1 }))
+			.sort((a, b) => a.root - b.root || a.at - b.at && (a.depth === 0 ? -1 : b.depth === 0 ? 1 : a.at - b.at));
+	}
+
+	/** Pieces that are not stored may have been missed. */
+	gap() {
+		for (const step of this.steps.values()) {
+			if (step.status !== "running") continue;
+			step.hasGap = true;
+			step.live = "";
+			step.liveTools = [];
+		}
+	}
+
+	apply(event) {
+		const take = this[`on_${event.type}`];
+		if (take) take.call(this, event);
+	}
+
+	on_run_started(event) {
+		this.starts += 1;
+		this.status = "running";
+		this.isOver = false;
+		this.error = null;
+		this.limit = null;
+		this.model = event.model_name;
+		this.recipe = event.recipe;
+		this.query = event.data?.query;
+		for (const step of this.steps.values()) if (step.status === "running") this.close(step, event.timestamp, "interrupted");
+	}
+
+	close(step, at, status) {
+		step.status = status;
+		step.live = "";
+		step.liveTools = [];
+		step.hasGap = false;
+		const span = step.spans.at(-1);
+		if (span && !span.end) [span.end, span.status] = [at, status];
+	}
+
+	on_step_started(event) {
+		const step = this.step(event.step_id);
+		if (event.index !== undefined) {
+			step.items.set(event.index, { status: "running", start: event.timestamp });
+			if (step.status !== "running") this.open(step, event.timestamp);
+			return;
+		}
+		this.open(step, event.timestamp);
+	}
+
+	open(step, at) {
+		if (step.status === "running") return;
+		step.status = "running";
+		step.live = "";
+		step.hasGap = Date.parse(at) < this.since - 1500; // its first words came before anybody listened here
+		step.error = step.reason = undefined;
+		step.spans.push({ start: at, end: null, status: "running" });
+	}
+
+	on_step_delta(event) {
+		const step = this.step(event.step_id), { content, tool_calls: calls } = event.delta;
+		if (content) step.live += content;
+		for (const call of calls ?? []) {
+			const at = call.index ?? 0, known = (step.liveTools[at] ??= { name: "", arguments: "" });
+			known.name += call.function?.name ?? "";
+			known.arguments += call.function?.arguments ?? "";
+		}
+	}
+
+	on_step_completed(event) {
+		const step = this.step(event.step_id);
+		if (event.snapshot.role !== "assistant") return;
+		step.live = "";
+		step.liveTools = [];
+		step.hasGap = false;
+	}
+
+	on_tool_started(event) {
+		this.step(event.step_id).tools.set(event.call_id, { id: event.call_id, name: event.tool, arguments: event.arguments, start: event.timestamp });
+	}
+
+	on_tool_finished(event) {
+		const tools = this.step(event.step_id).tools;
+		tools.set(event.call_id, { ...(tools.get(event.call_id) ?? { id: event.call_id, name: event.tool }), isOver: true, duration: event.duration_ms, error: event.error });
+	}
+
+	on_retrying(event) {
+		this.step(event.step_id).retries.push(event);
+	}
+
+	on_step_finished(event) {
+		const step = this.step(event.step_id), status = settled(event);
+		if (event.index !== undefined) {
+			step.items.set(event.index, { ...step.items.get(event.index), status, error: event.error, reason: event.reason, duration: event.duration_ms, usage: event.usage });
+			return;
+		}
+		if (!step.spans.length || step.spans.at(-1).end) {
+			const start = new Date(new Date(event.timestamp) - event.duration_ms).toISOString();
+			if (status !== "skipped") step.spans.push({ start, end: event.timestamp, status });
+		}
+		this.close(step, event.timestamp, status);
+		Object.assign(step, {
+			reason: event.reason, error: event.error, usage: event.usage, duration: event.duration_ms, attempts: event.attempts,
+			modelCalls: event.model_calls, toolCalls: event.tool_calls, cachedFrom: event.cached_from, pinnedFrom: event.pinned_from,
+		});
+	}
+
+	on_waiting(event) {
+		const step = this.step(event.step_id);
+		if (step.status === "running") step.status = "waiting";
+	}
+
+	on_limit_reached(event) {
+		this.limit = event.message;
+	}
+
+	on_run_completed(event) {
+		this.end(event);
+	}
+
+	on_run_failed(event) {
+		this.end(event);
+		this.error = event.data?.error;
+	}
+
+	end(event) {
+		this.status = event.status;
+		this.isOver = true;
+		this.endedAt = event.timestamp;
+		this.usage = event.data?.metrics;
+		for (const step of this.steps.values()) {
+			if (step.status === "running") this.close(step, event.timestamp, "interrupted");
+		}
+	}
+
+	/** Of what has ended; an unknown part makes the sum unknown. */
+	usageSoFar() {
+		const sum = { input_tokens: 0, output_tokens: 0, cached_tokens: 0, total_tokens: 0, cost_usd: 0 };
+		let isKnown = true;
+		for (const step of this.steps.values()) {
+			if (!step.usage || step.id.includes("/")) continue;
+			for (const name of ["input_tokens", "output_tokens", "cached_tokens", "total_tokens"]) sum[name] += step.usage[name] ?? 0;
+			if (step.usage.cost_usd !== null && step.usage.cost_usd !== undefined) sum.cost_usd += step.usage.cost_usd;
+			else if (step.usage.total_tokens > 0) isKnown = false;
+		}
+		if (!isKnown || sum.total_tokens === 0) sum.cost_usd = null;
+		return sum;
+	}
+}
+
+/**
+ * Time as a place from 0 to 1, where pauses in which nothing ran take little room.
+ * `spans`: [{start, end}] in ms. Gives {at(ms), breaks: [{from, to, ms}], total}.
+ */
+export function timeline(spans) {
+	const sorted = spans.toSorted((a, b) => a.start - b.start);
+	const parts = [];
+	for (const { start, end } of sorted) {
+		const last = parts.at(-1);
+		if (last && start <= last.end) last.end = Math.max(last.end, end);
+		else parts.push({ start, end });
+	}
+	const busy = parts.reduce((sum, part) => sum + part.end - part.start, 0) || 1;
+	const small = Math.max(1000, busy * 0.3), pause = busy * 0.06;
+	const marks = [];
+	let place = 0;
+	parts.forEach((part, at) => {
+		const gap = at ? part.start - parts[at - 1].end : 0;
+		const isLong = gap > small;
+		if (isLong) marks.push({ from: place, to: place + pause, ms: gap });
+		place += isLong ? pause : gap;
+		part.place = place;
+		place += part.end - part.start;
+	});
+	const total = place || 1;
+	const at = (ms) => {
+		let before = parts[0];
+		for (const part of parts) if (part.start <= ms) before = part;
+		if (!before) return 0;
+		const next = parts[parts.indexOf(before) + 1];
+		const free = before.place + (ms - before.start);
+		return Math.min(1, Math.max(0, (next ? Math.min(free, next.place) : free) / total));
+	};
+	return { at, busy, breaks: marks.map((mark) => ({ from: mark.from / total, to: mark.to / total, ms: mark.ms })) };
+}

@@ -1,0 +1,318 @@
+// One run: picture with live states, waterfall, what it waits for, and what each step did.
+
+import { enc, follow, get, poll, post } from "./api.js";
+import { Rows, action, between, callout, changed, chip, code, copyButton, cost, count, duration, fill, h, loading, note, plural, runStatus, shape, statusOf, time } from "./dom.js";
+import { decisionCard } from "./approvals.js";
+import { RunFold, outermost, timeline } from "./fold.js";
+import { Graph } from "./graph.js";
+import { go } from "./app.js";
+import { Drawer } from "./drawer.js";
+
+export async function showRun({ root, path, query, signal }) {
+	const view = await get(`/runs/${enc(path[1])}`, { signal });
+	const page = new RunPage(root, view, signal);
+	await page.open(query);
+	return (next) => page.pick(next);
+}
+
+const CUT_OFF = ["unfinished", "cancelled", "limit_reached"];
+const isOn = (status) => status === "running" || status === "cancelling";
+
+class RunPage {
+	constructor(root, view, signal) {
+		this.root = root;
+		this.view = view;
+		this.signal = signal;
+		this.fold = new RunFold();
+		this.picked = null;
+		this.graph = null;
+		this.ids = view.steps.map((step) => step.id).filter((each) => outermost(each) === each);
+		this.drawer = new Drawer((tab) => this.leave(tab), (step) => this.again("retry", { from_step: step }));
+	}
+
+	get path() {
+		return `/runs/${enc(this.view.run_id)}`;
+	}
+
+	async open(query) {
+		this.build();
+		const graph = await Graph.load(`${this.path}/graph`, this.signal, (id, from) => this.go(id, from));
+		if (this.signal.aborted) return;
+		this.graph = graph;
+		if (graph) this.ids = graph.ids;
+		this.split.classList.toggle("run", !graph?.isWide);
+		fill(this.picture, graph ? graph.el : h("p.muted.pad", "There is no picture of its recipe."));
+		this.paint();
+		this.pick(query);
+		this.follow();
+		poll(3000, this.signal, () => this.lookAgain());
+		const tick = setInterval(() => this.tick(), 250);
+		this.signal.addEventListener("abort", () => clearInterval(tick));
+	}
+
+	build() {
+		const view = this.view;
+		this.statusBox = h("span.status-box", { role: "status" });
+		this.facts = h("dl.facts");
+		this.buttons = h("div.row.tools");
+		this.waits = h("div.stack");
+		this.result = h("div.stack");
+		this.picture = h("div.picture", { role: "region", "aria-label": "Picture of the steps", tabindex: "0" }, loading("the picture"));
+		this.fall = h("div.fall-rows", { role: "list" });
+		this.scale = h("div.scale", { "aria-hidden": "true" });
+		this.rows = new Rows(this.fall);
+		fill(this.root,
+			h("div.head",
+				h("div", h("h1.row", view.recipe, this.statusBox), h("p.muted.ids", h("code", view.run_id), copyButton(view.run_id, "run id"))),
+				this.buttons),
+			this.facts, this.waits,
+			this.split = h("div.split.run",
+				h("section.panel.flush", { "aria-labelledby": "picture-title" }, h("h2", { id: "picture-title", text: "Steps" }), this.picture),
+				h("div.stack",
+					h("section.panel.flush", { "aria-labelledby": "fall-title" }, h("h2", { id: "fall-title", text: "Waterfall" }), this.scale, this.fall),
+					this.result)),
+			this.drawer.el);
+	}
+
+	// --- what comes in
+
+	follow() {
+		follow(`${this.path}/events`, {
+			signal: this.signal,
+			isOver: () => this.fold.isOver,
+			onGap: () => (this.fold.gap(), this.soon()),
+			onError: (error) => note(error.message, "bad"),
+			onEvent: (event) => {
+				this.fold.apply(event);
+				this.soon();
+				if (/step_finished|step_completed|run_|waiting/.test(event.type)) this.refreshSoon();
+			},
+		});
+	}
+
+	/** At most once for each frame that is drawn. */
+	soon() {
+		this.frame ??= requestAnimationFrame(() => {
+			this.frame = null;
+			if (!this.signal.aborted) this.paint();
+		});
+	}
+
+	/** The whole answer, for prompts and outputs; many events ask for it once. */
+	refreshSoon() {
+		this.timer ??= setTimeout(async () => {
+			this.timer = null;
+			await this.refresh();
+		}, 200);
+	}
+
+	async refresh() {
+		try {
+			this.view = await get(this.path, { signal: this.signal });
+			this.paint();
+		} catch {
+			// the stream tells when the server is there again
+		}
+	}
+
+	status() {
+		const fold = this.fold;
+		if (this.stopping && !fold.isOver && this.view.is_active) return "cancelling";
+		if (!fold.status) return runStatus(this.view);
+		if (!fold.isOver && this.view.status === "unfinished" && !this.view.is_active) return "unfinished";
+		return fold.status;
+	}
+
+	// --- what is shown
+
+	paint() {
+		const status = this.status();
+		if (this.shownStatus !== status) {
+			this.shownStatus = status;
+			fill(this.statusBox, chip(status));
+			document.title = `${statusOf(status).word}: ${this.view.recipe} · Minions`;
+		}
+		this.paintButtons(status);
+		this.paintFacts(status);
+		this.paintWaits(status);
+		this.paintResult();
+		this.steps = this.fold.ordered(this.ids);
+		const isOver = !isOn(status);
+		this.graph?.show((id) => this.stateOf(id, isOver), this.picked && outermost(this.picked));
+		this.paintFall(isOver);
+		if (this.picked) this.drawer.show(this.fold.step(this.picked), this.view, this.graph?.kinds.get(outermost(this.picked)), isOver);
+	}
+
+	stateOf(id, isOver) {
+		const step = this.fold.steps.get(id);
+		if (!step) return null;
+		const kept = step.cachedFrom ? "(cached)" : step.pinnedFrom ? "(pinned)" : "";
+		const items = step.items.size && step.status === "running" ? `${[...step.items.values()].filter((each) => each.status !== "running").length}/${step.items.size}` : "";
+		return { status: isOver && step.status === "running" ? "interrupted" : step.status, note: kept || items };
+	}
+
+	paintButtons(status) {
+		if (!changed(this, "buttons", status)) return;
+		fill(this.buttons,
+			isOn(status) && action("Stop", () => this.stop(), { class: "stop", disabled: status === "cancelling" }),
+			CUT_OFF.includes(status) && action("Resume", () => this.again("resume"), { class: "primary" }),
+			["failed", "partial"].includes(status) && action("Retry", () => this.again("retry"), { class: "primary", title: "Failed steps run again; what is done is kept" }),
+			!isOn(status) && status !== "rejected" && action("Run anew", () => this.runAnew(), { title: "A new run with the same inputs" }),
+			h("a.button", { href: `#/compare?a=${enc(this.view.run_id)}` }, "Compare"),
+			h("a.button", { href: `#/sessions/${enc(this.view.session_id)}`, title: "The conversation, and forks of it" }, "Session"));
+	}
+
+	async stop() {
+		this.stopping = true;
+		this.paint();
+		try {
+			await post(`${this.path}/cancel`);
+		} catch (error) {
+			this.stopping = false;
+			this.refreshSoon();
+			throw error;
+		}
+	}
+
+	/** `resume` or `retry`; of a retry from which step. */
+	async again(what, body) {
+		this.stopping = false;
+		await post(`${this.path}/${what}`, body);
+		await this.goOn();
+	}
+
+	async runAnew() {
+		const { recipe, inputs } = this.view;
+		go(`/runs/${enc((await post("/runs", { recipe, inputs: inputs ?? {} })).run_id)}`);
+	}
+
+	/** What had ended may go on because of somebody else: a decision, a resume. */
+	async lookAgain() {
+		if (!this.fold.isOver || this.fold.status === "completed") return;
+		await this.refresh();
+		if (this.view.is_active) await this.goOn();
+	}
+
+	/** It was over, and goes on: the stream had ended with the run. */
+	async goOn() {
+		const wasOver = this.fold.isOver;
+		await this.refresh();
+		if (!wasOver) return;
+		this.fold = new RunFold();
+		this.follow();
+	}
+
+	paintFacts(status) {
+		const view = this.view, soFar = isOn(status) ? " so far" : "";
+		const usage = view.finished_at && view.usage.total_tokens !== undefined ? view.usage : this.fold.usageSoFar();
+		const model = this.fold.model ?? view.model;
+		if (!changed(this, "facts", [status, usage, model, view.finished_at, this.fold.starts])) return;
+		this.clock = h("span.tabular");
+		const fact = (name, ...content) => h("div", h("dt", name), h("dd", content));
+		fill(this.facts,
+			fact("Started", time(view.started_at)),
+			fact("Duration", this.clock),
+			fact(`Tokens${soFar}`, h("span", { title: `${count(usage.input_tokens)} in, ${count(usage.output_tokens)} out, ${count(usage.cached_tokens)} from the cache`, text: count(usage.total_tokens) })),
+			fact(`Cost${soFar}`, cost(usage)),
+			fact("Model", model ? h("code", model) : "none"),
+			fact("Session", h("a", { href: `#/sessions/${enc(view.session_id)}` }, h("code", view.session_id))),
+			this.fold.starts > 1 ? fact("Begun", plural(this.fold.starts, "time")) : null);
+		this.tick();
+	}
+
+	tick() {
+		const on = isOn(this.shownStatus), end = on ? null : this.fold.endedAt ?? this.view.finished_at;
+		if (this.clock) this.clock.textContent = on || end ? duration(between(this.view.started_at, end)) : "–";
+		if (on && this.steps) this.paintFall(false);
+	}
+
+	paintWaits(status) {
+		const view = this.view, on = isOn(status);
+		const waiting = on ? [] : view.waiting, error = on ? null : this.fold.error ?? view.error;
+		const isBad = error && !(error.code === "needs-decision" && waiting.length), isStopped = status === "cancelled";
+		if (!changed(this, "waits", [waiting, isBad && error, this.fold.limit, view.faults, status])) return;
+		fill(this.waits,
+			waiting.map((each) => decisionCard(each, { isInline: true, onDecided: () => this.goOn() })),
+			this.fold.limit && callout("stop", null, this.fold.limit),
+			isBad && callout(isStopped ? "stop" : "bad", isStopped ? "Stopped" : "It ended with an error", error.message, `${error.code}${error.where ? ` at ${error.where}` : ""}`),
+			view.faults.map(faultView));
+	}
+
+	paintResult() {
+		const { output, inputs } = this.view;
+		if (!changed(this, "result", [output, inputs])) return;
+		fill(this.result,
+			output !== null && h("section.panel", h("h2", "Output"), code(output, "Output")),
+			h("details.panel", h("summary", "Inputs"), inputs && Object.keys(inputs).length ? code(inputs, "Inputs") : h("p.muted", "None.")));
+	}
+
+	paintFall(isOver) {
+		const now = Date.now(), at = (iso) => (iso ? Date.parse(iso) : now);
+		const spans = this.steps.flatMap(({ step }) => step.spans.map(({ start, end }) => ({ start: at(start), end: at(end) })));
+		const line = timeline(spans);
+		fill(this.scale, spans.length ? [0, line.busy / 2, line.busy].map((ms) => h("span", ms ? duration(ms) : "0")) : h("span", "Nothing has begun."));
+		const kept = document.activeElement?.dataset?.step;
+		this.rows.show(this.steps, ({ step }) => step.id,
+			({ step }) => JSON.stringify([step.status, step.duration, step.spans, this.picked === step.id, isOver, line.breaks.length]),
+			(entry) => this.fallRow(entry, line, isOver));
+		if (kept && document.activeElement === document.body) this.rowOf(kept)?.focus({ preventScroll: true });
+		for (const { step } of this.steps) this.place(step, line, at, isOver);
+	}
+
+	fallRow({ step, depth }, line, isOver) {
+		const { status } = this.stateOf(step.id, isOver), { kind, word } = statusOf(status);
+		const track = h("span.track", { "aria-hidden": "true" },
+			line.breaks.map(({ ms }) => h("span.break", { title: `${duration(ms)} in which nothing ran` })),
+			step.spans.map((span) => h("span", { class: `bar ${statusOf(span.end || !isOver ? span.status : "interrupted").kind}` })));
+		const took = step.duration !== undefined && status !== "skipped" && status !== "running" ? duration(step.duration) : "";
+		const kept = step.cachedFrom ? ", cached" : step.pinnedFrom ? ", pinned" : "";
+		return h("div", { role: "listitem" }, h("button.fall-row", { data: { step: step.id }, "aria-label": `Step ${step.id}: ${word}${kept}${took && `, ${took}`}`,
+			"aria-pressed": String(this.picked === step.id), onclick: (event) => this.go(step.id, event.currentTarget) },
+		h("span", { class: `name depth-${Math.min(depth, 3)}` }, h("span", { class: `mark ${kind}` }, shape(kind)), h("span.clip", { title: step.id }, depth ? step.id.split("/").slice(1).join("/") : step.id)),
+		track, h("span.took", took || h("span.muted", word))));
+	}
+
+	rowOf(id) {
+		return this.rows.known.get(id)?.el.firstChild;
+	}
+
+	/** Bars move while their row stays, so that a click on it is not lost. */
+	place(step, line, at, isOver) {
+		const row = this.rowOf(step.id), last = step.spans.at(-1);
+		const put = (bar, from, to) => {
+			bar.style.left = `min(${from * 100}%, 100% - 3px)`;
+			bar.style.width = `${Math.max(0, to - from) * 100}%`;
+		};
+		row.querySelectorAll(".break").forEach((bar, place) => put(bar, line.breaks[place].from, line.breaks[place].to));
+		row.querySelectorAll(".bar").forEach((bar, place) => put(bar, line.at(at(step.spans[place].start)), line.at(at(step.spans[place].end))));
+		if (last && !last.end && !isOver) row.lastChild.textContent = duration(at(null) - at(last.start));
+	}
+
+	// --- the drawer
+
+	go(step, from) {
+		this.from = from;
+		go(`${this.path}?step=${enc(step)}`);
+	}
+
+	/** Another tab, or away from the step. */
+	leave(tab) {
+		if (tab) {
+			go(`${this.path}?step=${enc(this.picked)}&tab=${tab}`, { replace: true });
+			return;
+		}
+		const picked = this.picked;
+		go(this.path);
+		(this.from?.isConnected ? this.from : this.rowOf(picked) ?? this.fall.querySelector("button"))?.focus();
+	}
+
+	pick(query) {
+		const step = query.get("step");
+		const isNew = step !== this.picked;
+		this.picked = step;
+		this.drawer.open(step, query.get("tab"), isNew);
+		this.paint();
+	}
+}
+
+export const faultView = (fault) => callout("bad", fault.message, fault.help ?? fault.label, `${fault.file}:${fault.line}:${fault.column} ${fault.code}`);

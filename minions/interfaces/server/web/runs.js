@@ -1,0 +1,130 @@
+// The list of runs, and the form that begins one.
+
+import { enc, get, post } from "./api.js";
+import { between, chip, cost, count, duration, empty, fill, h, loading, plural, runStatus, shortId, statusOf, time, tag } from "./dom.js";
+import { Fields } from "./form.js";
+import { LiveList, cell, main, num, state } from "./list.js";
+import { go } from "./app.js";
+
+const PAGE = 100;
+const STATUSES = ["running", "unfinished", "completed", "partial", "failed", "limit_reached", "needs_decision", "cancelled", "rejected"];
+
+export async function showRuns({ root, signal }) {
+	let limit = PAGE, total = 0;
+	const picked = new Set();
+	const statuses = h("select", { "aria-label": "Status", onchange: () => list.show() },
+		h("option", { value: "" }, "Any status"), STATUSES.map((each) => h("option", { value: each }, statusOf(each).word)));
+	const compare = h("button.wide-only", { onclick: () => go(`/compare?${[...picked].map((id, at) => `${"ab"[at]}=${enc(id)}`).join("&")}`) });
+	const summary = h("p.muted", { role: "status" });
+	const more = h("button", { onclick: () => ((limit += PAGE), list.refresh()) }, "Show more");
+	const list = new LiveList({
+		signal, every: 1500, name: "runs",
+		heads: ["", "Status", "Recipe", "Model", "Started", "Duration", "Tokens", "Cost", "Run"],
+		load: async () => {
+			const reply = await get(`/runs?limit=${limit}`, { signal });
+			total = reply.total;
+			return reply.runs;
+		},
+		key: (run) => run.run_id,
+		text: (run) => `${run.recipe} ${run.run_id} ${run.session_id} ${run.model ?? ""} ${statusOf(runStatus(run)).word}`,
+		filters: (run) => !statuses.value || runStatus(run) === statuses.value,
+		row,
+		none: empty("No runs yet",
+			h("p", "A run is one execution of a recipe. It appears here while it goes on, also when it was begun on the command line with the same database."),
+			h("p", h("a.button.primary", { href: "#/new" }, "Start a run")),
+			h("p.muted", "or in a terminal: ", h("code", "minions run recipes/quickstart.yaml"))),
+		after: (shown) => {
+			choose();
+			summary.textContent = total ? `${shown === total ? "" : `${count(shown)} of `}${plural(total, "run")}` : "";
+			more.hidden = list.items.length >= total;
+		},
+	});
+	fill(root, h("div.head", h("h1", "Runs"), h("div.row.tools", list.filter, statuses, compare)), list.el, h("div.row", summary, more));
+
+	function row(run) {
+		const status = runStatus(run), isOn = status === "running";
+		const pick = h("input", { type: "checkbox", checked: picked.has(run.run_id), "aria-label": `Pick ${run.run_id} to compare`,
+			onchange: () => {
+				picked[pick.checked ? "add" : "delete"](run.run_id);
+				choose();
+			} });
+		const length = h("span", run.finished_at || isOn ? duration(between(run.started_at, run.finished_at)) : "–");
+		if (isOn) length.dataset.since = run.started_at;
+		return h("tr",
+			h("td.pick", pick),
+			state("Status", chip(status, status === "unfinished" && "No end is recorded: it goes on elsewhere, or its process died.")),
+			main("Recipe", h("a.strong", { href: `#/runs/${enc(run.run_id)}` }, run.recipe)),
+			cell("Model", run.model ?? h("span.muted", "none")), cell("Started", time(run.started_at)),
+			num("Duration", length), num("Tokens", count(run.usage.total_tokens)), num("Cost", cost(run.usage)),
+			cell("Run", h("code", { title: run.run_id }, shortId(run.run_id)), " ", h("a.quiet-link", { href: `#/sessions/${enc(run.session_id)}`, title: run.session_id }, "session")));
+	}
+
+	function choose() {
+		for (const box of list.body.querySelectorAll("input")) box.disabled = picked.size >= 2 && !box.checked;
+		compare.disabled = picked.size !== 2;
+		compare.textContent = ["Compare two", "Pick one more", "Compare these two"][picked.size];
+	}
+
+	const tick = setInterval(() => {
+		for (const el of list.body.querySelectorAll("[data-since]")) el.textContent = duration(between(el.dataset.since));
+	}, 500);
+	signal.addEventListener("abort", () => clearInterval(tick));
+	choose();
+	await list.begin();
+}
+
+// --- a new run
+
+export async function showNew({ root, query, signal }) {
+	fill(root, h("h1", "Start a run"), loading("recipes"));
+	const all = (await get("/recipes?limit=1000", { signal })).recipes, wanted = query.get("recipe");
+	const place = h("section.panel", h("p.muted", "Choose a recipe; its inputs are asked for here."));
+	const links = all.map((recipe) => h("li", h("a.pick-recipe", { href: recipe.ok ? `#/new?recipe=${enc(recipe.id)}` : "#/system", "aria-current": recipe.id === wanted && "true" },
+		h("span.strong", recipe.id),
+		recipe.ok ? h("span.muted", recipe.description) : tag("bad", plural(recipe.faults.length, "fault")))));
+	fill(root, h("h1", "Start a run"),
+		all.length
+			? h("div.split.new-run", h("nav.panel", { "aria-label": "Recipes" }, h("ul.plain", links)), place)
+			: empty("No recipes here", h("p", "The server offers what lies in its recipes folder. Make one with ", h("code", "minions init"), " or start it with ", h("code", "minions serve --recipes DIR"), ".")));
+	if (wanted) showForm(place, await get(`/recipes/${enc(wanted)}`, { signal }));
+}
+
+function showForm(place, recipe) {
+	const fields = new Fields(recipe.inputs);
+	let key = "", keyOf = "";
+	const start = h("button", { type: "submit", class: "primary", text: "Start" });
+	const chat = recipe.is_agent ? h("button", { text: "Open a conversation",
+		onclick: async () => {
+			try {
+				const session = await post("/sessions", { recipe: recipe.id });
+				go(`/sessions/${enc(session.id)}`);
+			} catch (error) {
+				fields.refuse(error);
+			}
+		} }) : null;
+	const form = h("form", { novalidate: true,
+		onsubmit: async (event) => {
+			event.preventDefault();
+			const inputs = fields.read();
+			if (!inputs || start.disabled) return;
+			start.disabled = true;
+			const said = JSON.stringify(inputs);
+			if (said !== keyOf) [key, keyOf] = [newKey(), said]; // asked again after a lost answer, it is the same run
+			try {
+				const run = await post("/runs", { recipe: recipe.id, inputs }, { headers: { "Idempotency-Key": key } });
+				go(`/runs/${enc(run.run_id)}`);
+			} catch (error) {
+				fields.refuse(error);
+			} finally {
+				start.disabled = false;
+			}
+		} },
+		fields.el,
+		recipe.inputs.length ? null : h("p.muted", "This recipe takes no inputs."),
+		h("div.row", start, chat));
+	fill(place, h("h2", recipe.id), recipe.description ? h("p", recipe.description) : null,
+		h("p.muted", plural(recipe.steps.length, "step")), form);
+	fields.fields[0]?.input.focus();
+}
+
+const newKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");

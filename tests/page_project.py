@@ -1,0 +1,159 @@
+"""A project whose recipes run offline, for the page: slow words, tools, consent, questions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["HOSTILE", "write_project"]
+
+HOSTILE = "<img src=x onerror=\"window.hacked='yes'\"><script>window.hacked='yes'</script>"
+"""What a model might say to a page that takes text for markup."""
+
+_CONFIG = 'extensions = ["own.py"]\n'
+
+_EXTENSIONS = '''
+import asyncio
+import re
+from pathlib import Path
+
+from minions import Extensions, ScriptedModel, tool, tool_request
+from minions.contracts.tools import Toolbox
+
+
+class SlowModel(ScriptedModel):
+    """Says one word at a time. Of `slow x` it waits at `one` and `two` for files x.one, x.two."""
+
+    async def complete(self, prompt, on_delta=None):
+        pieces, slow = [], re.search(r"slow (\\w+)", prompt.messages[-1].content or "")
+        outcome = await super().complete(prompt, pieces.append)
+        for piece in pieces:
+            if on_delta is not None:
+                on_delta(piece)
+            await asyncio.sleep(0.001)
+            word = (piece.content or "").strip()
+            while slow and word in ("one", "two") and not Path(f"{slow[1]}.{word}").exists():
+                await asyncio.sleep(0.01)
+        return outcome
+
+
+def story(prompt):
+    asked = prompt.messages[-1].content or ""
+    if "hostile" in asked:
+        return HOSTILE
+    return "Once there was number one and then number two and then the end."
+
+
+def talk(prompt):
+    said = [message for message in prompt.messages if message.role == "user"]
+    last = said[-1].content or ""
+    if prompt.messages[-1].role == "user" and "weather" in last:
+        return tool_request("weather", {"city": "Bern"})
+    talk.count += 1
+    return f"Answer {talk.count} to: {last}"
+
+
+talk.count = 0
+
+
+@tool(effect="pure")
+def weather(city: str) -> dict[str, object]:
+    """The weather of a city."""
+    return {"city": city, "sky": "clear", "degrees": 21}
+
+
+@tool(effect="once")
+def send(to: str, text: str) -> str:
+    """Send a letter."""
+    return f"sent to {to}"
+
+
+@tool(effect="pure")
+def count_words(text: str) -> dict[str, int]:
+    """How many words it has."""
+    return {"words": len(text.split())}
+
+
+@tool(effect="pure")
+def explode(text: str) -> str:
+    """Fail."""
+    raise ValueError(f"cannot take {text!r}")
+
+
+EXTENSIONS = Extensions(
+    tools=Toolbox((weather, send, count_words, explode)),
+    models={
+        "scripted/slow": SlowModel(story, name="scripted/slow"),
+        "scripted/chat": SlowModel(talk, name="scripted/chat"),
+    },
+)
+'''
+
+_RECIPES = {
+    "story": """
+id: story
+model: scripted/slow
+description: Tell a story, count its words.
+inputs:
+  about: {type: string, description: What it is about.}
+  length: {type: integer, minimum: 1, maximum: 9, default: 3, description: How many sentences.}
+steps:
+  - id: tell
+    goal: "Tell a story of {{ inputs.length }} sentences about {{ inputs.about }}."
+  - id: measure
+    tool: count_words
+    params: {text: "{{ tell }}"}
+  - id: judge
+    when: "{{ measure.words > 1000 }}"
+    depends_on: [measure]
+    goal: Say whether it is too long.
+  - id: both
+    depends_on: [tell, measure]
+    set: {story: "{{ tell }}", words: "{{ measure.words }}"}
+output: "{{ both }}"
+""",
+    "chat": """
+id: chat
+model: scripted/chat
+description: Talk with somebody who knows the weather.
+inputs:
+  message: {type: string}
+steps:
+  - id: answer
+    goal: Answer the user.
+    memory: conversation
+    tools: [weather]
+""",
+    "mail": """
+id: mail
+description: Ask to whom, then send a letter with consent.
+permissions: {allow_write: true, requires_approval: [send]}
+steps:
+  - {id: who, ask: "To whom shall it go?", form: {type: string, minLength: 2}}
+  - {id: letter, tool: send, params: {to: "{{ who }}", text: "Dear {{ who }}, all is well."}}
+output: "{{ letter }}"
+""",
+    "broken": """
+id: broken
+steps:
+  - {id: one, tool: sned, params: {}}
+""",
+    "fragile": """
+id: fragile
+description: A tool that fails.
+steps:
+  - {id: first, set: {text: some words}}
+  - {id: boom, tool: explode, params: {text: "{{ first.text }}"}}
+  - {id: after, depends_on: [boom], set: {done: true}}
+""",
+}
+
+
+def write_project(folder: Path) -> Path:
+    """Everything that `minions serve` needs there."""
+    (folder / "recipes").mkdir(parents=True)
+    (folder / ".git").mkdir()  # the search for minions.toml ends here
+    (folder / "minions.toml").write_text(_CONFIG, "utf-8")
+    (folder / "own.py").write_text(f"HOSTILE = {HOSTILE!r}\n{_EXTENSIONS}", "utf-8")
+    for name, text in _RECIPES.items():
+        (folder / "recipes" / f"{name}.yaml").write_text(text, "utf-8")
+    return folder

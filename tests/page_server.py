@@ -1,0 +1,71 @@
+"""`minions serve` in a process of its own, over a project that a test can watch in a browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import IO, cast
+
+from page_project import write_project
+
+__all__ = ["TOKEN", "Served"]
+
+TOKEN = "the-token-of-the-tests-0123456789"
+_ROOT = Path(__file__).parents[1]
+
+
+class Served:
+    """`minions serve` over a project; it can be killed and started again at the same address."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = write_project(folder)
+        token = folder / "token"
+        token.write_text(TOKEN, "utf-8")
+        token.chmod(0o600)
+        self.port = "0"
+        self.url = ""
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Return as soon as it listens."""
+        flags = ("--port", self.port, "--db", "j.db", "--token-file", "token", "--resume")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "minions", "serve", *flags],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(_ROOT), "PYTHONWARNINGS": "default"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        line = cast("IO[str]", self.process.stdout).readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+        assert found is not None, line
+        self.url, self.port = found[0], found[1]
+
+    def kill(self) -> None:
+        """As `kill -9` does."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            cast("IO[str]", self.process.stdout).close()
+        self.process = None
+
+    def let(self, word: str) -> None:
+        """A story of `slow x` goes on behind `one`: `x.one`."""
+        (self.folder / word).write_text("", "utf-8")
+
+    def begin(self, recipe: str, inputs: str = "{}") -> str:
+        """The id of a new run."""
+        body = f'{{"recipe": "{recipe}", "inputs": {inputs}}}'.encode()
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/api/v1/runs", body, headers)
+        with urllib.request.urlopen(request) as reply:
+            return str(json.loads(reply.read())["run_id"])
+
+    def at(self, place: str) -> str:
+        """The address of a place of the page, with the token."""
+        return f"{self.url}/#token={TOKEN}&{place}"

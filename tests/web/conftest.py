@@ -1,0 +1,77 @@
+"""Debian's Chromium, and a server whose page it looks at."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from page_server import Served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage
+
+CHROMIUM = "/usr/bin/chromium"
+_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Headless; skipped where something is missing."""
+    if importlib.util.find_spec("playwright") is None:
+        pytest.skip("the Python package playwright is not installed")
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"there is no {CHROMIUM}: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One for all tests of the page that do not kill it."""
+    served = Served(tmp_path_factory.mktemp("served") / "project")
+    served.start()
+    yield served
+    served.kill()
+
+
+@pytest.fixture
+def own_served(tmp_path: Path) -> Iterator[Served]:
+    """One for this test alone."""
+    served = Served(tmp_path / "project")
+    served.start()
+    yield served
+    served.kill()
+
+
+@pytest.fixture
+def window(browser: Browser) -> Iterator[BrowserContext]:
+    """Nothing that is kept from others; at its end no script has failed or been refused."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(6_000)
+    problems: list[str] = []
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            problems.append(message.text)
+
+    context.on("console", note)
+    context.on("weberror", lambda error: problems.append(str(error.error)))
+    yield context
+    context.close()
+    assert problems == []
