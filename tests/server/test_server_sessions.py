@@ -281,3 +281,16 @@ async def test_a_recipe_that_changed_is_read_again(client: Client, recipes: Path
     text = (recipes / "adds.yaml").read_text()
     (recipes / "adds.yaml").write_text(f"version: '2'\n{text}")
     assert (await client.get("/recipes/adds")).json["version"] == "2"
+
+
+async def test_a_session_that_forks_read_from_stays(make_app: MakeApp) -> None:
+    client = Client(make_app(answers=echoing))
+    session = await talking(client, "one")
+    shown = (await client.get(f"/sessions/{session}")).json
+    assert (shown["is_active"], shown["position"] > 0) == (False, True)
+    fork = (await client.post(f"/sessions/{session}/fork", {"sequence": 1})).json["new_session_id"]
+    refused = await client.ask("DELETE", f"/api/v1/sessions/{session}")
+    assert (refused.status, refused.json["code"]) == (409, "has-forks")
+    assert len((await client.get(f"/sessions/{fork}/steps")).json["steps"]) == 1
+    for each in (fork, session):
+        assert (await client.ask("DELETE", f"/api/v1/sessions/{each}")).status == 204

@@ -25,7 +25,9 @@ PROBLEM_TYPE: Final = "application/problem+json"
 
 _CONFLICTS: Final = frozenset(
     {
+        "call-in-doubt",
         "empty-session",
+        "has-forks",
         "nothing-to-retry",
         "other-command",
         "other-folder",
@@ -37,6 +39,7 @@ _CONFLICTS: Final = frozenset(
         "run-went-on",
         "session-exists",
         "session-went-on",
+        "unanswered-tool-call",
         "unknown-call",
     }
 )

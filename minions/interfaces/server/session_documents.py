@@ -111,8 +111,12 @@ class SessionView:
     last_run_id: str | None = None
     status: str | None = None
     """Of its last run."""
+    is_active: bool
+    """Whether that run goes on in this process."""
     step_count: int | None = None
     """Where one session is asked for."""
+    position: int | None = None
+    """Likewise, of its last row: its events go on behind it."""
 
 
 @frozen(kw_only=True)

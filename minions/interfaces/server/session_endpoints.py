@@ -12,6 +12,7 @@ from attrs import evolve
 from minions.contracts.errors import NotFoundError, UsageError, did_you_mean, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import Session
+from minions.engine.removal import remove_sessions
 from minions.engine.session_context import build_context_from_steps, get_context_summary
 from minions.interfaces.server.answers import Answer, AsgiApp
 from minions.interfaces.server.documents import After, Page
@@ -52,7 +53,7 @@ async def all_sessions(call: Call[Page, None]) -> AsgiApp:
     """A part of the list."""
     limit, offset = call.query.limit, call.query.offset
     found = await call.rooms.repository.list_sessions()
-    shown = [session.to_json() for session in found[offset : offset + limit]]
+    shown = [_view(call, session) for session in found[offset : offset + limit]]
     reply: dict[str, JsonValue] = {
         "sessions": shown,
         "total": len(found),
@@ -69,7 +70,7 @@ async def new_session(call: Call[Nothing, NewSession]) -> AsgiApp:
     _check_inputs(recipe, body.inputs)
     session = await rooms.repository.create_session(body.recipe, name=body.name, inputs=body.inputs)
     headers = {"location": call.link(f"/sessions/{session.id}")}
-    return Answer(HTTPStatus.CREATED, session.to_json(), headers=headers)
+    return Answer(HTTPStatus.CREATED, _view(call, session), headers=headers)
 
 
 def _check_inputs(recipe: AgentRecipe, given: Mapping[str, JsonValue]) -> None:
@@ -94,14 +95,22 @@ def _check_inputs(recipe: AgentRecipe, given: Mapping[str, JsonValue]) -> None:
 async def one_session(call: Call[Nothing, None]) -> AsgiApp:
     """With the number of its steps."""
     session = await session_of(call)
+    position = await call.rooms.last_position(session.id)  # first: what comes later is followed
     count = await call.rooms.repository.get_step_count(session.id)
-    return Answer(HTTPStatus.OK, {**session.to_json(), "step_count": count})
+    more: dict[str, JsonValue] = {"step_count": count, "position": position}
+    return Answer(HTTPStatus.OK, {**_view(call, session), **more})
+
+
+def _view(call: Call[object, object], session: Session) -> dict[str, JsonValue]:
+    run_id = session.last_run_id
+    is_active = run_id is not None and call.rooms.hub.find(run_id) is not None
+    return {**session.to_json(), "is_active": is_active}
 
 
 async def forget_session(call: Call[Nothing, None]) -> AsgiApp:
     """All of it, for good."""
     session = await session_of(call)
-    await call.rooms.journal.remove_session(session.id)
+    await remove_sessions(call.rooms.workshop.services, [session.id])
     call.rooms.channels.close_session(session.id)
     return Answer(HTTPStatus.NO_CONTENT)
 
