@@ -13,7 +13,7 @@ from minions.contracts.calls import (
     ToolCallExecutorFactory,
 )
 from minions.contracts.codec import encode
-from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
+from minions.contracts.errors import FailureInfo, FencedError, JournalError, MinionsError, words_of
 from minions.contracts.events import RunCompleted
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue, dumps
@@ -291,6 +291,10 @@ class AgentRun:
             message=message if isinstance(message, str) else None,
             tools=context.tools,
         )
+        talking = (step for step in self._built.graph.steps if not isinstance(step, PythonStep))
+        context.thread.pending_tools = frozenset[str]().union(
+            *(step.available_tools for step in talking if step.shares_conversation)
+        )
 
     async def _record_message(self) -> None:
         """What the user says, at once; behind the answers of tools where there are open calls."""
@@ -373,6 +377,8 @@ class AgentRun:
                 self._has_recorded_end = True
         except JournalError as error:
             end = WalkEnd(status=RunStatus.FAILED, error=end.error or error.info())
+            if isinstance(error, FencedError) and await self._was_cancelled():
+                end = _CANCELLED_OUTSIDE
         if self._is_over:
             self._tell_again(end, output)
         executions = context.step_manager.step_executions
@@ -389,6 +395,14 @@ class AgentRun:
             warnings=tuple(context.warnings),
             step_ids={execution.step_id: at for at, execution in enumerate(executions)},
         )
+
+    async def _was_cancelled(self) -> bool:
+        """Whether somebody else recorded that it is cancelled."""
+        rows = await self.context.services.journal.entries(
+            self.session_id, run_id=self.run_id, kinds={"run"}, limit=1, newest_first=True
+        )
+        self._has_recorded_end = bool(rows) and rows[0].body.get("status") == RunStatus.CANCELLED
+        return self._has_recorded_end
 
     def _tell_again(self, end: WalkEnd, output: object) -> None:
         """The last event of a run whose end is recorded already."""
@@ -417,6 +431,9 @@ class AgentRun:
             "usage": context.ledger.usage.to_json(),
             "error": dict(end.error.to_json()) if end.error else None,
         }
+        thread = context.thread
+        if thread is not None and thread.restores is not None and end.status is RunStatus.FAILED:
+            body["sequence"] = thread.restores  # what it took the place of is there again
         await context.recorder.record("run", "run", "finished", body)
         context.services.log.info("run_finished", run_id=self.run_id, status=end.status.value)
 
@@ -440,6 +457,12 @@ def _has_conversation(built: BuiltRecipe) -> bool:
 _CANCELLED = WalkEnd(
     status=RunStatus.CANCELLED,
     error=FailureInfo(code="cancelled", message="The run was cancelled; what was done is kept."),
+)
+_CANCELLED_OUTSIDE = WalkEnd(
+    status=RunStatus.CANCELLED,
+    error=FailureInfo(
+        code="cancelled", message="The run was cancelled from outside; what was done is kept."
+    ),
 )
 
 

@@ -81,6 +81,12 @@ class Opening:
     """What the session's conversation held when the run began."""
     after: tuple[Message, ...] = ()
 
+    @classmethod
+    def split(cls, messages: Sequence[Message], history: tuple[Message, ...] = ()) -> Opening:
+        """The history stands behind the system texts."""
+        first = sum(1 for _ in takewhile(lambda each: each.role is MessageRole.SYSTEM, messages))
+        return cls(before=tuple(messages[:first]), history=history, after=tuple(messages[first:]))
+
     @property
     def messages(self) -> tuple[Message, ...]:
         """All, oldest first."""
@@ -124,19 +130,15 @@ def opening_of(
 ) -> Opening:
     """As `opening_messages`, with the session's conversation where the step has part in it."""
     thread = view.thread
-    if thread is None:
-        messages = opening_messages(view, own, output, mode, said=said)
-        first = sum(1 for _ in takewhile(lambda each: each.role is MessageRole.SYSTEM, messages))
-        return Opening(before=messages[:first], after=messages[first:])
-    if thread.is_turn and not said:
-        spoken = (m.content for m in reversed(thread.history) if m.role is MessageRole.USER)
+    history = thread.history if thread is not None else ()
+    has_prompt = bool(history) and history[0].role is MessageRole.SYSTEM
+    words = opening_messages(view, own, output, mode, said=said, has_prompt=has_prompt)
+    if thread is not None and thread.is_turn and not said:
+        spoken = (m.content for m in reversed(history) if m.role is MessageRole.USER)
         query = next(spoken, None)
-        words = opening_messages(view, own, output, mode)
         asked = [m for m in words if m.role is not MessageRole.GOAL or m.content != query]
-        return Opening(before=_as_guidance(asked), history=thread.history)
-    messages = opening_messages(view, own, output, mode, said=said)
-    first = sum(1 for _ in takewhile(lambda each: each.role is MessageRole.SYSTEM, messages))
-    return Opening(before=messages[:first], history=thread.history, after=messages[first:])
+        return Opening(before=_as_guidance(asked), history=history)
+    return Opening.split(words, history)
 
 
 def _as_guidance(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -157,6 +159,7 @@ def opening_messages(
     mode: CompletionMode,
     *,
     said: Sequence[Message] = (),
+    has_prompt: bool = False,
 ) -> tuple[Message, ...]:
     """The first prompt of a model step: system texts first, then aim and messages, oldest first.
 
@@ -164,12 +167,15 @@ def opening_messages(
 
     Args:
         said: In the steps before, where the conversation is one; it begins with the agent's own.
+        has_prompt: Whether the conversation begins with a stored system prompt: then none is added.
     """
     agent = view.context
     agents = agent.recipe.messages.messages
     head = [system(agent.system_prompt)] if agent.system_prompt else []
     head += [message for message in agents if message.role is MessageRole.SYSTEM]
     head += [message for message in own if message.role is MessageRole.SYSTEM]
+    if has_prompt:
+        head = []
     if output is not None:
         head.append(system(output_words(output)))
     if mode is CompletionMode.SIGNAL:
@@ -313,9 +319,9 @@ class ModelLoop:
                 return call.failure.info()
         return None
 
-    def _batch(self) -> ToolBatch:
+    def _batch(self, view: StepView | None = None) -> ToolBatch:
         return ToolBatch(
-            view=self.view,
+            view=view or self.view,
             factory=self.tool_call_executor_factory,
             trace=self.trace,
             reports_failures=self.step.tool_failure == "report",
@@ -335,12 +341,12 @@ class ModelLoop:
                 await self._say(answer, is_of_session=True)
         open_calls = [pending for pending in thread.pending if pending.content is None]
         if open_calls:
-            done = await self._batch().run(
+            done = await self._batch(self.view.with_tools(thread.pending_tools)).run(
                 [pending.request for pending in open_calls],
                 self.trace.reserve_tool_key(),
-                effect_keys=[pending.effect_key for pending in open_calls],
+                pending=open_calls,
             )
-            for call in done:
+            for call in done if thread.message is None else ():  # else the model is told
                 if call.status is CallStatus.FAILED and call.failure is not None:
                     return call.failure.info()
         if thread.message is not None:
@@ -398,6 +404,8 @@ class ModelLoop:
         )
         climbed = await ladder.climb(answer)
         if not is_successful(climbed):
+            if self.view.thread is not None:  # later turns must not read what was refused
+                await self._take_back(answer.mark)
             return Ending(error=climbed.failure(), completion=verdict)
         return Ending(output=climbed.unwrap(), completion=verdict)
 

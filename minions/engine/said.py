@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Final, cast
 
 from attrs import evolve
@@ -17,7 +18,7 @@ from minions.engine.memory import tool_content
 
 __all__ = ["SAID_KINDS", "Thread", "said_step"]
 
-SAID_KINDS: Final = frozenset({"session", "message", "model_call", "tool_call", "rollback"})
+SAID_KINDS: Final = frozenset({"run", "session", "message", "model_call", "tool_call", "rollback"})
 """Kinds of rows that a session's conversation is folded from."""
 
 
@@ -56,8 +57,14 @@ def said_step(
         tool_call_id=message.tool_call_id,
         name=message.name,
         metrics=StepMetrics.of(metrics),
-        created_at=entry.at,
+        created_at=_time_of(kept) or entry.at,
     )
+
+
+def _time_of(kept: Mapping[str, JsonValue]) -> datetime | None:
+    """As a step that was saved brought it along."""
+    text = cast("str | None", kept.get("created_at"))
+    return datetime.fromisoformat(text) if text else None
 
 
 def _step_id(session_id: str, entry: JournalEntry) -> str:
@@ -69,7 +76,8 @@ def _step_id(session_id: str, entry: JournalEntry) -> str:
 class Thread:
     """The conversation of one session, as its rows amount to it.
 
-    A row that carries `sequence` n stands at n and takes the place of all from n on.
+    A row that carries `sequence` n stands at n and takes the place of all from n on. What a run
+    took the place of is there again when the run's end says so: it failed.
     """
 
     def __init__(self, session_id: str) -> None:
@@ -77,6 +85,8 @@ class Thread:
         self.steps: list[SessionStep] = []
         self.origins: list[JournalEntry] = []
         """The row behind each."""
+        self._replaced: dict[str, tuple[list[SessionStep], list[JournalEntry]]] = {}
+        """By run, what others had said where it went on."""
         self._calls: dict[tuple[str, str], Mapping[str, JsonValue]] = {}
 
     def apply_all(self, entries: Iterable[JournalEntry]) -> None:
@@ -94,13 +104,29 @@ class Thread:
         sequence = cast("int | None", body.get("sequence"))
         if sequence is None:
             return
-        if entry.kind in ("session", "rollback"):
+        if entry.kind == "run":
+            self._restore(entry.run_id, sequence)
+        elif entry.kind in ("session", "rollback"):
             self.cut(sequence)
         elif "replaces" in body:
             self._put(sequence, entry)
         elif (entry.kind, entry.state) == ("model_call", "finished") or entry.kind == "message":
+            self._keep(sequence, entry.run_id)
             self.cut(sequence - 1)
             self._put(sequence, entry)
+
+    def _keep(self, sequence: int, run_id: str) -> None:
+        """What the run takes the place of, when it does so first."""
+        if sequence <= len(self.steps) and self.origins[sequence - 1].run_id != run_id:
+            first = sequence - 1
+            self._replaced[run_id] = (self.steps[first:], self.origins[first:])
+
+    def _restore(self, run_id: str, count: int) -> None:
+        """As it was before that run, which failed."""
+        steps, origins = self._replaced.pop(run_id, ([], []))
+        self.cut(count - len(steps))
+        self.steps += steps
+        self.origins += origins
 
     def _put(self, sequence: int, entry: JournalEntry) -> None:
         key = cast("str | None", entry.body.get("call"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, cast
 
 from attrs import evolve
@@ -21,7 +21,8 @@ from minions.engine.thread import read_thread
 __all__ = ["StepRepository"]
 
 _LISTED: Final = frozenset({"run", "session"})
-_COUNTED: Final = frozenset({"session", "message", "model_call", "rollback"})
+_BEGINNINGS: Final = (("session", "opened"), ("session", "forked"))
+_COUNTED: Final = frozenset({"run", "session", "message", "model_call", "rollback"})
 
 
 class StepRepository:
@@ -177,6 +178,8 @@ class StepRepository:
             end_seq: The last, itself included.
             limit: At most so many, the first ones.
         """
+        if limit is not None and limit < 0:
+            raise UsageError(f"limit={limit}: at most so many steps, from 0 on.", code="bad-limit")
         steps = (await self._thread(session_id)).steps
         first = max((start_seq or 1) - 1, 0)
         last = len(steps) if end_seq is None else max(end_seq, 0)
@@ -228,23 +231,32 @@ class StepRepository:
 
         A step with sequence 0 gets the next one. A session that does not exist comes to be.
 
+        A step with the id of one that is there is that one. `created_at` is kept where it is given.
+
         Raises:
-            UsageError: A sequence leaves a gap, or there is a step of another id; nothing was
-                stored.
+            UsageError: A sequence leaves a gap, there is a step of another id, or a value is of
+                another kind; nothing was stored.
             LeaseHeldError: A run of the session is active.
         """
         places: dict[str, list[int]] = {}
         for at, step in enumerate(steps):
+            _check_step(step)
             places.setdefault(step.session_id, []).append(at)
         stored = list(steps)
-        for session_id, own in places.items():
-            async with self._writing(session_id) as lease:
+        async with AsyncExitStack() as stack:
+            leases, placed = {}, {}
+            for session_id, own in places.items():  # all of it is looked at before any is stored
+                leases[session_id] = await stack.enter_async_context(self._writing(session_id))
                 known = (await self._thread(session_id)).steps
-                placed = _placed([steps[at] for at in own], known)
-                for number, (step, is_new) in enumerate(placed, 1):
+                placed[session_id] = _placed([steps[at] for at in own], known)
+            for session_id, lease in leases.items():
+                if not await self._first_rows(session_id):
+                    await self._write(lease, "opened", {"recipe": None, "name": None, "inputs": {}})
+                for number, (step, is_new) in enumerate(placed[session_id], 1):
                     await self._save(lease, step, number, is_new=is_new)
+        for session_id, own in places.items():
             now = (await self._thread(session_id)).steps
-            for at, (step, _) in zip(own, placed, strict=True):
+            for at, (step, _) in zip(own, placed[session_id], strict=True):
                 stored[at] = now[step.sequence - 1]
         return stored
 
@@ -301,7 +313,8 @@ class StepRepository:
         await self.services.journal.append(lease, draft)
 
     async def _save(self, lease: Lease, step: SessionStep, at: int, *, is_new: bool) -> None:
-        kept = {"id": step.id, "run_id": step.run_id}
+        created_at = step.created_at.isoformat() if step.created_at is not None else ""
+        kept = {"id": step.id, "run_id": step.run_id, "created_at": created_at}
         body: dict[str, JsonValue] = {
             "message": message_to_json(step.message),
             "sequence": step.sequence,
@@ -320,10 +333,11 @@ def _placed(
 ) -> list[tuple[SessionStep, bool]]:
     """Each with its sequence, and whether it is new."""
     ids = {step.sequence: step.id for step in known}
+    sequences = {step.id: step.sequence for step in known}
     count = len(known)
     placed = []
     for step in steps:
-        sequence = step.sequence or count + 1
+        sequence = step.sequence or sequences.get(step.id, count + 1)
         if sequence <= count:
             if step.id != ids[sequence]:
                 raise UsageError(
@@ -341,8 +355,32 @@ def _placed(
         is_new = sequence > count
         count += is_new
         ids[sequence] = step.id
+        if step.id:
+            sequences[step.id] = sequence
         placed.append((evolve(step, sequence=sequence), is_new))
     return placed
+
+
+def _check_step(step: SessionStep) -> None:
+    """Refuse what could not be read again.
+
+    Raises:
+        UsageError: A value of another kind.
+    """
+    wrong = [
+        name
+        for name in ("content", "tool_call_id", "name", "session_id", "id", "run_id")
+        if not isinstance(getattr(step, name), str | None)
+    ]
+    if type(step.sequence) is not int or step.sequence < 0:
+        wrong.append("sequence")
+    if wrong or not step.session_id:
+        raise UsageError(
+            f"A step to be stored has {', '.join(wrong) or 'an empty session_id'} of another kind: "
+            "texts are text or None, sequence is a whole number from 0 on, and session_id names "
+            "the session. Nothing was stored.",
+            code="bad-step",
+        )
 
 
 def _check_sequence(session_id: str, sequence: int, last: int, what: str) -> None:
@@ -357,7 +395,7 @@ def _check_sequence(session_id: str, sequence: int, last: int, what: str) -> Non
 
 def _session_of(rows: Sequence[JournalEntry]) -> Session:
     first = rows[0]
-    opened = first.body if first.kind == "session" else {}
+    opened = first.body if (first.kind, first.state) in _BEGINNINGS else {}
     recipes: list[str] = []
     last_run, status, updated_at = None, None, first.at
     for row in rows:

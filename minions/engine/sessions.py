@@ -161,19 +161,18 @@ def _summary(rows: Sequence[JournalEntry]) -> RunSummary:
 async def find_run(journal: Journal, name: str) -> RunSummary:
     """The run of that id or unique start of an id; a session's id means its last run.
 
+    A whole id wins over others that start so.
+
     Raises:
-        NotFoundError: Nothing starts so.
+        NotFoundError: Nothing starts so, or nothing ran yet in the session of that id.
         UsageError: Several do.
     """
     runs = await list_runs(journal)
-    matches = [run for run in runs if run.run_id.startswith(name)]
-    if not matches:
-        of_session = [run for run in runs if run.session_id.startswith(name)]
-        is_one = len({run.session_id for run in of_session}) <= 1
-        matches = of_session[:1] if is_one else of_session
-    exact = [run for run in matches if run.run_id == name]
-    if len(exact or matches) == 1:
-        return (exact or matches)[0]
+    matches = _named_so(runs, name)
+    if len(matches) == 1 and name not in (matches[0].run_id, matches[0].session_id):
+        await _refuse_a_session_without_runs(journal, name)
+    if len(matches) == 1:
+        return matches[0]
     if matches:
         ids = ", ".join(run.run_id for run in matches[:5])
         raise UsageError(f"'{name}' is not unique: {ids} … Give more of the id.")
@@ -183,6 +182,28 @@ async def find_run(journal: Journal, name: str) -> RunSummary:
         code="unknown-session",
         suggestions=near_names(name, known),
     )
+
+
+def _named_so(runs: Sequence[RunSummary], name: str) -> list[RunSummary]:
+    """The one with that id, or the last one of the session with it; else all that start so."""
+    if exact := [run for run in runs if run.run_id == name]:
+        return exact
+    if own := [run for run in runs if run.session_id == name]:
+        return own[:1]
+    if starting := [run for run in runs if run.run_id.startswith(name)]:
+        return starting
+    of_session = [run for run in runs if run.session_id.startswith(name)]
+    is_one = len({run.session_id for run in of_session}) <= 1
+    return of_session[:1] if is_one else of_session
+
+
+async def _refuse_a_session_without_runs(journal: Journal, name: str) -> None:
+    """Its name may be the start of another's id, which is not what is meant."""
+    if await journal.entries(name, limit=1):
+        raise NotFoundError(
+            f"Nothing ran yet in session '{name}'. `minions sessions list` shows all runs.",
+            code="unknown-session",
+        )
 
 
 async def show_run(journal: Journal, run: RunSummary) -> RunDetail:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Generic, TypeVar, cast
 
 from attrs import evolve
@@ -22,7 +21,7 @@ from minions.contracts.errors import FailureInfo, JournalError, MinionsError, wo
 from minions.contracts.executions import StepExecution
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import Message, MessageRole, TokenUsage
+from minions.contracts.messages import Message, TokenUsage
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.context import AgentContext
 from minions.engine.endings import cut_off, end_state, end_status
@@ -361,8 +360,7 @@ class StepExecutor(Generic[T]):
             at, count = cast("Sequence[int]", body["history"])
             history = self._view.thread.history[:count]
             return Opening(before=messages[:at], history=history, after=messages[at:])
-        first = sum(1 for _ in takewhile(lambda each: each.role is MessageRole.SYSTEM, messages))
-        return Opening(before=messages[:first], after=messages[first:])
+        return Opening.split(messages)
 
     def _loop(self) -> ModelLoop:
         return ModelLoop(

@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from minions.contracts.calls import ChatModel
 from minions.contracts.completion import CompletionCriteria, CompletionMode
-from minions.contracts.errors import UsageError
+from minions.contracts.errors import MinionsError, UsageError
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
@@ -28,7 +28,7 @@ from minions.engine.recorded_run import load_recorded_run
 from minions.engine.said import SAID_KINDS
 from minions.engine.session_store import StepRepository
 from minions.engine.sessions import UNFINISHED
-from minions.engine.thread import MESSAGE_INPUT, ThreadStart, pending_requests
+from minions.engine.thread import MESSAGE_INPUT, ThreadStart, pending_calls
 from minions.recipe.model import AgentRecipe, InputSpec, Permissions
 
 __all__ = ["ChatAgent", "StepRunner", "fork_session", "retry_from_sequence"]
@@ -206,8 +206,8 @@ class StepRunner:
         steps = await self.repository.get_steps(session_id)
         if not steps:
             raise _nothing_said(session_id)
-        if steps[-1].is_assistant_step() and not pending_requests(steps):
-            return None
+        if steps[-1].is_assistant_step() and not pending_calls(steps):
+            return await self._failed_run(session_id, steps[-1])
         return await self._continued(session_id, steps, ThreadStart(continues=True))
 
     async def prepare_retry(self, session: SessionName, sequence: int) -> AgentRun:
@@ -252,10 +252,25 @@ class StepRunner:
         recorded = await load_recorded_run(journal, session.last_run_id)
         first = recorded.entries[0].position
         later = await journal.entries(session_id, kinds=SAID_KINDS, after=first)
-        if any(row.run_id != recorded.run_id and "sequence" in row.body for row in later):
+        said = (row for row in later if row.run_id != recorded.run_id and row.kind != "run")
+        if any("sequence" in row.body for row in said):
             return None
         recipe = self._executor.find(self._agent) if recorded.document is None else None
         return self._executor.prepare_resume(recorded, recipe=recipe)
+
+    async def _failed_run(self, session_id: str, last: SessionStep) -> AgentRun | None:
+        """The run that gave the last answer, where a later step of it failed: that is done again.
+
+        None where it did not fail.
+        """
+        run = (await self.repository.services.journal.entries(session_id, limit=1)) and (
+            await self.repository.get_session(session_id)
+        )
+        if not run or run.status != RunStatus.FAILED or run.last_run_id != last.run_id:
+            return None
+        recorded = await load_recorded_run(self.repository.services.journal, last.run_id)
+        recipe = self._executor.find(self._agent) if recorded.document is None else None
+        return self._executor.prepare_retry(recorded, recipe=recipe, is_edited=False)
 
     async def _continued(
         self, session_id: str, steps: Sequence[SessionStep], start: ThreadStart
@@ -273,7 +288,14 @@ class StepRunner:
         self, session_id: str, inputs: Mapping[str, InputValue], start: ThreadStart
     ) -> AgentRun:
         recipe = self._executor.find(self._agent)
-        if MESSAGE_INPUT not in recipe.inputs:
+        message = recipe.inputs.get(MESSAGE_INPUT)
+        if message is not None and message.schema.get("type", "string") != "string":
+            raise UsageError(
+                f"Recipe '{recipe.id}' cannot be talked with: its input 'message' is no text. "
+                "Declare `inputs: {message: {type: string}}`.",
+                code="not-a-conversation",
+            )
+        if message is None:
             raise UsageError(
                 f"Recipe '{recipe.id}' cannot be talked with: it takes no input 'message'. Declare "
                 "`inputs: {message: {type: string}}`.",
@@ -310,19 +332,31 @@ class StepRunner:
         task.add_done_callback(lambda _: queue.put_nowait(None))
         try:
             while (event := await queue.get()) is not None:
-                if isinstance(event, RunCompleted):
-                    response = event.data.get("response")
-                    await self._hooks.on_run_end(run.session_id, run.run_id, response)
-                elif isinstance(event, RunFailed):
-                    error = event.data.get("error")
-                    told = error if isinstance(error, Mapping) else {}
-                    await self._hooks.on_error(run.session_id, run.run_id, told)
+                try:
+                    await self._tell_hooks(run, event)
+                except Exception:
+                    yield event  # it is stored, whatever the hook makes of it
+                    raise
                 yield event
-            await task
+            try:
+                await task
+            except MinionsError as error:
+                told = error.info().to_json()
+                await self._hooks.on_error(run.session_id, run.run_id, dict(told))
+                raise
         finally:
             if not task.done():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+
+    async def _tell_hooks(self, run: AgentRun, event: RunEvent) -> None:
+        if isinstance(event, RunCompleted):
+            response = event.data.get("response")
+            await self._hooks.on_run_end(run.session_id, run.run_id, response)
+        elif isinstance(event, RunFailed):
+            error = event.data.get("error")
+            told = error if isinstance(error, Mapping) else {}
+            await self._hooks.on_error(run.session_id, run.run_id, told)
 
     async def _told_again(self, session_id: str) -> RunEvent:
         last = await self.repository.get_last_step(session_id)

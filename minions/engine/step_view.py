@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Mapping
+from copy import copy
 from typing import TYPE_CHECKING, cast
 
 from minions.contracts.calls import DeltaSink, ModelDelta
@@ -51,6 +52,12 @@ class StepView(RunContext):
         self._limits = limits
         self._metadata = metadata
         self._tools = tools
+
+    def with_tools(self, names: frozenset[str]) -> StepView:
+        """The same step, with these tools of the run beside its own."""
+        wider = copy(self)
+        wider._tools = self.context.tools.subset({*self._tools.names, *names})  # noqa: SLF001  # a copy of itself
+        return wider
 
     @property
     def run_id(self) -> str:

@@ -23,7 +23,7 @@ __all__ = [
     "PendingCall",
     "ThreadStart",
     "open_thread",
-    "pending_requests",
+    "pending_calls",
     "read_thread",
 ]
 
@@ -70,6 +70,8 @@ class PendingCall:
     """A tool call that the newest answer of the conversation asks for, and nobody answered."""
 
     request: ToolCallRequest
+    name: str
+    """Where it is asked for: session, position and number; runs that carry it out record it."""
     effect_key: str | None = None
     """The idempotency key under which it was begun before; None: it never was."""
     content: str | None = None
@@ -86,19 +88,24 @@ class LiveThread:
         pending: tuple[PendingCall, ...] = (),
         message: str | None = None,
         is_turn: bool = False,
+        restores: int | None = None,
     ) -> None:
         """Take it up.
 
         Args:
             message: What the user says in this turn.
             is_turn: Whether it is a talk: the step's goal tells how to answer, and is not said.
+            restores: How many messages there are again if the run fails: it is a retry.
         """
         self.history: tuple[Message, ...] = tuple(step.message for step in steps)
         self.pending = pending
         self.message = message
         self.is_turn = is_turn
+        self.restores = restores
         self.count = self._kept = len(self.history)
         self._counts: dict[int, int] = {}
+        self.pending_tools: frozenset[str] = frozenset()
+        """Names of those that any step of the conversation may call."""
 
     def begin_step(self) -> None:
         """What a step before left unfinished is no part of the conversation."""
@@ -151,8 +158,8 @@ async def read_thread(journal: Journal, session_id: str, *, until: int | None = 
     return thread
 
 
-def pending_requests(steps: Sequence[SessionStep]) -> tuple[ToolCallRequest, ...]:
-    """Tool calls of the last assistant message without an answer, in its order.
+def pending_calls(steps: Sequence[SessionStep]) -> tuple[tuple[int, ToolCallRequest], ...]:
+    """Tool calls of the last assistant message without an answer, with their number in it.
 
     Raises:
         UsageError: Somebody spoke before they were answered: no model takes such a conversation.
@@ -169,15 +176,15 @@ def pending_requests(steps: Sequence[SessionStep]) -> tuple[ToolCallRequest, ...
     else:
         return ()
     pending = []
-    for call in step.tool_calls:
+    for number, call in enumerate(step.tool_calls):
         if answers[call.id]:
             answers[call.id] -= 1
         else:
-            pending.append(call)
+            pending.append((number, call))
     if pending and has_spoken:
         raise UsageError(
             f"Message {step.sequence} of session '{step.session_id}' calls the tool "
-            f"'{pending[0].name}', and a later message was stored before its answer. Delete the "
+            f"'{pending[0][1].name}', and a later message was stored before its answer. Delete the "
             f"messages from {step.sequence + 1} on, or store the answer right behind the call.",
             code="unanswered-tool-call",
         )
@@ -208,25 +215,25 @@ async def open_thread(
             f"not {start.expects}. Nothing was changed; look at it and say it again.",
             code="session-went-on",
         )
-    keep = len(thread.steps) if start.keep is None else start.keep
-    is_cut = keep < len(thread.steps)
+    total = len(thread.steps)
+    keep = total if start.keep is None else start.keep
+    is_cut = keep < total
     thread.cut(keep)
-    requests = pending_requests(thread.steps)
-    pending = [PendingCall(request=request) for request in requests]
-    if pending and not is_cut:
-        pending = await _begun_before(journal, thread, requests, tools, until)
+    pending = await _pending_calls(journal, thread, tools, is_cut=is_cut)
     live = LiveThread(
         thread.steps,
-        pending=tuple(pending),
+        pending=pending,
         message=None if start.continues else message,
         is_turn=start.continues or message is not None,
+        restores=total if is_cut else None,
     )
     return live, ThreadStart(keep=keep, continues=start.continues, before=start.before)
 
 
 async def _refuse_what_went_on(journal: Journal, session_id: str, after: int, run_id: str) -> None:
     rows = await journal.entries(session_id, kinds=SAID_KINDS, after=after)
-    other = next((row for row in rows if row.run_id != run_id and "sequence" in row.body), None)
+    own = (row for row in rows if row.run_id != run_id and row.kind != "run")
+    other = next((row for row in own if "sequence" in row.body), None)
     if other is not None:
         raise UsageError(
             f"Session '{session_id}' went on after run '{run_id}' (from position {other.position} "
@@ -236,43 +243,59 @@ async def _refuse_what_went_on(journal: Journal, session_id: str, after: int, ru
         )
 
 
-async def _begun_before(
-    journal: Journal,
-    thread: Thread,
-    requests: Sequence[ToolCallRequest],
-    tools: Toolbox,
-    until: int | None,
-) -> list[PendingCall]:
-    """What the run that was asked for the calls recorded of them, where it is of this session."""
+async def _pending_calls(
+    journal: Journal, thread: Thread, tools: Toolbox, *, is_cut: bool
+) -> tuple[PendingCall, ...]:
+    """With what runs recorded of them so far."""
+    numbered = pending_calls(thread.steps)
+    if not numbered:
+        return ()
     at = next(i for i in reversed(range(len(thread.steps))) if thread.steps[i].has_tool_calls())
     origin = thread.origins[at]
-    if origin.session_id != thread.session_id:
-        return [PendingCall(request=request) for request in requests]
-    rows = await journal.entries(
-        origin.session_id,
-        run_id=origin.run_id,
-        after=origin.position,
-        until=until,
-        kinds={"tool_call"},
-    )
-    return [_as_it_stands(request, rows, origin.run_id, tools) for request in requests]
+    rows = await journal.entries(origin.session_id, after=origin.position, kinds={"tool_call"})
+    is_another_way = is_cut or origin.session_id != thread.session_id
+    pending = []
+    for number, request in numbered:
+        name = f"{origin.session_id}/{origin.position}/{number}"
+        own = [row for row in rows if _is_about(row, name, number, request, origin)]
+        pending.append(_as_it_stands(name, request, own, tools, is_another_way=is_another_way))
+    return tuple(pending)
+
+
+def _is_about(
+    row: JournalEntry, name: str, number: int, request: ToolCallRequest, origin: JournalEntry
+) -> bool:
+    if row.run_id != origin.run_id or "pending" in row.body:
+        return row.body.get("pending") == name
+    return row.body.get("call_id") == request.id and row.key.endswith(f"/{number}")
 
 
 def _as_it_stands(
-    request: ToolCallRequest, rows: Sequence[JournalEntry], run_id: str, tools: Toolbox
+    name: str,
+    request: ToolCallRequest,
+    own: Sequence[JournalEntry],
+    tools: Toolbox,
+    *,
+    is_another_way: bool,
 ) -> PendingCall:
-    own = [row for row in rows if row.body.get("call_id") == request.id]
-    ended = next((row for row in reversed(own) if row.state == "finished"), None)
-    if ended is not None:
-        return PendingCall(request=request, content=tool_content(ended.body))
-    if not own or own[-1].state == "failed":
-        return PendingCall(request=request)
+    """What is recorded of the call.
+
+    Args:
+        is_another_way: In a fork or retry it is carried out anew, unless that must not be.
+    """
     tool = tools.find(request.name)
-    if tool is not None and tool.spec.effect in (Effect.PURE, Effect.IDEMPOTENT):
-        return PendingCall(request=request, effect_key=f"{run_id}/{own[-1].key}")
+    effect = tool.spec.effect if tool is not None else None
+    ended = next((row for row in reversed(own) if row.state == "finished"), None)
+    if ended is not None and (effect is Effect.ONCE or not is_another_way):
+        return PendingCall(name=name, request=request, content=tool_content(ended.body))
+    if ended is not None or not own or own[-1].state == "failed":
+        return PendingCall(name=name, request=request)
+    run_id, key = own[-1].run_id, own[-1].key
+    if effect in (Effect.PURE, Effect.IDEMPOTENT):
+        return PendingCall(name=name, request=request, effect_key=f"{run_id}/{key}")
     raise UsageError(
         f"The tool call '{request.name}' of run '{run_id}' was begun, and nobody saw its end: "
-        f"it may have had its effect. Say what became of it first: `minions resume {run_id} "
-        f"--decide {own[-1].key}=redo|done|fail`.",
+        "it may have had its effect. Say what became of it first, with redo, done or fail: "
+        f"`minions resume {run_id} --decide {key}=done`.",
         code="call-in-doubt",
     )

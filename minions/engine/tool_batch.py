@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
@@ -26,6 +26,7 @@ from minions.engine.decisions import REDO, decided_call
 from minions.engine.recorded import recorded_tool_call
 from minions.engine.retry import checked_result, with_retries
 from minions.engine.step_view import StepView
+from minions.engine.thread import PendingCall
 from minions.engine.tool_calls import DefaultToolCallExecutor
 from minions.engine.trace import StepTrace
 from minions.engine.waiting import needed_approval
@@ -43,6 +44,8 @@ class ToolBatch:
     """Every call stands in it at the end, also one that was cut off."""
     reports_failures: bool
     """Policy `report`: what is left over after the retries goes to the model."""
+    _pending: dict[str, str] = field(factory=dict, init=False)
+    """Names of calls that an earlier run was asked for, by their key here."""
 
     async def run(
         self,
@@ -50,7 +53,7 @@ class ToolBatch:
         key: str,
         *,
         remember: bool = True,
-        effect_keys: Sequence[str | None] = (),
+        pending: Sequence[PendingCall] = (),
     ) -> tuple[ToolCall, ...]:
         """All calls, carried out, in request order.
 
@@ -60,17 +63,18 @@ class ToolBatch:
         Args:
             key: Of the answer; each call's key adds its index.
             remember: Whether a conversation waits for the results.
-            effect_keys: Idempotency keys under which an earlier run began them.
+            pending: The same calls, where an earlier run was asked for them.
         """
         calls = [
             ToolCall(
                 key=f"{key}/{index}",
                 request=request,
                 origin=CallOrigin.MODEL if remember else CallOrigin.STEP,
-                effect_key=effect_keys[index] if effect_keys else None,
+                effect_key=pending[index].effect_key if pending else None,
             )
             for index, request in enumerate(requests)
         ]
+        self._pending.update((f"{key}/{n}", each.name) for n, each in enumerate(pending))
         ended: dict[int, ToolCall] = {}
         waiting: list[StepFailedError] = []
         try:
@@ -121,6 +125,8 @@ class ToolBatch:
             "call_id": call.request.id,
             "tool": call.name,
         }
+        if (name := self._pending.get(call.key)) is not None:
+            facts["pending"] = name
         if (word := self._decision(call)) is not None:
             ended[index] = self._judged(decided_call(call, word))
             facts.update(_result_body(ended[index]), decided=word)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
@@ -30,8 +31,10 @@ from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole, ToolCallRequest
 from minions.contracts.schema import SchemaValidator
-from minions.contracts.sessions import SessionStep, StepMetrics
-from minions.contracts.tools import Tool
+from minions.contracts.sessions import AgentHooks, SessionStep, StepMetrics
+from minions.contracts.tools import Tool, Toolbox
+from minions.engine.agent_executor import AgentExecutor
+from minions.engine.extensions import Extensions
 from minions.engine.memory_journal import MemoryJournal
 from minions.engine.services import Services
 from minions.engine.session_context import (
@@ -42,6 +45,8 @@ from minions.engine.session_context import (
 from minions.engine.session_store import StepRepository
 from minions.engine.step_runner import ChatAgent, StepRunner, fork_session, retry_from_sequence
 from minions.interfaces.event_schema import events_schema
+from minions.recipe.catalog import Catalog
+from minions.recipe.load import load_recipe_text
 from minions.testing.clock import FakeClock
 
 LOOK: list[Answer] = [
@@ -88,6 +93,11 @@ def talk(repository: StepRepository) -> Talk:
 
 async def all_of(events: AsyncIterator[RunEvent]) -> list[RunEvent]:
     return [event async for event in events]
+
+
+async def into(events: list[RunEvent], stream: AsyncIterator[RunEvent]) -> None:
+    async for event in stream:
+        events.append(event)  # noqa: PERF401  # what came before an error is looked at
 
 
 async def shown(repository: StepRepository, session: str = "s") -> list[tuple[str, str | None]]:
@@ -300,6 +310,89 @@ async def test_a_sequence_is_taken_by_one_id_and_may_be_saved_anew(
     assert (step.content, step.id, step.created_at) == ("one, edited", "a", first.created_at)
 
 
+async def test_a_step_that_could_not_be_read_again_is_not_stored(
+    repository: StepRepository, services: Services
+) -> None:
+    odd: list[dict[str, object]] = [
+        {"content": 5},
+        {"content": [{"type": "text"}]},
+        {"sequence": -1},
+        {"sequence": "1"},
+        {"sequence": 1.0},
+        {"session_id": ""},
+        {"id": 7},
+    ]
+    for fields in odd:
+        step = said("x")
+        for name, value in fields.items():
+            object.__setattr__(step, name, value)
+        with pytest.raises(UsageError) as caught:
+            await repository.save_steps_batch([said("good"), step])
+        assert caught.value.error_code == "bad-step"
+    taken = await repository.save_step(said("one", session="other", id="a"))
+    with pytest.raises(UsageError):
+        await repository.save_steps_batch([said("good"), said("no", "other", id="b", sequence=1)])
+    assert await repository.get_steps("s") == []
+    assert await repository.get_steps("other") == [taken]
+
+
+async def test_saved_steps_make_a_session_and_keep_their_time_and_identity(
+    repository: StepRepository,
+) -> None:
+    then = datetime(2024, 2, 3, tzinfo=UTC)
+    await repository.save_step(said("old", id="a", created_at=then))
+    await repository.save_step(said("older", id="a"))
+    (step,) = await repository.get_steps("s")
+    assert (step.content, step.created_at) == ("older", then)
+    (session,) = await repository.list_sessions()
+    assert (session.id, session.status) == ("s", None)
+    await repository.delete_steps("s", 1)
+    session = await repository.get_session("s")
+    assert (session.parent_session_id, session.forked_at_sequence) == (None, None)
+
+
+async def test_a_stored_system_prompt_is_the_only_one(repository: StepRepository) -> None:
+    stored = SessionStep(session_id="s", role=MessageRole.SYSTEM, content="STORED")
+    await repository.save_steps_batch([stored, said("q")])
+    model = ScriptedModel(["a"])
+    agent = ChatAgent(model=model, system_prompt="OTHER")
+    await all_of(StepRunner(agent, repository=repository).resume("s"))
+    (prompt,) = model.prompts
+    assert [message.content for message in prompt.messages] == ["STORED", "q"]
+
+
+async def test_hooks_are_told_of_every_end_and_hide_none(
+    talk: Talk, repository: StepRepository
+) -> None:
+    told: list[str] = []
+
+    class Hooks(AgentHooks):
+        async def on_run_start(self, session_id: str, run_id: str, query: str | None) -> None:
+            told.append(f"start {query}")
+
+        async def on_run_end(self, session_id: str, run_id: str, response: JsonValue) -> None:
+            told.append(f"end {response}")
+            raise RuntimeError("a hook of ours")
+
+        async def on_error(
+            self, session_id: str, run_id: str, error: Mapping[str, JsonValue]
+        ) -> None:
+            told.append(f"error {error['code']}")
+
+    agent = ChatAgent(model=ScriptedModel(["a"]))
+    runner = StepRunner(agent, Hooks(), repository=repository)
+    events: list[RunEvent] = []
+    with pytest.raises(RuntimeError, match="a hook of ours"):
+        await into(events, runner.run_stream("s", "q"))
+    assert isinstance(events[-1], RunCompleted)
+    journal = repository.services.journal
+    lease = await journal.acquire("s", "busy", "somebody", 60.0)
+    with pytest.raises(LeaseHeldError):
+        await all_of(runner.run_stream("s", "r"))
+    await journal.release(lease)
+    assert told == ["start q", "end a", "start r", "error lease-held"]
+
+
 async def test_sessions_are_made_found_and_listed(repository: StepRepository) -> None:
     made = await repository.create_session("chat", name="Talk", inputs={"tone": "kind"})
     assert await repository.get_session(made.id) == made
@@ -394,6 +487,24 @@ async def test_a_retry_that_fails_leaves_what_was_there(
     events = await all_of(retry_from_sequence("s", 2, repository, talk([failure])))
     assert isinstance(events[-1], RunFailed)
     assert await repository.get_steps("s") == before
+
+
+async def test_a_retry_that_fails_late_brings_back_what_it_took_the_place_of(
+    talk: Talk, repository: StepRepository
+) -> None:
+    for number in ("1", "2"):
+        await all_of(talk([f"a{number}"]).run_stream("s", f"q{number}"))
+    before = await repository.get_steps("s")
+    failure = ModelFailure(code="refused", message="No.")
+    runner = talk([LOOK[0], failure], looking())
+    events = await all_of(retry_from_sequence("s", 2, repository, runner))
+    assert isinstance(events[-1], RunFailed)
+    assert await repository.get_steps("s") == before
+    assert await repository.get_step_count("s") == 4
+    fork = await fork_session("s", 4, repository)
+    assert await shown(repository, fork) == [(s.role.value, s.content) for s in before]
+    await all_of(retry_from_sequence("s", 2, repository, talk(["b"])))
+    assert await shown(repository) == [("user", "q1"), ("assistant", "b")]
 
 
 async def test_a_retry_that_was_looked_up_too_early_is_refused(
@@ -542,6 +653,80 @@ async def test_a_run_that_the_session_left_behind_does_not_come_back(
         await late.execute()
     assert caught.value.error_code == "session-went-on"
     assert await repository.get_steps("s") == before
+
+
+STRICT = """
+id: strict
+inputs: {message: {type: string}}
+steps:
+  - {id: answer, memory: conversation, goal: Answer., output: {n: integer}}
+  - {id: check, assert: answer.n > 1}
+"""
+
+
+def strict(services: Services, *answers: Answer) -> StepRunner:
+    recipe = load_recipe_text(STRICT, "strict.yaml", Catalog())
+    executor = AgentExecutor(ScriptedModel(answers), services=services)
+    return StepRunner(recipe, repository=StepRepository(services), executor=executor)
+
+
+async def test_an_answer_that_was_refused_is_no_part_of_the_conversation(
+    services: Services, repository: StepRepository
+) -> None:
+    """A-85: and resuming asks again."""
+    events = await all_of(strict(services, *["bad"] * 3).run_stream("s", "How many?"))
+    assert isinstance(events[-1], RunFailed)
+    assert await shown(repository) == [("user", "How many?")]
+    last = (await all_of(strict(services, '{"n": 2}').resume("s")))[-1]
+    assert isinstance(last, RunCompleted)
+    assert (await shown(repository))[1:] == [("assistant", '{"n": 2}')]
+
+
+async def test_a_turn_whose_later_step_failed_is_not_told_to_be_complete(
+    services: Services, repository: StepRepository
+) -> None:
+    await all_of(strict(services, '{"n": 1}').run_stream("s", "How many?"))
+    last = (await all_of(strict(services).resume("s")))[-1]
+    assert isinstance(last, RunFailed)
+    error = last.data["error"]
+    assert isinstance(error, Mapping)
+    assert error["code"] == "assertion-failed"
+    await all_of(retry_from_sequence("s", 2, repository, strict(services, '{"n": 3}')))
+    assert (await repository.get_session("s")).status == "completed"
+
+
+TWO = """
+id: two
+inputs: {message: {type: string}}
+tools: [look]
+steps:
+  - {id: think, memory: conversation, goal: Think.}
+  - {id: act, memory: conversation, goal: Act., tools: [look]}
+"""
+
+
+async def test_open_calls_are_carried_out_with_the_tools_of_whoever_asked(
+    services: Services, repository: StepRepository
+) -> None:
+    """A-84."""
+    seen: list[JsonValue] = []
+    extensions = Extensions(tools=Toolbox((looking(seen),)))
+    recipe = load_recipe_text(TWO, "two.yaml", extensions.catalog())
+
+    def runner(*answers: Answer) -> StepRunner:
+        model = ScriptedModel(answers)
+        executor = AgentExecutor(model, services=services, extensions=extensions)
+        return StepRunner(recipe, repository=repository, executor=executor)
+
+    await all_of(runner("hm", *LOOK).run_stream("s", "Look!"))
+    fork = await fork_session("s", 3, repository)
+    seen.clear()
+    await all_of(runner("thought", "acted").resume(fork))
+    assert seen == [1, 2]
+    assert [content for role, content in await shown(repository, fork) if role == "tool"] == [
+        "saw 1",
+        "saw 2",
+    ]
 
 
 # --- forks ----------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ async def test_a_call_in_doubt_is_decided_before_anything_is_said() -> None:
     with pytest.raises(UsageError) as caught:
         await dying.turn("well?")
     assert caught.value.error_code == "call-in-doubt"
-    assert "minions resume run_1 --decide answer/1/0/tool/1/0=redo|done|fail" in str(caught.value)
+    assert "minions resume run_1 --decide answer/1/0/tool/1/0=done`" in str(caught.value)
     assert await dying.world.journal.entries("s") == before
 
 
@@ -102,3 +102,44 @@ async def test_a_conversation_that_no_model_takes_is_refused() -> None:
         await dying.turn("well?")
     assert caught.value.error_code == "unanswered-tool-call"
     assert "Delete the messages from 3 on" in str(caught.value)
+
+
+async def test_a_fork_does_not_repeat_what_was_done_once_nor_what_is_in_doubt() -> None:
+    ended, begun = Dying(Effect.ONCE), Dying(Effect.ONCE)
+    await ended.die_at("finished")
+    fork = await ended.repository.fork("s", 2)
+    async for _ in ended.runner.resume(fork):
+        pass
+    assert sum(ended.world.done.values()) == 1
+    steps = await ended.repository.get_steps(fork.id)
+    assert [step.content for step in steps] == ["do it", None, "seen", "done"]
+    await begun.die_at("started")
+    fork = await begun.repository.fork("s", 2)
+    with pytest.raises(UsageError) as caught:
+        async for _ in begun.runner.resume(fork):
+            pass
+    assert caught.value.error_code == "call-in-doubt"
+
+
+async def test_calls_of_one_id_are_told_apart_by_their_number() -> None:
+    dying = Dying(Effect.ONCE)
+    calls = [tool_request("work", id="c"), tool_request("work", id="c")]
+    agent = ChatAgent(
+        model=ScriptedModel(lambda prompt: calls if len(prompt.messages) == 1 else "done"),
+        tools=[dying.world.tool("work", Effect.ONCE)],
+    )
+    runner = StepRunner(agent, repository=dying.repository)
+    journal = dying.world.journal
+    journal.dies_at = 7  # the first has ended, the second has begun
+    with pytest.raises(KilledError):
+        async for _ in runner.run_stream("s", "do both"):
+            pass
+    journal.revive()
+    rows = [row for row in await journal.entries("s") if row.kind == "tool_call"]
+    assert [(row.key[-1], row.state) for row in rows][1:] == [("0", "finished"), ("1", "started")]
+    clock = journal._clock
+    assert isinstance(clock, FakeClock)
+    await clock.sleep(3600)
+    with pytest.raises(UsageError) as caught:
+        await dying.turn("well?")
+    assert caught.value.error_code == "call-in-doubt"
