@@ -244,10 +244,8 @@ class StepRunner:
     async def _cut_off_run(self, session_id: str) -> AgentRun | None:
         """The session's last run, where it has no end and nothing came after it."""
         journal = self.repository.services.journal
-        if not await journal.entries(session_id, limit=1):
-            return None
-        session = await self.repository.get_session(session_id)
-        if session.last_run_id is None or session.status not in _GOES_ON:
+        session = await self._known(session_id)
+        if session is None or session.last_run_id is None or session.status not in _GOES_ON:
             return None
         recorded = await load_recorded_run(journal, session.last_run_id)
         first = recorded.entries[0].position
@@ -263,14 +261,20 @@ class StepRunner:
 
         None where it did not fail.
         """
-        run = (await self.repository.services.journal.entries(session_id, limit=1)) and (
-            await self.repository.get_session(session_id)
-        )
-        if not run or run.status != RunStatus.FAILED or run.last_run_id != last.run_id:
+        session = await self._known(session_id)
+        if session is None or session.status != RunStatus.FAILED:
+            return None
+        if session.last_run_id != last.run_id:
             return None
         recorded = await load_recorded_run(self.repository.services.journal, last.run_id)
         recipe = self._executor.find(self._agent) if recorded.document is None else None
         return self._executor.prepare_retry(recorded, recipe=recipe, is_edited=False)
+
+    async def _known(self, session_id: str) -> Session | None:
+        """None where nothing is stored of it."""
+        if not await self.repository.services.journal.entries(session_id, limit=1):
+            return None
+        return await self.repository.get_session(session_id)
 
     async def _continued(
         self, session_id: str, steps: Sequence[SessionStep], start: ThreadStart
