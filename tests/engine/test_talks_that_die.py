@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from builders import deterministic_services
 from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
-from minions.contracts.calls import Prompt
+from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.errors import UsageError
 from minions.contracts.events import RunEvent
 from minions.contracts.tools import Effect
 from minions.engine.session_store import StepRepository
+from minions.engine.sessions import UNFINISHED
 from minions.engine.step_runner import ChatAgent, StepRunner, fork_session
 from minions.testing.clock import FakeClock
 from mortal import KilledError, World
@@ -54,9 +55,11 @@ DEATHS = st.lists(st.builds(Death, at=st.integers(1, 25), loses_last=st.booleans
 
 
 def answer(prompt: Prompt) -> Answer:
-    """A digest of all that it was shown; every other question needs two tools."""
+    """A digest of all that it was shown; some fail, and every other question needs two tools."""
     words = "".join(f"{each.role}:{each.content}" for each in prompt.messages)
     digest = hashlib.blake2b(words.encode(), digest_size=4).hexdigest()
+    if int(digest, 16) % 5 == 0:
+        return ModelFailure(code="refused", message=f"No {digest}.")
     if prompt.messages[-1].role == "user" and int(digest, 16) % 2:
         return [tool_request("look", id=f"l{digest}"), tool_request("put", id=f"p{digest}")]
     return digest
@@ -116,12 +119,18 @@ class Talk:
             self._await_death(left)
             try:
                 if await self._runs() > runs:
-                    await _drained(self.runner().resume(session))
+                    await self._end(session)
                 elif not await self._is_done(deed, session):
                     await self._do(deed, number)
             except KilledError:
                 continue
             return
+
+    async def _end(self, session: str) -> None:
+        """Let its last run come to its end, if its end was not stored."""
+        runner = self.runner()
+        if (await runner.repository.get_session(session)).status == UNFINISHED:
+            await _drained(runner.resume(session))
 
     async def _runs(self) -> int:
         rows = await self.world.journal.entries(kinds={"run"})
