@@ -23,7 +23,7 @@ from minions.contracts.events import (
     Waiting,
 )
 from minions.interfaces.money import dollars
-from minions.interfaces.render import painter
+from minions.interfaces.render import painter, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -228,7 +228,7 @@ def _line(step_id: str, row: _Row, width: int) -> Text:
     name.truncate(width, overflow="ellipsis", pad=True)
     elapsed = row.end.duration_ms if row.end else (monotonic() - row.begin) * 1000
     line = Text.assemble((glyph, color), " ", name, f" {spoken(elapsed):>7} ")
-    return line.append(_detail(row), style="dim")
+    return line.append(plain(_detail(row)), style="dim")
 
 
 def _glyph(row: _Row) -> tuple[str, str]:

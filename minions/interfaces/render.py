@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TextIO
@@ -10,7 +11,7 @@ from typing import Final, TextIO
 from minions.contracts.errors import Fault, MinionsError, RecipeError
 from minions.contracts.json_values import JsonValue
 
-__all__ = ["error_lines", "error_to_json", "fault_lines", "painter", "wants_color"]
+__all__ = ["error_lines", "error_to_json", "fault_lines", "painter", "plain", "wants_color"]
 
 _CODES: Final = {
     "red": "31;1",
@@ -20,6 +21,30 @@ _CODES: Final = {
     "green": "32",
     "bold": "1",
 }
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+"""What a terminal obeys instead of showing it; not newline and tab."""
+_PAINT: Final = "|".join(re.escape(f"\x1b[{code}m") for code in ("0", *_CODES.values()))
+_OTHER_CONTROL: Final = re.compile(f"({_PAINT})|{_CONTROL.pattern}")
+
+
+def plain(text: str, *, is_painted: bool = False) -> str:
+    r"""The text as a terminal may have it: control characters are shown, as `\x1b`.
+
+    Whoever wrote it could else clear the screen, rename the window, or hide what stands there.
+
+    Args:
+        is_painted: Whether a painter's colours are let through.
+    """
+    if not is_painted:
+        return _CONTROL.sub(lambda found: _shown(found[0]), text)
+    return _OTHER_CONTROL.sub(lambda found: found[1] or _shown(found[0]), text)
+
+
+def _shown(character: str) -> str:
+    """From 127 on as JSON writes it, too: there it may stand as it is."""
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x7F else f"\\u{code:04x}"
 
 
 def wants_color(stream: TextIO | None, environ: Mapping[str, str]) -> bool:

@@ -38,7 +38,8 @@ def command(name: str, **flags: object) -> int:
     run = asyncio.run(_cancel(around, name))
     if around.settings.json:
         say(json_text({"run_id": run.run_id, "session_id": run.session_id, "status": run.status}))
-    tell(f"{run.run_id} is cancelled · go on: minions resume {run.run_id}")
+    again = "".join(around.flags_again)
+    tell(f"{run.run_id} is cancelled · go on: minions resume {run.run_id}{again}")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,7 +14,7 @@ from typing import Final, TextIO, cast
 import click
 
 from minions.adapters.daemon_thread import run_in_daemon_thread
-from minions.contracts.errors import MinionsError, UsageError, did_you_mean
+from minions.contracts.errors import MinionsError, NotFoundError, UsageError, did_you_mean
 from minions.contracts.events import (
     Retrying,
     RunEvent,
@@ -26,8 +27,8 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.engine.agent_run import AgentRun
 from minions.engine.session_context import get_context_summary
 from minions.interfaces.cli.setup import Surroundings, common_options, surroundings
-from minions.interfaces.cli.talks import OpenTalk, message_text, what_it_cost
-from minions.interfaces.cli.voice import json_text, say, tell
+from minions.interfaces.cli.talks import OpenTalk, message_number, message_text, what_it_cost
+from minions.interfaces.cli.voice import for_stream, json_text, say, tell
 from minions.interfaces.deciders import POLICIES
 from minions.interfaces.progress import retry_text
 from minions.interfaces.render import error_lines, stderr_painter
@@ -47,7 +48,7 @@ PLAIN: Final = str(Path(__file__).with_name("chat.yaml"))
     "--session",
     "session_name",
     metavar="NAME",
-    help="Talk on in this session: an id, a unique start of one, or a name.",
+    help="Talk on in this session: an id, a unique start of ses_…, or a name.",
 )
 @click.option("-c", "--continue", "continues", is_flag=True, help="Talk on in the last session.")
 @click.option("--approve", type=click.Choice(POLICIES), help="Who consents to calls.")
@@ -136,7 +137,8 @@ class _Talk:
         if self._around.settings.no_store:
             tell("not stored (--no-store)")
         elif await self._runner.repository.get_step_count(self._session_id):
-            tell(f"talk on: minions chat --session {self._session_id}")
+            again = "".join(self._around.flags_again)
+            tell(f"talk on: minions chat --session {shlex.quote(self._session_id)}{again}")
 
     async def _next_line(self) -> str | None:
         """None: there is no more."""
@@ -208,7 +210,8 @@ class _Talk:
                 say(output_text(result.output), self._out)
             return
         elif result.error is not None and result.status is not RunStatus.CANCELLED:
-            tell(f"{self._paint(f'error[{result.error.code}]', 'red')}: {result.error.message}")
+            message = for_stream(result.error.message, sys.stderr)
+            tell(f"{self._paint(f'error[{result.error.code}]', 'red')}: {message}")
             if result.status is RunStatus.NEEDS_DECISION:
                 tell("decide in another terminal, then /resume")
             if result.status is RunStatus.FAILED:
@@ -233,7 +236,7 @@ class _Talk:
         for step in await self._runner.repository.get_steps(self._session_id):
             who = f"{step.role} {step.name}" if step.is_tool_step() else str(step.role)
             number = self._paint(f"{step.sequence:>4} {who}", "bold")
-            tell(f"{number}  {message_text(step)}")
+            tell(f"{number}  {for_stream(message_text(step), sys.stderr)}")
 
     async def _retry(self, rest: str) -> None:
         repository = self._runner.repository
@@ -255,6 +258,10 @@ class _Talk:
     async def _fork(self, rest: str) -> None:
         repository = self._runner.repository
         count = await repository.get_step_count(self._session_id)
+        if count == 0:
+            raise UsageError(
+                "Nothing was said yet: there is nothing to fork.", code="empty-session"
+            )
         fork = await repository.fork(self._session_id, _number(rest, count))
         self._session_id = fork.id
         tell(
@@ -268,7 +275,10 @@ class _Talk:
 
     async def _session(self, rest: str) -> None:
         repository = self._runner.repository
-        session = await repository.get_session(self._session_id)
+        try:
+            session = await repository.get_session(self._session_id)
+        except NotFoundError:  # it comes to be with its first turn
+            session = self._opened.session
         summary = await get_context_summary(self._session_id, repository)
         origin = ""
         if session.parent_session_id is not None:
@@ -301,17 +311,20 @@ class _Shown:
             self.last = said
         elif isinstance(event, ToolStarted):
             self.close()
-            tell(self._paint(f"  {event.tool}({event.arguments})", "dim"))
+            self._tell(f"{event.tool}({event.arguments})")
         elif isinstance(event, ToolFinished) and event.error is not None:
-            tell(self._paint(f"  {event.tool}: {event.error.get('message')}", "dim"))
+            self._tell(f"{event.tool}: {event.error.get('message')}")
         elif isinstance(event, Retrying):
             self.close()
-            tell(self._paint(f"  {retry_text(event)}", "dim"))
+            self._tell(retry_text(event))
+
+    def _tell(self, text: str) -> None:
+        tell(self._paint(f"  {for_stream(text, sys.stderr)}", "dim"))
 
     def _write(self, text: str) -> None:
         if text and not self._is_silent:
             self._line += text
-            self._out.write(text)
+            self._out.write(for_stream(text, self._out))
             self._out.flush()
 
     def close(self) -> None:
@@ -322,8 +335,4 @@ class _Shown:
 
 
 def _number(text: str, usual: int) -> int:
-    if not text:
-        return usual
-    if not text.isdecimal():
-        raise UsageError(f"{text!r} is no number of a message; /history shows them.")
-    return int(text)
+    return message_number(text) if text else usual

@@ -57,7 +57,7 @@ def command(**flags: object) -> int:
         paint = stderr_painter()
         for finding in findings:
             mark = paint("ok ", "green") if finding.ok else paint("bad", "red")
-            say(f"{mark} {finding.name}: {finding.detail}")
+            say(f"{mark} {finding.name}: {finding.detail}", is_painted=True)
     return 0 if all(finding.ok for finding in findings) else 4
 
 

@@ -12,13 +12,17 @@ from typing import Final
 import click
 
 from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError, words_of
+from minions.contracts.executions import RunStatus
 from minions.interfaces.cli.voice import json_text, say, tell
 from minions.interfaces.render import error_lines, error_to_json, stderr_painter
+from minions.interfaces.results import EXIT_CODES
 from minions.interfaces.settings import Settings, load_settings, user_settings_file
 
 __all__ = ["report_failure"]
 
 _TRUE: Final = ("1", "true", "yes")
+_UNDECIDED: Final = frozenset({"call-in-doubt"})
+"""Codes of errors that a person's word would lift."""
 
 
 def report_failure(error: BaseException, arguments: Sequence[str]) -> int:
@@ -30,7 +34,7 @@ def report_failure(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, click.ClickException):
         return _fail(UsageError(_usage_text(error)), settings)
     if settings.debug:
-        traceback.print_exception(error)
+        tell("".join(traceback.format_exception(error)).rstrip("\n"))
     if isinstance(error, MinionsError):
         return _fail(error, settings)
     if isinstance(error, OSError):  # a file system or stream says no: nothing of ours is broken
@@ -74,6 +78,8 @@ def _fail(error: MinionsError, settings: Settings) -> int:
     if settings.json:
         with contextlib.suppress(MinionsError):  # already told in words
             say(json_text(error_to_json(error)))
+    if error.error_code in _UNDECIDED:
+        return EXIT_CODES[RunStatus.NEEDS_DECISION]
     if isinstance(error, UsageError):
         return 2
     return 4 if isinstance(error, EnvironmentRefusedError) else 1

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self, TextIO
 
-from minions.adapters.postgres_url import without_password
 from minions.contracts.context import Limits
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.events import RunEvent, event_to_json
@@ -220,8 +219,7 @@ def _go_on(run: AgentRun, around: Surroundings, status: RunStatus, decision: str
     if settings.no_store:
         lost = ", so it cannot go on" if status is RunStatus.NEEDS_DECISION else ""
         return f"not stored (--no-store){lost}"
-    database = f" --db {shlex.quote(without_password(settings.db))}" if settings.db else ""
-    code = "".join(f" --extensions {shlex.quote(name)}" for name in around.given("extensions"))
+    database, code = around.flags_again
     rest = f"{run.run_id}{database}{code}"
     if status is RunStatus.NEEDS_DECISION:
         if decide := "".join(f" --decide {shlex.quote(key)}=…" for key in run.waiting_calls):

@@ -90,5 +90,8 @@ async def _fork(
         await journal.aclose()
     sequence = cast(int, fork.forked_at_sequence)
     tell(f"{fork.id} begins with messages 1 to {sequence} of {session.id}, which has {count}")
-    tell(f"talk on: minions chat --session {fork.id} · go on: minions resume {fork.id}")
+    again = "".join(around.flags_again)
+    tell(
+        f"talk on: minions chat --session {fork.id}{again} · go on: minions resume {fork.id}{again}"
+    )
     return fork

@@ -19,7 +19,7 @@ from minions.interfaces.cli.setup import (
     common_options,
     surroundings,
 )
-from minions.interfaces.cli.talks import OpenTalk, is_talk, what_it_cost
+from minions.interfaces.cli.talks import OpenTalk, is_talk, message_number, what_it_cost
 from minions.interfaces.cli.voice import tell
 from minions.interfaces.wiring import catalog_of
 from minions.recipe.library import find_recipe
@@ -107,7 +107,8 @@ async def _retry(
                 "Fork before it, and talk on with the other one: `minions chat EDITED.yaml "
                 "--session FORK`."
             )
-        return await _retry_talk(around, name, int(from_step or 0), model=model, out=out)
+        sequence = message_number(from_step)
+        return await _retry_talk(around, name, sequence, model=model, out=out)
     async with RecordedRunOpener(around, name, model=model) as opened:
         if edited is not None:
             path = find_recipe(edited, [Path("recipes")])

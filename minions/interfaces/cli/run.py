@@ -81,7 +81,7 @@ __all__ = ["command"]
     "--session",
     "session_name",
     metavar="NAME",
-    help="Run in this session: an id, a unique start of one, or a name. New names make new ones.",
+    help="Run in this session: an id, a unique start of ses_…, or a name. New names make new ones.",
 )
 @click.option("-c", "--continue", "continues", is_flag=True, help="Run in the last session.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is called.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -55,6 +56,19 @@ class Surroundings:
         """Texts that were given as flags of this command, for commands to print."""
         value = self.flags.get(key)
         return value if isinstance(value, tuple) else ()
+
+    @property
+    def flags_again(self) -> tuple[str, str]:
+        """`--db` and `--extensions` as they were given, for a command to paste: " --db PATH".
+
+        What configuration says is found again without a word; a password is not repeated.
+        """
+        from minions.adapters.postgres_url import without_password
+
+        given = self.settings.db if "db" in self.flags else None
+        database = f" --db {shlex.quote(without_password(given))}" if given else ""
+        names = self.given("extensions")
+        return database, "".join(f" --extensions {shlex.quote(name)}" for name in names)
 
     def extensions(self, state: StateStore | None = None) -> Extensions:
         """The built-in tools and the operator's own code.

@@ -30,26 +30,32 @@ __all__ = [
     "is_session_named",
     "is_talk",
     "last_talk",
+    "message_number",
+    "message_text",
     "named_session",
     "what_it_cost",
 ]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_MOST_DIGITS: Final = 18
+"""Of a message's number: what fits 64 bits."""
 
 
 async def find_session(journal: Journal, name: str) -> Session:
     """The session of that id, name, or unique start of an id; of a run's id its session.
+
+    An id wins over a name, and a name over starts of ids.
 
     Raises:
         NotFoundError: There is none.
         UsageError: There are several.
     """
     sessions = await StepRepository(Services(journal=journal)).list_sessions()
-    exact = [each for each in sessions if name in (each.id, each.name, each.last_run_id)]
-    found = exact or [each for each in sessions if each.id.startswith(name)]
+    found = _called(sessions, name) or [each for each in sessions if each.id.startswith(name)]
     if not found:
-        rows = await journal.entries(kinds={"run"})
-        ids = {row.session_id for row in rows if row.run_id.startswith(name)}
+        runs = {row.run_id: row.session_id for row in await journal.entries(kinds={"run"})}
+        ids = {runs[run_id] for run_id in runs if run_id.startswith(name)}
+        ids = {runs[name]} if name in runs else ids
         found = [each for each in sessions if each.id in ids]
     if len(found) == 1:
         return found[0]
@@ -61,6 +67,13 @@ async def find_session(journal: Journal, name: str) -> Session:
         code="unknown-session",
         suggestions=near_names(name, [each.id for each in sessions]),
     )
+
+
+def _called(sessions: Sequence[Session], name: str) -> list[Session]:
+    """The one with that whole id, else those with that name."""
+    return [each for each in sessions if each.id == name] or [
+        each for each in sessions if name in (each.name, each.last_run_id)
+    ]
 
 
 async def is_talk(around: Surroundings, name: str, *, any_run: bool = False) -> bool:
@@ -95,15 +108,15 @@ async def is_session_named(journal: Journal, name: str) -> bool:
 async def named_session(journal: Journal, name: str) -> str:
     """The id of the session that `--session` names; a new one where there is none of that name.
 
+    A start will do only where it begins as ids do: `diary` is not `diary2`.
+
     Raises:
         UsageError: Several sessions, or a name that is none.
         NotFoundError: It looks like an id, and there is no such session.
     """
-    try:
+    sessions = await StepRepository(Services(journal=journal)).list_sessions()
+    if name.startswith(("ses_", "run_")) or _called(sessions, name):
         return (await find_session(journal, name)).id
-    except NotFoundError:
-        if name.startswith(("ses_", "run_")):
-            raise
     if _NAME.fullmatch(name) is None:
         raise UsageError(
             f"--session {name!r}: a name has up to 64 letters, digits, '.', '_' and '-'.",
@@ -166,10 +179,10 @@ class OpenTalk(RecordedRunOpener):
             return await find_session(journal, name or await last_talk(journal))
         services = Services(journal=journal)
         session_id = await named_session(journal, name) if name else services.ids("ses")
-        repository = StepRepository(services)
         if await journal.entries(session_id, limit=1):
-            return await repository.get_session(session_id)
-        return await repository.create_session(session_id=session_id)
+            return await StepRepository(services).get_session(session_id)
+        now = services.clock.now()  # stored with its first turn: nobody wants an empty one
+        return Session(id=session_id, created_at=now, updated_at=now)
 
     async def _newest_run(self, session: Session) -> str | None:
         """Of the session, or of the one that it was forked from."""
@@ -210,6 +223,21 @@ class OpenTalk(RecordedRunOpener):
             note=self.note(),
             inputs=some_inputs(recipe, pairs),
         )
+
+
+def message_number(text: str) -> int:
+    """The sequence of a message, as it is typed.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        shown = text if len(text) <= 40 else f"{text[:40]}…"
+        raise UsageError(
+            f"{shown!r} is no number of a message; /history and `minions sessions show` show them.",
+            code="bad-sequence",
+        )
+    return int(text)
 
 
 def what_it_cost(steps: Sequence[SessionStep]) -> str:

@@ -10,25 +10,30 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from minions.contracts.json_values import JsonValue
 
-__all__ = ["hanging", "json_text", "say", "tell"]
+__all__ = ["for_stream", "hanging", "json_text", "say", "tell"]
 
 
 def tell(line: str) -> None:
     """To standard error, where everything goes that is not the result.
 
-    Nobody may be there to read it: that is no reason for a run to fail.
+    On a terminal control characters are shown, and only a painter's colours obeyed. Nobody may be
+    there to read it: that is no reason for a run to fail.
     """
     if sys.stderr is None:
         return
     with contextlib.suppress(OSError):
+        line = for_stream(line, sys.stderr, is_painted=True)
         print(line, file=sys.stderr, flush=True)  # noqa: T201  # the command line's own voice
 
 
-def say(text: str, stream: TextIO | None = None) -> None:
+def say(text: str, stream: TextIO | None = None, *, is_painted: bool = False) -> None:
     """A result, to standard output or the stream that stands for it.
 
-    A reader that went away is no error; what is said after that goes nowhere.
+    A reader that went away is no error; what is said after that goes nowhere. On a terminal control
+    characters are shown.
 
+    Args:
+        is_painted: Whether a painter's colours are let through there.
     Raises:
         EnvironmentRefusedError: Nothing can be written there, such as on a full disk.
     """
@@ -36,6 +41,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
     if out is None:
         return
     try:
+        text = for_stream(text, out, is_painted=is_painted)
         print(text, file=out, flush=True)  # the command line's own voice
     except OSError as error:
         _close_off(out)
@@ -46,6 +52,19 @@ def say(text: str, stream: TextIO | None = None) -> None:
         raise EnvironmentRefusedError(
             f"The result cannot be written to standard output: {error.strerror}.", code="no-output"
         ) from error
+
+
+def for_stream(text: str, stream: TextIO | None, *, is_painted: bool = False) -> str:
+    """What a terminal may have of it; elsewhere it stays as it is.
+
+    Args:
+        is_painted: Whether a painter's colours are let through, where colours are wanted.
+    """
+    if stream is None or not stream.isatty():
+        return text
+    from minions.interfaces.render import plain, wants_color
+
+    return plain(text, is_painted=is_painted and wants_color(stream, os.environ))
 
 
 def hanging(text: str, width: int = 80) -> str:
