@@ -37,7 +37,8 @@ async def test_a_session_is_made_and_read(client: Client) -> None:
     assert made.status == 201
     assert made.headers["location"] == f"/api/v1/sessions/{made.json['id']}"
     assert (made.json["recipe"], made.json["name"]) == ("chat", "Tea")
-    assert set(made.json) == {"id", "recipe", "name", "inputs", "created_at", "updated_at"}
+    keys = {"id", "recipe", "name", "inputs", "created_at", "updated_at", "is_active"}
+    assert set(made.json) == keys
     one = (await client.get(f"/sessions/{made.json['id']}")).json
     assert one == {**made.json, "step_count": 0}
     listed = (await client.get("/sessions")).json
