@@ -254,5 +254,16 @@ def event_to_json(event: RunEvent) -> dict[str, JsonValue]:
         elif isinstance(value, StepDelta | SessionStep):
             value = value.to_json()
         if value is not None:
-            result[attribute.name] = value
+            result[attribute.name] = _known(attribute.name, value)
     return result
+
+
+def _known(name: str, value: JsonValue) -> JsonValue:
+    """Numbers and errors without what is None; what a model or tool gave is left as it is."""
+    if not isinstance(value, Mapping):
+        return value
+    if name in ("usage", "error", "metrics"):
+        return {key: each for key, each in value.items() if each is not None}
+    if name == "data":
+        return {key: _known(key, each) for key, each in value.items()}
+    return value

@@ -16,7 +16,7 @@ from minions.contracts.sessions import Session, SessionStep
 from minions.engine.said import Thread
 from minions.engine.services import Services
 from minions.engine.sessions import UNFINISHED
-from minions.engine.thread import read_thread
+from minions.engine.thread import read_thread, refuse_while_it_waits
 
 __all__ = ["StepRepository"]
 
@@ -266,7 +266,7 @@ class StepRepository:
         The rows stay in the journal; they count no more.
 
         Raises:
-            UsageError: `start_seq` is less than 1.
+            UsageError: `start_seq` is less than 1, or the last run waits for a decision.
             LeaseHeldError: A run of the session is active.
         """
         if start_seq < 1:
@@ -275,6 +275,11 @@ class StepRepository:
                 code="sequence-out-of-range",
             )
         async with self._writing(session_id) as lease:
+            runs = await self.services.journal.entries(
+                session_id, kinds={"run"}, limit=1, newest_first=True
+            )
+            if runs:
+                refuse_while_it_waits(session_id, runs[0])
             count = await self.get_step_count(session_id)
             if start_seq > count:
                 return 0

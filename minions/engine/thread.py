@@ -9,6 +9,7 @@ from typing import Final, cast
 from attrs import frozen
 
 from minions.contracts.errors import UsageError
+from minions.contracts.executions import RunStatus
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole, ToolCallRequest
@@ -25,6 +26,7 @@ __all__ = [
     "open_thread",
     "pending_calls",
     "read_thread",
+    "refuse_while_it_waits",
 ]
 
 MESSAGE_INPUT: Final = "message"
@@ -207,6 +209,9 @@ async def open_thread(
     """
     if start.before is not None:
         await _refuse_what_went_on(journal, session_id, start.before, run_id)
+    last_run = await _last_run(journal, session_id)
+    if start.before is None and last_run is not None:
+        refuse_while_it_waits(session_id, last_run)
     until = start.before - 1 if start.before is not None else None
     thread = await read_thread(journal, session_id, until=until)
     if start.expects not in (None, len(thread.steps)):
@@ -218,6 +223,9 @@ async def open_thread(
     total = len(thread.steps)
     keep = total if start.keep is None else start.keep
     is_cut = keep < total
+    if is_cut and last_run is not None and start.before is None:
+        origin = thread.origins[keep]
+        await _refuse_what_is_in_doubt(journal, origin, last_run.run_id, tools)
     thread.cut(keep)
     pending = await _pending_calls(journal, thread, tools, is_cut=is_cut)
     live = LiveThread(
@@ -228,6 +236,45 @@ async def open_thread(
         restores=total if is_cut else None,
     )
     return live, ThreadStart(keep=keep, continues=start.continues, before=start.before)
+
+
+async def _last_run(journal: Journal, session_id: str) -> JournalEntry | None:
+    """The newest row about a run as a whole."""
+    rows = await journal.entries(session_id, kinds={"run"}, limit=1, newest_first=True)
+    return rows[0] if rows else None
+
+
+def refuse_while_it_waits(session_id: str, last: JournalEntry) -> None:
+    """Refuse to go on beside a run that a person has to decide about: its answer would be lost.
+
+    Args:
+        last: The newest row about a run of the session.
+    Raises:
+        UsageError: It waits.
+    """
+    if last.body.get("status") != RunStatus.NEEDS_DECISION:
+        return
+    raise UsageError(
+        f"Run '{last.run_id}' of session '{session_id}' waits for a decision. Decide first "
+        f"(`minions sessions show {last.run_id}` tells what it waits for), or give it up: "
+        f"`minions cancel {last.run_id}`.",
+        code="decision-needed",
+    )
+
+
+async def _refuse_what_is_in_doubt(
+    journal: Journal, origin: JournalEntry, run_id: str, tools: Toolbox
+) -> None:
+    """Of the last run, what a retry would take the place of, and may make again."""
+    rows = await journal.entries(
+        origin.session_id, run_id=run_id, after=origin.position - 1, kinds={"tool_call"}
+    )
+    by_key: dict[str, list[JournalEntry]] = {}
+    for row in rows:
+        by_key.setdefault(row.key, []).append(row)
+    for key, own in by_key.items():
+        request = ToolCallRequest(id="", name=cast(str, own[-1].body["tool"]))
+        _as_it_stands(key, request, own, tools, is_another_way=True)
 
 
 async def _refuse_what_went_on(journal: Journal, session_id: str, after: int, run_id: str) -> None:

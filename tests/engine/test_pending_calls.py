@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from builders import deterministic_services
 from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import Prompt
+from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.errors import UsageError
 from minions.contracts.messages import MessageRole
 from minions.contracts.sessions import SessionStep
-from minions.contracts.tools import Effect
+from minions.contracts.tools import Effect, Toolbox
+from minions.engine.agent_executor import AgentExecutor
+from minions.engine.cancelling import cancel_run
+from minions.engine.extensions import Extensions
 from minions.engine.session_store import StepRepository
 from minions.engine.step_runner import ChatAgent, StepRunner
+from minions.recipe.model import Permissions
 from minions.testing.clock import FakeClock
 from mortal import KilledError, World
 
@@ -87,6 +93,57 @@ async def test_a_call_in_doubt_is_decided_before_anything_is_said() -> None:
     assert caught.value.error_code == "call-in-doubt"
     assert "minions resume run_1 --decide answer/1/0/tool/1/0=done`" in str(caught.value)
     assert await dying.world.journal.entries("s") == before
+
+
+async def test_a_retry_does_not_pass_over_a_call_in_doubt() -> None:
+    dying = Dying(Effect.ONCE)
+    await dying.die_at("started")
+    with pytest.raises(UsageError) as caught:
+        async for _ in dying.runner.retry("s", 2):
+            pass
+    assert caught.value.error_code == "call-in-doubt"
+    assert sum(dying.world.done.values()) == 0
+
+
+async def test_nothing_is_said_beside_a_run_that_waits_for_a_person() -> None:
+    dying = Dying(Effect.PURE)
+    recipe = evolve(
+        ChatAgent(model=ScriptedModel(answer)).recipe(),
+        permissions=Permissions(allow_write=True, requires_approval=("work",)),
+        steps=dying.runner._agent.steps,  # type: ignore[union-attr]  # a recipe
+    )
+    later = Decides(Verdict.LATER)
+    services = evolve(dying.services, decider=later)
+    tools = Toolbox((dying.world.tool("work", Effect.PURE),))
+    executor = AgentExecutor(
+        ScriptedModel(answer), extensions=Extensions(tools=tools), services=services
+    )
+    runner = StepRunner(recipe, executor=executor)
+    async for _ in runner.run_stream("s", "do it"):
+        pass
+    before = await dying.said()
+    for events in (runner.run_stream("s", "well?"), runner.retry("s", 2)):
+        with pytest.raises(UsageError) as caught:
+            async for _ in events:
+                pass
+        assert caught.value.error_code == "decision-needed"
+        assert "minions cancel run_1" in str(caught.value)
+    with pytest.raises(UsageError):
+        await dying.repository.delete_steps("s", 2)
+    assert await dying.said() == before
+    await cancel_run(services, "run_1")
+    later.verdict = Verdict.APPROVED
+    async for _ in runner.run_stream("s", "well?"):
+        pass
+    assert await dying.said() == AFTER
+
+
+class Decides(Decider):
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        return self.verdict
 
 
 async def test_a_conversation_that_no_model_takes_is_refused() -> None:

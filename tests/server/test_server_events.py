@@ -376,3 +376,14 @@ async def test_a_run_that_was_killed_is_followed_when_it_goes_on(
     assert json.dumps([event.id for event in (*before, *rest)])
     assert rows[-1].position == rest[-1].id
     await journal.aclose()
+
+
+async def test_a_burst_does_not_cut_off_who_takes_all_of_it(make_app: MakeApp) -> None:
+    words = " ".join(str(number) for number in range(200))
+    client = Client(make_app(answers=[words], queue_frames=8))
+    session_id, run_id = await chat_with(client)
+    events = await events_of(client, run_id)
+    assert events[-1].type == "run_completed"
+    assert events[-1].data["data"]["response"] == words
+    assert "cost_usd" not in events[-1].data["data"]["metrics"]
+    assert session_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -166,3 +167,28 @@ async def test_a_lifespan_opens_and_closes_the_app(make_app: MakeApp, door: Door
     assert app.rooms.hub.find(run_id) is None
     refused = await Client(app).post("/runs", {"recipe": "waits"})
     assert (refused.status, refused.json["code"]) == (503, "stopping")
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:80@evil.com", "[::1]evil", "localhost:evil", "localhost:", "[localhost"]
+)
+async def test_what_follows_the_name_of_a_host_is_a_port_or_nothing(
+    client: Client, host: str
+) -> None:
+    assert (await client.get("/system", host=host)).status == 421
+
+
+async def test_a_whole_address_is_a_path_too(client: Client) -> None:
+    reply = await client.ask("GET", "http://127.0.0.1:8642/api/v1/system")
+    assert reply.status == 200
+
+
+async def test_a_callers_wrong_secret_is_the_callers_fault(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    (recipes / "keyed.yaml").write_text(
+        "id: keyed\ninputs: {key: {type: string, secret: true}}\nsteps: [{id: a, set: {n: 1}}]\n"
+    )
+    client = Client(make_app())
+    reply = await client.post("/runs", {"recipe": "keyed", "inputs": {"key": "env:NOPE_NOPE"}})
+    assert (reply.status, reply.json["code"]) == (422, "missing-secret")

@@ -40,7 +40,7 @@ async def test_a_session_is_made_and_read(client: Client) -> None:
     keys = {"id", "recipe", "name", "inputs", "created_at", "updated_at", "is_active"}
     assert set(made.json) == keys
     one = (await client.get(f"/sessions/{made.json['id']}")).json
-    assert one == {**made.json, "step_count": 0}
+    assert one == {**made.json, "step_count": 0, "position": 1}
     listed = (await client.get("/sessions")).json
     assert (listed["total"], listed["sessions"]) == (1, [made.json])
     missing = await client.get("/sessions/ses_nobody")

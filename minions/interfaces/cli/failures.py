@@ -21,7 +21,7 @@ from minions.interfaces.settings import Settings, load_settings, user_settings_f
 __all__ = ["report_failure"]
 
 _TRUE: Final = ("1", "true", "yes")
-_UNDECIDED: Final = frozenset({"call-in-doubt"})
+_UNDECIDED: Final = frozenset({"call-in-doubt", "decision-needed"})
 """Codes of errors that a person's word would lift."""
 
 

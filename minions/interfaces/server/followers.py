@@ -33,6 +33,9 @@ class Follower:
         self.is_closed = False
         self.on_cut: Callable[[], None] | None = None
         """Ends what it may be stuck in."""
+        self._is_sending = False
+        self._has_overflowed = False
+        """While that same piece was being sent."""
         self._most = most
         self._queue: deque[Frame] = deque()
         self._wake: asyncio.Future[None] | None = None
@@ -52,10 +55,20 @@ class Follower:
         self._queue.append(frame)
         self.wake()
 
+    def begin_sending(self) -> None:
+        """A piece goes out; how long that takes is the reader's affair."""
+        self._is_sending, self._has_overflowed = True, False
+
+    def end_sending(self) -> None:
+        """It is out."""
+        self._is_sending = False
+
     def _overflow(self) -> None:
+        """A burst is not the reader's fault: the journal has it all. Taking nothing is."""
         self._queue.clear()
-        if self.is_reading:
-            self.is_behind = True
+        if self.is_reading or not (self._is_sending and self._has_overflowed):
+            self._has_overflowed = self._is_sending
+            self.fall_behind()
             return
         self.is_cut = True
         if self.on_cut is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
@@ -173,16 +174,20 @@ def _one(headers: _Headers, name: bytes) -> str | None:
     return found[0].decode("latin-1") if len(found) == 1 else None
 
 
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:@\[\]]+))(?::\d{1,5})?")
+
+
 def _name_of(host: str) -> str:
-    """Without port and brackets."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+    """Without port and brackets; empty where it is no host."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]).lower() if found is not None else ""
 
 
 def _unmounted(scope: Scope) -> Scope:
     """With the path from where the app is mounted; servers and frameworks differ in that."""
     root, path = scope.get("root_path", "").rstrip("/"), scope["path"]
+    if path.startswith(("http://", "https://")):  # the whole address, as proxies send it
+        path = f"/{path.split('/', 3)[3]}" if path.count("/") > 2 else "/"
     if root and (path == root or path.startswith(f"{root}/")):
         path = path[len(root) :]
     return {**scope, "path": path or "/", "root_path": "", ROOT: root}

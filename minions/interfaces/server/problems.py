@@ -26,6 +26,7 @@ PROBLEM_TYPE: Final = "application/problem+json"
 _CONFLICTS: Final = frozenset(
     {
         "call-in-doubt",
+        "decision-needed",
         "empty-session",
         "has-forks",
         "nothing-to-retry",
@@ -44,6 +45,10 @@ _CONFLICTS: Final = frozenset(
     }
 )
 """Codes of requests that are fine as such, and do not fit how things stand."""
+
+
+_BAD_SECRETS: Final = frozenset({"missing-secret", "short-secret"})
+"""What a caller's reference leads to: coming again does not mend it."""
 
 
 class RefusedError(MinionsError):
@@ -136,7 +141,7 @@ def _status(error: MinionsError) -> HTTPStatus:
         return HTTPStatus.NOT_FOUND
     if isinstance(error, LeaseHeldError | FencedError) or error.error_code in _CONFLICTS:
         return HTTPStatus.CONFLICT
-    if isinstance(error, UsageError):
+    if isinstance(error, UsageError) or error.error_code in _BAD_SECRETS:
         return HTTPStatus.UNPROCESSABLE_ENTITY
     if isinstance(error, EnvironmentRefusedError):
         return HTTPStatus.SERVICE_UNAVAILABLE

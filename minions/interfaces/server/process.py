@@ -100,9 +100,9 @@ class _Stopper:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """As before."""
-        if self._watchdog is not None:
-            self._watchdog.cancel()
+        """As before; once a signal came, whatever is still to be closed has until the end of it."""
+        if self.caught is not None:
+            return
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -119,7 +119,9 @@ class EventStreamAnswer:
         """Whether the run that is followed ends with them."""
         data = b"".join(frame.data for frame in frames)
         if data:
+            self._follower.begin_sending()
             await send({"type": "http.response.body", "body": data, "more_body": True})
+            self._follower.end_sending()
         follower = self._follower
         positions = [frame.position for frame in frames if frame.position is not None]
         follower.position = max((follower.position, *positions))
