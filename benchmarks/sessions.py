@@ -130,7 +130,7 @@ async def _turns(effort: Effort, path: Path) -> Row:
 async def _least_s(effort: Effort, work: Callable[[], Coroutine[None, None, object]]) -> float:
     """Wall seconds: what somebody waits for."""
     least = float("inf")
-    for _ in range(max(3, effort.rounds)):
+    for _ in range(5 * effort.rounds):
         begin = time.perf_counter()
         await work()
         least = min(least, time.perf_counter() - begin)

@@ -209,18 +209,19 @@ class StepRepository:
         """How many there are, whatever the length of the session costs."""
         journal = self.services.journal
         before: int | None = None
+        limit = 4
         while True:  # rows without a sequence belong to steps outside the conversation
             rows = await journal.entries(
-                session_id, kinds=_COUNTED, until=before, limit=64, newest_first=True
+                session_id, kinds=_COUNTED, until=before, limit=limit, newest_first=True
             )
             for row in rows:
                 if row.kind == "message" and "replaces" in row.body:
                     continue
                 if (sequence := row.body.get("sequence")) is not None:
                     return cast(int, sequence)
-            if len(rows) < 64:
+            if len(rows) < limit:
                 return 0
-            before = rows[-1].position - 1
+            before, limit = rows[-1].position - 1, limit * 4
 
     async def save_step(self, step: SessionStep) -> SessionStep:
         """Store one; see `save_steps_batch`."""
