@@ -225,9 +225,10 @@ async def open_thread(
     is_cut = keep < total
     if is_cut and last_run is not None and start.before is None:
         origin = thread.origins[keep]
-        await _refuse_what_is_in_doubt(journal, origin, last_run.run_id, tools)
+        after = origin.position - 1 if origin.session_id == session_id else 0
+        await _refuse_what_is_in_doubt(journal, session_id, after, last_run.run_id, tools)
     thread.cut(keep)
-    pending = await _pending_calls(journal, thread, tools, is_cut=is_cut)
+    pending = await _pending_calls(journal, thread, tools, run_id=run_id, is_cut=is_cut)
     live = LiveThread(
         thread.steps,
         pending=pending,
@@ -263,12 +264,10 @@ def refuse_while_it_waits(session_id: str, last: JournalEntry) -> None:
 
 
 async def _refuse_what_is_in_doubt(
-    journal: Journal, origin: JournalEntry, run_id: str, tools: Toolbox
+    journal: Journal, session_id: str, after: int, run_id: str, tools: Toolbox
 ) -> None:
     """Of the last run, what a retry would take the place of, and may make again."""
-    rows = await journal.entries(
-        origin.session_id, run_id=run_id, after=origin.position - 1, kinds={"tool_call"}
-    )
+    rows = await journal.entries(session_id, run_id=run_id, after=after, kinds={"tool_call"})
     by_key: dict[str, list[JournalEntry]] = {}
     for row in rows:
         by_key.setdefault(row.key, []).append(row)
@@ -291,9 +290,9 @@ async def _refuse_what_went_on(journal: Journal, session_id: str, after: int, ru
 
 
 async def _pending_calls(
-    journal: Journal, thread: Thread, tools: Toolbox, *, is_cut: bool
+    journal: Journal, thread: Thread, tools: Toolbox, *, run_id: str, is_cut: bool
 ) -> tuple[PendingCall, ...]:
-    """With what runs recorded of them so far."""
+    """With what other runs recorded of them so far; what this one did is fed back to it."""
     numbered = pending_calls(thread.steps)
     if not numbered:
         return ()
@@ -304,7 +303,8 @@ async def _pending_calls(
     pending = []
     for number, request in numbered:
         name = f"{origin.session_id}/{origin.position}/{number}"
-        own = [row for row in rows if _is_about(row, name, number, request, origin)]
+        others = (row for row in rows if row.run_id != run_id)
+        own = [row for row in others if _is_about(row, name, number, request, origin)]
         pending.append(_as_it_stands(name, request, own, tools, is_another_way=is_another_way))
     return tuple(pending)
 

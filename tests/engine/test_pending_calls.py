@@ -95,6 +95,29 @@ async def test_a_call_in_doubt_is_decided_before_anything_is_said() -> None:
     assert await dying.world.journal.entries("s") == before
 
 
+@pytest.mark.parametrize("effect", list(Effect))
+async def test_who_takes_up_open_calls_may_die_at_any_fact_too(effect: Effect) -> None:
+    state = "finished" if effect in (Effect.ONCE, Effect.UNDECLARED) else "started"
+    for facts in range(1, 12):
+        dying = Dying(effect)
+        await dying.die_at(state)
+        journal = dying.world.journal
+        journal.dies_at = journal.count + facts
+        try:
+            await dying.turn("well?")
+        except KilledError:
+            journal.revive()
+            clock = journal._clock
+            assert isinstance(clock, FakeClock)
+            await clock.sleep(3600)
+            async for _ in dying.runner.resume("s"):
+                pass
+        journal.revive()
+        said = await dying.said()
+        assert said in (AFTER, [*AFTER[:3], "assistant: done"]), facts
+        assert len(dying.world.done) == 1
+
+
 async def test_a_retry_does_not_pass_over_a_call_in_doubt() -> None:
     dying = Dying(Effect.ONCE)
     await dying.die_at("started")
