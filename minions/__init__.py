@@ -94,6 +94,7 @@ if TYPE_CHECKING:
         build_context_from_steps,
         get_context_summary,
         messages_from_context,
+        validate_context,
     )
     from minions.engine.session_store import (
         StepRepository,
@@ -215,6 +216,7 @@ __all__ = [
     "tool",
     "tool_call_executors",
     "tool_request",
+    "validate_context",
 ]
 
 _HOMES: Final = {
@@ -230,6 +232,7 @@ _HOMES: Final = {
         "build_context_from_steps",
         "get_context_summary",
         "messages_from_context",
+        "validate_context",
     ),
     "minions.contracts.events": (
         "RunCompleted",
