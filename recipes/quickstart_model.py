@@ -20,21 +20,30 @@ def answer(prompt: Prompt) -> Answer:
     """First read a few files, then sum up what was read."""
     results = [message for message in prompt.messages if message.role == "tool"]
     if not results:
-        wanted = _worth_reading(_shown(prompt, "listing").get("files", []))
+        wanted = _worth_reading(_files(prompt))
         if wanted:
             return [tool_request("files__read", {"path": path}) for path in wanted]
-    return _summary(results, _shown(prompt, "open_work"))
+    return _summary(results, _open_work(prompt))
 
 
-def _shown(prompt: Prompt, step_id: str) -> dict[str, list[str]]:
-    """The result of an earlier step, as it stands at the end of the prompt."""
+def _files(prompt: Prompt) -> list[str]:
+    """The names that the goal lists; the last one may be cut."""
     for message in prompt.messages:
-        found = re.search(rf"Result of step '{step_id}':\n(.*)", message.content or "")
+        _, found, names = (message.content or "").partition("\nFiles:\n")
+        if found:
+            return names.splitlines()
+    return []
+
+
+def _open_work(prompt: Prompt) -> dict[str, list[str]]:
+    """The result of that step, as it stands at the end of the prompt."""
+    for message in prompt.messages:
+        found = re.search(r"Result of step 'open_work':\n(.*)", message.content or "")
         if found:
             try:
                 shown = json.loads(found[1])
-            except ValueError:  # a long result is cut in the prompt: take the names that are there
-                return {"files": re.findall(r'"([^"{}\[\]]+\.\w+)"', found[1])}
+            except ValueError:  # a long result is cut in the prompt
+                return {"matches": re.findall(r'"line":', found[1])}
             return shown if isinstance(shown, dict) else {}
     return {}
 

@@ -25,6 +25,7 @@ from minions.engine.code_steps import (
     ask_step,
     assert_step,
     recipe_step,
+    tool_call_step,
 )
 from minions.engine.extensions import Extensions
 from minions.engine.graph import DefaultStepGraph, DependencyStepGraph
@@ -34,6 +35,7 @@ from minions.engine.used_steps import UsedCode, UsedStep, used_step
 from minions.engine.written_step import step_named
 from minions.recipe.expressions import (
     Condition,
+    Reference,
     Template,
     compile_condition,
     compile_template,
@@ -97,6 +99,15 @@ class StepControl:
     def has_turns(self) -> bool:
         """Whether the step is done several times."""
         return self.loop is not None or self.repeat is not None
+
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        """What decides whether and for what the step runs reads."""
+        return (
+            *(self.when.references if self.when is not None else ()),
+            *(self.loop.over.references if self.loop is not None else ()),
+            *(self.repeat.condition.references if self.repeat is not None else ()),
+        )
 
     @property
     def asks_where_to_go(self) -> bool:
@@ -207,8 +218,11 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
     counts = Counter(spec.save_as for spec in specs)
     # A name that several steps save under is that of whichever ran: no single one is needed.
     sole = {name: step_id for name, step_id in saved.items() if counts[name] == 1}
-    steps = [_build_step(spec, saved, tools, extensions) for spec in specs]
     controls = {spec.id: _control(spec) for spec in specs}
+    steps = [
+        _build_step(spec, saved, tools, extensions, _read_by(controls[spec.id], saved))
+        for spec in specs
+    ]
     if recipe.graph is not None:
         return BuiltRecipe(graph=DefaultStepGraph(steps, recipe.graph), controls=controls)
     graph = DependencyStepGraph(
@@ -265,9 +279,7 @@ def _steps_read(step: BuiltStep, control: StepControl, saved: Mapping[str, str])
     references = (
         *own,
         *(step.references if isinstance(step, AssertStep) else ()),
-        *(control.when.references if control.when is not None else ()),
-        *(control.loop.over.references if control.loop is not None else ()),
-        *(control.repeat.condition.references if control.repeat is not None else ()),
+        *control.references,
     )
     named = {
         step_named(reference, saved)
@@ -277,19 +289,26 @@ def _steps_read(step: BuiltStep, control: StepControl, saved: Mapping[str, str])
     return [step_id for step_id in step.spec.depends_on if step_id in named]
 
 
+def _read_by(control: StepControl, saved: Mapping[str, str]) -> frozenset[str]:
+    """Steps whose output it reads, not only their status."""
+    references = [each for each in control.references if not each.is_status]
+    return frozenset(step_named(each, saved) for each in references)
+
+
 def _build_step(
     spec: StepSpec,
     saved: Mapping[str, str],
     tools: Toolbox,
     extensions: Extensions,
+    read_by_control: frozenset[str],
 ) -> BuiltStep:
     if isinstance(spec, GoalSpec):
-        return goal_step(spec, saved, tools, extensions.links)
+        return goal_step(spec, saved, tools, extensions.links, read_by_control)
     if isinstance(spec, ToolSpecStep):
         tools.get(spec.tool)
         given = {**spec.params, **spec.params_template}
         params = {name: compile_template(value) for name, value in given.items()}
-        return ToolCallStep(id=spec.id, spec=spec, params=params)
+        return tool_call_step(spec, saved, params, read_by_control)
     if isinstance(spec, SetSpec):
         return SetStep(id=spec.id, spec=spec, values=compile_template(spec.set))
     if isinstance(spec, AnalyzeSpec):

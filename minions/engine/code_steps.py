@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 from attrs import field, frozen
@@ -21,7 +21,7 @@ from minions.engine.extraction import extraction_question
 from minions.engine.nesting import Default, EngineScope
 from minions.engine.replay import KnowsItsInputs, StepRows, TellsItself
 from minions.engine.step_cache import Basis, TellsItsBasis
-from minions.engine.written_step import WrittenStep, as_text
+from minions.engine.written_step import WrittenStep, as_text, step_named
 from minions.recipe.bundles import bundle_of
 from minions.recipe.expressions import (
     Condition,
@@ -50,6 +50,7 @@ __all__ = [
     "ask_step",
     "assert_step",
     "recipe_step",
+    "tool_call_step",
 ]
 
 
@@ -60,6 +61,8 @@ class ToolCallStep(WrittenStep, PythonStep[JsonValue], KnowsItsInputs, TellsItsB
     id: str
     spec: ToolSpecStep
     params: Mapping[str, Template]
+    shown: tuple[str, ...]
+    """Steps whose outputs are the data of a question for what the parameters leave open."""
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -102,7 +105,7 @@ class ToolCallStep(WrittenStep, PythonStep[JsonValue], KnowsItsInputs, TellsItsB
         self, view: RunContext, missing: Sequence[str]
     ) -> tuple[tuple[Message, ...], OutputInstructions[JsonValue]]:
         tool = view.tools.get(self.spec.tool)
-        needed = {name: view.values[name] for name in self.spec.depends_on if name in view.values}
+        needed = {name: view.values[name] for name in self.shown if name in view.values}
         if "loop" in view.values:
             needed["loop"] = view.values["loop"]
         return extraction_question(
@@ -233,6 +236,25 @@ def assert_step(spec: AssertSpec) -> AssertStep:
         conditions=tuple(compile_condition(text) for text in spec.conditions),
         message=compile_template(spec.message) if spec.message is not None else None,
     )
+
+
+def tool_call_step(
+    spec: ToolSpecStep,
+    saved: Mapping[str, str],
+    params: Mapping[str, Template],
+    read_by_control: Collection[str],
+) -> ToolCallStep:
+    """The step of that spec.
+
+    Args:
+        saved: `save_as` names to the ids of their steps.
+        params: By name, compiled.
+        read_by_control: Steps whose output `when`, `loop` or `while` reads.
+    """
+    read = {step_named(each, saved) for value in params.values() for each in value.references}
+    listed = set(spec.declared).difference(read_by_control)
+    shown = tuple(each for each in spec.depends_on if each in read or each in listed)
+    return ToolCallStep(id=spec.id, spec=spec, params=params, shown=shown)
 
 
 # --- ask ----------------------------------------------------------------------------------------

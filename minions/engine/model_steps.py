@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from attrs import frozen
@@ -46,7 +46,8 @@ class GoalStep(WrittenStep, Step[object]):
     texts: tuple[tuple[MessageRole, Template], ...]
     """Role and template of each message, in prompt order."""
     shown: tuple[str, ...]
-    """Dependencies that no template names: their outputs stand at the end of the prompt."""
+    """Steps that the author wrote under `depends_on` and that no template of this step reads:
+    their outputs stand at the end of the prompt."""
     available_tools: frozenset[str]
     completion_criteria: CompletionCriteria
     completion_chain: StepCompletionChain | None
@@ -87,11 +88,14 @@ def goal_step(
     saved: Mapping[str, str],
     tools: Toolbox,
     links: Mapping[str, CompletionLink],
+    read_by_control: Collection[str],
 ) -> GoalStep:
     """The step of that spec.
 
     Args:
         saved: `save_as` names to the ids of their steps.
+        read_by_control: Steps whose output `when`, `loop` or `while` reads. A loop's items reach
+            the prompt one by one; to show all of them in each would cost their square.
     Raises:
         UsageError: It names a tool or a link that is not there.
     """
@@ -110,7 +114,7 @@ def goal_step(
         id=spec.id,
         spec=spec,
         texts=tuple(texts),
-        shown=tuple(step_id for step_id in spec.depends_on if step_id not in named),
+        shown=tuple(each for each in spec.declared if each not in {*named, *read_by_control}),
         available_tools=frozenset(_tool_names(spec, tools)),
         completion_criteria=criteria,
         completion_chain=_chain(spec, links),

@@ -266,6 +266,7 @@ def _told(document: Mapping[str, JsonValue]) -> JsonValue:
 _AROUND: Final = (
     "description",
     "depends_on",
+    "declared",
     "after",
     "when",
     "save_as",

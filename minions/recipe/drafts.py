@@ -87,6 +87,8 @@ class StepDraft:
     tools: tuple[str, ...] = ()
     """Of a goal step: full names."""
     depends_on: tuple[int, ...] = ()
+    declared: tuple[int, ...] = ()
+    """Of `depends_on`, those that are written there."""
     after: tuple[int, ...] = ()
     outer_templates: tuple[TemplateUse, ...] = ()
     """Of `when` and `loop`: they are read before there is an item."""

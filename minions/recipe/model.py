@@ -228,6 +228,8 @@ class StepSpec:
     description: str = ""
     depends_on: tuple[str, ...] = ()
     """Step ids, after `save_as` names were resolved; with those whose values templates read."""
+    declared: tuple[str, ...] = ()
+    """Those of `depends_on` that the author wrote there: only they may be shown to a model."""
     after: tuple[str, ...] = ()
     """Steps that only have to end first: every reference to them can do without."""
     when: str | None = None

@@ -178,9 +178,9 @@ GOAL: Final = Table(
         mapping_key("output", "JSON Schema of the answer, or `{field: type}` in short."),
         choice_key(
             "memory",
-            "`isolated`: it sees what its templates name, and the bounded outputs of its "
-            "`depends_on`. `conversation`: also all that was said in the steps before it that "
-            "have this, too, and in earlier runs of its session.",
+            "`isolated`: it sees what its templates name, and the bounded outputs of the steps "
+            "under `depends_on` that nothing in it reads. `conversation`: also all that was said "
+            "in the steps before it that have this, too, and in earlier runs of its session.",
             ("isolated", "conversation"),
         ),
         Key(

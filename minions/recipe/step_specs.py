@@ -37,6 +37,7 @@ class _Common(TypedDict):
     id: str
     description: str
     depends_on: tuple[str, ...]
+    declared: tuple[str, ...]
     after: tuple[str, ...]
     when: str | None
     loop: LoopSpec | None
@@ -183,6 +184,7 @@ def _common(step: StepDraft, steps: Sequence[StepDraft]) -> _Common:
         id=step.id,
         description=section.text("description") or "",
         depends_on=tuple(steps[index].id for index in step.depends_on),
+        declared=tuple(steps[index].id for index in step.declared),
         after=tuple(steps[index].id for index in step.after),
         when=None if when is None else str(when).lower() if isinstance(when, bool) else str(when),
         loop=_loop(section),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -33,7 +33,10 @@ def look_up(arguments: Mapping[str, JsonValue]) -> object:
 
 
 async def ran(
-    params: Mapping[str, JsonValue], answers: list[Answer], **step: JsonValue
+    params: Mapping[str, JsonValue],
+    answers: list[Answer],
+    before: Sequence[JsonValue] = (),
+    **step: JsonValue,
 ) -> tuple[Ran, FakeTool]:
     """A tool step after one that knows a little."""
     tool = fake_tool("weather", look_up, parameters=PARAMETERS)
@@ -42,6 +45,7 @@ async def ran(
         "id": "recipe",
         "tools": ["weather", "data"],
         "steps": [
+            *before,
             {"id": "known", "tool": "data", "params": {}},
             {
                 "id": "ask",
@@ -123,6 +127,25 @@ async def test_each_item_of_a_loop_is_asked_for_on_its_own() -> None:
     )
     assert done.result.output == [{"city": "Bern", "days": 1}, {"city": "Rome", "days": 2}]
     assert 'loop: {"item":"Rome","index":1}' in (done.prompts[1][-1].content or "")
+
+
+async def test_the_list_that_a_loop_goes_through_is_not_in_each_question() -> None:
+    """A-107: the item is; what a parameter reads is data for the question."""
+    done, _ = await ran(
+        {"city": "{{ loop.item }}", "days": "{{ known.days }}"},
+        ['{"params": {"days": 1}}', '{"params": {"days": 2}}'],
+        loop="{{ data.list[:2] }}",
+        when="{{ listed.n == 1 }}",
+        before=[
+            {"id": "data", "set": {"list": ["Bern", "Rome", "Oslo"]}},
+            {"id": "listed", "set": {"n": 1}},
+        ],
+    )
+    data = (done.prompts[1][-1].content or "").partition("Data:\n")[2]
+    assert data == (
+        'known: {"city":"Bern","none":null,"list":[1,2,3,"… and 2 more, 5 in all"]}\n'
+        'loop: {"item":"Rome","index":1}'
+    )
 
 
 async def test_programs_ask_the_same_question_by_name() -> None:

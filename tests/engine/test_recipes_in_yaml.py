@@ -176,6 +176,53 @@ async def test_a_goal_step_sees_what_it_names_and_its_dependencies_and_nothing_e
     ]
 
 
+@pytest.mark.parametrize(
+    "control",
+    [
+        "loop: '{{ docs.list }}'",
+        'when: "{{ docs.list | length > 1 }}"',
+        "loop: '{{ docs.list }}', depends_on: [docs]",
+        'when: "{{ docs.list | length > 1 }}", depends_on: docs',
+        'while: "{{ docs.list | length < 2 }}"',
+        "loop: '{{ steps.docs.output.list }}', when: \"{{ docs.list | length > 1 }}\"",
+    ],
+)
+async def test_what_only_controls_a_step_read_is_not_in_its_prompts(control: str) -> None:
+    """A-107: a list of 100 items is not sent 100 times."""
+    model = ScriptedModel(lambda _: "ok")
+    item = "{{ loop.item }}" if "loop" in control else "it"
+    await run(
+        "steps:\n"
+        "  - {id: docs, set: {list: [ONE, TWO], more: SECRET}}\n"
+        f"  - {{id: each, {control}, goal: 'Sum up {item}'}}\n",
+        model=model,
+    )
+    items = ("ONE", "TWO") if "loop" in control else ("it",)
+    assert [[message.content for message in prompt.messages] for prompt in model.prompts] == [
+        [f"Sum up {item}"] for item in items
+    ]
+
+
+async def test_a_listed_dependency_is_shown_where_no_template_reads_its_output() -> None:
+    """A-107: a status says nothing of what came out."""
+    model = ScriptedModel(["ok"])
+    await run(
+        "steps:\n"
+        "  - {id: a, set: {x: 1}}\n"
+        "  - {id: b, set: {x: 2}}\n"
+        "  - {id: c, set: {x: 3}}\n"
+        "  - id: each\n"
+        "    depends_on: [a, b]\n"
+        "    when: \"{{ steps.a.status == 'completed' and c.x == 3 }}\"\n"
+        "    goal: 'Go. {{ b.x }}'\n",
+        model=model,
+    )
+    assert [message.content for message in model.prompts[0].messages] == [
+        "Go. 2",
+        "Result of step 'a':\n{\"x\":1}",
+    ]
+
+
 async def test_a_long_result_of_a_dependency_is_cut_and_says_so() -> None:
     model = ScriptedModel(["x" * 10_000, "ok"])
     await run("steps:\n  - {id: a, goal: a}\n  - {id: b, goal: b, depends_on: [a]}\n", model=model)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import runpy
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, cast
 
@@ -62,6 +64,38 @@ def test_in_its_checkout_it_runs_by_its_name_alone(
     done = cli("run", name, "--no-store", *given)
     assert done.code == 0, done.err
     assert done.err.startswith(f"recipe {name} · model scripted/{name} (scripted: ")
+
+
+LARGEST_PROMPTS: Final = {
+    "activity_monitor": ("activity_service.py", 942),
+    "classify_tickets": ("tickets_model.py", 817),
+    "handbook_chat": ("handbook_model.py", 1104),
+    "questions_over_documents": ("documents_model.py", 1865),
+    "quickstart": ("quickstart_model.py", 1640),
+    "repository_triage": ("triage_model.py", 2095),
+    "sales_report": ("sales_model.py", 1135),
+}
+"""The extension, and the characters of the largest prompt on the data that comes along."""
+INPUTS: Final = {"quickstart": ("out",), "sales_report": ("out",), "handbook_chat": ("message",)}
+
+
+@pytest.mark.parametrize("name", LARGEST_PROMPTS)
+def test_no_prompt_of_a_recipe_grows_unnoticed(here: Path, name: str) -> None:
+    """A-107: each token is paid at each call; to change a figure here is a decision."""
+    extension, largest = LARGEST_PROMPTS[name]
+    made: Iterable[object] = runpy.run_path(str(RECIPES / extension)).values()
+    extensions = next((each for each in made if isinstance(each, minions.Extensions)), None)
+    made = extensions.models.values() if extensions is not None else made
+    model = next(each for each in made if isinstance(each, ScriptedModel))
+    inputs = dict.fromkeys(INPUTS.get(name, ()), "How many days of leave do I have?")
+    result = minions.run(recipe(name), inputs, model=model, extensions=extensions)
+    assert result.status.value == "completed"
+    sizes = [sum(len(m.content or "") for m in prompt.messages) for prompt in model.prompts]
+    assert max(sizes) == largest
+
+
+def test_the_list_of_prompt_sizes_names_every_recipe() -> None:
+    assert sorted(LARGEST_PROMPTS) == sorted(path.stem for path in RECIPES.glob("*.yaml"))
 
 
 # --- sales_report ----------------------------------------------------------------------------

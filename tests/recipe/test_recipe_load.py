@@ -140,6 +140,7 @@ def test_a_full_recipe_becomes_a_value() -> None:
         SetSpec(
             id="bind",
             depends_on=("fetch", "summarize"),
+            declared=("fetch",),
             set={"t": "{{ summarize.title }}", "deep": [1]},
         ),
     )

@@ -41,6 +41,7 @@ def link_steps(
                 edges.setdefault((step.index, producer.index), partial(_place_of, text))
         implied = [index for index in reading.values if index not in declared]
         step.depends_on = tuple(dict.fromkeys((*declared, *implied)))
+        step.declared = tuple(dict.fromkeys(declared))
         reading.declared = frozenset(declared)
         step.after = tuple(index for index in reading.states if index not in step.depends_on)
         is_talk = step.section.text("memory") == "conversation"
