@@ -219,6 +219,7 @@ class WatchedJournal(Journal):
         kinds: Collection[str] | None = None,
         limit: int | None = None,
         newest_first: bool = False,
+        with_damaged: bool = False,
     ) -> Sequence[JournalEntry]:
         read = self._real.entries(
             session_id,
@@ -228,6 +229,7 @@ class WatchedJournal(Journal):
             kinds=kinds,
             limit=limit,
             newest_first=newest_first,
+            with_damaged=with_damaged,
         )
         return await self._through("read", read)
 

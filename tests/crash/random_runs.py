@@ -388,6 +388,11 @@ def _document(
         # What of a loop had begun before a limit was reached is a matter of time.
         together = 1 if has_limit else 3
         steps.append(_step(rng, steps, together=together, recipes=() if has_limit else recipes))
+    if is_parallel:
+        # Which of several parallel steps had begun before the run went back is one, too.
+        for step in steps:
+            if "on_error" in step:
+                step["on_error"] = {"goto": step["id"], "max": 1}
     limits: dict[str, JsonValue] = {"sequential_tool_calls": rng.random() < 0.3}
     if has_limit:
         limits["max_steps"] = rng.randint(2, len(steps))
