@@ -26,7 +26,12 @@ from minions.contracts.journal import (
 )
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Clock, Sleep
-from minions.contracts.stored_sessions import bad_entries, digests_in, session_exists
+from minions.contracts.stored_sessions import (
+    bad_entries,
+    digests_in,
+    refuse_damaged,
+    session_exists,
+)
 from minions.contracts.waiting_room import WaitingRoom
 
 if TYPE_CHECKING:
@@ -133,12 +138,16 @@ class PostgresJournal(Journal):
         kinds: Collection[str] | None = None,
         limit: int | None = None,
         newest_first: bool = False,
+        with_damaged: bool = False,
     ) -> Sequence[JournalEntry]:
         """Read in one statement, so in one state, also while another worker writes."""
         query = _entries_query(
             session_id, run_id, after, until, kinds, limit, newest_first=newest_first
         )
-        return await self._link.run(lambda attempt: _entries(attempt.connection, query))
+        found = await self._link.run(lambda attempt: _entries(attempt.connection, query))
+        if not with_damaged:
+            refuse_damaged(found, without_password(self._link.url))
+        return found
 
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
         """The server tells of facts of other workers, over one more connection of this object.
@@ -501,6 +510,12 @@ _Row = tuple[str, int, str, int, str, str, str, bytes, int, datetime]
 
 def _entry(row: _Row, decode: DecodeBody) -> JournalEntry:
     session_id, position, run_id, generation, key, kind, state, body, epoch, at = row
+    content: Mapping[str, JsonValue] = {}
+    damage = None
+    try:
+        content = _body(body, decode)
+    except DamageError as error:
+        damage = str(error)
     return JournalEntry(
         session_id=session_id,
         position=position,
@@ -509,9 +524,10 @@ def _entry(row: _Row, decode: DecodeBody) -> JournalEntry:
         key=key,
         kind=kind,
         state=state,
-        body=_body(body, decode),
+        body=content,
         epoch=epoch,
         at=at.astimezone(UTC),
+        damage=damage,
     )
 
 
@@ -519,9 +535,9 @@ def _body(stored: bytes, decode: DecodeBody) -> Mapping[str, JsonValue]:
     try:
         body = decode(stored)
     except ValueError as error:
-        raise DamageError(f"an entry's body is not JSON ({type(error).__name__})") from error
+        raise DamageError(f"its body is not JSON ({type(error).__name__})") from error
     if body is None:
-        raise DamageError("an entry's body is no JSON object")
+        raise DamageError("its body is no JSON object")
     return body
 
 

@@ -37,7 +37,7 @@ from minions.contracts.journal import (
 )
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Clock, Sleep
-from minions.contracts.stored_sessions import bad_entries, session_exists
+from minions.contracts.stored_sessions import bad_entries, refuse_damaged, session_exists
 from minions.contracts.waiting_room import WaitingRoom
 
 __all__ = ["SqliteJournal"]
@@ -134,12 +134,16 @@ class SqliteJournal(Journal):
         kinds: Collection[str] | None = None,
         limit: int | None = None,
         newest_first: bool = False,
+        with_damaged: bool = False,
     ) -> Sequence[JournalEntry]:
         """Read in one statement, so in one state, also while another process writes."""
         query = _entries_query(
             session_id, run_id, after, until, kinds, limit, newest_first=newest_first
         )
-        return await self._file.run(lambda db: _entries(db, query))
+        found = await self._file.run(lambda db: _entries(db, query))
+        if not with_damaged:
+            refuse_damaged(found, str(self.path))
+        return found
 
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
         """Told by an append of this object; those of others are seen within some 30 ms."""
@@ -499,7 +503,7 @@ def _entries_query(
         parameters.append(_integer(max(limit, 0)))
     sql = (
         "SELECT e.session_id, e.position, e.run_id, e.generation, e.key, e.kind, e.state, "  # noqa: S608  # built of constants; values are bound
-        "e.body, e.body_digest, b.data, e.epoch, e.at "
+        "CAST(e.body AS BLOB), e.body_digest, b.data, e.epoch, e.at "
         "FROM entries e LEFT JOIN blobs b ON b.digest = e.body_digest "
         f"WHERE {' AND '.join(conditions)} ORDER BY e.session_id {order}, e.position {order}"
         f"{'' if limit is None else ' LIMIT ?'}"
@@ -512,9 +516,7 @@ def _integer(number: int) -> int:
     return max(min(number, _LARGEST_INTEGER), -_LARGEST_INTEGER)
 
 
-_Row = tuple[
-    str, int, str, int, str, str, str, str | bytes | None, str | None, bytes | None, int, int
-]
+_Row = tuple[str, int, str, int, str, str, str, bytes | None, str | None, bytes | None, int, int]
 
 
 def _entries(db: sqlite3.Connection, query: _Query) -> list[JournalEntry]:
@@ -528,6 +530,12 @@ def _entry(row: _Row, decode: DecodeBody) -> JournalEntry:
         session_id, position, run_id, generation, key, kind, state,
         body, digest, data, epoch, at,
     ) = row  # fmt: skip
+    content: Mapping[str, JsonValue] = {}
+    damage, time = None, _EPOCH
+    try:
+        content, time = _body(body, digest, data, decode), _time(at)
+    except DamageError as error:
+        damage = str(error)
     return JournalEntry(
         session_id=session_id,
         position=position,
@@ -536,23 +544,24 @@ def _entry(row: _Row, decode: DecodeBody) -> JournalEntry:
         key=key,
         kind=kind,
         state=state,
-        body=_body(body, digest, data, decode),
+        body=content,
         epoch=epoch,
-        at=_time(at),
+        at=time,
+        damage=damage,
     )
 
 
 def _body(
-    stored: str | bytes | None, digest: str | None, data: bytes | None, decode: DecodeBody
+    stored: bytes | None, digest: str | None, data: bytes | None, decode: DecodeBody
 ) -> Mapping[str, JsonValue]:
     if digest is not None:
         stored = decompressed(data, digest)
     try:
-        body = decode(stored or "")
+        body = decode(stored or b"")
     except ValueError as error:
-        raise DamageError(f"an entry's body is not JSON ({type(error).__name__})") from error
+        raise DamageError(f"its body is not JSON ({type(error).__name__})") from error
     if body is None:
-        raise DamageError("an entry's body is no JSON object")
+        raise DamageError("its body is no JSON object")
     return body
 
 
@@ -639,7 +648,7 @@ def _time(micros: int) -> datetime:
     try:
         return _EPOCH + micros * _MICROSECOND
     except (OverflowError, TypeError) as error:
-        raise DamageError(f"a time in it is out of range ({error})") from error
+        raise DamageError(f"its time is out of range ({error})") from error
 
 
 def _count(stored: object) -> int:

@@ -49,6 +49,8 @@ class JournalEntry:
     """Of the lease under which it was written."""
     at: datetime
     """UTC."""
+    damage: str | None = None
+    """Why the stored body cannot be read, which is then empty here; None: it can."""
 
 
 @frozen(kw_only=True)
@@ -134,6 +136,7 @@ class Journal(ABC):
         kinds: Collection[str] | None = None,
         limit: int | None = None,
         newest_first: bool = False,
+        with_damaged: bool = False,
     ) -> Sequence[JournalEntry]:
         """Facts in order of session and position; None means all.
 
@@ -143,6 +146,10 @@ class Journal(ABC):
             limit: At most so many; they are the first in the order that is asked for.
             newest_first: That order backwards. With a limit, the last facts of one session cost
                 the same however long it is.
+            with_damaged: Also give entries whose body cannot be read, with their `damage`: for
+                lists, in which one damaged run must not hide the others.
+        Raises:
+            JournalError: The store cannot be read, or (`corrupt-entry`) an entry cannot.
         """
 
     @abstractmethod

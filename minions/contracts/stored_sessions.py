@@ -1,15 +1,15 @@
-"""What all journals share of taking whole sessions in and of finding which blobs are named."""
+"""What all journals share: whole sessions taken in, blobs that are named, damaged entries."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from minions.contracts.errors import JournalError
 from minions.contracts.journal import JournalEntry
 
-__all__ = ["bad_entries", "digests_in", "session_exists"]
+__all__ = ["bad_entries", "digests_in", "refuse_damaged", "session_exists", "unreadable_entry"]
 
 _DIGEST: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _DIGEST_IN_BYTES: Final = re.compile(_DIGEST.pattern.encode())
@@ -45,6 +45,32 @@ def bad_entries(session_id: str, entries: Sequence[JournalEntry]) -> JournalErro
     return JournalError(
         f"These are not the facts of session '{session_id}': {why}. Nothing was stored.",
         code="bad-entries",
+    )
+
+
+def refuse_damaged(entries: Iterable[JournalEntry], journal: str) -> None:
+    """Refuse what nobody can go by.
+
+    Args:
+        journal: Where it is, for the message.
+    Raises:
+        JournalError: `corrupt-entry`, about the first whose body cannot be read.
+    """
+    for entry in entries:
+        if entry.damage is not None:
+            raise unreadable_entry(entry, entry.damage, journal)
+
+
+def unreadable_entry(entry: JournalEntry, problem: str, journal: str | None = None) -> JournalError:
+    """An entry that holds what was never written to it, or not what its kind must hold."""
+    place = f" in {journal}" if journal is not None else ""
+    return JournalError(
+        f"Entry {entry.position} of session '{entry.session_id}' ({entry.kind} {entry.state} of "
+        f"run '{entry.run_id}'){place} cannot be read: {problem}. Other runs are not "
+        "affected. Restore a backup, or remove this session: "
+        f"minions sessions rm {entry.session_id}",
+        code="corrupt-entry",
+        where=journal,
     )
 
 

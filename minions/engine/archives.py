@@ -12,10 +12,16 @@ from typing import Final, NoReturn, cast
 from attrs import field, frozen, mutable
 
 from minions.contracts.codec import decode, encode
-from minions.contracts.errors import NotFoundError, UsageError
+from minions.contracts.errors import NotFoundError, UsageError, words_of
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.stored_sessions import digests_in
+from minions.engine.entry_checks import problem_of
+from minions.engine.imported_entries import imported_entry
+from minions.engine.recorded_run import load_recorded_run
+from minions.engine.services import Services
+from minions.engine.session_store import StepRepository
+from minions.engine.sessions import REJECTED, list_runs, show_run
 
 __all__ = [
     "Archive",
@@ -103,7 +109,13 @@ def archive_lines(archive: Archive) -> Iterator[str]:
         yield json.dumps({"blob": digest, "data": base64.b64encode(data).decode()})
     for session in archive.sessions:
         for entry in session.entries:
-            yield json.dumps({"row": encode(entry)})
+            yield json.dumps({"row": _row(entry)})
+
+
+def _row(entry: JournalEntry) -> JsonValue:
+    row = cast("dict[str, JsonValue]", encode(entry))
+    del row["damage"]  # entries that are damaged are not exported
+    return row
 
 
 # --- out of a file -----------------------------------------------------------------------------
@@ -252,7 +264,10 @@ class _Reader:
             )
         if row.at.tzinfo is None:
             self._refuse(f"the time {row.at.isoformat()} has no zone")
-        rows.append(_entry(row))
+        entry = _entry(row)
+        if (problem := problem_of(entry)) is not None:
+            self._refuse(f"{entry.kind} {entry.state} of run '{entry.run_id}': {problem}")
+        rows.append(entry)
 
     def _refuse(self, why: str) -> NoReturn:
         raise UsageError(
@@ -287,13 +302,15 @@ def _entry(row: _Row) -> JournalEntry:
 async def store_archive(journal: Journal, archive: Archive) -> tuple[str, ...]:
     """Take the sessions in, with their ids; those that were stored.
 
-    A parent that is here already, with the same rows, is left as it is.
+    A parent that is here already, with the same rows, is left as it is. Approvals, decisions,
+    folders and limits of the file do not count here: see `imported_entry`.
 
     Raises:
-        UsageError: The session is here, or one of its runs is, or another parent of that id;
-            nothing was stored.
+        UsageError: The session is here, or one of its runs is, or another parent of that id, or
+            what is in the file cannot be read as sessions and runs; nothing was stored.
         JournalError: The store refuses; what was stored of it is taken back.
     """
+    await _read_all(archive)
     wanted = [each for each in archive.sessions if not await _is_here(journal, archive, each)]
     for session in wanted:
         await _refuse_known_runs(journal, session.entries)
@@ -302,13 +319,43 @@ async def store_archive(journal: Journal, archive: Archive) -> tuple[str, ...]:
     stored: list[str] = []
     try:
         for session in wanted:
-            await journal.adopt(session.session_id, session.entries)
+            entries = [imported_entry(entry) for entry in session.entries]
+            await journal.adopt(session.session_id, entries)
             stored.append(session.session_id)
     except BaseException:
         for session_id in reversed(stored):
             await journal.remove_session(session_id)
         raise
     return tuple(stored)
+
+
+async def _read_all(archive: Archive) -> None:
+    """Read it as the commands would, in a journal that is thrown away.
+
+    Raises:
+        UsageError: `bad-archive`; a fold over its entries fails.
+    """
+    services = Services()
+    journal = services.journal
+    for data in archive.blobs.values():
+        await journal.put_blob(data)
+    what = "a session"
+    try:
+        for session in archive.sessions:
+            what = f"session '{session.session_id}'"
+            await journal.adopt(session.session_id, session.entries)
+            await StepRepository(services).get_steps(session.session_id)
+        for run in await list_runs(journal):
+            what = f"run '{run.run_id}'"
+            await show_run(journal, run)
+            if run.status != REJECTED:
+                await load_recorded_run(journal, run.run_id)
+    except Exception as error:  # a stranger's file may hold anything
+        raise UsageError(
+            f"What the file says of {what} cannot be read: {words_of(error)}. Nothing was stored. "
+            "Export the session again.",
+            code="bad-archive",
+        ) from error
 
 
 async def _is_here(journal: Journal, archive: Archive, session: ArchivedSession) -> bool:
@@ -321,7 +368,8 @@ async def _is_here(journal: Journal, archive: Archive, session: ArchivedSession)
             f"in its place, remove it first: minions sessions rm {session_id}",
             code="session-exists",
         )
-    if known and known != session.entries:
+    as_imported = tuple(imported_entry(entry) for entry in session.entries)
+    if known and known not in (session.entries, as_imported):
         raise UsageError(
             f"Session '{session_id}', from which '{archive.session_id}' was forked, is here, but "
             "not as it was exported. Nothing was stored. Import into another database (--db).",

@@ -126,8 +126,9 @@ class MemoryJournal(Journal):
         kinds: Collection[str] | None = None,
         limit: int | None = None,
         newest_first: bool = False,
+        with_damaged: bool = False,
     ) -> Sequence[JournalEntry]:
-        """The stored objects themselves."""
+        """The stored objects themselves, which are never damaged."""
         order = -1 if newest_first else 1
         ids = sorted(self._sessions)[::order] if session_id is None else [session_id]
         found = (

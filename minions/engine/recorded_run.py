@@ -16,6 +16,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
+from minions.engine.entry_checks import check_entries
 from minions.engine.replay import Replay
 from minions.engine.run_parts import ChosenSteps
 from minions.engine.sessions import REJECTED, UNFINISHED, RunSummary, find_run
@@ -208,6 +209,7 @@ async def load_recorded_run(journal: Journal, name: str) -> RecordedRun:
 
     Raises:
         NotFoundError, UsageError: As `find_run`; or its recipe was refused before it began.
+        JournalError: `corrupt-entry`; an entry of it cannot be read.
     """
     summary = await find_run(journal, name)
     if summary.status == REJECTED:
@@ -217,6 +219,7 @@ async def load_recorded_run(journal: Journal, name: str) -> RecordedRun:
             code="run-rejected",
         )
     entries = await journal.entries(summary.session_id, run_id=summary.run_id)
+    check_entries(entries)
     start = _newest_start(entries)
     digest = cast("str | None", start.get("document"))
     text = await journal.get_blob(digest) if digest is not None else None

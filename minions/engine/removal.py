@@ -55,7 +55,7 @@ class CleanUp:
 async def list_stored(journal: Journal) -> Mapping[str, StoredSession]:
     """All sessions by their ids."""
     rows: dict[str, list[JournalEntry]] = {}
-    for entry in await journal.entries(kinds=_LISTED):
+    for entry in await journal.entries(kinds=_LISTED, with_damaged=True):
         rows.setdefault(entry.session_id, []).append(entry)
     return {session_id: _stored(own) for session_id, own in rows.items()}
 
@@ -67,9 +67,9 @@ def _stored(rows: Sequence[JournalEntry]) -> StoredSession:
         if row.kind == "run" and row.state in ("started", "resumed"):
             runs[row.run_id] = UNFINISHED
         elif row.kind == "run" and row.state == "finished":
-            runs[row.run_id] = cast(str, row.body["status"])
+            runs[row.run_id] = str(row.body.get("status"))
         elif row.kind == "session" and row.state == "forked":
-            parent = cast(str, row.body["parent"])
+            parent = cast("str | None", row.body.get("parent"))
     return StoredSession(
         session_id=rows[0].session_id,
         parent=parent,

@@ -13,9 +13,10 @@ from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import message_to_json
 from minions.contracts.sessions import Session, SessionStep
+from minions.engine.entry_checks import unreadable_among
 from minions.engine.said import Thread
 from minions.engine.services import Services
-from minions.engine.sessions import UNFINISHED
+from minions.engine.sessions import UNFINISHED, UNREADABLE
 from minions.engine.thread import read_thread, refuse_while_it_waits
 
 __all__ = ["StepRepository"]
@@ -99,7 +100,7 @@ class StepRepository:
     async def list_sessions(self, *, limit: int | None = None) -> tuple[Session, ...]:
         """The newest first: those in which something began or ended last."""
         found: dict[str, list[JournalEntry]] = {}
-        for row in await self.services.journal.entries(kinds=_LISTED):
+        for row in await self.services.journal.entries(kinds=_LISTED, with_damaged=True):
             found.setdefault(row.session_id, []).append(row)
         sessions = sorted(
             map(_session_of, found.values()), key=lambda each: each.updated_at, reverse=True
@@ -410,11 +411,13 @@ def _session_of(rows: Sequence[JournalEntry]) -> Session:
         updated_at = row.at
         if row.state in ("started", "resumed", "rejected"):
             last_run, status = row.run_id, UNFINISHED
-            recipes.append(cast(str, row.body["recipe"]))
+            recipes.append(cast(str, row.body.get("recipe")))
         if row.state == "rejected":
             status = "rejected"
         elif row.state == "finished" and row.run_id == last_run:
-            status = cast(str, row.body["status"])
+            status = cast(str, row.body.get("status"))
+    if unreadable_among(rows) is not None:
+        status = UNREADABLE
     ran = recipes[-1] if recipes and len(set(recipes)) == 1 else None
     return Session(
         id=first.session_id,

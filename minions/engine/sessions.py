@@ -10,11 +10,19 @@ from typing import cast
 from attrs import evolve, field, frozen
 
 from minions.contracts.codec import decode
-from minions.contracts.errors import NEEDS_DECISION, Fault, NotFoundError, UsageError, near_names
+from minions.contracts.errors import (
+    NEEDS_DECISION,
+    Fault,
+    JournalError,
+    NotFoundError,
+    UsageError,
+    near_names,
+)
 from minions.contracts.events import StepCompleted
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import SessionStep
+from minions.engine.entry_checks import check_entries, unreadable_among
 from minions.engine.event_stream import EventMaker
 from minions.engine.replay import Replay, visible
 from minions.engine.work_keys import base_key, execution_key
@@ -22,12 +30,14 @@ from minions.engine.work_keys import base_key, execution_key
 __all__ = [
     "REJECTED",
     "UNFINISHED",
+    "UNREADABLE",
     "RunDetail",
     "RunNote",
     "RunSummary",
     "StepSummary",
     "find_run",
     "list_runs",
+    "readable",
     "show_run",
 ]
 
@@ -36,6 +46,9 @@ UNFINISHED = "unfinished"
 
 REJECTED = "rejected"
 """The state of a run that never began: its recipe has faults."""
+
+UNREADABLE = "unreadable"
+"""The state of a run whose entries are damaged; `problem` says how."""
 
 
 @frozen(kw_only=True)
@@ -50,6 +63,8 @@ class RunSummary:
     started_at: datetime
     finished_at: datetime | None = None
     usage: Mapping[str, JsonValue] = field(factory=dict)
+    problem: str | None = None
+    """Of an unreadable run: which entry cannot be read, and why."""
 
 
 @frozen(kw_only=True)
@@ -117,14 +132,14 @@ class RunDetail:
 async def list_runs(
     journal: Journal, *, run_id: str | None = None, limit: int | None = None
 ) -> tuple[RunSummary, ...]:
-    """All runs, the newest first.
+    """All runs, the newest first; one that is damaged is `unreadable` and hides no other.
 
     Args:
         run_id: Only this one, without a look at the others.
         limit: At most so many, the newest.
     """
     rows: dict[str, list[JournalEntry]] = {}
-    for entry in await journal.entries(run_id=run_id, kinds={"run"}):
+    for entry in await journal.entries(run_id=run_id, kinds={"run"}, with_damaged=True):
         if entry.state in ("started", REJECTED):
             rows[entry.run_id] = [entry]
         elif entry.run_id in rows:
@@ -135,6 +150,8 @@ async def list_runs(
 
 def _summary(rows: Sequence[JournalEntry]) -> RunSummary:
     first = rows[0]
+    if (error := unreadable_among(rows)) is not None:
+        return _unreadable(first, error)
     model = first.body.get("model")
     status, finished_at = UNFINISHED, None
     usage: Mapping[str, JsonValue] = {}
@@ -158,6 +175,18 @@ def _summary(rows: Sequence[JournalEntry]) -> RunSummary:
     )
 
 
+def _unreadable(first: JournalEntry, error: JournalError) -> RunSummary:
+    recipe = first.body.get("recipe")
+    return RunSummary(
+        run_id=first.run_id,
+        session_id=first.session_id,
+        recipe=recipe if isinstance(recipe, str) else "?",
+        status=UNREADABLE,
+        started_at=first.at,
+        problem=error.message,
+    )
+
+
 async def find_run(journal: Journal, name: str) -> RunSummary:
     """The run of that id or unique start of an id; a session's id means its last run.
 
@@ -166,13 +195,14 @@ async def find_run(journal: Journal, name: str) -> RunSummary:
     Raises:
         NotFoundError: Nothing starts so, or nothing ran yet in the session of that id.
         UsageError: Several do.
+        JournalError: `corrupt-entry`; it is there and cannot be read.
     """
     runs = await list_runs(journal)
     matches = _named_so(runs, name)
     if len(matches) == 1 and name not in (matches[0].run_id, matches[0].session_id):
         await _refuse_a_session_without_runs(journal, name)
     if len(matches) == 1:
-        return matches[0]
+        return readable(matches[0])
     if matches:
         ids = ", ".join(run.run_id for run in matches[:5])
         raise UsageError(f"'{name}' is not unique: {ids} … Give more of the id.")
@@ -182,6 +212,17 @@ async def find_run(journal: Journal, name: str) -> RunSummary:
         code="unknown-session",
         suggestions=near_names(name, known),
     )
+
+
+def readable(run: RunSummary) -> RunSummary:
+    """The run itself.
+
+    Raises:
+        JournalError: `corrupt-entry`; it cannot be read.
+    """
+    if run.problem is not None:
+        raise JournalError(run.problem, code="corrupt-entry")
+    return run
 
 
 def _named_so(runs: Sequence[RunSummary], name: str) -> list[RunSummary]:
@@ -207,8 +248,14 @@ async def _refuse_a_session_without_runs(journal: Journal, name: str) -> None:
 
 
 async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
-    """The run with its steps and messages."""
-    rows = _standing(await journal.entries(run.session_id, run_id=run.run_id))
+    """The run with its steps and messages.
+
+    Raises:
+        JournalError: `corrupt-entry`; it cannot be read.
+    """
+    entries_of_run = await journal.entries(run.session_id, run_id=run.run_id)
+    check_entries(entries_of_run)
+    rows = _standing(entries_of_run)
     if run.status == REJECTED:
         return _rejected(run, rows)
     started = _newest(rows, "started", "resumed")

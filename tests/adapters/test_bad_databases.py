@@ -324,7 +324,7 @@ def _not_unicode(data: bytearray) -> None:
         (_half, "corrupt-database"),
         (_stub, "corrupt-database"),
         (_no_schema, "corrupt-database"),
-        (_not_unicode, "corrupt-database"),
+        (_not_unicode, "corrupt-entry"),
     ],
 )
 async def test_a_damaged_file_is_reported_without_what_is_in_it(
@@ -359,8 +359,8 @@ async def changed(journal: SqliteJournal, sql: str) -> None:
         ("UPDATE entries SET body = '{' WHERE key = 'k1'", "body is not JSON"),
         ("UPDATE entries SET body = '[1]' WHERE key = 'k1'", "body is no JSON object"),
         ("UPDATE entries SET body = x'7bff' WHERE key = 'k1'", "body is not JSON"),
-        ("UPDATE entries SET at = 9223372036854775807", "a time in it is out of range"),
-        ("UPDATE entries SET at = 'noon'", "a time in it is out of range"),
+        ("UPDATE entries SET at = 9223372036854775807", "its time is out of range"),
+        ("UPDATE entries SET at = 'noon'", "its time is out of range"),
         ("UPDATE blobs SET data = x'00'", "cannot be unpacked"),
         ("UPDATE blobs SET data = 'text'", "cannot be unpacked"),
         ("DELETE FROM blobs", "cannot be unpacked"),
@@ -370,9 +370,11 @@ async def test_a_row_that_makes_no_sense_is_reported(
     journal: SqliteJournal, sql: str, words: str
 ) -> None:
     await changed(journal, sql)
-    error = await refused("corrupt-database", journal.entries())
+    error = await refused("corrupt-entry", journal.entries())
     assert words in error.message
     assert "Restore a backup" in error.message
+    entries = await journal.entries(with_damaged=True)
+    assert any(words in (entry.damage or "") for entry in entries)
 
 
 @pytest.mark.parametrize(
@@ -407,7 +409,16 @@ async def test_whatever_bytes_are_wrong_every_call_answers_or_refuses(
             leftover.unlink()
         codes |= {await _answer(doing) for doing in _every_call(journal)}
         await journal.aclose()
-    assert {"ok", "corrupt-database"} <= codes <= {"ok", "corrupt-database", "not-a-database"}
+    assert (
+        {"ok", "corrupt-database"}
+        <= codes
+        <= {
+            "ok",
+            "corrupt-database",
+            "corrupt-entry",
+            "not-a-database",
+        }
+    )
 
 
 def _disturbed(whole: bytes, chance: random.Random) -> bytes:

@@ -685,6 +685,26 @@ async def test_what_is_acknowledged_outlives_the_server_where_its_default_says_o
         ("UPDATE minions.entries SET body = '{'", "body is not JSON"),
         ("UPDATE minions.entries SET body = '\\xff00'", "body is not JSON"),
         ("UPDATE minions.entries SET body = '7'", "no JSON object"),
+    ],
+)
+async def test_an_entry_that_makes_no_sense_hides_no_other(
+    journal: PostgresJournal, url: str, damage: str, words: str
+) -> None:
+    lease = await lease_of(journal)
+    await journal.append(lease, draft())
+    carry_out(url, damage)
+    sound = await journal.append(lease, draft("sound"))
+    with pytest.raises(JournalError, match=words) as caught:
+        await journal.entries()
+    assert caught.value.error_code == "corrupt-entry"
+    first, second = await journal.entries(with_damaged=True)
+    assert words in (first.damage or "")
+    assert second == sound
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
         ("DROP TABLE minions.entries", "entries"),
         ("DROP SCHEMA minions CASCADE", "minions.entries"),
     ],

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Final
 
 import pytest
+from attrs import evolve
 
 from minions.contracts.errors import JournalError, NotFoundError, UsageError
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import message_to_json, user
 from minions.engine.archives import (
     Archive,
     archive_lines,
@@ -42,16 +45,19 @@ async def written(
     return entries
 
 
+OUTPUT: Final[JsonValue] = ["\ud83d half", 2**70, 0.1, None]
+
+
 async def session_of_a_run(journal: Journal) -> Archive:
     inner = await journal.put_blob(b"inner \xff")
-    document = await journal.put_blob(f'{{"sub": "{inner}"}}'.encode())
+    document = await journal.put_blob(f'{{"steps": [{{"id": "s"}}], "sub": "{inner}"}}'.encode())
     await journal.put_blob(b"not of this session")
     await written(
         journal,
         "ses_1",
         "run_1",
         ("run", "started", {"recipe": "news", "document": document, "looks_like_one": "0" * 64}),
-        ("step", "finished", {"output": ["\ud83d half", 2**70, 0.1, None]}),
+        ("step", "finished", {"step_id": "s", "status": "completed", "output": OUTPUT}),
         ("run", "finished", {"status": "completed"}),
     )
     return await load_archive(journal, "ses_1")
@@ -91,7 +97,8 @@ async def test_an_unknown_session_cannot_be_exported(journal: MemoryJournal) -> 
 
 async def forked(journal: Journal) -> Archive:
     """`ses_3` reads two rows of `ses_2`, which reads two of `ses_1`."""
-    say: tuple[str, str, dict[str, JsonValue]] = ("message", "recorded", {"sequence": 1})
+    body: dict[str, JsonValue] = {"sequence": 1, "message": message_to_json(user("hi"))}
+    say = ("message", "recorded", body)
     await written(journal, "ses_1", "run_1", say, say, say)
     for n in (2, 3):
         fork: dict[str, JsonValue] = {"parent": f"ses_{n - 1}", "sequence": 2, "position": 2}
@@ -148,6 +155,24 @@ async def test_a_run_that_is_in_another_session_is_refused(journal: MemoryJourna
         await store_archive(other, archive)
     assert caught.value.error_code == "run-exists"
     assert len(await other.entries()) == 1
+
+
+async def test_a_message_of_nobody_is_refused(journal: MemoryJournal) -> None:
+    lines = [line.replace(b'"user"', b'"nobody"') for line in lines_of(await forked(journal))]
+    other = MemoryJournal(FakeClock())
+    with pytest.raises(UsageError, match="session 'ses_1' cannot be read") as caught:
+        await store_archive(other, read_archive(lines))
+    assert caught.value.error_code == "bad-archive"
+    assert await other.entries() == []
+
+
+async def test_a_run_without_its_recipe_is_refused(journal: MemoryJournal) -> None:
+    archive = evolve(await session_of_a_run(journal), blobs={})
+    other = MemoryJournal(FakeClock())
+    with pytest.raises(UsageError, match="run 'run_1' cannot be read") as caught:
+        await store_archive(other, archive)
+    assert caught.value.error_code == "bad-archive"
+    assert await other.entries() == []
 
 
 class Refusing(MemoryJournal):
@@ -221,6 +246,21 @@ BROKEN: dict[str, tuple[Break, int, str]] = {
         lambda lines: [lines[0].replace(b'[{"id": "ses_1", "rows": 3}]', b"[]"), *lines[1:]],
         1,
         "not the last",
+    ),
+    "nothing-needed": (
+        lambda lines: [*lines[:3], lines[3].replace(b'"recipe": "news", ', b""), *lines[4:]],
+        4,
+        "run started of run 'run_1': 'recipe' is missing; a text is expected",
+    ),
+    "no-such-kind": (
+        lambda lines: [*lines[:3], lines[3].replace(b'"kind": "run"', b'"kind": "x"'), *lines[4:]],
+        4,
+        "the kind 'x' is not known; known are: run, step, ",
+    ),
+    "no-such-state": (
+        lambda lines: [*lines[:3], lines[3].replace(b'"started"', b'"begun"'), *lines[4:]],
+        4,
+        "run has no state 'begun'; its states are: started, ",
     ),
     "no-zone": (
         lambda lines: [*lines[:3], lines[3].replace(b"+00:00", b""), *lines[4:]],

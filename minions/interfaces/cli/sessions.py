@@ -65,6 +65,8 @@ def list_(*, limit: int, **flags: object) -> int:
             f"{run.run_id}  {run.session_id}  {run.started_at:%Y-%m-%d %H:%M:%S}Z  "
             f"{run.status:<13} {run.recipe}"
         )
+        if run.problem is not None:
+            say(hanging(f"  {run.problem}"))
     return 0
 
 

@@ -53,7 +53,10 @@ async def find_session(journal: Journal, name: str) -> Session:
     sessions = await StepRepository(Services(journal=journal)).list_sessions()
     found = _called(sessions, name) or [each for each in sessions if each.id.startswith(name)]
     if not found:
-        runs = {row.run_id: row.session_id for row in await journal.entries(kinds={"run"})}
+        runs = {
+            row.run_id: row.session_id
+            for row in await journal.entries(kinds={"run"}, with_damaged=True)
+        }
         ids = {runs[run_id] for run_id in runs if run_id.startswith(name)}
         ids = {runs[name]} if name in runs else ids
         found = [each for each in sessions if each.id in ids]
