@@ -7,9 +7,13 @@ import contextlib
 import contextvars
 import threading
 from collections.abc import Callable
-from typing import TypeVar, TypeVarTuple
+from typing import Final, TypeVar, TypeVarTuple
 
-__all__ = ["run_in_daemon_thread"]
+__all__ = ["IMPORTING", "import_in_daemon_thread", "run_in_daemon_thread"]
+
+IMPORTING: Final = "minions-import"
+"""How names of threads begin that import modules. To end the interpreter while one of them
+initialises a C extension is a segmentation fault: `minions.__main__` waits for them."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -25,6 +29,16 @@ async def run_in_daemon_thread(function: Callable[[*Ts], T], *args: *Ts) -> T:
     Raises:
         RuntimeError: The function raised what a future cannot carry: `SystemExit` and the like.
     """
+    name = getattr(function, "__name__", type(function).__name__)
+    return await _run(f"minions-{name}", function, *args)
+
+
+async def import_in_daemon_thread(function: Callable[[*Ts], T], *args: *Ts) -> T:
+    """Likewise, for a function that imports modules: the process does not end in the middle."""
+    return await _run(IMPORTING, function, *args)
+
+
+async def _run(name: str, function: Callable[[*Ts], T], *args: *Ts) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
@@ -42,8 +56,7 @@ async def run_in_daemon_thread(function: Callable[[*Ts], T], *args: *Ts) -> T:
         else:
             tell(lambda: future.set_result(result))
 
-    name = getattr(function, "__name__", type(function).__name__)
-    threading.Thread(target=work, name=f"minions-{name}", daemon=True).start()
+    threading.Thread(target=work, name=name, daemon=True).start()
     return await future
 
 

@@ -23,7 +23,7 @@ from returns.result import Failure, Result
 from minions.adapters.chat_failures import ChatPeer, status_failure
 from minions.adapters.chat_request import RequestWriter
 from minions.adapters.chat_response import AnswerReader, PlainAnswer, StreamedAnswer
-from minions.adapters.daemon_thread import run_in_daemon_thread
+from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.http_pool import (
     HttpPool,
     NoAnswerError,
@@ -198,7 +198,7 @@ class OpenAIModel(ChatModel):
     async def warm_up(self) -> None:
         """Import what the first call needs, and read the certificates, in a thread."""
         if not is_http_loaded() or (self._is_encrypted and self._certificates is None):
-            await run_in_daemon_thread(self._load)
+            await import_in_daemon_thread(self._load)
 
     @property
     def _is_encrypted(self) -> bool:

@@ -20,6 +20,7 @@ from minions.contracts.journal import (
     SPARED_S,
     Collected,
     EntryDraft,
+    HeldLease,
     Journal,
     JournalEntry,
     Lease,
@@ -119,6 +120,11 @@ class PostgresJournal(Journal):
     async def release(self, lease: Lease) -> None:
         """Let another run of the session begin."""
         await self._link.run(lambda attempt: _release(attempt.connection, lease))
+
+    async def held_leases(self) -> Sequence[HeldLease]:
+        """Found by an index of the leases that were not given back; the server says the time."""
+        now = self._lease_now()
+        return await self._link.run(lambda attempt: _held(attempt.connection, now))
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Committed when this returns, in one statement."""
@@ -343,6 +349,29 @@ async def _release(db: Connection, lease: Lease) -> None:
         "UPDATE minions.leases SET deadline = NULL WHERE session_id = %s AND epoch = %s",
         [lease.session_id, lease.epoch],
     )
+
+
+async def _held(db: Connection, now: datetime | None) -> list[HeldLease]:
+    found = await db.execute(
+        "SELECT session_id, run_id, worker_id, epoch, generation, "
+        "deadline <= coalesce(%s::timestamptz, clock_timestamp()) "
+        "FROM minions.leases WHERE deadline IS NOT NULL",
+        [now],
+        binary=True,
+    )
+    return [
+        HeldLease(
+            lease=Lease(
+                session_id=session_id,
+                run_id=run_id,
+                worker_id=worker_id,
+                epoch=epoch,
+                generation=generation,
+            ),
+            has_expired=has_expired,
+        )
+        for session_id, run_id, worker_id, epoch, generation, has_expired in await found.fetchall()
+    ]
 
 
 # --- entries ---------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
+from minions.adapters.daemon_thread import IMPORTING
 from minions.adapters.model_endpoints import is_loopback_url
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import PriceBook
@@ -82,7 +83,7 @@ class GenaiPriceBook(PriceBook):
         return info.context_window if info is not None else None
 
     def expect(self, model: str, *, base_url: str | None = None) -> None:
-        """Loads in a thread that exit does not wait for."""
+        """Loads in a thread; only the end of the process waits for it."""
         if self._is_loading or model in self._own or not _may_be_listed(model, base_url):
             return
         self._is_loading = True
@@ -91,7 +92,7 @@ class GenaiPriceBook(PriceBook):
             with contextlib.suppress(Exception):  # who asks for the cost meets it again
                 self._info(model, base_url)
 
-        threading.Thread(target=load, name="minions-prices", daemon=True).start()
+        threading.Thread(target=load, name=f"{IMPORTING}-prices", daemon=True).start()
 
     def _info(self, model: str, base_url: str | None) -> ModelInfo | None:
         key = (model, base_url)

@@ -31,6 +31,7 @@ from minions.contracts.journal import (
     SPARED_S,
     Collected,
     EntryDraft,
+    HeldLease,
     Journal,
     JournalEntry,
     Lease,
@@ -113,6 +114,11 @@ class SqliteJournal(Journal):
     async def release(self, lease: Lease) -> None:
         """Let another run of the session begin."""
         await self._file.run(lambda db: _release(db, lease), is_landmark=True)
+
+    async def held_leases(self) -> Sequence[HeldLease]:
+        """Found by an index of the leases that were not given back."""
+        now = _micros(self._clock.now())
+        return await self._file.run(lambda db: _held(db, now))
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Committed when this returns; a body over 32 KiB is stored as a blob."""
@@ -282,6 +288,27 @@ def _acquire(db: sqlite3.Connection, wanted: _Wanted, now: datetime, ttl_s: floa
             ),
         )
     return lease
+
+
+def _held(db: sqlite3.Connection, now: int) -> list[HeldLease]:
+    rows = db.execute(
+        "SELECT session_id, run_id, worker_id, epoch, generation, deadline <= ? FROM leases "
+        "WHERE deadline IS NOT NULL",
+        (now,),
+    )
+    return [
+        HeldLease(
+            lease=Lease(
+                session_id=session_id,
+                run_id=run_id,
+                worker_id=worker_id,
+                epoch=epoch,
+                generation=generation,
+            ),
+            has_expired=bool(has_expired),
+        )
+        for session_id, run_id, worker_id, epoch, generation, has_expired in rows
+    ]
 
 
 def _refuse_if_active(

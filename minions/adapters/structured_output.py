@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
-from minions.adapters.daemon_thread import run_in_daemon_thread
+from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.contracts.calls import (
     ModelCallResponse,
     OutputFailure,
@@ -56,7 +56,7 @@ class InstructorParser(OutputParser):
         # Where instructor is needed, any of its modes fills its registry.
         loaded = OutputMode.TOOLS if mode is None else mode
         if loaded not in self._loaded:
-            await run_in_daemon_thread(_load, loaded)
+            await import_in_daemon_thread(_load, loaded)
             self._loaded.add(loaded)
 
     def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> OutputRequest:

@@ -189,6 +189,18 @@ class JournalError(EnvironmentRefusedError):
 
     code = "journal"
 
+    @property
+    def is_about_one_fact(self) -> bool:
+        """Whether the store works and refuses this fact for ever; else it may work again later,
+        and a run that met this error has not ended: it is resumed.
+        """
+        return self.error_code in _ABOUT_ONE_FACT
+
+
+_ABOUT_ONE_FACT: Final = frozenset(
+    {"bad-text", "body-not-json", "duplicate-entry", "key-too-long", "run-ended"}
+)
+
 
 class FencedError(JournalError):
     """This worker's epoch is stale: another one owns the run and may be writing."""

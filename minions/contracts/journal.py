@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
 
-__all__ = ["SPARED_S", "Collected", "EntryDraft", "Journal", "JournalEntry", "Lease"]
+__all__ = ["SPARED_S", "Collected", "EntryDraft", "HeldLease", "Journal", "JournalEntry", "Lease"]
 
 SPARED_S: Final = 3_600.0
 """Seconds. A run puts a blob before the fact that names it: a young one may be wanted still."""
@@ -67,6 +67,15 @@ class Lease:
 
 
 @frozen(kw_only=True)
+class HeldLease:
+    """A lease that was not given back."""
+
+    lease: Lease
+    has_expired: bool
+    """Whether anybody may take it."""
+
+
+@frozen(kw_only=True)
 class Collected:
     """Blobs that no fact names."""
 
@@ -115,6 +124,14 @@ class Journal(ABC):
     @abstractmethod
     async def release(self, lease: Lease) -> None:
         """Give the lease back; a stale one is ignored."""
+
+    @abstractmethod
+    async def held_leases(self) -> Sequence[HeldLease]:
+        """Leases that were not given back, in no particular order.
+
+        Whoever holds one is at work, or died, or lost the store. Costs what is held, not what was
+        ever recorded.
+        """
 
     @abstractmethod
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:

@@ -103,6 +103,9 @@ class AgentRun:
         )
         self._has_recorded_end = is_over
         self._is_cancel_wanted = False
+        self._lost: JournalError | None = None
+        """Why the journal could not be written; then no end is recorded, and the run can be
+        resumed, also where the journal works again before this process is done with the run."""
         self._task: asyncio.Task[object] | None = None
 
     @property
@@ -359,7 +362,10 @@ class AgentRun:
                 await self._walk.walk()
         except Exception as error:  # noqa: BLE001  # the rim of a run: once begun, every end is a result
             if not (isinstance(error, TimeoutError) and deadline.expired()):
-                return WalkEnd(status=RunStatus.FAILED, error=_raised(leading_error(error)))
+                leading = leading_error(error)
+                if isinstance(leading, JournalError) and not leading.is_about_one_fact:
+                    self._lost = leading
+                return WalkEnd(status=RunStatus.FAILED, error=_raised(leading))
             context.ledger.run_out_of_time()
         return self._walk.end()
 
@@ -371,6 +377,8 @@ class AgentRun:
         context.step_manager.set_workflow_complete()
         end, output = self._with_output(end)
         try:
+            if self._lost is not None:
+                raise self._lost
             if not self._is_over:
                 await self._walk.record_what_never_started(end)
                 await self._record_end_of_run(end, output)

@@ -21,7 +21,8 @@ IMPORTED: Final = "imported"
 
 _KEPT_IN_NOTES: Final = frozenset({"command", "extensions", "model"})
 """What a note says of the command that began the run and that grants nothing; all else, such as
-`approve`, `cwd` or `max_cost_usd`, is dropped."""
+`approve`, `cwd` or `max_cost_usd`, is dropped. `imported` is added: no server resumes the run
+unasked."""
 
 _GRANTS: Final = frozenset({"directory", "decisions"})
 """Of a run's start: the folder that relative paths begin in, and decisions about open calls."""
@@ -31,14 +32,14 @@ def imported_entry(entry: JournalEntry) -> JournalEntry:
     """The entry as it is stored in the journal that takes it in."""
     if entry.kind == "decision" and entry.state == "recorded":
         return evolve(entry, state=IMPORTED)
-    if entry.kind == "run":
+    if entry.kind == "run" and entry.state in ("started", "resumed"):
         return evolve(entry, body=_without_grants(entry.body))
     return entry
 
 
 def _without_grants(body: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    kept = {name: value for name, value in body.items() if name not in _GRANTS}
     note = body.get("note")
-    if isinstance(note, Mapping):
-        kept["note"] = {name: value for name, value in note.items() if name in _KEPT_IN_NOTES}
-    return kept
+    known = note.items() if isinstance(note, Mapping) else ()
+    kept = {name: value for name, value in known if name in _KEPT_IN_NOTES}
+    rest = {name: value for name, value in body.items() if name not in _GRANTS}
+    return {**rest, "note": {**kept, "imported": True}}

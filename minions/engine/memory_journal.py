@@ -15,6 +15,7 @@ from minions.contracts.journal import (
     SPARED_S,
     Collected,
     EntryDraft,
+    HeldLease,
     Journal,
     JournalEntry,
     Lease,
@@ -101,6 +102,16 @@ class MemoryJournal(Journal):
         session = self._sessions.get(lease.session_id)
         if session and session.holding and session.holding.lease.epoch == lease.epoch:
             session.holding = evolve(session.holding, deadline=None)
+
+    async def held_leases(self) -> Sequence[HeldLease]:
+        """As the contract says, at the cost of one look at each session in memory."""
+        now = self._clock.now()
+        holdings = (each.holding for each in self._sessions.values())
+        return [
+            HeldLease(lease=each.lease, has_expired=each.deadline <= now)
+            for each in holdings
+            if each is not None and each.deadline is not None
+        ]
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Keep the draft's body itself: do not change it afterwards."""

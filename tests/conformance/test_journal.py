@@ -279,6 +279,29 @@ async def test_a_stale_release_changes_nothing(journal: Journal, clock: FakeCloc
     assert (await journal.append(new, draft("a"))).position == 1
 
 
+async def test_leases_that_were_not_given_back_are_told(journal: Journal, clock: FakeClock) -> None:
+    """A-126: whoever resumes runs finds those that nobody executes any more."""
+    given_back = await lease_of(journal, "ses_0", "run_0")
+    await journal.release(given_back)
+    old = await lease_of(journal, "ses_1", "run_1")
+    await journal.append(old, draft())
+    clock.advance(59)
+    young = await lease_of(journal, "ses_2", "run_2", "w2")
+    assert await held(journal) == [(old, False), (young, False)]
+    clock.advance(1)
+    assert await held(journal) == [(old, True), (young, False)]
+    await journal.renew(old, 60)
+    assert await held(journal) == [(old, False), (young, False)]
+    await journal.release(old)
+    await journal.release(young)
+    assert await held(journal) == []
+
+
+async def held(journal: Journal) -> list[tuple[Lease, bool]]:
+    found = await journal.held_leases()
+    return sorted(((each.lease, each.has_expired) for each in found), key=lambda p: p[0].session_id)
+
+
 async def test_the_same_worker_may_take_its_run_again(journal: Journal) -> None:
     old = await lease_of(journal)
     new = await lease_of(journal)

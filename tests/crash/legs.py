@@ -31,6 +31,7 @@ from minions.contracts.journal import (
     SPARED_S,
     Collected,
     EntryDraft,
+    HeldLease,
     Journal,
     JournalEntry,
     Lease,
@@ -203,6 +204,9 @@ class WatchedJournal(Journal):
 
     async def release(self, lease: Lease) -> None:
         await self._through("release", self._real.release(lease))
+
+    async def held_leases(self) -> Sequence[HeldLease]:
+        return await self._real.held_leases()
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         entry = await self._through("append", self._real.append(lease, draft))

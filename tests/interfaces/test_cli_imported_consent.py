@@ -111,5 +111,5 @@ def test_what_an_imported_file_grants_is_not_stored(
         json.loads(line)["row"] for line in exported.splitlines() if '"row"' in line
     ]
     start = next(row["body"] for row in rows if row["kind"] == "run")
-    assert set(start["note"]) <= {"command", "extensions", "model"}
+    assert set(start["note"]) <= {"command", "extensions", "imported", "model"}
     assert "directory" not in start

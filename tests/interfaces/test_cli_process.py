@@ -101,6 +101,39 @@ HEAVY = (
 )  # fmt: skip
 
 
+SLOW_IMPORT = """
+import asyncio, time
+from pathlib import Path
+import minions.interfaces.cli.main as cli
+from minions.__main__ import main
+from minions.adapters.daemon_thread import import_in_daemon_thread
+
+def load():
+    time.sleep(0.5)  # longer than the command line takes to come to its end
+    Path("imported").touch()
+
+async def begin():
+    asyncio.ensure_future(import_in_daemon_thread(load))
+    await asyncio.sleep(0)
+
+def command(arguments):
+    asyncio.run(begin())
+    return 143
+
+cli.run_command_line = command
+main()
+"""
+
+
+def test_the_process_does_not_end_inside_an_import(here: Path) -> None:
+    """The end of the interpreter while a C extension is initialised is a segmentation fault."""
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW_IMPORT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (143, "")
+    assert (here / "imported").exists()
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -13,6 +13,7 @@ from asgi_client import TOKEN, Client
 from minions.adapters.scripted_model import Answer, AnswerFunction, ScriptedModel
 from minions.adapters.sqlite_journal import SqliteJournal
 from minions.contracts.calls import ChatModel
+from minions.contracts.journal import Journal
 from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.engine.extensions import Extensions
 from minions.engine.services import Services, SystemClock
@@ -47,7 +48,7 @@ async def make_app(recipes: Path, door: Door) -> AsyncIterator[MakeApp]:
         *,
         answers: Iterable[Answer] | AnswerFunction = (),
         model: ChatModel | None = None,
-        journal: Path | None = None,
+        journal: Path | Journal | None = None,
         resume: bool = False,
         settings: Settings | None = None,
         tools: Iterable[Tool] = (),
@@ -55,8 +56,10 @@ async def make_app(recipes: Path, door: Door) -> AsyncIterator[MakeApp]:
     ) -> App:
         chosen = ServerOptions(token=TOKEN, grace_s=1.0)
         services = Services()
+        if isinstance(journal, Path):
+            journal = SqliteJournal(journal, SystemClock())
         if journal is not None:
-            services = evolve(services, journal=SqliteJournal(journal, SystemClock()))
+            services = evolve(services, journal=journal)
         own = (door.tool(), echo("look", Effect.PURE), echo("sign", Effect.ONCE), *tools)
         app = create_app(
             evolve(chosen, **options),  # type: ignore[arg-type]  # a test names fields that are there

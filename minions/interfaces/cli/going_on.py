@@ -142,7 +142,7 @@ class RecordedRunOpener:
 
     def note(self) -> Mapping[str, JsonValue]:
         """What is to be known when the run goes on once more."""
-        note = self._noted
+        note = {name: value for name, value in self._noted.items() if name != "imported"}
         now = note_of(self.around, self._model)
         return {**note, **now, "cwd": note.get("cwd", now["cwd"])}
 

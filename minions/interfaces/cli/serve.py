@@ -48,7 +48,7 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
     is_flag=True,
     help="Requests may bring recipes: they can then call every tool there is.",
 )
-@click.option("--resume", is_flag=True, help="Go on with runs whose process died.")
+@click.option("--resume", is_flag=True, help="Resume runs that the command line left, too.")
 @click.option("--max-runs", type=click.IntRange(min=1), default=100, show_default=True)
 @click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run.")
 @click.option("--timeout", metavar="TIME", help="Most time for a run: 90, 90s, 10m.")
@@ -170,9 +170,11 @@ async def _serve(
     *,
     resume: bool,
 ) -> int:
+    from minions.adapters.http_pool import load_http
     from minions.interfaces.server.app import create_app
     from minions.interfaces.server.process import bound_socket, serve
 
+    load_http()  # now, not in a thread of the first run: the server may be stopped by then
     state = around.state()
     app = create_app(
         options,

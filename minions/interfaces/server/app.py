@@ -13,13 +13,12 @@ from typing import Final
 
 from minions import __version__
 from minions.contracts.calls import ChatModel
-from minions.contracts.errors import EnvironmentRefusedError, LeaseHeldError, MinionsError
+from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Log
 from minions.engine.extensions import Extensions, ModelSource
 from minions.engine.services import NullLog, Services
 from minions.engine.session_store import StepRepository
-from minions.engine.sessions import UNFINISHED, list_runs
 from minions.interfaces.server.answers import Answer, AsgiApp, Receive, Scope, Send
 from minions.interfaces.server.channels import Channels
 from minions.interfaces.server.decision_endpoints import (
@@ -35,6 +34,7 @@ from minions.interfaces.server.incidents import Incidents, StandardLog
 from minions.interfaces.server.openapi import openapi_of
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.recipe_endpoints import RECIPE_ENDPOINTS
+from minions.interfaces.server.recovery import BEGUN_BY_SERVER, Recovery
 from minions.interfaces.server.rooms import Rooms
 from minions.interfaces.server.run_endpoints import RUN_ENDPOINTS
 from minions.interfaces.server.session_endpoints import SESSION_ENDPOINTS
@@ -84,7 +84,9 @@ class App:
         self._log = log
         self._resumes = resumes
         self._closers: list[Callable[[], object]] = []
-        self._resuming: asyncio.Task[None] | None = None
+        self.recovery = Recovery(rooms.workshop, rooms.hub, log, every_s=rooms.options.recover_s)
+        self._recovering: asyncio.Task[None] | None = None
+        self._is_stopped = False
         incidents = Incidents(log, rooms.workshop.services.ids, rooms.options.token)
         routes = _routes(rooms, incidents)
         self._gate = Gate(_Front(routes), rooms.options, _page(), incidents.report)
@@ -94,6 +96,8 @@ class App:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
+            if not self._is_stopped:  # where the app is mounted nobody sends it a lifespan
+                await self.start()
             await self._gate(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -105,14 +109,16 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def start(self) -> None:
-        """Go on with runs whose process died, where that was asked for."""
-        if self._resumes and self._resuming is None:
-            self._resuming = asyncio.ensure_future(self._resume_all())
+        """Resume runs that nobody executes any more, now and from now on."""
+        if self._recovering is None:
+            recovering = self.recovery.run(resumes_all=self._resumes)
+            self._recovering = asyncio.ensure_future(recovering)
 
     async def stop(self) -> None:
         """End what goes on: runs, which can be resumed, and streams. Requests still get answers."""
-        if self._resuming is not None:
-            self._resuming.cancel()
+        self._is_stopped = True
+        if self._recovering is not None:
+            self._recovering.cancel()
         await self.rooms.hub.aclose(self.rooms.options.grace_s)
         await self.rooms.channels.aclose()
 
@@ -129,29 +135,6 @@ class App:
     def at_end(self, close: Callable[[], object]) -> None:
         """Also close this; a coroutine is awaited."""
         self._closers.append(close)
-
-    async def _resume_all(self) -> None:
-        """Runs without an end whose worker is gone, the oldest first."""
-        try:
-            runs = await list_runs(self.rooms.journal)
-        except MinionsError as error:
-            self._log.warning("nothing_resumed", reason=error.message)
-            return
-        for run in reversed(runs):
-            if run.status == UNFINISHED and self.rooms.hub.find(run.run_id) is None:
-                await self._resume(run.run_id)
-
-    async def _resume(self, run_id: str) -> None:
-        workshop = self.rooms.workshop
-        try:
-            recorded = await workshop.recorded(run_id)
-            recipe = workshop.own_recipe(recorded)
-            executor = workshop.executor(recipe, note=recorded.note)
-            await self.rooms.hub.begin(executor.prepare_resume(recorded, recipe=recipe))
-        except LeaseHeldError:
-            pass  # it goes on elsewhere
-        except MinionsError as error:
-            self._log.warning("run_not_resumed", run_id=run_id, reason=error.message)
 
 
 class _Front:
@@ -227,7 +210,7 @@ def create_app(
         folder_of: A key of the settings to the folder where relative paths start.
         note: Stored with the start of each run, for the command line to go on with it.
         log: For whoever runs the process; None: the logger `minions.server`.
-        resume: Whether runs go on by themselves whose process died.
+        resume: Whether runs that the command line left are resumed at the start, too.
     Raises:
         EnvironmentRefusedError: The extra `server` is not installed.
         UsageError: A setting is wrong.
@@ -247,7 +230,7 @@ def create_app(
         services,
         environ=environment() if environ is None else environ,
         folder_of=folder_of,
-        note={"cwd": str(Path.cwd()), **(note or {})},
+        note={"cwd": str(Path.cwd()), BEGUN_BY_SERVER: True, **(note or {})},
         models=models,
     )
     place = "in memory" if settings.no_store else place_of_journal(settings, folder_of("db"))

@@ -43,6 +43,9 @@ class RunHub:
         self._most = most
         self._executions: dict[str, Execution] = {}
         self.is_closing = False
+        self.lost: dict[str, str] = {}
+        """Runs whose execution here ended without a recorded end, as with the journal lost, and
+        the workers that executed them."""
 
     def find(self, run_id: str) -> Execution | None:
         """That run, while it goes on here."""
@@ -98,6 +101,7 @@ class RunHub:
     async def _executed(self, run: AgentRun) -> AgentResult[object]:
         result = await run.execute()
         if not run.has_recorded_end:  # followers are told what no row tells
+            self._lose(run)
             now = run.context.services.clock.now()
             error = result.error.to_json() if result.error is not None else None
             event = RunFailed(
@@ -117,6 +121,10 @@ class RunHub:
         error = None if task.cancelled() else task.exception()
         if error is not None and has_begun:  # else whoever wanted it is told
             self._log.warning("run_not_executed", run_id=run.run_id, error=words_of(error))
+            self._lose(run)
+
+    def _lose(self, run: AgentRun) -> None:
+        self.lost[run.run_id] = run.context.services.worker_id
 
     def cancel(self, run_id: str) -> bool:
         """Stop that run as soon as may be; False where it does not go on here."""

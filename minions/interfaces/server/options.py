@@ -51,5 +51,7 @@ class ServerOptions:
     heartbeat_s: float = field(default=15.0, validator=gt(0))
     grace_s: float = field(default=3.0, validator=ge(0))
     """What runs have for their end when the server stops."""
+    recover_s: float = field(default=5.0, validator=gt(0))
+    """Seconds between two looks for runs that nobody executes any more."""
     allow_recipe_bodies: bool = False
     """Whether a request may bring a recipe's text: it can then call every tool there is."""

@@ -68,6 +68,15 @@ class Workshop:
         self._models: dict[str | None, Models] = {}
         self._numbers = itertools.count(1)
         self._name = services.ids("srv")
+        self._ended: set[str] = set()
+
+    def has_ended(self, worker_id: str) -> None:
+        """Take note that this worker of ours executes nothing more: its lease may be taken."""
+        self._ended.add(worker_id)
+
+    def is_worker_gone(self, worker_id: str) -> bool:
+        """Whether its process has died, or it was one of ours and has ended."""
+        return worker_id in self._ended or self.services.is_worker_gone(worker_id)
 
     async def aclose(self) -> None:
         """Close the models that were made here."""
@@ -100,6 +109,7 @@ class Workshop:
         services = evolve(
             self.services,
             worker_id=worker_name(f"{self._name}.{next(self._numbers)}"),
+            is_worker_gone=self.is_worker_gone,
             decider=_decider(policy),
             ids=ids or self.services.ids,
             cache=NoStepCache() if note.get("no_cache") else self.services.cache,

@@ -1,0 +1,139 @@
+"""Runs that a server began and that nobody executes any more, resumed by a server that is alive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from minions.contracts.errors import JournalError, LeaseHeldError, MinionsError, NotFoundError
+from minions.contracts.journal import JournalEntry
+from minions.contracts.runtime import Log
+from minions.engine.recorded_run import RecordedRun
+from minions.engine.sessions import UNFINISHED, list_runs
+from minions.interfaces.server.hub import RunHub
+from minions.interfaces.server.problems import RefusedError
+from minions.interfaces.server.workshop import Workshop
+
+__all__ = ["BEGUN_BY_SERVER", "Recovery"]
+
+BEGUN_BY_SERVER: Final = "server"
+"""In the note of a run's start: a server began it, so any server may resume it unasked."""
+
+_MOST_IDLE_EXECUTIONS: Final = 5
+"""A run is left whose newest executions, so many, recorded no work: it may be what ends them."""
+
+
+class Recovery:
+    """Looks for leases without a worker, and for runs that this process lost with its journal.
+
+    A run that a person left at the command line is not resumed unasked (`--resume` asks), nor one
+    that came in a session file.
+    """
+
+    def __init__(self, workshop: Workshop, hub: RunHub, log: Log, *, every_s: float) -> None:
+        """Look for nothing yet.
+
+        Args:
+            every_s: Seconds between two looks.
+        """
+        self._workshop = workshop
+        self._hub = hub
+        self._log = log
+        self._every_s = every_s
+        self._left: set[tuple[str, int]] = set()
+        """Runs, by the epoch of their lease, about which nothing more is to be done here."""
+        self._is_lost = False
+        """Whether the journal could not be read at the last look."""
+
+    async def run(self, *, resumes_all: bool) -> None:
+        """Until it is cancelled.
+
+        Args:
+            resumes_all: At first also runs that the command line left.
+        """
+        if resumes_all:
+            await self.resume_all()
+        while True:
+            await self.look()
+            await asyncio.sleep(self._every_s)
+
+    async def look(self) -> None:
+        """Resume what can be resumed now; what cannot is looked at again."""
+        services = self._workshop.services
+        try:
+            held = await services.journal.held_leases()
+        except MinionsError as error:
+            if not self._is_lost:
+                self._log.warning("journal_lost", reason=error.message)
+            self._is_lost = True
+            return
+        self._is_lost = False
+        for run_id, worker_id in tuple(self._hub.lost.items()):
+            self._workshop.has_ended(worker_id)
+            if self._hub.find(run_id) is None and await self._resume(run_id, is_own=True):
+                self._hub.lost.pop(run_id)
+        for each in held:
+            run_id, worker_id = each.lease.run_id, each.lease.worker_id
+            place = run_id, each.lease.epoch
+            if place in self._left or self._hub.find(run_id) is not None:
+                continue
+            is_free = each.has_expired or self._workshop.is_worker_gone(worker_id)
+            if is_free and await self._resume(run_id):
+                self._left.add(place)
+
+    async def resume_all(self) -> None:
+        """Every run without an end, the oldest first."""
+        try:
+            runs = await list_runs(self._workshop.services.journal)
+        except MinionsError as error:
+            self._log.warning("nothing_resumed", reason=error.message)
+            return
+        for run in reversed(runs):
+            if run.status == UNFINISHED:
+                await self._resume(run.run_id, is_own=True)
+
+    async def _resume(self, run_id: str, *, is_own: bool = False) -> bool:
+        """Whether nothing more is to be done about it here."""
+        workshop = self._workshop
+        try:
+            recorded = await workshop.recorded(run_id)
+            if not self._is_wanted(recorded, is_own=is_own):
+                return True
+            recipe = workshop.own_recipe(recorded)
+            executor = workshop.executor(recipe, note=recorded.note)
+            await self._hub.begin(executor.prepare_resume(recorded, recipe=recipe))
+        except NotFoundError:
+            return True  # not a run, but an edit of the session was cut off
+        except LeaseHeldError:
+            return False  # it is executed elsewhere, as of now
+        except (JournalError, RefusedError) as error:
+            self._log.warning("run_not_resumed_yet", run_id=run_id, reason=str(error))
+            return False
+        except MinionsError as error:
+            self._log.warning("run_not_resumed", run_id=run_id, reason=error.message)
+            return True
+        self._log.info("run_resumed", run_id=run_id)
+        return True
+
+    def _is_wanted(self, recorded: RecordedRun, *, is_own: bool) -> bool:
+        if recorded.has_ended or recorded.note.get("imported"):
+            return False
+        if not (is_own or recorded.note.get(BEGUN_BY_SERVER)):
+            return False
+        if _idle_executions(recorded.entries) >= _MOST_IDLE_EXECUTIONS:
+            self._log.warning(
+                "run_left",
+                run_id=recorded.run_id,
+                reason=f"its last {_MOST_IDLE_EXECUTIONS} executions recorded no work; resume it "
+                "with `minions resume`",
+            )
+            return False
+        return True
+
+
+def _idle_executions(entries: Sequence[JournalEntry]) -> int:
+    """How many of the newest executions recorded nothing but that they began."""
+    at_work = {entry.generation for entry in entries if entry.kind != "run"}
+    newest = max(entry.generation for entry in entries)
+    return newest - max(at_work, default=0)

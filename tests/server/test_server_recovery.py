@@ -1,0 +1,185 @@
+"""Runs whose process died or whose database was away, resumed by a server without being asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from asgi_client import Client
+from minions.adapters.sqlite_journal import SqliteJournal
+from minions.contracts.errors import JournalError
+from minions.contracts.journal import EntryDraft, HeldLease, Journal, JournalEntry, Lease
+from minions.contracts.json_values import JsonValue
+from minions.engine.archives import load_archive, store_archive
+from minions.engine.services import SystemClock
+from served import Door, MakeApp
+
+SOON = 0.01
+"""Seconds between two looks of a server under test."""
+
+
+class Outage(SqliteJournal):
+    """A database that is away while `is_away`."""
+
+    is_away = False
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise JournalError("nobody answers", code="database-unreachable")
+
+    async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
+        self._check()
+        return await super().append(lease, draft)
+
+    async def renew(self, lease: Lease, ttl_s: float) -> None:
+        self._check()
+        await super().renew(lease, ttl_s)
+
+    async def release(self, lease: Lease) -> None:
+        self._check()
+        await super().release(lease)
+
+    async def held_leases(self) -> Sequence[HeldLease]:
+        self._check()
+        return await super().held_leases()
+
+    async def entries(  # as the contract has it
+        self,
+        session_id: str | None = None,
+        *,
+        run_id: str | None = None,
+        after: int = 0,
+        until: int | None = None,
+        kinds: Collection[str] | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+        with_damaged: bool = False,
+    ) -> Sequence[JournalEntry]:
+        self._check()
+        return await super().entries(
+            session_id,
+            run_id=run_id,
+            after=after,
+            until=until,
+            kinds=kinds,
+            limit=limit,
+            newest_first=newest_first,
+            with_damaged=with_damaged,
+        )
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Outage:
+    return Outage(tmp_path / "j.sqlite", SystemClock())
+
+
+async def lost(client: Client, run_id: str) -> None:
+    """Wait until the execution has ended without a recorded end."""
+    execution = client.app.rooms.hub.find(run_id)
+    if execution is not None:
+        await asyncio.wait((execution.task,))
+
+
+async def states(journal: Journal, run_id: str) -> list[str]:
+    rows = await journal.entries(run_id=run_id, kinds={"run"})
+    return [row.state for row in rows]
+
+
+async def test_a_run_goes_to_its_end_after_an_outage_of_the_database(
+    make_app: MakeApp, door: Door, journal: Outage
+) -> None:
+    """A-126: the loss of the database is never a run's end; nothing recorded is repeated."""
+    client = Client(make_app(journal=journal, recover_s=SOON))
+    run_id = (await client.post("/runs", {"recipe": "waits"})).json["run_id"]
+    await door.reached.wait()
+    journal.is_away = True
+    door.opened.set()
+    await lost(client, run_id)
+    journal.is_away = False
+    ended = await client.ended(run_id)
+    assert (ended["status"], ended["output"]) == ("completed", "through")
+    assert await states(journal, run_id) == ["started", "resumed", "finished"]
+    first = [row for row in await journal.entries(run_id=run_id) if row.key == "first/1/0"]
+    assert len(first) == 1
+
+
+async def test_a_database_that_is_back_before_the_run_is_done_with_does_not_make_it_failed(
+    make_app: MakeApp, door: Door, journal: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-126: only one fact cannot be stored; the next one, the run's end, could be."""
+    client = Client(make_app(journal=journal))
+    run_id = (await client.post("/runs", {"recipe": "waits"})).json["run_id"]
+    await door.reached.wait()
+    check = Outage._check
+
+    def fails_once(self: Outage) -> None:
+        if self.is_away:
+            self.is_away = False
+            raise JournalError("no answer in time", code="database-unreachable")
+        check(self)
+
+    monkeypatch.setattr(Outage, "_check", fails_once)
+    journal.is_away = True
+    door.opened.set()
+    await lost(client, run_id)
+    assert await states(journal, run_id) == ["started"]
+    resumed = await client.post(f"/runs/{run_id}/resume", {})
+    assert resumed.status == 202, resumed.json
+    assert (await client.ended(run_id))["output"] == "through"
+
+
+async def test_runs_of_a_server_that_died_are_taken_up_by_another(
+    make_app: MakeApp, door: Door, tmp_path: Path
+) -> None:
+    """A-126: as soon as the lease ran out; here the clock of the second one is a day ahead."""
+    dead = Client(make_app(journal=tmp_path / "j.sqlite"))
+    run_id = (await dead.post("/runs", {"recipe": "waits"})).json["run_id"]
+    await door.reached.wait()
+
+    class Tomorrow(SystemClock):
+        def now(self) -> datetime:
+            return super().now() + timedelta(days=1)
+
+    alive = Client(make_app(journal=SqliteJournal(tmp_path / "j.sqlite", Tomorrow())))
+    door.opened.set()
+    await alive.get("/health")
+    ended = await alive.ended(run_id)
+    assert (ended["status"], ended["output"]) == ("completed", "through")
+
+
+async def test_what_came_in_a_file_is_not_resumed_unasked(
+    make_app: MakeApp, door: Door, journal: Outage, tmp_path: Path
+) -> None:
+    """A-120: also where the operator asked for runs of the command line to be resumed."""
+    client = Client(make_app(journal=journal))
+    view = (await client.post("/runs", {"recipe": "waits"})).json
+    await door.reached.wait()
+    elsewhere = SqliteJournal(tmp_path / "elsewhere.sqlite", SystemClock())
+    await store_archive(elsewhere, await load_archive(journal, view["session_id"]))
+    other = make_app(journal=elsewhere)
+    await other.recovery.resume_all()
+    await other.recovery.look()
+    assert other.rooms.hub.count == 0
+    assert await states(elsewhere, view["run_id"]) == ["started"]
+
+
+async def test_a_run_that_ends_each_process_is_left_in_the_end(
+    make_app: MakeApp, journal: Outage
+) -> None:
+    """A server must not die of one run again and again."""
+    lease = await journal.acquire("ses_1", "run_1", "w", 60)
+    body: dict[str, JsonValue] = {"recipe": "adds", "steps": {}, "note": {"server": True}}
+    await journal.append(lease, EntryDraft(kind="run", key="run", state="started", body=body))
+    for _ in range(5):
+        lease = await journal.acquire("ses_1", "run_1", "w", 60, next_generation=True)
+        await journal.append(lease, EntryDraft(kind="run", key="run", state="resumed", body=body))
+    await journal.release(lease)
+    lease = await journal.acquire("ses_1", "run_1", "w", 0)
+    app = make_app(journal=journal)
+    await app.recovery.look()
+    assert app.rooms.hub.count == 0
+    assert len(await states(journal, "run_1")) == 6
