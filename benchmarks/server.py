@@ -1,4 +1,4 @@
-"""A served run that a thousand follow: how soon each has a piece of the answer, at what cost."""
+"""A served run that a thousand follow, and small requests: how soon each has its answer."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from pathlib import Path
 from attrs import field, frozen
 
 from benchmarks.endpoint import Endpoint
-from benchmarks.measuring import Effort, Row, absolute_row
+from benchmarks.measuring import Effort, Row, absolute_row, ratio_row
 from benchmarks.ticking import PIECES
 
 RECIPE = "id: ticking\nsteps: [{id: ask, goal: Tell the time.}]\n"
 FAN_OUT_MS, FOLLOWER_KIB, FIRST_MS = 200.0, 40.0, 2.0
+KEPT_TIMES = 1.0
+"""A kept connection saves the handshake: it is never slower than a new one."""
 
 
 @frozen
@@ -45,21 +47,41 @@ class Served:
         """The answer, behind its head."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         self.writers.append(writer)
+        await self.ask(reader, writer, method, path, body)
+        return reader
+
+    async def ask(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        method: str,
+        path: str,
+        body: str = "",
+    ) -> bytes:
+        """The head of the answer."""
         writer.write(
             f"{method} /api/v1{path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
             f"Authorization: Bearer {self.token}\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
         )
-        await reader.readuntil(b"\r\n\r\n")
-        return reader
+        return await reader.readuntil(b"\r\n\r\n")
 
 
 async def measure(effort: Effort, _: Endpoint) -> list[Row]:
-    """One run alone with one follower, one with all."""
+    """Small requests; one run alone with one follower, one with all."""
+    kept, own = await _small_requests(effort)
     many = max(5, effort.count(1_000))
     first, _memory = await _followed(1)
     fan_out, memory = await _followed(many)
     return [
+        ratio_row(
+            "kept-connection",
+            "a request on a kept connection",
+            ratio=kept / own,
+            most=KEPT_TIMES,
+            of="a request on a connection of its own",
+            absolute=f"{kept:.2f} ms; new connection {own:.2f} ms",
+        ),
         absolute_row(
             "first-token",
             "a piece of an answer, from the model to a follower",
@@ -82,6 +104,35 @@ async def measure(effort: Effort, _: Endpoint) -> list[Row]:
             unit="KiB",
         ),
     ]
+
+
+async def _small_requests(effort: Effort) -> tuple[float, float]:
+    """Milliseconds until an answer is there: on a kept connection, and each on a new one."""
+    kept: list[float] = []
+    own: list[float] = []
+    async with _served() as served:
+        same = await asyncio.open_connection("127.0.0.1", served.port)
+        served.writers.append(same[1])
+        for _ in range(effort.rounds * effort.count(100)):  # in turns
+            kept.append(await _one_request(served, same))
+            own.append(await _one_request(served))
+    return sorted(kept)[len(kept) // 2], sorted(own)[len(own) // 2]
+
+
+async def _one_request(
+    served: Served, kept: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+) -> float:
+    """Milliseconds from the question, or the connection before it, to the whole answer."""
+    began = time.monotonic()
+    reader, writer = kept or await asyncio.open_connection("127.0.0.1", served.port)
+    head = await served.ask(reader, writer, "GET", "/health")
+    length = re.search(rb"content-length: (\d+)", head)
+    assert length is not None, head
+    await reader.readexactly(int(length[1]))
+    took = (time.monotonic() - began) * 1e3
+    if kept is None:
+        writer.close()
+    return took
 
 
 async def _followed(count: int) -> tuple[list[float], float]:
