@@ -295,7 +295,9 @@ def _held(db: sqlite3.Connection, now: int) -> list[HeldLease]:
         "SELECT session_id, run_id, worker_id, epoch, generation, deadline <= ? FROM leases "
         "WHERE deadline IS NOT NULL",
         (now,),
-    )
+    ).fetchall()
+    if any(tuple(map(type, row[:5])) != (str, str, str, int, int) for row in rows):
+        raise DamageError("a lease has a value of another kind")
     return [
         HeldLease(
             lease=Lease(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import attrs
 from attrs import field, frozen
 
+from minions.contracts.executions import RUN_STATE_SCHEMA, RunState
 from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import SessionStep
 
@@ -33,6 +34,8 @@ __all__ = [
     "event_to_json",
 ]
 
+_STATE: Final = {"schema": RUN_STATE_SCHEMA}
+
 
 @frozen(kw_only=True)
 class _Event:
@@ -52,6 +55,8 @@ class RunStarted(_Event):
 
     type: ClassVar[str] = "run_started"
     recipe: str
+    status: str = field(default=RunState.RUNNING.value, metadata=_STATE)
+    """One of `RunState`, as in the last event of the run."""
     model_name: str | None
     """Which model will answer; None when the recipe asks none."""
     data: Mapping[str, JsonValue] = field(factory=dict)
@@ -193,7 +198,8 @@ class RunCompleted(_Event):
     """The last event of a run that did what it should."""
 
     type: ClassVar[str] = "run_completed"
-    status: str
+    status: str = field(metadata=_STATE)
+    """One of `RunState`."""
     data: Mapping[str, JsonValue] = field(factory=dict)
     """`response` and `metrics`."""
 
@@ -203,7 +209,8 @@ class RunFailed(_Event):
     """The last event of a run that did not."""
 
     type: ClassVar[str] = "run_failed"
-    status: str
+    status: str = field(metadata=_STATE)
+    """One of `RunState`."""
     data: Mapping[str, JsonValue] = field(factory=dict)
     """`error` with `code` and `message`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, cast
+from typing import Final, Generic, cast
 
 from attrs import field, frozen
 
@@ -19,9 +19,20 @@ from minions.contracts.errors import (
     near_names,
 )
 from minions.contracts.instructions import T_co
+from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 
-__all__ = ["AgentResult", "RunStatus", "StepExecution", "StepStatus", "Warned"]
+__all__ = [
+    "OPEN_STATES",
+    "RUN_STATES",
+    "RUN_STATE_SCHEMA",
+    "AgentResult",
+    "RunState",
+    "RunStatus",
+    "StepExecution",
+    "StepStatus",
+    "Warned",
+]
 
 
 class StepStatus(StrEnum):
@@ -44,6 +55,49 @@ class RunStatus(StrEnum):
     LIMIT_REACHED = "limit_reached"
     NEEDS_DECISION = "needs_decision"
     CANCELLED = "cancelled"
+
+
+class RunState(StrEnum):
+    """Where a run stands: the one name that commands, the HTTP API, events and the page give it.
+
+    Those of `RunStatus`, and four of runs of which no end can be told.
+    """
+
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    COMPLETED = RunStatus.COMPLETED.value
+    PARTIAL = RunStatus.PARTIAL.value
+    FAILED = RunStatus.FAILED.value
+    LIMIT_REACHED = RunStatus.LIMIT_REACHED.value
+    NEEDS_DECISION = RunStatus.NEEDS_DECISION.value
+    CANCELLED = RunStatus.CANCELLED.value
+    REJECTED = "rejected"
+    UNREADABLE = "unreadable"
+
+
+RUN_STATES: Final[Mapping[RunState, str]] = {
+    RunState.RUNNING: "a process executes it",
+    RunState.INTERRUPTED: "its process died before an end was recorded; it can be resumed",
+    RunState.COMPLETED: "it came to its output",
+    RunState.PARTIAL: "it came to its output, and optional steps failed",
+    RunState.FAILED: "a step failed; it can be retried",
+    RunState.LIMIT_REACHED: "a limit on calls, time or cost stopped it; it can be resumed",
+    RunState.NEEDS_DECISION: "it waits for an approval, an answer, or a word on a call in doubt",
+    RunState.CANCELLED: "somebody stopped it; it can be resumed",
+    RunState.REJECTED: "it never began: its recipe has faults",
+    RunState.UNREADABLE: "an entry of it is damaged",
+}
+"""What each state means, for documents and help texts."""
+
+RUN_STATE_SCHEMA: Final[Mapping[str, JsonValue]] = {
+    "type": "string",
+    "enum": [state.value for state in RUN_STATES],
+    "description": "; ".join(f"`{state.value}`: {words}" for state, words in RUN_STATES.items()),
+}
+"""The JSON Schema of a run's state, with the meaning of each."""
+
+OPEN_STATES: Final = frozenset({RunState.RUNNING, RunState.INTERRUPTED})
+"""States of runs that began and whose end is not recorded."""
 
 
 @frozen(kw_only=True)

@@ -146,7 +146,7 @@ class Session:
     """Of the parent's last message that it begins with."""
     last_run_id: str | None = None
     status: str | None = None
-    """Of its last run; None: there was none."""
+    """That of its last run, one of `RunState`; None: there was none."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """What is known; None is absent."""

@@ -7,7 +7,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.journal import EntryDraft, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.services import Services
-from minions.engine.sessions import UNFINISHED, RunSummary, find_run
+from minions.engine.sessions import RunSummary, find_run
 
 __all__ = ["cancel_run"]
 
@@ -29,7 +29,7 @@ async def cancel_run(services: Services, name: str) -> RunSummary:
     """
     journal = services.journal
     run = await find_run(journal, name)
-    if run.status not in (UNFINISHED, RunStatus.NEEDS_DECISION):
+    if run.has_ended and run.status != RunStatus.NEEDS_DECISION:
         raise UsageError(
             f"Run '{run.run_id}' has ended ({run.status}): there is nothing to cancel.",
             code="run-ended",
@@ -52,7 +52,7 @@ async def cancel_run(services: Services, name: str) -> RunSummary:
 
 async def _seized(services: Services, run: RunSummary) -> Lease:
     journal, worker, ttl_s = services.journal, services.worker_id, services.lease_ttl_s
-    is_over = run.status != UNFINISHED
+    is_over = run.has_ended
     try:
         return await journal.acquire(
             run.session_id, run.run_id, worker, ttl_s, next_generation=is_over

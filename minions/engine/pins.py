@@ -14,7 +14,7 @@ from minions.engine.recorded_run import RecordedRun, given_inputs, load_recorded
 from minions.engine.replay import visible
 from minions.engine.run_parts import RunPart, choose_steps, missing_pins, needed_steps
 from minions.engine.run_steps import WHEN_IS_FALSE
-from minions.engine.sessions import REJECTED, UNFINISHED, RunSummary, find_run, list_runs
+from minions.engine.sessions import REJECTED, RunSummary, find_run, list_runs
 from minions.engine.work_keys import base_key, enclosing
 from minions.recipe.model import AgentRecipe
 
@@ -141,7 +141,7 @@ async def _newest(
     journal: Journal, recipe: AgentRecipe, required: Sequence[str], asked_as: str
 ) -> RunSummary:
     of_recipe = [run for run in await list_runs(journal) if run.recipe == recipe.id]
-    ended = [run for run in of_recipe if run.status not in (REJECTED, UNFINISHED)][:_MOST_RUNS]
+    ended = [run for run in of_recipe if run.has_ended and run.status != REJECTED][:_MOST_RUNS]
     fewest = required
     for run in ended:
         missing = (await _given(journal, run)).missing(required)

@@ -19,7 +19,7 @@ from minions.contracts.steps import PythonStep, Step
 from minions.engine.entry_checks import check_entries
 from minions.engine.replay import Replay
 from minions.engine.run_parts import ChosenSteps
-from minions.engine.sessions import REJECTED, UNFINISHED, RunSummary, find_run
+from minions.engine.sessions import REJECTED, RunSummary, find_run
 from minions.recipe.bundles import BundledRecipes, bundle_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
@@ -87,7 +87,7 @@ class RecordedRun:
     @property
     def has_ended(self) -> bool:
         """Whether its end is recorded, however it was."""
-        return self.summary.status != UNFINISHED
+        return self.summary.has_ended
 
     def recipe(self, catalog: Catalog) -> AgentRecipe:
         """The recipe that travels with the run; no file is read.

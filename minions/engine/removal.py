@@ -10,15 +10,14 @@ from typing import Final, cast
 from attrs import field, frozen
 
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError, near_names
-from minions.contracts.executions import RunStatus
+from minions.contracts.executions import OPEN_STATES, RunState, RunStatus
 from minions.contracts.journal import SPARED_S, Collected, Journal, JournalEntry
 from minions.engine.services import Services
-from minions.engine.sessions import UNFINISHED
 
 __all__ = ["CleanUp", "StoredSession", "clean_up", "find_session", "list_stored", "remove_sessions"]
 
 _LISTED: Final = ("run", "session")
-_OPEN: Final = (UNFINISHED, RunStatus.NEEDS_DECISION.value)
+_OPEN: Final = (*OPEN_STATES, RunStatus.NEEDS_DECISION)
 """Of runs that may go on."""
 
 
@@ -65,7 +64,7 @@ def _stored(rows: Sequence[JournalEntry]) -> StoredSession:
     parent = None
     for row in rows:
         if row.kind == "run" and row.state in ("started", "resumed"):
-            runs[row.run_id] = UNFINISHED
+            runs[row.run_id] = RunState.INTERRUPTED.value
         elif row.kind == "run" and row.state == "finished":
             runs[row.run_id] = str(row.body.get("status"))
         elif row.kind == "session" and row.state == "forked":

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, cast
 
 from attrs import evolve
 
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError, near_names
+from minions.contracts.executions import RunState
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import message_to_json
 from minions.contracts.sessions import Session, SessionStep
 from minions.engine.entry_checks import unreadable_among
+from minions.engine.run_states import with_states
 from minions.engine.said import Thread
 from minions.engine.services import Services
-from minions.engine.sessions import UNFINISHED, UNREADABLE
+from minions.engine.sessions import UNREADABLE
 from minions.engine.thread import read_thread, refuse_while_it_waits
 
 __all__ = ["StepRepository"]
@@ -68,6 +70,10 @@ class StepRepository:
         Raises:
             NotFoundError: There is none.
         """
+        (session,) = await self._with_states(lambda: self._recorded_session(session_id))
+        return session
+
+    async def _recorded_session(self, session_id: str) -> Sequence[Session]:
         rows = await self.services.journal.entries(session_id, kinds=_LISTED)
         if not rows and not (rows := await self._first_rows(session_id)):
             known = [session.id for session in await self.list_sessions(limit=1000)]
@@ -76,7 +82,13 @@ class StepRepository:
                 code="unknown-session",
                 suggestions=near_names(session_id, known),
             )
-        return _session_of(rows)
+        return [_session_of(rows)]
+
+    async def _with_states(self, read: Callable[[], Awaitable[Sequence[Session]]]) -> list[Session]:
+        services = self.services
+        return await with_states(
+            services.journal, services.is_worker_gone, read, lambda session: session.last_run_id
+        )
 
     async def inputs_of(
         self, session_id: str
@@ -99,13 +111,16 @@ class StepRepository:
 
     async def list_sessions(self, *, limit: int | None = None) -> tuple[Session, ...]:
         """The newest first: those in which something began or ended last."""
+        return tuple(await self._with_states(lambda: self._recorded_sessions(limit)))
+
+    async def _recorded_sessions(self, limit: int | None) -> Sequence[Session]:
         found: dict[str, list[JournalEntry]] = {}
         for row in await self.services.journal.entries(kinds=_LISTED, with_damaged=True):
             found.setdefault(row.session_id, []).append(row)
         sessions = sorted(
             map(_session_of, found.values()), key=lambda each: each.updated_at, reverse=True
         )
-        return tuple(sessions[:limit])
+        return sessions[:limit]
 
     async def list_fork_tree(self, session_id: str) -> tuple[Session, ...]:
         """The session that all of them go back to, and its forks and theirs, parents first.
@@ -410,7 +425,7 @@ def _session_of(rows: Sequence[JournalEntry]) -> Session:
             continue
         updated_at = row.at
         if row.state in ("started", "resumed", "rejected"):
-            last_run, status = row.run_id, UNFINISHED
+            last_run, status = row.run_id, RunState.INTERRUPTED.value
             recipes.append(cast(str, row.body.get("recipe")))
         if row.state == "rejected":
             status = "rejected"

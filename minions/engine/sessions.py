@@ -19,17 +19,20 @@ from minions.contracts.errors import (
     near_names,
 )
 from minions.contracts.events import StepCompleted
+from minions.contracts.executions import OPEN_STATES, RunState
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.runtime import IsWorkerGone
 from minions.contracts.sessions import SessionStep
 from minions.engine.entry_checks import check_entries, unreadable_among
 from minions.engine.event_stream import EventMaker
 from minions.engine.replay import Replay, visible
+from minions.engine.run_states import with_states
 from minions.engine.work_keys import base_key, execution_key
+from minions.engine.worker_names import is_worker_gone
 
 __all__ = [
     "REJECTED",
-    "UNFINISHED",
     "UNREADABLE",
     "RunDetail",
     "RunNote",
@@ -41,13 +44,10 @@ __all__ = [
     "show_run",
 ]
 
-UNFINISHED = "unfinished"
-"""The state of a run whose end was never recorded: it is going on, or it was killed."""
-
-REJECTED = "rejected"
+REJECTED = RunState.REJECTED.value
 """The state of a run that never began: its recipe has faults."""
 
-UNREADABLE = "unreadable"
+UNREADABLE = RunState.UNREADABLE.value
 """The state of a run whose entries are damaged; `problem` says how."""
 
 
@@ -58,13 +58,19 @@ class RunSummary:
     run_id: str
     session_id: str
     recipe: str
-    status: str = UNFINISHED
+    status: str = RunState.INTERRUPTED.value
+    """One of `RunState`."""
     model: str | None = None
     started_at: datetime
     finished_at: datetime | None = None
     usage: Mapping[str, JsonValue] = field(factory=dict)
     problem: str | None = None
     """Of an unreadable run: which entry cannot be read, and why."""
+
+    @property
+    def has_ended(self) -> bool:
+        """False of a run that is running or was interrupted."""
+        return self.status not in OPEN_STATES
 
 
 @frozen(kw_only=True)
@@ -74,6 +80,7 @@ class StepSummary:
     step_id: str
     """`outer/inner` in a recipe that is a step; `step[0]` is the first attempt."""
     status: str
+    """That of the run, `running` or `interrupted`, where the step's end is not recorded."""
     reason: str | None = None
     output: JsonValue = None
     facts: Mapping[str, JsonValue] = field(factory=dict)
@@ -130,14 +137,30 @@ class RunDetail:
 
 
 async def list_runs(
-    journal: Journal, *, run_id: str | None = None, limit: int | None = None
+    journal: Journal,
+    *,
+    run_id: str | None = None,
+    limit: int | None = None,
+    is_worker_gone: IsWorkerGone = is_worker_gone,
 ) -> tuple[RunSummary, ...]:
     """All runs, the newest first; one that is damaged is `unreadable` and hides no other.
 
     Args:
         run_id: Only this one, without a look at the others.
         limit: At most so many, the newest.
+        is_worker_gone: Whether a lease that is held means nothing any more.
     """
+
+    async def read() -> Sequence[RunSummary]:
+        return await _recorded_runs(journal, run_id, limit)
+
+    return tuple(await with_states(journal, is_worker_gone, read, lambda run: run.run_id))
+
+
+async def _recorded_runs(
+    journal: Journal, run_id: str | None, limit: int | None
+) -> Sequence[RunSummary]:
+    """Of their rows alone: `interrupted` where no end is recorded."""
     rows: dict[str, list[JournalEntry]] = {}
     for entry in await journal.entries(run_id=run_id, kinds={"run"}, with_damaged=True):
         if entry.state in ("started", REJECTED):
@@ -145,7 +168,7 @@ async def list_runs(
         elif entry.run_id in rows:
             rows[entry.run_id].append(entry)
     newest = sorted(rows.values(), key=lambda own: own[0].at, reverse=True)
-    return tuple(_summary(own) for own in newest[:limit])
+    return [_summary(own) for own in newest[:limit]]
 
 
 def _summary(rows: Sequence[JournalEntry]) -> RunSummary:
@@ -153,13 +176,14 @@ def _summary(rows: Sequence[JournalEntry]) -> RunSummary:
     if (error := unreadable_among(rows)) is not None:
         return _unreadable(first, error)
     model = first.body.get("model")
-    status, finished_at = UNFINISHED, None
+    status, finished_at = RunState.INTERRUPTED.value, None
     usage: Mapping[str, JsonValue] = {}
     for row in rows:
         if row.state == REJECTED:
             status, finished_at = REJECTED, row.at
         elif row.state == "resumed":
-            status, finished_at, model = UNFINISHED, None, row.body.get("model")
+            status, finished_at = RunState.INTERRUPTED.value, None
+            model = row.body.get("model")
         elif row.state == "finished":
             status, finished_at = cast(str, row.body["status"]), row.at
             usage = cast("Mapping[str, JsonValue]", row.body.get("usage") or {})
@@ -259,7 +283,7 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     if run.status == REJECTED:
         return _rejected(run, rows)
     started = _newest(rows, "started", "resumed")
-    finished = _newest(rows, "finished") if run.status != UNFINISHED else {}
+    finished = _newest(rows, "finished") if run.has_ended else {}
     ids = await _step_ids(journal, started)
     entries = [
         entry
@@ -271,7 +295,7 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
         inputs=started.get("inputs"),
         output=finished.get("output"),
         error=finished.get("error"),
-        steps=_steps(entries),
+        steps=_steps(entries, RunState.INTERRUPTED.value if run.has_ended else run.status),
         messages=_messages(entries),
         notes=tuple(_notes(entries)),
     )
@@ -338,8 +362,8 @@ def _newest(entries: Sequence[JournalEntry], *states: str) -> Mapping[str, JsonV
     return entry.body if entry else {}
 
 
-def _steps(entries: Sequence[JournalEntry]) -> tuple[StepSummary, ...]:
-    """In order of start, each with its latest state."""
+def _steps(entries: Sequence[JournalEntry], open_state: str) -> tuple[StepSummary, ...]:
+    """In order of start, each with its latest state; `open_state` where no end is recorded."""
     steps: dict[str, StepSummary] = {}
     newest = max(entry.generation for entry in entries)
     repeated = {
@@ -360,7 +384,7 @@ def _steps(entries: Sequence[JournalEntry]) -> tuple[StepSummary, ...]:
         begun = before is not None and before.status != "skipped"
         steps[base] = StepSummary(
             step_id=step_id if index is None else f"{step_id}[{index}]",
-            status=cast(str, body.get("status", UNFINISHED)),
+            status=cast(str, body.get("status", open_state)),
             reason=cast("str | None", body.get("reason")),
             output=body.get("output"),
             facts=body,

@@ -13,7 +13,7 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.completion import CompletionCriteria, CompletionMode
 from minions.contracts.errors import MinionsError, UsageError
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed
-from minions.contracts.executions import RunStatus
+from minions.contracts.executions import OPEN_STATES, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageBundle
 from minions.contracts.secrets import InputValue
@@ -27,14 +27,13 @@ from minions.engine.extensions import Extensions, ModelSource
 from minions.engine.recorded_run import load_recorded_run
 from minions.engine.said import SAID_KINDS
 from minions.engine.session_store import StepRepository
-from minions.engine.sessions import UNFINISHED
 from minions.engine.thread import MESSAGE_INPUT, ThreadStart, pending_calls
 from minions.recipe.model import AgentRecipe, InputSpec, Permissions
 
 __all__ = ["ChatAgent", "StepRunner", "fork_session", "retry_from_sequence"]
 
 _GOES_ON = (
-    UNFINISHED,
+    *OPEN_STATES,
     RunStatus.CANCELLED,
     RunStatus.LIMIT_REACHED,
     RunStatus.NEEDS_DECISION,

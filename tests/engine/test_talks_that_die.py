@@ -15,9 +15,9 @@ from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.errors import UsageError
 from minions.contracts.events import RunEvent
+from minions.contracts.executions import OPEN_STATES
 from minions.contracts.tools import Effect
 from minions.engine.session_store import StepRepository
-from minions.engine.sessions import UNFINISHED
 from minions.engine.step_runner import ChatAgent, StepRunner, fork_session
 from minions.testing.clock import FakeClock
 from mortal import KilledError, World
@@ -129,7 +129,7 @@ class Talk:
     async def _end(self, session: str) -> None:
         """Let its last run come to its end, if its end was not stored."""
         runner = self.runner()
-        if (await runner.repository.get_session(session)).status == UNFINISHED:
+        if (await runner.repository.get_session(session)).status in OPEN_STATES:
             await _drained(runner.resume(session))
 
     async def _runs(self) -> int:

@@ -105,7 +105,7 @@ def test_a_killed_run_goes_on_with_the_recipe_it_began_with(
     write("chain.yaml", RECIPE % "note")
     assert run(here, "run", "chain.yaml", "-p", "n=4").returncode == -signal.SIGKILL
     run_id = only_run(cli)
-    assert "unfinished" in cli("sessions", "list", "--db", "j.sqlite").out
+    assert "interrupted" in cli("sessions", "list", "--db", "j.sqlite").out
     write("chain.yaml", "id: chain\nsteps: [{id: other, set: {n: 1}}]\n")
     (here / "chain.yaml").unlink()
     done = run(here, "resume", run_id)

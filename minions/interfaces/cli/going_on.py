@@ -18,7 +18,6 @@ from minions.engine.agent_executor import AgentExecutor
 from minions.engine.agent_run import AgentRun
 from minions.engine.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services import Services
-from minions.engine.sessions import UNFINISHED
 from minions.interfaces.cli.at_work import refuse_if_it_goes_on
 from minions.interfaces.cli.following import Signals, bounded, follow, note_of
 from minions.interfaces.cli.setup import Surroundings, naming_the_journal
@@ -78,7 +77,7 @@ class RecordedRunOpener:
                 "where it stopped: say it again.",
                 code="other-command",
             )
-        if self._recorded is not None and self._recorded.summary.status == UNFINISHED:
+        if self._recorded is not None and not self._recorded.has_ended:
             await refuse_if_it_goes_on(Services(journal=self._journal), self.recorded)
         return self
 

@@ -8,11 +8,13 @@ from typing import Final, Literal, TypeAlias
 
 from attrs import field, frozen
 
+from minions.contracts.executions import RUN_STATE_SCHEMA
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.server.problems import FaultView
 
 __all__ = [
     "MAYBE_TEXT",
+    "STATE",
     "After",
     "AgentView",
     "Agents",
@@ -49,6 +51,8 @@ def number_schema(least: int, most: int = _LARGEST, *kinds: str) -> dict[str, Js
 
 
 MAYBE_TEXT: Final = text_schema(200, "null")
+STATE: Final[Mapping[str, JsonObject]] = {"schema": RUN_STATE_SCHEMA}
+"""The state of a run: one of `RunState`."""
 
 
 # --- queries --------------------------------------------------------------------------------------

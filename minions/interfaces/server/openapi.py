@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Final, cast
 
 from minions.contracts.events import StepEventType
+from minions.contracts.executions import RUN_STATE_SCHEMA
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import schema_of
 from minions.interfaces.server.endpoints import EVENT_STREAM, Endpoint, EventData
@@ -46,6 +47,12 @@ def openapi_of(endpoints: Sequence[Endpoint], version: str, server: str) -> _Jso
     }
 
 
+_OF_RUNS: Final = (
+    StepEventType.RUN_STARTED.value,
+    StepEventType.RUN_COMPLETED.value,
+    StepEventType.RUN_FAILED.value,
+)
+"""Events whose `status` is that of the run."""
 _EVENT: Final[Mapping[str, JsonValue]] = {
     "description": "One server-sent event; a stream is any number of them.",
     "type": "object",
@@ -65,6 +72,8 @@ _EVENT: Final[Mapping[str, JsonValue]] = {
                     "timestamp": {"type": "string", "format": "date-time"},
                 },
                 "required": ["type", "run_id", "session_id", "timestamp"],
+                "if": {"properties": {"type": {"enum": list(_OF_RUNS)}}},
+                "then": {"properties": {"status": RUN_STATE_SCHEMA}, "required": ["status"]},
             },
         },
     },

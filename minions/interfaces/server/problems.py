@@ -47,6 +47,9 @@ _CONFLICTS: Final = frozenset(
 """Codes of requests that are fine as such, and do not fit how things stand."""
 
 
+_BAD_HEADS: Final = frozenset({"bad-idempotency-key", "bad-last-event-id", "bad-query"})
+"""Codes of addresses and headers that do not fit; for a body that is 422."""
+
 _BAD_SECRETS: Final = frozenset({"missing-secret", "short-secret"})
 """What a caller's reference leads to: coming again does not mend it."""
 
@@ -137,6 +140,8 @@ def problem_of(error: MinionsError, instance: str) -> tuple[Problem, Mapping[str
 def _status(error: MinionsError) -> HTTPStatus:
     if isinstance(error, RefusedError):
         return error.status
+    if error.error_code in _BAD_HEADS:
+        return HTTPStatus.BAD_REQUEST
     if isinstance(error, NotFoundError):
         return HTTPStatus.NOT_FOUND
     if isinstance(error, LeaseHeldError | FencedError) or error.error_code in _CONFLICTS:

@@ -10,7 +10,7 @@ from minions.contracts.errors import JournalError, LeaseHeldError, MinionsError,
 from minions.contracts.journal import JournalEntry
 from minions.contracts.runtime import Log
 from minions.engine.recorded_run import RecordedRun
-from minions.engine.sessions import UNFINISHED, list_runs
+from minions.engine.sessions import list_runs
 from minions.interfaces.server.hub import RunHub
 from minions.interfaces.server.problems import RefusedError
 from minions.interfaces.server.workshop import Workshop
@@ -90,7 +90,7 @@ class Recovery:
             self._log.warning("nothing_resumed", reason=error.message)
             return
         for run in reversed(runs):
-            if run.status == UNFINISHED:
+            if not run.has_ended:
                 await self._resume(run.run_id, is_own=True)
 
     async def _resume(self, run_id: str, *, is_own: bool = False) -> bool:

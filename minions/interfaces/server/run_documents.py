@@ -10,6 +10,7 @@ from attrs import field, frozen
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.server.documents import (
     MAYBE_TEXT,
+    STATE,
     JsonObject,
     number_schema,
     text_schema,
@@ -41,7 +42,7 @@ class RunsPage:
     limit: int = field(default=100, metadata=number_schema(1, 1_000))
     offset: int = field(default=0, metadata=number_schema(0))
     recipe: str | None = field(default=None, metadata=MAYBE_TEXT)
-    status: str | None = field(default=None, metadata=MAYBE_TEXT)
+    status: str | None = field(default=None, metadata=STATE)
     session: str | None = field(default=None, metadata=MAYBE_TEXT)
 
 
@@ -77,8 +78,8 @@ class RunAccepted:
 
     run_id: str
     session_id: str
-    status: str
-    """`running`, or how it has ended already."""
+    status: str = field(metadata=STATE)
+    """One of `RunState`, as in every answer about the run."""
     links: Links
 
 
@@ -87,8 +88,8 @@ class CancelView:
     """A run that was told to stop."""
 
     run_id: str
-    status: str
-    """`cancelling`; or `cancelled`, where another process had it or nobody did."""
+    status: str = field(metadata=STATE)
+    """`running` until it has stopped; `cancelled` where another process had it or nobody did."""
 
 
 @frozen(kw_only=True)
@@ -98,8 +99,7 @@ class RunRow:
     run_id: str
     session_id: str
     recipe: str
-    status: str
-    """`unfinished` where no end is recorded: it goes on, or its process died."""
+    status: str = field(metadata=STATE)
     is_active: bool
     """Whether it goes on in this process."""
     model: str | None
@@ -186,7 +186,7 @@ class RunView:
     run_id: str
     session_id: str
     recipe: str
-    status: str
+    status: str = field(metadata=STATE)
     is_active: bool
     model: str | None
     started_at: datetime

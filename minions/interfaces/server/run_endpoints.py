@@ -9,7 +9,7 @@ from attrs import evolve
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
 from minions.engine.cancelling import cancel_run as cancel_from_outside
-from minions.engine.sessions import UNFINISHED, list_runs
+from minions.engine.sessions import list_runs
 from minions.interfaces.server.answers import Answer, AsgiApp
 from minions.interfaces.server.documents import After
 from minions.interfaces.server.endpoints import Call, Endpoint, EventData, Nothing
@@ -46,13 +46,11 @@ async def begin_run(call: Call[Nothing, RunRequest]) -> AsgiApp:
 
 async def accepted(call: Call[Nothing, object], begun: Begun) -> AsgiApp:
     """That the run goes on by itself."""
-    rooms = call.rooms
-    is_active = rooms.hub.find(begun.run_id) is not None
-    status = "running" if is_active else (await find_exact(rooms.journal, begun.run_id)).status
+    run = await find_exact(call.rooms.journal, begun.run_id)
     reply = RunAccepted(
         run_id=begun.run_id,
         session_id=begun.session_id,
-        status=status,
+        status=run.status,
         links=links_of(call, begun.run_id, begun.session_id),
     )
     headers = {"location": call.link(f"/runs/{begun.run_id}")}
@@ -85,10 +83,11 @@ async def one_run(call: Call[Nothing, None]) -> AsgiApp:
 async def cancel_run(call: Call[Nothing, Nothing]) -> AsgiApp:
     """Tell it to stop; what was done is kept."""
     run_id = call.path["run_id"]
-    if call.rooms.hub.cancel(run_id):
-        return Answer(HTTPStatus.ACCEPTED, CancelView(run_id=run_id, status="cancelling"))
+    is_told = call.rooms.hub.cancel(run_id)
     run = await find_exact(call.rooms.journal, run_id)
-    if run.status in (UNFINISHED, RunStatus.NEEDS_DECISION):
+    if is_told:
+        return Answer(HTTPStatus.ACCEPTED, CancelView(run_id=run_id, status=run.status))
+    if not run.has_ended or run.status == RunStatus.NEEDS_DECISION:
         services = call.rooms.workshop.services
         cancelled = await cancel_from_outside(
             evolve(services, worker_id=f"cancel@{services.worker_id}"), run_id

@@ -9,7 +9,7 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.interfaces.server.documents import JsonObject
+from minions.interfaces.server.documents import STATE, JsonObject
 
 __all__ = [
     "ContextView",
@@ -109,7 +109,7 @@ class SessionView:
     parent_session_id: str | None = None
     forked_at_sequence: int | None = None
     last_run_id: str | None = None
-    status: str | None = None
+    status: str | None = field(default=None, metadata=STATE)
     """Of its last run."""
     is_active: bool
     """Whether that run goes on in this process."""

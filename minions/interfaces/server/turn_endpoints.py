@@ -10,10 +10,9 @@ from http import HTTPStatus
 
 from minions.contracts.errors import UsageError
 from minions.contracts.events import RunCompleted
-from minions.contracts.executions import RunStatus
+from minions.contracts.executions import OPEN_STATES, RunStatus
 from minions.contracts.sessions import Session
 from minions.engine.agent_run import AgentRun
-from minions.engine.sessions import UNFINISHED
 from minions.engine.step_runner import StepRunner
 from minions.interfaces.server.answers import Answer, AsgiApp
 from minions.interfaces.server.endpoints import (
@@ -30,7 +29,7 @@ from minions.interfaces.server.session_endpoints import session_of
 __all__ = ["TURN_ENDPOINTS"]
 
 _CUT_OFF = (
-    UNFINISHED,
+    *OPEN_STATES,
     RunStatus.CANCELLED,
     RunStatus.LIMIT_REACHED,
     RunStatus.NEEDS_DECISION,

@@ -1,7 +1,7 @@
 // Two runs side by side.
 
 import { enc, get } from "./api.js";
-import { between, chip, code, cost, count, duration, empty, fill, h, pretty, runStatus, shortId, time } from "./dom.js";
+import { between, chip, code, cost, count, duration, empty, fill, h, pretty, shortId, time } from "./dom.js";
 import { go } from "./app.js";
 
 export async function showCompare({ root, query, signal }) {
@@ -22,7 +22,7 @@ function picker(runs, ids, at) {
 	} },
 	h("option", { value: "", text: "Choose a run…" }),
 	ids[at] && !known ? h("option", { value: ids[at], text: ids[at] }) : null,
-	sorted.filter((run) => run.run_id !== ids[1 - at]).map((run) => h("option", { value: run.run_id, text: `${run.recipe}, ${runStatus(run).replaceAll("_", " ")}, ${shortId(run.run_id)}, ${new Date(run.started_at).toLocaleString()}` })));
+	sorted.filter((run) => run.run_id !== ids[1 - at]).map((run) => h("option", { value: run.run_id, text: `${run.recipe}, ${run.status.replaceAll("_", " ")}, ${shortId(run.run_id)}, ${new Date(run.started_at).toLocaleString()}` })));
 	select.value = ids[at] ?? "";
 	return h("label.field", h("span.strong", at ? "Run B" : "Run A"), select);
 }
@@ -40,7 +40,7 @@ function comparison(a, b) {
 			h("caption.away", "Facts of both runs"),
 			h("thead", h("tr", h("td"), [a, b].map((view, at) => h("th", { scope: "col" }, `${"AB"[at]} `, h("a", { href: `#/runs/${enc(view.run_id)}`, title: view.run_id, text: shortId(view.run_id) }))), h("td.mark-cell"))),
 			h("tbody",
-				row("Status", (view) => chip(runStatus(view)), { key: (view) => view.status }),
+				row("Status", (view) => chip(view.status), { key: (view) => view.status }),
 				row("Recipe", (view) => view.recipe, { key: (view) => view.recipe }),
 				row("Model", (view) => view.model ?? "none", { key: (view) => view.model }),
 				row("Started", (view) => time(view.started_at)),

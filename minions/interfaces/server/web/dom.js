@@ -58,12 +58,12 @@ const SHAPES = {
 };
 const STATUSES = {
 	running: ["run", "running"],
-	unfinished: ["gone", "interrupted"],
 	interrupted: ["gone", "interrupted"],
 	completed: ["good", "completed"],
 	partial: ["part", "partial"],
 	failed: ["bad", "failed"],
 	rejected: ["bad", "rejected"],
+	unreadable: ["bad", "unreadable"],
 	limit_reached: ["stop", "limit reached"],
 	needs_decision: ["wait", "needs a decision"],
 	waiting: ["wait", "waits"],
@@ -89,11 +89,6 @@ export const tag = (kind, word, look = kind, title = null) => h("span", { class:
 export function chip(status, title) {
 	const { kind, word } = statusOf(status);
 	return tag(kind, word, kind, title);
-}
-
-/** What a run's status means here: without a recorded end it goes on, or it was cut off. */
-export function runStatus(run) {
-	return run.status === "unfinished" && run.is_active ? "running" : run.status;
 }
 
 // --- how values read

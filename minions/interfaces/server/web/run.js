@@ -1,7 +1,7 @@
 // One run: picture with live states, waterfall, what it waits for, and what each step did.
 
 import { enc, follow, get, poll, post } from "./api.js";
-import { Rows, action, between, callout, changed, chip, code, copyButton, cost, count, duration, fill, h, loading, note, plural, runStatus, shape, statusOf, time } from "./dom.js";
+import { Rows, action, between, callout, changed, chip, code, copyButton, cost, count, duration, fill, h, loading, note, plural, shape, statusOf, time } from "./dom.js";
 import { decisionCard } from "./approvals.js";
 import { RunFold, outermost, timeline } from "./fold.js";
 import { Graph } from "./graph.js";
@@ -15,7 +15,7 @@ export async function showRun({ root, path, query, signal }) {
 	return (next) => page.pick(next);
 }
 
-const CUT_OFF = ["unfinished", "cancelled", "limit_reached"];
+const CUT_OFF = ["interrupted", "cancelled", "limit_reached"];
 const isOn = (status) => status === "running" || status === "cancelling";
 
 class RunPage {
@@ -118,8 +118,8 @@ class RunPage {
 	status() {
 		const fold = this.fold;
 		if (this.stopping && !fold.isOver && this.view.is_active) return "cancelling";
-		if (!fold.status) return runStatus(this.view);
-		if (!fold.isOver && this.view.status === "unfinished" && !this.view.is_active) return "unfinished";
+		if (!fold.status) return this.view.status;
+		if (!fold.isOver && this.view.status === "interrupted") return "interrupted";
 		return fold.status;
 	}
 

@@ -1,13 +1,13 @@
 // The list of runs, and the form that begins one.
 
 import { enc, get, post } from "./api.js";
-import { between, chip, cost, count, duration, empty, fill, h, loading, plural, runStatus, shortId, statusOf, time, tag } from "./dom.js";
+import { between, chip, cost, count, duration, empty, fill, h, loading, plural, shortId, statusOf, time, tag } from "./dom.js";
 import { Fields } from "./form.js";
 import { LiveList, cell, main, num, state } from "./list.js";
 import { go } from "./app.js";
 
 const PAGE = 100;
-const STATUSES = ["running", "unfinished", "completed", "partial", "failed", "limit_reached", "needs_decision", "cancelled", "rejected"];
+const STATUSES = ["running", "interrupted", "completed", "partial", "failed", "limit_reached", "needs_decision", "cancelled", "rejected", "unreadable"];
 
 export async function showRuns({ root, signal }) {
 	let limit = PAGE, total = 0;
@@ -26,8 +26,8 @@ export async function showRuns({ root, signal }) {
 			return reply.runs;
 		},
 		key: (run) => run.run_id,
-		text: (run) => `${run.recipe} ${run.run_id} ${run.session_id} ${run.model ?? ""} ${statusOf(runStatus(run)).word}`,
-		filters: (run) => !statuses.value || runStatus(run) === statuses.value,
+		text: (run) => `${run.recipe} ${run.run_id} ${run.session_id} ${run.model ?? ""} ${statusOf(run.status).word}`,
+		filters: (run) => !statuses.value || run.status === statuses.value,
 		row,
 		none: empty("No runs yet",
 			h("p", "A run is one execution of a recipe. It appears here while it goes on, also when it was begun on the command line with the same database."),
@@ -42,7 +42,7 @@ export async function showRuns({ root, signal }) {
 	fill(root, h("div.head", h("h1", "Runs"), h("div.row.tools", list.filter, statuses, compare)), list.el, h("div.row", summary, more));
 
 	function row(run) {
-		const status = runStatus(run), isOn = status === "running";
+		const { status } = run, isOn = status === "running";
 		const pick = h("input", { type: "checkbox", checked: picked.has(run.run_id), "aria-label": `Pick ${run.run_id} to compare`,
 			onchange: () => {
 				picked[pick.checked ? "add" : "delete"](run.run_id);
@@ -52,7 +52,7 @@ export async function showRuns({ root, signal }) {
 		if (isOn) length.dataset.since = run.started_at;
 		return h("tr",
 			h("td.pick", pick),
-			state("Status", chip(status, status === "unfinished" && "No end is recorded: it goes on elsewhere, or its process died.")),
+			state("Status", chip(status, status === "interrupted" && "Its process died before the end was recorded; it can be resumed.")),
 			main("Recipe", h("a.strong", { href: `#/runs/${enc(run.run_id)}` }, run.recipe)),
 			cell("Model", run.model ?? h("span.muted", "none")), cell("Started", time(run.started_at)),
 			num("Duration", length), num("Tokens", count(run.usage.total_tokens)), num("Cost", cost(run.usage)),

@@ -16,7 +16,7 @@ export async function showSessions({ root, signal }) {
 		row: (each) => h("tr",
 			main("Session", link(each.id, each.name)),
 			cell("Recipe", each.recipe ?? h("span.muted", "several or none")),
-			state("Last run", each.last_run_id ? h("a.chip-link", { href: `#/runs/${enc(each.last_run_id)}` }, chip(each.status === "unfinished" ? "no_end_yet" : each.status)) : h("span.muted", "none yet")),
+			state("Last run", each.last_run_id ? h("a.chip-link", { href: `#/runs/${enc(each.last_run_id)}` }, chip(each.status)) : h("span.muted", "none yet")),
 			cell("Updated", time(each.updated_at)),
 			cell("Forked from", each.parent_session_id ? [link(each.parent_session_id), ` at ${each.forked_at_sequence}`] : h("span.muted", "–"))),
 		none: empty("No sessions yet", h("p", "Every run belongs to a session; a conversation is a session with messages."), h("p", h("a.button.primary", { href: "#/new" }, "Start one")), h("p.muted", "or in a terminal: ", h("code", "minions chat"))),
@@ -79,10 +79,10 @@ class Conversation {
 		this.session = session;
 		this.steps = steps;
 		this.summary = context.summary;
-		const isOpen = ["unfinished", "needs_decision"].includes(session.status);
+		const isOpen = ["running", "interrupted", "needs_decision"].includes(session.status);
 		const last = isOpen && (await get(`/runs/${enc(session.last_run_id)}`, { signal: this.signal }));
 		this.waiting = last ? last.waiting : [];
-		this.running = last && last.is_active ? last.run_id : null; // one that is not was cut off
+		this.running = last && last.status === "running" ? last.run_id : null;
 		this.paint();
 		this.loadTree();
 	}
@@ -215,7 +215,7 @@ class Conversation {
 	paintForm() {
 		const isBusy = Boolean(this.running), last = this.steps.at(-1);
 		this.send.disabled = isBusy;
-		const hangs = last && !isBusy && !this.waiting?.length && (last.role !== "assistant" || last.tool_calls?.length || ["unfinished", "cancelled", "limit_reached"].includes(this.session.status));
+		const hangs = last && !isBusy && !this.waiting?.length && (last.role !== "assistant" || last.tool_calls?.length || ["interrupted", "cancelled", "limit_reached"].includes(this.session.status));
 		if (!changed(this, "form", [this.running, hangs])) return;
 		fill(this.buttons,
 			isBusy ? action("Stop", () => post(`/runs/${enc(this.running)}/cancel`), { class: "stop" }) : null,
