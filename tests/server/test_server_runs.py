@@ -157,6 +157,20 @@ async def test_runs_are_listed_in_pages_and_by_what_they_are(client: Client) -> 
     assert (await client.get("/runs?status=failed")).json["runs"] == []
 
 
+async def test_the_words_of_a_filter_are_looked_for_in_all_runs(client: Client) -> None:
+    added = await client.post("/runs", {"recipe": "adds", "inputs": {"a": 1}})
+    asked = await client.post("/runs", {"recipe": "asks"})
+    for reply in (added, asked):
+        await client.ended(reply.json["run_id"])
+    run_id, session_id = added.json["run_id"], added.json["session_id"]
+    for text in (run_id, session_id, f"ADDS%20{run_id[4:9]}", "completed", f"%20{run_id}+adds"):
+        page = (await client.get(f"/runs?text={text}&limit=1")).json
+        assert [run["run_id"] for run in page["runs"]] == [run_id], text
+    assert (await client.get(f"/runs?text={run_id}+asks")).json["total"] == 0
+    assert (await client.get("/runs?text=completed&recipe=asks")).json["total"] == 0
+    assert (await client.get("/runs?text=a&limit=1&offset=1")).json["total"] == 2
+
+
 async def test_a_query_is_read_strictly(client: Client) -> None:
     for query, words in {
         "limit=0": "$.limit: 0 is less than the minimum of 1",

@@ -137,6 +137,38 @@ async def test_a_fork_begins_like_its_parent_and_goes_its_own_way(make_app: Make
     assert (wrong.status, wrong.json["code"]) == (422, "sequence-out-of-range")
 
 
+async def test_the_words_of_a_filter_are_looked_for_in_all_sessions(client: Client) -> None:
+    ids = []
+    for name in ("Bern in June", "Bern in May", None):
+        reply = await client.post("/sessions", {"recipe": "chat", "name": name})
+        ids.append(reply.json["id"])
+    for text, found in {
+        "bern": ids[1::-1],
+        "JUNE+in": ids[:1],
+        ids[2]: ids[2:],
+        "rome": [],
+    }.items():
+        page = (await client.get(f"/sessions?text={text}")).json
+        assert [each["id"] for each in page["sessions"]] == found
+        assert page["total"] == len(found)
+    page = (await client.get("/sessions?text=bern&limit=1&offset=1")).json
+    assert ([each["id"] for each in page["sessions"]], page["total"]) == (ids[:1], 2)
+
+
+async def test_the_forks_of_a_session_are_listed_among_however_many_others(
+    make_app: MakeApp,
+) -> None:
+    client = Client(make_app(answers=echoing))
+    session = await talking(client, "one")
+    fork = (await client.post(f"/sessions/{session}/fork", {"sequence": 1})).json["new_session_id"]
+    for _ in range(2):
+        await client.post("/sessions", {"recipe": "chat"})
+    for each in (session, fork):
+        page = (await client.get(f"/sessions?tree={each}&limit=2")).json
+        assert ([found["id"] for found in page["sessions"]], page["total"]) == ([session, fork], 2)
+    assert (await client.get("/sessions?tree=ses_none")).status == 404
+
+
 async def test_steps_are_taken_out_of_the_conversation(make_app: MakeApp) -> None:
     """A-88: delete."""
     client = Client(make_app(answers=echoing))

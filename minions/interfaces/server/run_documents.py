@@ -44,6 +44,8 @@ class RunsPage:
     recipe: str | None = field(default=None, metadata=MAYBE_TEXT)
     status: str | None = field(default=None, metadata=STATE)
     session: str | None = field(default=None, metadata=MAYBE_TEXT)
+    text: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """Words, each in the recipe, the model, the state, or the id of the run or its session."""
 
 
 # --- runs -----------------------------------------------------------------------------------------

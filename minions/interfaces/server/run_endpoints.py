@@ -9,7 +9,7 @@ from attrs import evolve
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
 from minions.engine.cancelling import cancel_run as cancel_from_outside
-from minions.engine.sessions import list_runs
+from minions.engine.sessions import RunSummary, list_runs
 from minions.interfaces.server.answers import Answer, AsgiApp
 from minions.interfaces.server.documents import After
 from minions.interfaces.server.endpoints import Call, Endpoint, EventData, Nothing
@@ -24,6 +24,7 @@ from minions.interfaces.server.run_documents import (
 )
 from minions.interfaces.server.run_views import find_exact, links_of, run_row, run_view
 from minions.interfaces.server.starting import Begun, Wanted
+from minions.interfaces.server.word_filter import has_words
 
 __all__ = ["LAST_EVENT_ID", "RUN_ENDPOINTS", "accepted", "position_after"]
 
@@ -60,18 +61,21 @@ async def accepted(call: Call[Nothing, object], begun: Begun) -> AsgiApp:
 async def all_runs(call: Call[RunsPage, None]) -> AsgiApp:
     """A part of the list."""
     rooms, query = call.rooms, call.query
-    wanted = {"recipe": query.recipe, "status": query.status, "session_id": query.session}
-    found = [
-        run
-        for run in await list_runs(rooms.journal)
-        if all(value is None or getattr(run, name) == value for name, value in wanted.items())
-    ]
+    found = [run for run in await list_runs(rooms.journal) if _is_wanted(run, query)]
     rows = [
         run_row(run, is_active=rooms.hub.find(run.run_id) is not None)
         for run in found[query.offset : query.offset + query.limit]
     ]
     reply = Runs(runs=tuple(rows), total=len(found), limit=query.limit, offset=query.offset)
     return Answer(HTTPStatus.OK, reply)
+
+
+def _is_wanted(run: RunSummary, query: RunsPage) -> bool:
+    wanted = {"recipe": query.recipe, "status": query.status, "session_id": query.session}
+    if any(value is not None and getattr(run, name) != value for name, value in wanted.items()):
+        return False
+    places = (run.recipe, run.model, run.status, run.run_id, run.session_id)
+    return has_words(query.text, *places)
 
 
 async def one_run(call: Call[Nothing, None]) -> AsgiApp:

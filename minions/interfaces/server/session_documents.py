@@ -9,7 +9,7 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.interfaces.server.documents import STATE, JsonObject
+from minions.interfaces.server.documents import MAYBE_TEXT, STATE, JsonObject, number_schema
 
 __all__ = [
     "ContextView",
@@ -21,6 +21,7 @@ __all__ = [
     "RetryRequest",
     "SessionView",
     "Sessions",
+    "SessionsPage",
     "StepRange",
     "StepView",
     "Steps",
@@ -73,6 +74,18 @@ class ForkRequest:
     name: str | None = field(
         default=None, metadata={"schema": {"type": ["string", "null"], "maxLength": 200}}
     )
+
+
+@frozen(kw_only=True)
+class SessionsPage:
+    """A part of the list of sessions."""
+
+    limit: int = field(default=100, metadata=number_schema(1, 1_000))
+    offset: int = field(default=0, metadata=number_schema(0))
+    text: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """Words, each in the name, the recipe or the id of the session."""
+    tree: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """A session: only it, those that it goes back to and their forks, parents first."""
 
 
 @frozen(kw_only=True)

@@ -15,7 +15,7 @@ from minions.contracts.sessions import Session
 from minions.engine.removal import remove_sessions
 from minions.engine.session_context import build_context_from_steps, get_context_summary
 from minions.interfaces.server.answers import Answer, AsgiApp
-from minions.interfaces.server.documents import After, Page
+from minions.interfaces.server.documents import After
 from minions.interfaces.server.endpoints import Call, Endpoint, EventData, Nothing
 from minions.interfaces.server.run_endpoints import LAST_EVENT_ID, position_after
 from minions.interfaces.server.session_documents import (
@@ -25,12 +25,14 @@ from minions.interfaces.server.session_documents import (
     ForkView,
     NewSession,
     Sessions,
+    SessionsPage,
     SessionView,
     StepRange,
     Steps,
     StepsFrom,
     StepView,
 )
+from minions.interfaces.server.word_filter import has_words
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
@@ -49,10 +51,12 @@ async def session_of(call: Call[object, object]) -> Session:
 # --- the sessions themselves ----------------------------------------------------------------------
 
 
-async def all_sessions(call: Call[Page, None]) -> AsgiApp:
+async def all_sessions(call: Call[SessionsPage, None]) -> AsgiApp:
     """A part of the list."""
-    limit, offset = call.query.limit, call.query.offset
-    found = await call.rooms.repository.list_sessions()
+    limit, offset, text = call.query.limit, call.query.offset, call.query.text
+    tree, repository = call.query.tree, call.rooms.repository
+    every = await (repository.list_fork_tree(tree) if tree else repository.list_sessions())
+    found = [each for each in every if has_words(text, each.name, each.recipe, each.id)]
     shown = [_view(call, session) for session in found[offset : offset + limit]]
     reply: dict[str, JsonValue] = {
         "sessions": shown,
@@ -185,8 +189,9 @@ SESSION_ENDPOINTS = (
         name="listSessions",
         summary="All sessions, the newest first.",
         handler=all_sessions,
-        query=Page,
+        query=SessionsPage,
         gives={200: Sessions},
+        refuses=(404,),
     ),
     Endpoint(
         method="POST",

@@ -1,16 +1,25 @@
-// A list that stays up to date: filter, rows by key, states without rows.
+// A list that stays up to date: its filters and its page stand in the address, and the server applies them.
 
-import { poll } from "./api.js";
-import { Rows, fill, h, loading } from "./dom.js";
+import { enc, get, poll } from "./api.js";
+import { Rows, count, empty, fill, h, loading, plural, problem } from "./dom.js";
+import { go } from "./app.js";
+
+const PAGE = 100;
+const TYPING_MS = 250; // after the last key the server is asked
 
 /**
- * `load()` gives the items; `filters(item)` says which are shown beside the words of the filter, which
- * are looked for in `text(item)`; `key`, `row` make rows; `none` is shown when there are no items.
+ * `name` is the last word of the page's path and of the API's; `key`, `row` make rows; `none` is shown when
+ * there are no items at all. `filters`: [{name, label, control?, word?}], beside the words to look for; one
+ * without a control comes by an address only. `word(value)` is what people read for a value.
  */
 export class LiveList {
-	constructor({ signal, every, name, heads, load, key, row, text, filters = () => true, none, after }) {
-		Object.assign(this, { signal, every, load, key, row, text, filters, none, after, items: null });
-		this.filter = h("input", { type: "search", id: "filter", placeholder: `Filter ${name}`, "aria-label": `Filter ${name}`, "aria-keyshortcuts": "/", oninput: () => this.show() });
+	constructor({ signal, every, name, heads, key, row, filters = [], none, after }) {
+		Object.assign(this, { signal, every, name, key, row, none, after, items: null, total: 0, values: {}, page: 1, asked: 0 });
+		this.words = h("input", { type: "search", id: "filter", placeholder: `Filter ${name}`, "aria-label": `Filter ${name}`, "aria-keyshortcuts": "/", oninput: () => this.type() });
+		this.filters = [{ name: "text", label: "words", control: this.words }, ...filters];
+		for (const { name: which, control } of filters) control?.addEventListener("change", () => this.set(which, control.value));
+		this.others = h("span.row");
+		this.tools = [this.words, filters.map(({ control }) => control), this.others];
 		this.body = h("tbody");
 		this.rows = new Rows(this.body);
 		this.table = h(`table.list.cards.${name}`,
@@ -18,29 +27,135 @@ export class LiveList {
 			h("thead", h("tr", heads.map((head) => h("th", { scope: "col", class: /Duration|Tokens|Cost|Steps/.test(head) ? "num" : "" }, head || h("span.away", "Pick"))))),
 			this.body);
 		this.el = h("div", loading(name));
+		this.summary = h("p.muted", { role: "status" });
+		this.newer = h("button", { hidden: true, onclick: () => this.turn(this.page - 1) }, "Newer");
+		this.older = h("button", { hidden: true, onclick: () => this.turn(this.page + 1) }, "Older");
+		this.clearing = this.clear();
+		this.foot = h("div.row", this.summary, this.clearing, this.newer, this.older);
 	}
 
-	async begin() {
+	async begin(query) {
+		this.read(query);
 		await this.refresh();
 		poll(this.every, this.signal, () => this.refresh());
 	}
 
+	// --- the address
+
+	/** The address changed while the list is shown. */
+	async take(query) {
+		this.read(query);
+		try {
+			await this.refresh();
+		} catch (error) {
+			if (error.name !== "AbortError") this.refuse(error);
+		}
+	}
+
+	read(query) {
+		this.values = Object.fromEntries(this.filters.map(({ name }) => [name, query.get(name)]).filter(([, value]) => value));
+		this.page = Math.max(1, Number.parseInt(query.get("page"), 10) || 1);
+		for (const { name, control } of this.filters) {
+			const isTyped = control === this.words && this.timer;
+			if (control && !isTyped) write(control, this.values[name] ?? "");
+		}
+		const others = this.filters.filter(({ name, control }) => !control && this.values[name]);
+		fill(this.others, others.map((each) => h("button", { "aria-label": `Remove the filter ${this.told(each)}`, onclick: () => this.set(each.name, "") }, this.told(each), h("span", { "aria-hidden": "true" }, "×"))));
+	}
+
+	address(values, page = 1) {
+		const query = new URLSearchParams(values);
+		if (page > 1) query.set("page", page);
+		return `/${this.name}${query.size ? `?${query}` : ""}`;
+	}
+
+	/** One filter anew, on the first page. */
+	set(name, value, options) {
+		const { [name]: _, ...rest } = this.values;
+		go(this.address(value ? { ...rest, [name]: value } : rest), options);
+	}
+
+	type() {
+		clearTimeout(this.timer);
+		this.timer = setTimeout(() => {
+			this.timer = null;
+			if (!this.signal.aborted) this.set("text", this.words.value.trim(), { replace: true });
+		}, TYPING_MS);
+	}
+
+	turn(page) {
+		go(this.address(this.values, page));
+		window.scrollTo(0, 0);
+	}
+
+	// --- what the server gives
+
 	async refresh() {
-		this.items = await this.load();
-		this.show();
+		const asked = ++this.asked;
+		const query = new URLSearchParams({ ...this.values, limit: PAGE, offset: (this.page - 1) * PAGE });
+		const reply = await get(`/${this.name}?${query}`, { signal: this.signal });
+		if (asked !== this.asked) return; // another address was asked for meanwhile
+		[this.items, this.total] = [reply[this.name], reply.total];
+		const last = Math.max(1, Math.ceil(this.total / PAGE));
+		if (this.page > last) go(this.address(this.values, last), { replace: true });
+		else this.show();
 	}
 
 	show() {
-		if (!this.items) return;
-		const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-		const shown = this.items.filter((item) => this.filters(item) && words.every((word) => this.text(item).toLowerCase().includes(word)));
-		if (!this.items.length) fill(this.el, this.none);
-		else if (!shown.length) fill(this.el, h("div.empty", h("h2", "Nothing fits the filter")));
+		if (!this.total) fill(this.el, this.isFiltered ? this.nothing() : this.none);
 		else if (this.table.parentNode !== this.el) fill(this.el, this.table);
-		this.rows.show(shown, this.key, JSON.stringify, this.row);
-		this.after?.(shown.length);
+		this.rows.show(this.items, this.key, JSON.stringify, this.row);
+		const first = (this.page - 1) * PAGE + 1;
+		const part = this.total > PAGE ? `${count(first)}–${count(first + this.items.length - 1)} of ` : "";
+		this.summary.textContent = this.total ? `${part}${plural(this.total, this.name.slice(0, -1))}${this.isFiltered ? " with these filters" : ""}` : "";
+		this.clearing.hidden = !this.total || !this.isFiltered;
+		this.newer.hidden = this.page === 1;
+		this.older.hidden = this.page * PAGE >= this.total;
+		this.after?.();
+	}
+
+	get isFiltered() {
+		return Object.keys(this.values).length > 0;
+	}
+
+	told({ name, label, word = (value) => `“${value}”` }) {
+		return `${label}: ${word(this.values[name])}`;
+	}
+
+	nothing() {
+		const set = this.filters.filter(({ name }) => this.values[name]).map((each) => h("li", this.told(each)));
+		return empty(`No ${this.name} with these filters`, h("ul.plain", set), this.clear());
+	}
+
+	clear() {
+		return h("button", { onclick: () => go(`/${this.name}`) }, "Clear the filters");
+	}
+
+	refuse(error) {
+		fill(this.el, problem(error), h("p", this.clear()));
+		this.summary.textContent = "";
+		this.clearing.hidden = this.newer.hidden = this.older.hidden = true;
 	}
 }
+
+/** Also a value that the control did not offer. */
+function write(control, value) {
+	if (control.options) offer(control, [[value, value]]);
+	if (control.value.trim() !== value) control.value = value;
+}
+
+/** A control for one of these `[value, word]`, or any. */
+export const choice = (label, any, options = []) => offer(h("select", { "aria-label": label }, h("option", { value: "" }, any)), options);
+
+/** Further ones, where they are not there yet. */
+export function offer(control, options) {
+	const known = new Set([...control.options].map(({ value }) => value));
+	control.append(...options.filter(([value]) => !known.has(value)).map(([value, word]) => h("option", { value }, word)));
+	return control;
+}
+
+/** The address of the runs of a session. */
+export const runsOf = (session) => `#/runs?session=${enc(session)}`;
 
 const td = (look) => (label, ...content) => h(look, { data: { label } }, content);
 export const [cell, num, state, main] = ["td", "td.num", "td.state", "td.main-cell"].map(td);

@@ -3,43 +3,32 @@
 import { enc, get, post } from "./api.js";
 import { between, chip, cost, count, duration, empty, fill, h, loading, plural, shortId, statusOf, time, tag } from "./dom.js";
 import { Fields } from "./form.js";
-import { LiveList, cell, main, num, state } from "./list.js";
+import { LiveList, cell, choice, main, num, offer, state } from "./list.js";
 import { go } from "./app.js";
 
-const PAGE = 100;
 const STATUSES = ["running", "interrupted", "completed", "partial", "failed", "limit_reached", "needs_decision", "cancelled", "rejected", "unreadable"];
 
-export async function showRuns({ root, signal }) {
-	let limit = PAGE, total = 0;
+export async function showRuns({ root, query, signal }) {
 	const picked = new Set();
-	const statuses = h("select", { "aria-label": "Status", onchange: () => list.show() },
-		h("option", { value: "" }, "Any status"), STATUSES.map((each) => h("option", { value: each }, statusOf(each).word)));
+	const recipe = choice("Recipe", "Any recipe");
 	const compare = h("button.wide-only", { onclick: () => go(`/compare?${[...picked].map((id, at) => `${"ab"[at]}=${enc(id)}`).join("&")}`) });
-	const summary = h("p.muted", { role: "status" });
-	const more = h("button", { onclick: () => ((limit += PAGE), list.refresh()) }, "Show more");
 	const list = new LiveList({
 		signal, every: 1500, name: "runs",
 		heads: ["", "Status", "Recipe", "Model", "Started", "Duration", "Tokens", "Cost", "Run"],
-		load: async () => {
-			const reply = await get(`/runs?limit=${limit}`, { signal });
-			total = reply.total;
-			return reply.runs;
-		},
 		key: (run) => run.run_id,
-		text: (run) => `${run.recipe} ${run.run_id} ${run.session_id} ${run.model ?? ""} ${statusOf(run.status).word}`,
-		filters: (run) => !statuses.value || run.status === statuses.value,
+		filters: [
+			{ name: "status", label: "status", control: choice("Status", "Any status", STATUSES.map((each) => [each, statusOf(each).word])), word: (value) => statusOf(value).word },
+			{ name: "recipe", label: "recipe", control: recipe, word: (value) => value },
+			{ name: "session", label: "session", word: shortId },
+		],
 		row,
 		none: empty("No runs yet",
 			h("p", "A run is one execution of a recipe. It appears here while it goes on, also when it was begun on the command line with the same database."),
 			h("p", h("a.button.primary", { href: "#/new" }, "Start a run")),
 			h("p.muted", "or in a terminal: ", h("code", "minions run recipes/quickstart.yaml"))),
-		after: (shown) => {
-			choose();
-			summary.textContent = total ? `${shown === total ? "" : `${count(shown)} of `}${plural(total, "run")}` : "";
-			more.hidden = list.items.length >= total;
-		},
+		after: choose,
 	});
-	fill(root, h("div.head", h("h1", "Runs"), h("div.row.tools", list.filter, statuses, compare)), list.el, h("div.row", summary, more));
+	fill(root, h("div.head", h("h1", "Runs"), h("div.row.tools", list.tools, compare)), list.el, list.foot);
 
 	function row(run) {
 		const { status } = run, isOn = status === "running";
@@ -70,7 +59,9 @@ export async function showRuns({ root, signal }) {
 	}, 500);
 	signal.addEventListener("abort", () => clearInterval(tick));
 	choose();
-	await list.begin();
+	await list.begin(query);
+	get("/recipes?limit=1000", { signal }).then(({ recipes }) => offer(recipe, recipes.map(({ id }) => [id, id])), () => {}); // only offered
+	return (next) => list.take(next);
 }
 
 // --- a new run

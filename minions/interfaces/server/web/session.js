@@ -2,17 +2,15 @@
 
 import { begin, enc, follow, get, post } from "./api.js";
 import { Rows, action, callout, changed, chip, code, cost, count, duration, empty, fill, h, loading, note, plural, shortId, time } from "./dom.js";
-import { LiveList, cell, main, state } from "./list.js";
+import { LiveList, cell, main, runsOf, state } from "./list.js";
 import { decisionCard } from "./approvals.js";
 import { writing } from "./drawer.js";
 import { go } from "./app.js";
 
-export async function showSessions({ root, signal }) {
+export async function showSessions({ root, query, signal }) {
 	const list = new LiveList({
 		signal, every: 3000, name: "sessions", heads: ["Session", "Recipe", "Last run", "Updated", "Forked from"],
-		load: async () => (await get("/sessions?limit=500", { signal })).sessions,
 		key: (each) => each.id,
-		text: (each) => `${each.name ?? ""} ${each.recipe ?? ""} ${each.id}`,
 		row: (each) => h("tr",
 			main("Session", link(each.id, each.name)),
 			cell("Recipe", each.recipe ?? h("span.muted", "several or none")),
@@ -21,8 +19,9 @@ export async function showSessions({ root, signal }) {
 			cell("Forked from", each.parent_session_id ? [link(each.parent_session_id), ` at ${each.forked_at_sequence}`] : h("span.muted", "–"))),
 		none: empty("No sessions yet", h("p", "Every run belongs to a session; a conversation is a session with messages."), h("p", h("a.button.primary", { href: "#/new" }, "Start one")), h("p.muted", "or in a terminal: ", h("code", "minions chat"))),
 	});
-	fill(root, h("div.head", h("h1", "Sessions"), h("div.row.tools", list.filter)), list.el);
-	await list.begin();
+	fill(root, h("div.head", h("h1", "Sessions"), h("div.row.tools", list.tools)), list.el, list.foot);
+	await list.begin(query);
+	return (next) => list.take(next);
 }
 
 const link = (id, name) => h("a", { href: `#/sessions/${enc(id)}`, title: id }, name ?? shortId(id));
@@ -62,9 +61,9 @@ class Conversation {
 		this.title = h("h1.row");
 		fill(this.root,
 			h("div.head", h("div", this.title, h("p.muted.ids", h("code", session.id))),
-				h("div.row.tools", session.recipe ? h("a.button", { href: `#/new?recipe=${enc(session.recipe)}`, text: "New run" }) : null)),
+				h("div.row.tools", h("a.button", { href: runsOf(session.id), text: "Runs" }), session.recipe ? h("a.button", { href: `#/new?recipe=${enc(session.recipe)}`, text: "New run" }) : null)),
 			h("div.split.talk",
-				h("div.stack", this.list, this.tail, this.end, this.waits, session.recipe ? this.form : h("p.muted", "This session has no recipe of its own: nothing can be said in it here. Its runs are listed under Runs.")),
+				h("div.stack", this.list, this.tail, this.end, this.waits, session.recipe ? this.form : h("p.muted", "This session has no recipe of its own: nothing can be said in it here. ", h("a", { href: runsOf(session.id) }, "Its runs"), " are listed under Runs.")),
 				h("aside.stack", { "aria-label": "About the session" }, h("section.panel", h("h2", "Summary"), this.facts), h("section.panel", h("h2", "Forks"), this.tree))));
 		await this.load();
 		this.follow();
@@ -147,7 +146,7 @@ class Conversation {
 
 	async loadTree() {
 		try {
-			const { sessions } = await get("/sessions?limit=1000", { signal: this.signal });
+			const { sessions } = await get(`/sessions?limit=1000&tree=${enc(this.session.id)}`, { signal: this.signal });
 			const known = new Map(sessions.map((each) => [each.id, each]));
 			let top = this.session;
 			while (top.parent_session_id && known.has(top.parent_session_id)) top = known.get(top.parent_session_id);

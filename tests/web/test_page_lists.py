@@ -1,0 +1,121 @@
+"""The lists of the page: filters and pages stand in the address, and the server applies them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from minions.contracts.executions import RunState
+from page_server import Served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page
+
+pytest.importorskip("playwright.sync_api", reason="the Python package playwright is missing")
+
+from playwright.sync_api import expect
+
+expect.set_options(timeout=6_000)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A failed run, and behind it more runs than a page shows."""
+    served = Served(tmp_path_factory.mktemp("many") / "project")
+    served.start()
+    served.record("rare", "failed", 1)
+    served.record("common", "completed", 150)
+    yield served
+    served.kill()
+
+
+def _open(window: BrowserContext, served: Served, place: str) -> Page:
+    page = window.new_page()
+    page.goto(served.at(place))
+    return page
+
+
+def _rows(page: Page, count: int, summary: str) -> None:
+    expect(page.locator("tbody tr")).to_have_count(count)
+    expect(page.get_by_role("status").filter(has_text=re.compile(r"\d"))).to_have_text(summary)
+
+
+def test_a_run_behind_the_first_page_is_found_and_its_address_can_be_kept(
+    window: BrowserContext, many: Served
+) -> None:
+    page = _open(window, many, "/runs")
+    _rows(page, 100, "1–100 of 151 runs")
+    page.get_by_label("Status").select_option("failed")
+    _rows(page, 1, "1 run with these filters")
+    page.get_by_label("Filter runs").fill("rare")
+    page.wait_for_url(f"{many.url}/#/runs?status=failed&text=rare")
+    for again in (page, window.new_page()):
+        again.goto(many.at("/runs?status=failed&text=rare"))
+        again.reload()
+        _rows(again, 1, "1 run with these filters")
+        expect(again.get_by_label("Status")).to_have_value("failed")
+        expect(again.get_by_label("Filter runs")).to_have_value("rare")
+
+
+def test_a_list_that_is_empty_because_of_its_filters_says_so_and_clears_them(
+    window: BrowserContext, many: Served
+) -> None:
+    page = _open(window, many, "/runs?recipe=common")
+    page.get_by_label("Status").select_option("failed")
+    expect(page.get_by_role("heading", name="No runs with these filters")).to_be_visible()
+    expect(page.locator(".empty li")).to_have_text(["status: failed", "recipe: common"])
+    page.get_by_role("button", name="Clear the filters").click()
+    _rows(page, 100, "1–100 of 151 runs")
+    expect(page.get_by_label("Status")).to_have_value("")
+    assert page.url == f"{many.url}/#/runs"
+    page.go_back()
+    expect(page.get_by_label("Status")).to_have_value("failed")
+    expect(page.locator(".empty li")).to_have_count(2)
+
+
+def test_a_filtered_list_is_turned_page_by_page(window: BrowserContext, many: Served) -> None:
+    page = _open(window, many, "/runs?recipe=common")
+    _rows(page, 100, "1–100 of 150 runs with these filters")
+    expect(page.get_by_role("button", name="Newer")).to_be_hidden()
+    page.get_by_role("button", name="Older").click()
+    _rows(page, 50, "101–150 of 150 runs with these filters")
+    assert page.url == f"{many.url}/#/runs?recipe=common&page=2"
+    expect(page.get_by_role("button", name="Older")).to_be_hidden()
+    page.get_by_role("button", name="Newer").click()
+    _rows(page, 100, "1–100 of 150 runs with these filters")
+    page.goto(f"{many.url}/#/runs?page=9")
+    _rows(page, 51, "101–151 of 151 runs")
+    assert page.url == f"{many.url}/#/runs?page=2"
+
+
+def test_sessions_are_filtered_likewise_and_lead_to_their_runs(
+    window: BrowserContext, many: Served
+) -> None:
+    page = _open(window, many, "/sessions")
+    _rows(page, 100, "1–100 of 151 sessions")
+    page.get_by_label("Filter sessions").fill("rare")
+    _rows(page, 1, "1 session with these filters")
+    assert page.url == f"{many.url}/#/sessions?text=rare"
+    page.locator("tbody a").first.click()
+    page.get_by_role("link", name="Runs", exact=True).last.click()
+    _rows(page, 1, "1 run with these filters")
+    page.get_by_role("button", name="Remove the filter session: ses_rare_000").click()
+    _rows(page, 100, "1–100 of 151 runs")
+
+
+def test_each_state_is_offered_and_one_that_there_is_not_is_refused(
+    window: BrowserContext, many: Served
+) -> None:
+    """A-128: the page has the same names."""
+    page = _open(window, many, "/runs")
+    options = page.get_by_label("Status").locator("option")
+    expect(options).to_have_count(len(RunState) + 1)
+    offered = [each.get_attribute("value") for each in options.all()]
+    assert offered == ["", *(state.value for state in RunState)]
+    page.evaluate("location.hash = '#/runs?status=unfinished'")
+    expect(page.get_by_role("alert")).to_contain_text("'unfinished' is not one of ['running'")
+    page.get_by_role("button", name="Clear the filters").click()
+    expect(page.locator("tbody tr")).to_have_count(100)
