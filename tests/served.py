@@ -92,5 +92,6 @@ async def resume(app: App, run_id: str) -> None:
     workshop = app.rooms.workshop
     recorded = await workshop.recorded(run_id)
     recipe = workshop.own_recipe(recorded)
-    run = workshop.executor(recipe, note=recorded.note).prepare_resume(recorded, recipe=recipe)
+    executor = workshop.executor(recipe, recorded.inputs, note=recorded.note)
+    run = executor.prepare_resume(recorded, recipe=recipe)
     await app.rooms.hub.begin(run)

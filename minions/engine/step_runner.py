@@ -292,9 +292,12 @@ class StepRunner:
     ) -> AgentRun:
         recipe = self._executor.find(self._agent)
         message = recipe.inputs.get(MESSAGE_INPUT)
-        if message is not None and message.schema.get("type", "string") != "string":
+        is_text = message is not None and message.schema.get("type", "string") == "string"
+        if message is not None and (message.is_secret or not is_text):
+            # What is said is stored and shown: it is no place for a reference to a secret.
+            kind = "a secret" if message.is_secret else "no text"
             raise UsageError(
-                f"Recipe '{recipe.id}' cannot be talked with: its input 'message' is no text. "
+                f"Recipe '{recipe.id}' cannot be talked with: its input 'message' is {kind}. "
                 "Declare `inputs: {message: {type: string}}`.",
                 code="not-a-conversation",
             )

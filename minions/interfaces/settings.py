@@ -110,6 +110,13 @@ class Settings:
             "Environment variables that a recipe's own api_key_env may name, beside the provider's."
         ),
     )
+    caller_secrets: tuple[str, ...] = field(
+        default=(),
+        metadata=_described(
+            "References to secrets that callers over HTTP may give, beside a recipe's own "
+            "defaults: env:NAME, file:/absolute/path."
+        ),
+    )
     providers: Mapping[str, ProviderSettings] = field(
         factory=dict, metadata=_described("OpenAI-compatible servers, by provider name.")
     )

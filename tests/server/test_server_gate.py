@@ -11,6 +11,7 @@ from asgi_client import TOKEN, Client, Message
 from minions.contracts.errors import UsageError
 from minions.interfaces.server.app import ENDPOINTS
 from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.settings import Settings
 from served import Door, MakeApp
 
 
@@ -189,6 +190,7 @@ async def test_a_callers_wrong_secret_is_the_callers_fault(
     (recipes / "keyed.yaml").write_text(
         "id: keyed\ninputs: {key: {type: string, secret: true}}\nsteps: [{id: a, set: {n: 1}}]\n"
     )
-    client = Client(make_app())
+    listed = Settings(no_store=True, caller_secrets=("env:NOPE_NOPE",))
+    client = Client(make_app(settings=listed))
     reply = await client.post("/runs", {"recipe": "keyed", "inputs": {"key": "env:NOPE_NOPE"}})
     assert (reply.status, reply.json["code"]) == (422, "missing-secret")

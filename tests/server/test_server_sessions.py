@@ -9,6 +9,7 @@ from asgi_client import Client, Event, Reply, events_in
 from minions.adapters.scripted_model import ScriptedModel, tool_request
 from minions.contracts.calls import Prompt
 from minions.contracts.events import StepEventType
+from minions.interfaces.settings import Settings
 from served import Door, MakeApp
 
 
@@ -48,8 +49,9 @@ async def test_a_session_is_made_and_read(client: Client) -> None:
 
 
 async def test_inputs_of_a_session_are_checked_when_it_is_made(
-    client: Client, recipes: Path
+    make_app: MakeApp, recipes: Path
 ) -> None:
+    client = Client(make_app(settings=Settings(no_store=True, caller_secrets=("env:KEY",))))
     (recipes / "secret.yaml").write_text(
         "id: secret\ninputs:\n  message: {type: string}\n  key: {type: string, secret: true}\n"
         "steps:\n  - {id: a, set: {n: 1}}\n"

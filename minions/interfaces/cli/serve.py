@@ -48,6 +48,13 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
     is_flag=True,
     help="Requests may bring recipes: they can then call every tool there is.",
 )
+@click.option(
+    "--allow-secret",
+    "caller_secrets",
+    multiple=True,
+    metavar="REF",
+    help="A secret that callers may refer to: env:NAME, file:/absolute/path. Repeatable.",
+)
 @click.option("--resume", is_flag=True, help="Resume runs that the command line left, too.")
 @click.option("--max-runs", type=click.IntRange(min=1), default=100, show_default=True)
 @click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run.")

@@ -41,7 +41,7 @@ async def decide(call: Call[Nothing, DecisionRequest]) -> AsgiApp:
     if recorded.run_id != run_id:
         raise NotFoundError(f"There is no run '{run_id}'.", code="unknown-run")
     recipe = rooms.workshop.own_recipe(recorded)
-    executor = rooms.workshop.executor(recipe, note=recorded.note)
+    executor = rooms.workshop.executor(recipe, recorded.inputs, note=recorded.note)
     run = executor.prepare_resume(recorded, recipe=recipe, decisions={view.key: word})
     await rooms.hub.begin(run)
     return await accepted(call, Begun(run.run_id, run.session_id))

@@ -35,7 +35,7 @@ async def resume_run(call: Call[Nothing, Nothing]) -> AsgiApp:
     workshop = call.rooms.workshop
     recorded = await workshop.recorded(await _idle(call))
     recipe = workshop.own_recipe(recorded)
-    executor = workshop.executor(recipe, note=recorded.note)
+    executor = workshop.executor(recipe, recorded.inputs, note=recorded.note)
     return await _begun(call, executor.prepare_resume(recorded, recipe=recipe))
 
 
@@ -44,7 +44,8 @@ async def retry_run(call: Call[Nothing, AgainRequest]) -> AsgiApp:
     workshop = call.rooms.workshop
     recorded = await workshop.recorded(await _idle(call))
     recipe = workshop.own_recipe(recorded)
-    run = workshop.executor(recipe, note=recorded.note).prepare_retry(
+    executor = workshop.executor(recipe, recorded.inputs, note=recorded.note)
+    run = executor.prepare_retry(
         recorded, recipe=recipe, is_edited=False, from_step=call.body.from_step
     )
     return await _begun(call, run)

@@ -101,7 +101,7 @@ class Recovery:
             if not self._is_wanted(recorded, is_own=is_own):
                 return True
             recipe = workshop.own_recipe(recorded)
-            executor = workshop.executor(recipe, note=recorded.note)
+            executor = workshop.executor(recipe, recorded.inputs, note=recorded.note)
             await self._hub.begin(executor.prepare_resume(recorded, recipe=recipe))
         except NotFoundError:
             return True  # not a run, but an edit of the session was cut off

@@ -72,6 +72,7 @@ async def new_session(call: Call[Nothing, NewSession]) -> AsgiApp:
     body, rooms = call.body, call.rooms
     recipe = await asyncio.to_thread(rooms.shelf.get, body.recipe)
     _check_inputs(recipe, body.inputs)
+    rooms.workshop.check_secrets(recipe, body.inputs)
     session = await rooms.repository.create_session(body.recipe, name=body.name, inputs=body.inputs)
     headers = {"location": call.link(f"/sessions/{session.id}")}
     return Answer(HTTPStatus.CREATED, _view(call, session), headers=headers)

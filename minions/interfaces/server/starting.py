@@ -88,7 +88,7 @@ class Starter:
         Raises:
             NotFoundError: No such recipe or session.
             UsageError: Recipe or inputs are wrong, or the key was used for something else.
-            RefusedError: Recipes in requests are not allowed, or too much goes on.
+            RefusedError: Recipes in requests or secrets are not allowed, or too much goes on.
             LeaseHeldError: Another run of the session is active.
         """
         if wanted.key is None:
@@ -144,7 +144,9 @@ class Starter:
         if wanted.key is not None:
             ids = ids_of_key(wanted.key, ids)
             note["asked"] = _digest(wanted)
-        executor = self._workshop.executor(recipe, note=note, ids=ids)
+        executor = self._workshop.executor(
+            recipe, wanted.inputs, is_stored=wanted.recipe is not None, note=note, ids=ids
+        )
         run = executor.prepare(recipe, wanted.inputs, session_id=wanted.session, note=note)
         await self._hub.begin(run)
         return Begun(run.run_id, run.session_id)

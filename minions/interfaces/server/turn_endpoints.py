@@ -65,6 +65,7 @@ async def _runner(call: Call[Nothing, object], session: Session) -> StepRunner:
     Raises:
         UsageError: The session has none.
         NotFoundError: It is not stored here.
+        RefusedError: `secret-refused`.
     """
     rooms = call.rooms
     if session.recipe is None:
@@ -77,7 +78,9 @@ async def _runner(call: Call[Nothing, object], session: Session) -> StepRunner:
     note = rooms.workshop.note()
     if session.last_run_id is not None and session.status in _CUT_OFF:
         note |= (await rooms.workshop.recorded(session.last_run_id)).note
-    executor = rooms.workshop.executor(recipe, note=note)
+    # A turn takes what the last run was given, too: it may have been one of another recipe.
+    own, before = await rooms.repository.inputs_of(session.id)
+    executor = rooms.workshop.executor(recipe, {**before, **own}, note=note)
     return StepRunner(recipe, repository=rooms.repository, executor=executor, note=note)
 
 

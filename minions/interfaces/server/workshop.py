@@ -23,6 +23,7 @@ from minions.engine.services import Services
 from minions.engine.worker_names import worker_name
 from minions.interfaces.deciders import Policy
 from minions.interfaces.operator_limits import bounded
+from minions.interfaces.server.caller_secrets import CallerSecrets
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring import Models, catalog_of
 from minions.recipe.model import AgentRecipe
@@ -57,6 +58,8 @@ class Workshop:
             folder_of: A settings key to the folder where relative paths under it start.
             note: What going on needs to know of this process; stored with each run's start.
             models: Answer instead of those that recipes and settings name.
+        Raises:
+            UsageError: A setting is wrong.
         """
         self.settings = settings
         self.extensions = extensions
@@ -66,6 +69,7 @@ class Workshop:
         self._note = note
         self._own_models = models
         self._models: dict[str | None, Models] = {}
+        self._caller_secrets = CallerSecrets.of(settings.caller_secrets)
         self._numbers = itertools.count(1)
         self._name = services.ids("srv")
         self._ended: set[str] = set()
@@ -91,19 +95,37 @@ class Workshop:
         """What is stored with the start of a new run."""
         return {**self._note, **more}
 
+    def check_secrets(
+        self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], *, is_stored: bool = True
+    ) -> None:
+        """As `CallerSecrets.check`.
+
+        Raises:
+            RefusedError: `secret-refused`.
+        """
+        self._caller_secrets.check(recipe, inputs, is_stored=is_stored)
+
     def executor(
         self,
         recipe: AgentRecipe,
+        inputs: Mapping[str, JsonValue],
         *,
+        is_stored: bool = True,
         note: Mapping[str, JsonValue] | None = None,
         ids: Ids | None = None,
     ) -> AgentExecutor:
         """For one execution of that recipe.
 
         Args:
+            inputs: What the execution is given. Only its secrets are looked at here: there is no
+                executor for those that callers may not choose.
+            is_stored: False: the caller brings the recipe.
             note: Of the run that goes on; None: it is new.
             ids: Where the run's are not by chance.
+        Raises:
+            RefusedError: `secret-refused`.
         """
+        self.check_secrets(recipe, inputs, is_stored=is_stored)
         note = note or {}
         policy = self.settings.approve or cast("str | None", note.get("approve")) or "wait"
         services = evolve(
