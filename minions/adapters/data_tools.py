@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -69,7 +70,8 @@ def parse_csv(
         return CsvTable([], [], 0)
     columns = lines[0][1]
     if len(set(columns)) < len(columns):
-        twice = next(name for name in columns if columns.count(name) > 1)
+        counts = Counter(columns)
+        twice = next(name for name in columns if counts[name] > 1)
         raise ToolError(f"Two columns are called '{twice}'.", code="bad-csv")
     rows: list[JsonValue] = []
     for number, cells in lines[1:]:

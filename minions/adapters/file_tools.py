@@ -49,7 +49,10 @@ class _Options:
     )
     exclude: list[str] = field(
         default=Factory(_excluded_by_default),
-        metadata={"description": "Glob patterns of names or paths that cannot be used."},
+        metadata={
+            "schema": {"type": "array", "items": {"type": "string", "maxLength": 1_000}},
+            "description": "Glob patterns of names or paths that cannot be used.",
+        },
     )
 
 

@@ -11,6 +11,8 @@ from minions.contracts.errors import ToolError
 
 __all__ = ["GlobPattern"]
 
+_LONGEST: Final = 1_000
+"""Characters: a model writes them, and what is done with them must be soon over."""
 _CLASS: Final = re.compile(r"\[!?+\]?+[^\]]*\]")
 
 
@@ -19,8 +21,15 @@ class GlobPattern:
 
     def __init__(self, pattern: str) -> None:
         """Raises:
-        ToolError: An empty pattern, or one that could not match anything below a root.
+        ToolError: An empty pattern, one that could not match anything below a root, or one that
+            is too long.
         """
+        if len(pattern) > _LONGEST:
+            raise ToolError(
+                f"The pattern {pattern[:40]!r}… has {len(pattern)} characters; at most {_LONGEST} "
+                "are taken. Use '*' and '**' for names, or ask several times.",
+                code="bad-pattern",
+            )
         segments = [segment for segment in pattern.split("/") if segment not in ("", ".")]
         if not segments or pattern.startswith("/") or ".." in segments:
             raise ToolError(
@@ -28,7 +37,7 @@ class GlobPattern:
                 "such as '**/*.py'.",
                 code="bad-pattern",
             )
-        if re.search(r"\{[^}]*,[^}]*\}", pattern):
+        if _has_choice(pattern):
             raise ToolError(
                 f"The pattern {pattern!r} uses braces, which are not known here. Ask once for "
                 "each choice.",
@@ -69,3 +78,8 @@ class GlobPattern:
             if at in result and segment is None:
                 result.add(at + 1)
         return result
+
+
+def _has_choice(pattern: str) -> bool:
+    """Whether a comma stands in braces. Each character is looked at once."""
+    return any("," in piece.partition("{")[2] for piece in pattern.split("}")[:-1])

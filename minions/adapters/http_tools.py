@@ -498,13 +498,40 @@ def _answer(request: _Request, response: ClientResponse, data: bytes) -> HttpAns
     )
 
 
+_CHARSETS: Final[Mapping[str, str]] = {
+    name: codec
+    for codec, names in {
+        "ascii": "us-ascii ascii",
+        "iso8859-1": "iso-8859-1 latin1 latin-1",
+        **{f"iso8859-{part}": f"iso-8859-{part}" for part in (*range(2, 12), *range(13, 17))},
+        **{f"cp{page}": f"windows-{page} cp{page}" for page in range(1250, 1259)},
+        "utf-16": "utf-16",
+        "utf-16-le": "utf-16le",
+        "utf-16-be": "utf-16be",
+        "shift_jis": "shift-jis sjis x-sjis windows-31j",
+        "euc_jp": "euc-jp x-euc-jp",
+        "gb18030": "gb18030 gbk gb2312",
+        "big5": "big5",
+        "euc_kr": "euc-kr ks-c-5601-1987",
+        "koi8_r": "koi8-r",
+        "koi8_u": "koi8-u",
+    }.items()
+    for name in names.split()
+}
+"""Labels that servers use to codecs that take linear time. A server chooses the label, and other
+codecs of Python take quadratic time (punycode), or do something else altogether."""
+
+
+def _codec(charset: str) -> str:
+    """UTF-8 for every label that is not listed."""
+    return _CHARSETS.get(charset.strip().lower().replace("_", "-"), "utf-8")
+
+
 def _text(request: _Request, kind: str, charset: str | None, data: bytes) -> str:
     try:
         if charset is not None or kind.startswith("text/"):
-            return data.decode(charset or "utf-8", "replace")
+            return data.decode(_codec(charset or "utf-8"), "replace")
         return data.decode()
-    except LookupError:
-        return data.decode("utf-8", "replace")
     except UnicodeDecodeError:
         raise ToolError(
             f"The answer of {_shown(request.url)} is no text ({kind}).", code="not-text"

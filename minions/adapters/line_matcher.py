@@ -95,10 +95,10 @@ def _check(pattern: str) -> None:
         if not is_explosive_pattern(pattern):
             re.compile(pattern)
             return
-    except (re.error, OverflowError, RecursionError) as error:
+    except re.error as error:
         raise ToolError(
-            f"{pattern!r} is no regular expression: {error}. Escape special characters with a "
-            "backslash, or search for plain text with regex=false.",
+            f"{pattern[:100]!r} is no regular expression: {error}. Escape special characters with "
+            "a backslash, or search for plain text with regex=false.",
             code="bad-pattern",
         ) from error
     raise ToolError(

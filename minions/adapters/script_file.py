@@ -79,10 +79,32 @@ def _read(path: Path) -> object:
     if len(raw) > _MOST_BYTES:
         raise _bad(path, f"it is larger than {_MOST_BYTES // 1_048_576} MiB")
     try:
-        return yaml.safe_load(raw)
+        return _bounded(path, yaml.safe_load(raw))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         text = " ".join(str(error).split()) or type(error).__name__
         raise _bad(path, f"it is not YAML ({text})") from error
+
+
+_MOST_VALUES: Final = 1_048_576
+
+
+def _bounded(path: Path, document: object) -> object:
+    """The document. Aliases repeat what they stand for: a short file may be an endless one.
+
+    Raises:
+        UsageError: It is larger than a file of this size could be without them.
+    """
+    left, count = [document], 0
+    while left:
+        value = left.pop()
+        count += 1
+        if count > _MOST_VALUES:
+            raise _bad(path, f"with its aliases followed it holds over {_MOST_VALUES} values")
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+    return document
 
 
 # --- checking one item -----------------------------------------------------------------------

@@ -17,8 +17,15 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from minions.contracts.errors import SchemaError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.patterns import PATTERN_TIME_S, search
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.patterns import (
+    PATTERN_TIME_S,
+    PatternNode,
+    check_engine,
+    pattern_tree,
+    search,
+)
+from minions.contracts.schema_expansion import Expansion
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -241,10 +248,13 @@ class SchemaValidator:
     def errors(self, value: JsonValue, *, limit: int = 5) -> tuple[str, ...]:
         """What is wrong, one line per place (`$.a[0].b: …`); empty when the value fits."""
         found = []
-        for error in self._validator.iter_errors(value):  # stubs say Any for the instance
-            found.append(f"{error.json_path}: {_shortened(_in_json_words(error.message))}")
-            if len(found) == limit:
-                break
+        try:
+            for error in self._validator.iter_errors(value):  # stubs say Any for the instance
+                found.append(f"{error.json_path}: {_shortened(_in_json_words(error.message))}")
+                if len(found) == limit:
+                    break
+        except RecursionError:
+            return ("$: it is nested too deep to be checked",)
         return tuple(found)
 
 
@@ -253,8 +263,9 @@ def _compile(schema: JsonSchema) -> Validator:
     from jsonschema.validators import extend
 
     kind = Draft202012Validator
-    if any(keyword == "pattern" for _, keyword, _ in _walk(schema, "$")):
-        kind = extend(kind, {"pattern": _timed_pattern})  # type: ignore[no-untyped-call]  # its stub has no types
+    keywords = {keyword for _, keyword, _ in _walk(schema, "$")}
+    if own := {keyword: check for keyword, check in _OWN_CHECKS.items() if keyword in keywords}:
+        kind = extend(kind, own)  # type: ignore[no-untyped-call]  # its stub has no types
     return kind(dict(schema))
 
 
@@ -274,6 +285,29 @@ def _timed_pattern(
     except ValueError as error:
         yield ValidationError(f"{pattern!r} cannot be matched: {error}")
 
+
+def _distinct_items(
+    _validator: object, wanted: object, instance: object, _schema: object
+) -> Iterator[ValidationError]:
+    """As jsonschema's own `uniqueItems`, which compares each object with each other one."""
+    from jsonschema import ValidationError
+
+    if wanted is not True or not isinstance(instance, list | tuple):
+        return
+    if len({dumps(_ordered(item)) for item in instance}) < len(instance):
+        yield ValidationError(f"{instance!r} has non-unique elements")
+
+
+def _ordered(value: JsonValue) -> JsonValue:
+    """The same for equal values: keys in order, 1 for 1.0."""
+    if isinstance(value, Mapping):
+        return {key: _ordered(value[key]) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [_ordered(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_OWN_CHECKS: Final = {"pattern": _timed_pattern, "uniqueItems": _distinct_items}
 
 _PYTHON_WORDS: Final = {"None": "null", "True": "true", "False": "false"}
 _WORD_OR_TEXT: Final = re.compile(
@@ -299,14 +333,18 @@ def check_schema(schema: JsonSchema) -> None:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError as Invalid
 
+    has_references = False
     for path, keyword, value in _walk(schema, "$"):
         if keyword in ("$ref", "$dynamicRef"):
+            has_references = True
             _check_reference(schema, path, value)
         elif keyword == "pattern" and isinstance(value, str):
             _check_pattern(path, value)
         elif keyword == "patternProperties" and isinstance(value, Mapping):
             for pattern in value:
                 _check_pattern(path, pattern)
+    if has_references:
+        _check_expansion(schema)
     try:
         Draft202012Validator.check_schema(dict(schema))
     except Invalid as error:
@@ -325,9 +363,25 @@ def _walk(node: JsonValue, path: str) -> Iterator[tuple[str, str, JsonValue]]:
             yield from _walk(value, f"{path}[{index}]")
 
 
+def _check_expansion(schema: JsonSchema) -> None:
+    expansion = Expansion(lambda reference: _referred(schema, "$", reference))
+    expansion.check(schema, "$")
+    for path, _, value in _walk(schema, "$"):
+        if isinstance(value, Mapping):
+            expansion.check(value, path)
+
+
 def _check_reference(schema: JsonSchema, path: str, value: JsonValue) -> None:
-    if not isinstance(value, str):
-        return  # a property that is called "$ref"
+    if isinstance(value, str):  # else a property that is called "$ref"
+        _referred(schema, path, value)
+
+
+def _referred(schema: JsonSchema, path: str, value: str) -> JsonValue:
+    """What a reference leads to.
+
+    Raises:
+        SchemaError: Nothing in this schema.
+    """
     if not value.startswith("#"):
         raise SchemaError(
             f"{path}: the reference {value!r} points outside the schema; "
@@ -338,24 +392,20 @@ def _check_reference(schema: JsonSchema, path: str, value: JsonValue) -> None:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(node, Mapping) and key in node:
             node = node[key]
-        elif isinstance(node, list) and key.isdigit() and int(key) < len(node):
+        elif isinstance(node, list) and key in map(str, range(len(node))):
             node = node[int(key)]
         else:
             raise SchemaError(f"{path}: the reference {value!r} leads nowhere in this schema.")
-
-
-_LONGEST_PATTERN: Final = 1_000
+    return node
 
 
 def _check_pattern(path: str, pattern: str) -> None:
-    if len(pattern) > _LONGEST_PATTERN:
-        raise SchemaError(
-            f"{path}: a pattern of {len(pattern)} characters; at most 1000 are taken."
-        )
     try:
         is_explosive = is_explosive_pattern(pattern)
-    except re.error as error:
-        raise SchemaError(f"{path}: not a regular expression: {pattern!r} ({error}).") from error
+        check_engine(pattern)
+    except (re.error, ValueError) as error:
+        shown = repr(pattern) if len(pattern) <= 200 else f"{pattern[:199]!r}…"
+        raise SchemaError(f"{path}: not a regular expression: {shown} ({error}).") from error
     if is_explosive:
         raise SchemaError(
             f"{path}: the pattern {pattern!r} repeats a repetition, which can take exponential "
@@ -367,25 +417,17 @@ def is_explosive_pattern(pattern: str) -> bool:
     """Whether a text that does not match can take exponential time.
 
     Raises:
-        re.error: Not a regular expression.
+        re.error: As `pattern_tree`.
     """
-    return _is_explosive(_parse_pattern(pattern), repeated=False)
+    return _is_explosive(pattern_tree(pattern), repeated=False)
 
 
-def _parse_pattern(pattern: str) -> Sequence[_Node]:
-    """The stdlib's own parse tree: `re` has no public door to it."""
-    import importlib
-
-    return list(importlib.import_module("re._parser").parse(pattern))
-
-
-_Node: TypeAlias = tuple[object, object]
 _REPEATS: Final = ("MAX_REPEAT", "MIN_REPEAT")
 _UNBOUNDED: Final = 100
 """A repeat that may go on longer than this counts as endless."""
 
 
-def _is_explosive(tree: Sequence[_Node], *, repeated: bool) -> bool:
+def _is_explosive(tree: Sequence[PatternNode], *, repeated: bool) -> bool:
     """Whether an endless repeat holds another one, or a choice, that can split a text two ways.
 
     `(-[a-z]+)*` is fine: each round must begin with a character that its inside cannot eat.
@@ -393,33 +435,33 @@ def _is_explosive(tree: Sequence[_Node], *, repeated: bool) -> bool:
     return any(_node_is_explosive(node, repeated=repeated) for node in tree)
 
 
-def _node_is_explosive(node: _Node, *, repeated: bool) -> bool:
+def _node_is_explosive(node: PatternNode, *, repeated: bool) -> bool:
     operator, argument = str(node[0]), node[1]
     if operator in _REPEATS:
-        _, high, body = typing.cast("tuple[int, int, Sequence[_Node]]", argument)
+        _, high, body = typing.cast("tuple[int, int, Sequence[PatternNode]]", argument)
         endless = high > _UNBOUNDED
         if repeated and endless:
             return True
         return _is_explosive(body, repeated=(repeated or endless) and not _is_fenced(list(body)))
     if operator == "SUBPATTERN":
-        body = typing.cast("tuple[object, object, object, Sequence[_Node]]", argument)[-1]
+        body = typing.cast("tuple[object, object, object, Sequence[PatternNode]]", argument)[-1]
         return _is_explosive(body, repeated=repeated)
     if operator == "BRANCH":
-        branches = typing.cast("tuple[object, Sequence[Sequence[_Node]]]", argument)[1]
+        branches = typing.cast("tuple[object, Sequence[Sequence[PatternNode]]]", argument)[1]
         if repeated and not _begin_differently(branches):
             return True
         return any(_is_explosive(branch, repeated=repeated) for branch in branches)
     if operator in ("ASSERT", "ASSERT_NOT"):
         return _is_explosive(
-            typing.cast("tuple[int, Sequence[_Node]]", argument)[1], repeated=False
+            typing.cast("tuple[int, Sequence[PatternNode]]", argument)[1], repeated=False
         )
     return False
 
 
-def _is_fenced(body: Sequence[_Node]) -> bool:
+def _is_fenced(body: Sequence[PatternNode]) -> bool:
     """Whether each round begins or ends with a literal that its rest cannot match."""
     if len(body) == 1 and str(body[0][0]) == "SUBPATTERN":
-        inner = typing.cast("tuple[object, object, object, Sequence[_Node]]", body[0][1])[-1]
+        inner = typing.cast("tuple[object, object, object, Sequence[PatternNode]]", body[0][1])[-1]
         return _is_fenced(list(inner))
     if not body:
         return False
@@ -440,7 +482,7 @@ def _cases(character: int) -> tuple[int, ...]:
     return tuple(ord(case) for case in (text, text.lower(), text.upper()) if len(case) == 1)
 
 
-def _can_match(node: _Node, character: int) -> bool:
+def _can_match(node: PatternNode, character: int) -> bool:
     """Whether `node` might take that character; unknown kinds might."""
     operator, argument = str(node[0]), node[1]
     if operator == "LITERAL":
@@ -448,7 +490,7 @@ def _can_match(node: _Node, character: int) -> bool:
     if operator == "NOT_LITERAL":
         return argument != character
     if operator == "IN":
-        items = typing.cast("list[_Node]", argument)
+        items = typing.cast("list[PatternNode]", argument)
         is_negated = str(items[0][0]) == "NEGATE"
         found = any(_can_match(item, character) for item in items[is_negated:])
         return found is not is_negated
@@ -462,12 +504,12 @@ def _can_match(node: _Node, character: int) -> bool:
         known["WORD"] = text.isalnum() or text == "_"
         return known[kind.removeprefix("CATEGORY_").removeprefix("NOT_")] is not ("NOT_" in kind)
     if operator in _REPEATS:
-        body = typing.cast("tuple[int, int, Sequence[_Node]]", argument)[2]
+        body = typing.cast("tuple[int, int, Sequence[PatternNode]]", argument)[2]
         return any(_can_match(item, character) for item in body)
     return True
 
 
-def _begin_differently(branches: Sequence[Sequence[_Node]]) -> bool:
+def _begin_differently(branches: Sequence[Sequence[PatternNode]]) -> bool:
     heads = [branch[0] if len(branch) else ("EMPTY", None) for branch in branches]
     literal = [
         min(_cases(typing.cast("int", head[1]))) for head in heads if str(head[0]) == "LITERAL"

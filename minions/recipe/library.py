@@ -47,14 +47,17 @@ def recipe_ids_beside(folder: Path) -> dict[str, Path]:
     """Every recipe in that folder itself, by its id; the first path wins."""
     found: dict[str, Path] = {}
     with contextlib.suppress(OSError):
-        for path in sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES):
+        names = (path for path in folder.iterdir() if path.suffix in SUFFIXES)
+        for path in sorted(path for path in names if path.is_file()):
             found.setdefault(recipe_id_of(path), path)
     return found
 
 
 def _files(folder: Path) -> Iterator[Path]:
     if folder.is_dir():
-        yield from sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES)
+        found = (path for path in folder.rglob("*") if path.suffix in SUFFIXES)
+        # Files alone: reading a named pipe would wait for its other end.
+        yield from sorted(path for path in found if path.is_file())
 
 
 def recipe_id_of(path: Path) -> str:

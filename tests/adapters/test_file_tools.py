@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from minions.adapters.confined_folder import ConfinedFolder, Place
 from minions.adapters.file_tools import files_toolset
-from minions.adapters.glob_pattern import GlobPattern
+from minions.adapters.glob_pattern import GlobPattern, _has_choice
 from minions.adapters.line_matcher import LineMatcher
 from minions.contracts.codec import encode
 from minions.contracts.errors import ToolError, UsageError
@@ -244,6 +247,28 @@ async def test_patterns_that_could_find_nothing_are_refused(files: Files, patter
     assert (await files.refusal("glob", pattern=pattern)).error_code == "bad-pattern"
 
 
+@pytest.mark.parametrize("pattern", ["{a," * 5_000, "[" * 5_000, "**/" * 400])
+async def test_a_pattern_over_the_limit_is_refused(files: Files, pattern: str) -> None:
+    """Its translation takes more than linear time and cannot be interrupted."""
+    for error in (
+        await files.refusal("glob", pattern=pattern),
+        await files.refusal("search", pattern="x", glob=pattern),
+    ):
+        assert error.error_code == "bad-pattern"
+        assert f"has {len(pattern)} characters; at most 1000 are taken" in error.message
+        assert len(error.message) < 300
+
+
+@given(st.text(alphabet="{},a", max_size=12))
+def test_a_choice_is_found_wherever_braces_hold_a_comma(pattern: str) -> None:
+    assert _has_choice(pattern) is (re.search(r"\{[^}]*,[^}]*\}", pattern) is not None)
+
+
+def test_an_excluded_pattern_over_the_limit_is_no_option() -> None:
+    (error,) = SchemaValidator(files_toolset().options).errors({"exclude": ["[" * 5_000]})
+    assert error.startswith("$.exclude[0]: ")
+
+
 async def test_plain_text_is_found(files: Files, root: Path) -> None:
     (root / "binary").write_bytes(b"import\0")
     (root / "long.txt").write_text("x" * 200_000 + "\nimport " + "y" * 1_000 + "\n")
@@ -272,10 +297,13 @@ async def test_regular_expressions_are_found_in_the_chosen_files(files: Files) -
     assert none == {"matches": [], "total": 0, "truncated": False}
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+$", "(", "a{99999999999999999999}"])
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+$", "(", "a{99999999999999999999}", "a" * 5_000, "(" * 500]
+)
 async def test_bad_regular_expressions_are_refused(files: Files, pattern: str) -> None:
     error = await files.refusal("search", pattern=pattern, regex=True)
     assert error.error_code == "bad-pattern"
+    assert len(error.message) < 400
 
 
 def test_a_pattern_that_takes_too_long_is_stopped() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ import pytest
 from aiohttp import web
 
 import minions as m
-from minions.adapters.http_tools import HttpStatusError, http_toolset
+from minions.adapters.http_tools import _CHARSETS, HttpStatusError, http_toolset
 from minions.adapters.network_targets import AllowedHost, Resolve, check_address, resolve_by_system
 from minions.contracts.codec import encode
 from minions.contracts.errors import ToolError
@@ -202,6 +203,39 @@ async def test_json_is_read_and_other_text_kept(
     server.answer = answer
     got = await ask(server)
     assert (got["json"], got["body"]) == (value, text)
+
+
+@pytest.mark.parametrize(
+    ("charset", "body", "text"),
+    [
+        ("windows-1252", b"\x80", "€"),
+        ("ISO_8859-1", b"\xe9", "é"),
+        ("Shift_JIS", b"\x83\x65", "テ"),
+        ("utf-16le", b"a\0", "a"),
+        ("utf8", "é".encode(), "é"),
+        *[
+            (charset, "é-x".encode(), "é-x")
+            for charset in (
+                "punycode", "idna", "utf-7", "unicode_escape", "rot13", "undefined", "base64",
+                "mbcs", "antigravity", "x" * 500,
+            )
+        ],
+    ],
+)  # fmt: skip
+async def test_a_text_is_read_by_a_listed_charset_or_as_utf_8(
+    server: Server, charset: str, body: bytes, text: str
+) -> None:
+    """A server must not choose a codec that holds the whole process up."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=body, headers={"Content-Type": f"text/plain; charset={charset}"})
+
+    server.answer = answer
+    assert (await ask(server))["body"] == text
+
+
+def test_every_listed_charset_is_known() -> None:
+    assert all(codecs.lookup(codec).name for codec in _CHARSETS.values())
 
 
 async def test_what_is_no_text_is_refused(server: Server) -> None:

@@ -370,7 +370,7 @@ async def test_a_prompt_that_fits_no_answer_says_which_are_left(tmp_path: Path) 
         ("answers: [{fail: a, text: b}]", "text and fail do not go together"),
         ("answers: [{json: 2026-01-01}]", "`json` is not JSON"),
         ("answers: [{json: .nan}]", "`json` is not JSON"),
-        ("answers: [{json: &a [*a]}]", "`json` is not JSON"),
+        ("answers: [{json: &a [*a]}]", "with its aliases followed"),
         ("answers: [{tool_calls: {}}]", "`tool_calls` must be a list"),
         ("answers: [{tool_calls: [{}]}]", "`tool_calls[1]` needs a name"),
         ("answers: [{tool_calls: [a]}]", "`tool_calls[1]` needs a name"),
@@ -425,3 +425,15 @@ async def test_a_file_can_be_used_by_two_models(tmp_path: Path) -> None:
     path = script(tmp_path, "answers: [{tool_calls: [{name: a}]}]")
     first, second = ScriptedModel.from_yaml(path), ScriptedModel.from_yaml(path)
     assert await response(first) == await response(second)
+
+
+def test_aliases_do_not_make_an_endless_script(tmp_path: Path) -> None:
+    """Each line stands for ten of the line before."""
+    lines = ["a0: &a0 [x]"]
+    lines += [f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 10)}]" for at in range(1, 30)]
+    values = "\n".join(f"      {line}" for line in lines)
+    path = script(tmp_path, f"answers:\n  - json:\n{values}\n")
+    with pytest.raises(UsageError, match="with its aliases followed it holds over") as caught:
+        load_script(path)
+    assert caught.value.error_code == "bad-script"
+    assert load_script(script(tmp_path, "answers: [&a {text: one}, *a]\n"))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.codec import decode, encode
 from minions.contracts.errors import SchemaError
-from minions.contracts.json_values import JsonValue
+from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage
 from minions.contracts.schema import (
     JsonSchema,
@@ -258,6 +258,15 @@ def test_a_validator_names_each_place_and_stops_at_its_limit() -> None:
     assert len(only) < 350
 
 
+def _doubling(lines: int) -> dict[str, JsonValue]:
+    """Each definition refers twice to the next one."""
+    definitions: dict[str, JsonValue] = {
+        f"d{at}": {"allOf": [{"$ref": f"#/$defs/d{at + 1}"}, {"$ref": f"#/$defs/d{at + 1}"}]}
+        for at in range(lines)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": {**definitions, f"d{lines}": {"type": "integer"}}}
+
+
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
@@ -269,7 +278,19 @@ def test_a_validator_names_each_place_and_stops_at_its_limit() -> None:
         ({"items": {"$dynamicRef": "file:///etc/passwd"}}, "$.items.$dynamicRef"),
         ({"pattern": "("}, "$.pattern: not a regular expression: '('"),
         ({"pattern": "(a+)+$"}, "repeats a repetition"),
-        ({"pattern": "a" * 1001}, "a pattern of 1001 characters"),
+        ({"pattern": "a" * 1001}, "it has 1001 characters; at most 1000"),
+        ({"pattern": "a{99999999999}"}, "$.pattern: not a regular expression: 'a{99999999999}'"),
+        ({"pattern": "a{4000000000}"}, "with its repetitions written out"),
+        ({"pattern": "((ab{100}){100}){100}"}, "with its repetitions written out"),
+        ({"pattern": "(" * 400 + ")" * 400}, "nested too deep"),
+        ({"pattern": "(?i:" * 60 + "a" + ")" * 60}, "nested too deep"),
+        ({"items": {"anyOf": [{}], "$ref": f"#/anyOf/{'9' * 5000}"}}, "leads nowhere"),
+        ({"anyOf": [{}], "$ref": "#/anyOf/²"}, "leads nowhere"),
+        ({"$ref": "#"}, "$: its references lead back to it for the same value"),
+        ({"allOf": [{"not": {"$ref": "#"}}]}, "lead back"),
+        ({"properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}]}}}, "$.properties.a: its"),
+        (_doubling(15), "more than 5000 schemas apply to one value"),
+        (_doubling(60), "in each other"),
         ({"patternProperties": {"(x*)*": {}}}, "repeats a repetition"),
         ({"allOf": [{"anyOf": [{"pattern": "(a|a)*"}]}]}, "$.allOf[0].anyOf[0].pattern"),
     ],
@@ -288,7 +309,10 @@ def test_a_schema_that_is_broken_or_unsafe_is_refused_with_its_place(
         {},
         {"$defs": {"A": {"type": "string"}}, "$ref": "#/$defs/A"},
         {"$defs": {"a/b~c": {}}, "$ref": "#/$defs/a~1b~0c"},
-        {"$ref": "#"},
+        {"properties": {"inner": {"$ref": "#"}}, "items": {"anyOf": [{"$ref": "#"}]}},
+        _doubling(8),
+        {"pattern": "^[a-z]{1,10000}(?:-[a-z]{2,500})?$"},
+        {"pattern": "(?:" * 40 + "a" + ")" * 40},
         {"allOf": [{}, {"$ref": "#/allOf/0"}]},
         {"properties": {"$ref": {"type": "string"}, "pattern": {"type": "string"}}},
         {"const": {"pattern": "(", "$ref": "x"}},
@@ -400,6 +424,66 @@ def test_a_pattern_is_given_only_its_time(monkeypatch: pytest.MonkeyPatch) -> No
     assert validator.errors("b") == ("$: 'b' does not match '^a+$'",)
     monkeypatch.setattr(regex, "search", endless)
     assert validator.errors("aaa") == ("$: matching '^a+$' took longer than 0.5 s",)
+
+
+def test_a_pattern_that_only_one_of_the_engines_takes_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Checked with the one, matched with the other."""
+    import regex
+
+    def refusing(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(regex, "compile", refusing)
+    with pytest.raises(SchemaError, match="RecursionError"):
+        check_schema({"pattern": "a"})
+
+
+def test_a_value_that_is_nested_too_deep_does_not_fit() -> None:
+    value: JsonValue = []
+    for _ in range(900):
+        value = [value]
+    validator = SchemaValidator({"type": "array", "items": {"$ref": "#"}})
+    assert validator.errors(value) == ("$: it is nested too deep to be checked",)
+
+
+@pytest.mark.parametrize(
+    ("items", "is_distinct"),
+    [
+        ([1, 2], True),
+        ([1, 1.0], False),
+        ([1, True], True),
+        ([0, False, None, "", [], {}], True),
+        ([{"a": 1, "b": [2.0]}, {"b": [2], "a": 1}], False),
+        ([{"a": 1}, {"a": True}], True),
+        ([[1], [1]], False),
+        (["1", 1], True),
+    ],
+)
+def test_distinct_items_are_told_as_json_schema_says(
+    items: list[JsonValue], is_distinct: bool
+) -> None:
+    from jsonschema import Draft202012Validator
+
+    schema: dict[str, JsonValue] = {"type": "array", "uniqueItems": True}
+    assert (SchemaValidator(schema).errors(items) == ()) is is_distinct
+    assert Draft202012Validator(schema).is_valid(items) is is_distinct
+    assert SchemaValidator({"uniqueItems": False}).errors(items) == ()
+
+
+def test_each_of_many_items_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparing each object with each other one holds the whole process up."""
+    seen: list[JsonValue] = []
+
+    def counting(value: JsonValue) -> str:
+        seen.append(value)
+        return dumps(value)
+
+    monkeypatch.setattr("minions.contracts.schema.dumps", counting)
+    items: list[JsonValue] = [{"n": at} for at in range(200)]
+    assert SchemaValidator({"uniqueItems": True}).errors(items) == ()
+    assert seen == items
 
 
 def test_two_classes_of_one_name_are_refused() -> None:

@@ -53,3 +53,18 @@ def test_a_sound_recipe_has_no_results(cli: Cli, write: Write) -> None:
     assert cli("validate", "r.yaml", "--output-format", "json").json == {
         "recipes": [{"recipe": "r.yaml", "ok": True, "faults": []}]
     }
+
+
+def test_a_pattern_that_cannot_be_compiled_is_a_fault_with_its_place(
+    cli: Cli, write: Write
+) -> None:
+    write(
+        "big.yaml",
+        'id: big\ninputs:\n  a: {type: string, pattern: "a{99999999999}"}\n'
+        "steps:\n  - {id: s, goal: x, completion: {mode: text, patterns: ['a{99999999999}']}}\n",
+    )
+    done = cli("validate", "big.yaml")
+    assert done.code == 2
+    assert "big.yaml:3" in done.err + done.out
+    assert "big.yaml:5" in done.err + done.out
+    assert "the repetition number is too large" in done.err + done.out

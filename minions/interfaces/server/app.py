@@ -255,7 +255,7 @@ def _rooms(
 ) -> Rooms:
     services = workshop.services
     repository = StepRepository(services)
-    shelf = Shelf(recipes, catalog_of(workshop.extensions), workshop.bounded)
+    shelf = Shelf(recipes, catalog_of(workshop.extensions), workshop.bounded, log)
     channels = Channels(
         services.journal,
         most=options.max_followers,

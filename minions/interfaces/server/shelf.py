@@ -10,6 +10,7 @@ from typing import cast
 from attrs import frozen
 
 from minions.contracts.errors import MinionsError, NotFoundError, near_names
+from minions.contracts.runtime import Log
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import recipe_ids
 from minions.recipe.load import load_recipe, load_recipe_text
@@ -45,12 +46,15 @@ class Shelf:
         folders: Sequence[Path],
         catalog: Catalog,
         bound: Callable[[AgentRecipe], AgentRecipe],
+        log: Log,
     ) -> None:
         """Read nothing yet.
 
         Args:
             bound: Puts the operator's own limits over a recipe.
+            log: For whoever runs the process.
         """
+        self._log = log
         self._folders = tuple(folders)
         self._catalog = catalog
         self._bound = bound
@@ -113,6 +117,17 @@ class Shelf:
             return Stored(id=recipe_id, recipe=self._bound(load_recipe(path, self._catalog)))
         except MinionsError as error:
             return Stored(id=recipe_id, error=error)
+        except Exception as error:  # noqa: BLE001  # a fault of ours must not hide the other recipes
+            self._log.warning("recipe_not_checked", recipe=recipe_id, error=repr(error)[:500])
+            return Stored(id=recipe_id, error=_not_checked(recipe_id, error))
+
+
+def _not_checked(recipe_id: str, error: Exception) -> MinionsError:
+    return MinionsError(
+        f"The recipe '{recipe_id}' cannot be checked: {type(error).__name__}. That is a fault of "
+        "this server; its log says more.",
+        code="recipe-not-checked",
+    )
 
 
 def _stands_alone(stored: Stored) -> bool:
