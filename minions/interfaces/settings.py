@@ -15,6 +15,7 @@ import attrs
 from attrs import evolve, field, frozen
 
 from minions.contracts.errors import UsageError, did_you_mean, near_names
+from minions.recipe.project import project_file, read_toml
 
 __all__ = [
     "Origin",
@@ -181,7 +182,7 @@ def load_settings(
         UsageError: A file that cannot be read, an unknown key, a value of the wrong type.
     """
     settings, origins = Settings(), dict.fromkeys(_KEYS, "default")
-    project = _project_file(folder)
+    project = project_file(folder)
     for name, values in _sources(flags, environ, project, user_file):
         checked = {key: _checked(name, key, value) for key, value in values.items()}
         settings = evolve(settings, **checked)  # type: ignore[arg-type]  # checked just above
@@ -203,37 +204,8 @@ def _sources(
     yield "flag", flags
 
 
-def _project_file(folder: Path) -> Path | None:
-    """The nearest one upwards, not past the root of the repository."""
-    for place in (folder, *folder.parents):
-        if (place / "minions.toml").is_file():
-            return place / "minions.toml"
-        pyproject = place / "pyproject.toml"
-        if pyproject.is_file() and _has_section(pyproject):
-            return pyproject
-        if (place / ".git").exists():
-            return None
-    return None
-
-
-def _has_section(pyproject: Path) -> bool:
-    tools: object = _toml(pyproject).get("tool")
-    return isinstance(tools, dict) and isinstance(tools.get("minions"), dict)
-
-
-def _toml(path: Path) -> dict[str, dict[str, object]]:
-    import tomllib
-
-    try:
-        return cast("dict[str, dict[str, object]]", tomllib.loads(path.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(
-            f"{path}: not readable as TOML: {error}.", code="bad-configuration", where=str(path)
-        ) from error
-
-
 def _read(path: Path) -> Mapping[str, object]:
-    content: Mapping[str, object] = _toml(path)
+    content: Mapping[str, object] = read_toml(path)
     if path.name == "pyproject.toml":
         tools = cast("Mapping[str, Mapping[str, object]]", content.get("tool", {}))
         content = tools.get("minions", {})

@@ -28,6 +28,7 @@ from minions.interfaces.settings import Settings
 from minions.interfaces.spending import KnowModel, KnownModel
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.project import NamedFiles
 
 if TYPE_CHECKING:
     from minions.adapters.model_endpoints import OperatorModels
@@ -120,6 +121,7 @@ class Models:
         override: str | None = None,
         asked_as: str | None = None,
         command: str = "run",
+        recipe_folders: tuple[Path, ...] = (),
     ) -> None:
         """Configure.
 
@@ -127,7 +129,9 @@ class Models:
             override: `provider/name` that answers whatever recipes name.
             asked_as: How the caller named the recipe, for commands to try.
             command: The command that was called, likewise.
+            recipe_folders: As of a `Catalog`.
         """
+        self._recipe_folders = recipe_folders
         self._settings = settings
         self._extensions = extensions
         self._environ = environ
@@ -166,6 +170,8 @@ class Models:
         home = folder_of("offline_models" if is_offline and not self._override else "model")
         if own and recipe.directory:
             home = Path(recipe.directory)
+        if own and name.startswith(SCRIPTED) and name not in self._extensions.models:
+            NamedFiles(home, self._recipe_folders).check(_script_path(name, home), name)
         key = (name, self._for(name, config), home)
         model = self._made.get(key)
         if model is None:
@@ -209,7 +215,7 @@ class Models:
     def _scripted(self, name: str, folder: Path) -> ChatModel:
         from minions.adapters.scripted_model import ScriptedModel
 
-        path = folder / name.removeprefix(SCRIPTED)
+        path = _script_path(name, folder)
         if path.suffix not in (".yaml", ".yml"):
             known = [other for other in self._extensions.models if other.startswith(SCRIPTED)]
             near = near_names(name, known)
@@ -237,6 +243,10 @@ class Models:
             api_key=endpoint.api_key,
             capabilities=capabilities,
         )
+
+
+def _script_path(name: str, folder: Path) -> Path:
+    return folder / name.removeprefix(SCRIPTED)
 
 
 def _operator(settings: Settings) -> OperatorModels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import field, frozen
@@ -61,5 +62,7 @@ class Catalog:
     """Registered recipes, made by code."""
     steps: Mapping[str, JsonSchema] = field(factory=dict)
     """Registered `Step` classes by name: what `with` may give them, as JSON Schema."""
+    recipe_folders: tuple[Path, ...] = ()
+    """The server's: recipes name files beneath these and the project; none: see `NamedFiles`."""
     find_recipe: FindRecipe | None = None
     """Finds recipes that steps name; None: among files."""

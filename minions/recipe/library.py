@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from minions.contracts.errors import NotFoundError, near_names
 
-__all__ = ["SUFFIXES", "find_recipe", "recipe_id_of", "recipe_ids", "recipe_ids_beside"]
+__all__ = [
+    "SUFFIXES",
+    "find_recipe",
+    "is_file",
+    "recipe_id_of",
+    "recipe_ids",
+    "recipe_ids_beside",
+]
 
 SUFFIXES: Final = (".yaml", ".yml")
 _HEAD_BYTES: Final = 65_536
@@ -25,8 +32,8 @@ def find_recipe(name_or_path: str, folders: Sequence[Path]) -> Path:
     Raises:
         NotFoundError: Neither (`recipe-not-found`); the message says where was looked.
     """
-    path = Path(name_or_path).expanduser()
-    if path.is_file():
+    path = _expanded(name_or_path)
+    if is_file(path):
         return path
     known = recipe_ids(folders)
     if name_or_path in known:
@@ -34,22 +41,47 @@ def find_recipe(name_or_path: str, folders: Sequence[Path]) -> Path:
     raise _not_found(name_or_path, folders, known)
 
 
-def recipe_ids(folders: Sequence[Path]) -> dict[str, Path]:
-    """Every recipe under `folders` by its id; the first folder wins, then the first path."""
+def _expanded(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # nobody is called so
+        return Path(name)
+
+
+def is_file(path: Path) -> bool:
+    """Likewise of a name that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _always(_: Path) -> bool:
+    return True
+
+
+def recipe_ids(
+    folders: Sequence[Path], may_read: Callable[[Path], bool] = _always
+) -> dict[str, Path]:
+    """Every recipe under `folders` by its id; the first folder wins, then the first path.
+
+    Args:
+        may_read: Whether an id may be taken from that file; else its name stands for it.
+    """
     found: dict[str, Path] = {}
     for folder in folders:
         for path in _files(folder):
-            found.setdefault(recipe_id_of(path), path)
+            found.setdefault(_id_of(path, may_read), path)
     return found
 
 
-def recipe_ids_beside(folder: Path) -> dict[str, Path]:
-    """Every recipe in that folder itself, by its id; the first path wins."""
+def recipe_ids_beside(folder: Path, may_read: Callable[[Path], bool] = _always) -> dict[str, Path]:
+    """Every recipe in that folder itself, by its id; the first path wins. As `recipe_ids`."""
     found: dict[str, Path] = {}
     with contextlib.suppress(OSError):
         names = (path for path in folder.iterdir() if path.suffix in SUFFIXES)
         for path in sorted(path for path in names if path.is_file()):
-            found.setdefault(recipe_id_of(path), path)
+            found.setdefault(_id_of(path, may_read), path)
     return found
 
 
@@ -58,6 +90,10 @@ def _files(folder: Path) -> Iterator[Path]:
         found = (path for path in folder.rglob("*") if path.suffix in SUFFIXES)
         # Files alone: reading a named pipe would wait for its other end.
         yield from sorted(path for path in found if path.is_file())
+
+
+def _id_of(path: Path, may_read: Callable[[Path], bool]) -> str:
+    return recipe_id_of(path) if may_read(path) else path.stem
 
 
 def recipe_id_of(path: Path) -> str:
@@ -84,7 +120,7 @@ def _near_files(path: Path) -> tuple[str, ...]:
 
 def _not_found(name: str, folders: Sequence[Path], known: dict[str, Path]) -> NotFoundError:
     stem = Path(name).stem if name.endswith(SUFFIXES) else name
-    near = _near_files(Path(name).expanduser()) or near_names(stem, known)
+    near = _near_files(_expanded(name)) or near_names(stem, known)
     looked = ", ".join(str(folder) for folder in folders) or "no folder"
     hint = f" Did you mean '{near[0]}'?" if near else ""
     there = f" Recipes there: {', '.join(sorted(known)[:10])}." if known else ""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from attrs import evolve
 
 from minions.contracts.errors import Fault, MinionsError, NotFoundError, near_names
-from minions.recipe.catalog import Catalog, FoundRecipe
+from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
 from minions.recipe.checks.nested import check_given
 from minions.recipe.drafts import RecipeDraft, Report
-from minions.recipe.library import SUFFIXES, find_recipe, recipe_ids_beside
+from minions.recipe.library import SUFFIXES, is_file, recipe_ids, recipe_ids_beside
 from minions.recipe.model import AgentRecipe
+from minions.recipe.project import USUAL_FOLDER, NamedFiles
 from minions.recipe.reader import Place, read_source
 
 __all__ = ["SubRecipes", "recipe_files"]
@@ -23,29 +25,19 @@ Check: TypeAlias = Callable[
 ]
 """Loads what was found, with the finder for its own steps."""
 
-_USUAL_FOLDER: Final = Path("recipes")
 
-
-def recipe_files(name: str, directory: str | None) -> FoundRecipe:
+def recipe_files(name: str, directory: str | None, files: NamedFiles | None = None) -> FoundRecipe:
     """The file of that path or id: beside the naming recipe, else under `recipes`.
 
+    Args:
+        files: Where it may be; None: as for a recipe of that directory that a person named.
     Raises:
         NotFoundError: There is none.
-        UsageError: It cannot be read.
+        UsageError: It leads out of the project (`outside-project`), or cannot be read.
     """
     home = Path(directory) if directory is not None else Path.cwd()
-    if name.endswith(SUFFIXES):
-        path = home / name
-        if not path.is_file():
-            raise NotFoundError(
-                f"There is no recipe file '{name}' beside this one.",
-                code="recipe-not-found",
-                suggestions=_near_paths(home, name),
-            )
-    else:
-        beside = recipe_ids_beside(home)
-        found = beside.get(name)
-        path = found if found is not None else _under_usual_folder(name, home, beside)
+    files = files or NamedFiles(home)
+    path = _path(name, home, files) if name.endswith(SUFFIXES) else _by_id(name, home, files)
     return FoundRecipe(
         identity=str(path.resolve()),
         file=str(path),
@@ -54,27 +46,48 @@ def recipe_files(name: str, directory: str | None) -> FoundRecipe:
     )
 
 
-def _near_paths(home: Path, name: str) -> tuple[str, ...]:
+def _path(name: str, home: Path, files: NamedFiles) -> Path:
+    path = home / name
+    files.check(path, name)  # first: nobody learns whether there is such a file elsewhere
+    if not is_file(path):
+        raise NotFoundError(
+            f"There is no recipe file '{name:.200}' beside this one.",
+            code="recipe-not-found",
+            suggestions=_near_paths(home, name, files),
+        )
+    return path
+
+
+def _near_paths(home: Path, name: str, files: NamedFiles) -> tuple[str, ...]:
     """Recipes in the folder that `name` leads to, with or without a suffix, as `name` has it."""
     path = Path(name)
-    by_stem = {other.stem: other.name for other in recipe_ids_beside(home / path.parent).values()}
+    if not files.hold(home / path):
+        return ()
+    beside = recipe_ids_beside(home / path.parent, files.hold)
+    by_stem = {other.stem: other.name for other in beside.values()}
     wanted = path.stem if path.suffix in SUFFIXES else path.name
     near = near_names(wanted, by_stem)
     return tuple(str(path.with_name(by_stem[stem])) for stem in near)
 
 
-def _under_usual_folder(name: str, home: Path, beside: Mapping[str, Path]) -> Path:
-    try:
-        path = find_recipe(name, [_USUAL_FOLDER])
-    except NotFoundError as error:
-        near = near_names(name, beside) or error.suggestions
+def _by_id(name: str, home: Path, files: NamedFiles) -> Path:
+    """Beside the naming recipe, else under `recipes`; what is no id there is never a path."""
+    beside = recipe_ids_beside(home, files.hold)
+    known = beside if name in beside else recipe_ids([USUAL_FOLDER], files.hold)
+    if name not in known:
+        near = near_names(name, beside) or near_names(name, known)
         if "/" in name:
-            near = _near_paths(home, name) or near
-        message = f"There is no recipe '{name}' beside this one or under {_USUAL_FOLDER}."
-        raise NotFoundError(message, code="recipe-not-found", suggestions=near) from error
-    if path.suffix not in SUFFIXES:
-        raise NotFoundError(f"'{name}' is no recipe file.", code="recipe-not-found")
-    return path
+            near = _near_paths(home, name, files) or near
+        message = f"There is no recipe '{name:.200}' beside this one or under {USUAL_FOLDER}."
+        raise NotFoundError(message, code="recipe-not-found", suggestions=near)
+    files.check(known[name], name)
+    return known[name]
+
+
+def _finder(directory: str | None, folders: tuple[Path, ...]) -> FindRecipe:
+    """For a recipe in that directory, and for those that it runs."""
+    home = Path(directory) if directory is not None else Path.cwd()
+    return functools.partial(recipe_files, files=NamedFiles(home, folders))
 
 
 class SubRecipes:
@@ -96,7 +109,7 @@ class SubRecipes:
             loaded: By identity.
         """
         self._catalog = catalog
-        self._find = catalog.find_recipe or recipe_files
+        self._find = catalog.find_recipe or _finder(directory, catalog.recipe_folders)
         self._directory = directory
         self._check = check
         self._trail = trail
@@ -124,7 +137,9 @@ class SubRecipes:
             report(place.fault("unknown-recipe", error.message.rstrip("."), label=label))
             return None
         except MinionsError as error:
-            report(place.fault("unknown-recipe", error.message.rstrip(".")))
+            outside = error.error_code == "outside-project"
+            code = error.error_code if outside else "unknown-recipe"
+            report(place.fault(code, error.message.rstrip(".")))
             return None
         if found.identity in self._trail:
             report(_cycle(place, (*self._trail, found.identity)))
@@ -139,7 +154,7 @@ class SubRecipes:
         if known is not None:
             return known
         inner = SubRecipes(
-            evolve(self._catalog, find_recipe=found.recipes or self._catalog.find_recipe),
+            evolve(self._catalog, find_recipe=found.recipes or self._find),
             found.directory,
             self._check,
             trail=(*self._trail, found.identity),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from command_line import Cli, Write
 from minions.engine.extensions import Extensions
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring import Models
@@ -29,3 +32,21 @@ async def test_each_recipe_is_answered_by_its_own_offline_model(tmp_path: Path) 
         "scripted/one.yaml",
     ]
     await models.aclose()
+
+
+@pytest.mark.parametrize("name", ["../../answers.yaml", "{}/answers.yaml", "link.yaml"])
+def test_a_script_that_a_recipe_names_lies_in_its_project(
+    cli: Cli, write: Write, here: Path, name: str
+) -> None:
+    """What is wrong with another file is not told; the person may name any with -m."""
+    write("answers.yaml", "answers: [hi]\npassword: hunter2\n")
+    write("project/minions.toml", "")
+    (here / "project" / "recipes").mkdir()
+    (here / "project" / "recipes" / "link.yaml").symlink_to(here / "answers.yaml")
+    recipe = f"id: r\nmodel: scripted/{name.format(here)}\nsteps: [{{id: a, goal: x}}]\n"
+    write("project/recipes/r.yaml", recipe)
+    done = cli("run", "project/recipes/r.yaml", "--no-store")
+    assert (done.code, "error[outside-project]" in done.err) == (2, True)
+    assert "password" not in done.out + done.err
+    own = cli("run", "project/recipes/r.yaml", "--no-store", "-m", "scripted/answers.yaml")
+    assert "password" in own.err

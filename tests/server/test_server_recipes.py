@@ -12,7 +12,7 @@ from asgi_client import Client
 from minions.recipe.catalog import Catalog
 from minions.recipe.load import load_recipe
 from minions.recipe.model import AgentRecipe
-from served import RECIPES
+from served import RECIPES, MakeApp
 
 STEPS = "steps: [{id: a, set: {n: 1}}]\n"
 
@@ -68,3 +68,33 @@ async def test_what_is_no_file_is_no_recipe(client: Client, recipes: Path) -> No
     os.mkfifo(recipes / "pipe.yaml")
     (recipes / "folder.yaml").mkdir()
     assert set(await rows(client)) == set(RECIPES)
+
+
+async def test_the_keys_of_a_file_outside_are_not_told(
+    client: Client, recipes: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "outside.yaml").write_text("id: found-by-its-id\npassword_of_the_host: hunter2\n")
+    (recipes / "link.yaml").symlink_to(tmp_path / "outside.yaml")
+    for name, path in {"up": "../outside.yaml", "absolute": tmp_path / "outside.yaml"}.items():
+        text = f"id: {name}\nsteps: [{{id: a, recipe: '{path}'}}]\n"
+        (recipes / f"{name}.yaml").write_text(text)
+    reply = await client.get("/recipes")
+    listed = {row["id"]: row["faults"] for row in reply.json["recipes"]}
+    for recipe in ("up", "absolute", "link"):
+        assert [fault["code"] for fault in listed[recipe]] == ["outside-project"]
+        one = await client.post("/runs", {"recipe": recipe})
+        assert one.status == 422
+        for each in (reply, one, await client.get(f"/recipes/{recipe}")):
+            assert "password" not in each.body.decode()
+            assert "found-by-its-id" not in each.body.decode()
+
+
+async def test_a_recipe_in_a_request_names_no_file_outside(
+    make_app: MakeApp, recipes: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "part.yaml").write_text(f"id: part\n{STEPS}")
+    (recipes / "part.yaml").write_text(f"id: part\n{STEPS}")
+    client = Client(make_app(allow_recipe_bodies=True))
+    for folder, status in ((tmp_path, 422), (recipes, 202)):
+        text = f"id: sent\nsteps: [{{id: a, recipe: {folder}/part.yaml}}]\n"
+        assert (await client.post("/runs", {"recipe_text": text})).status == status

@@ -232,6 +232,7 @@ def create_app(
         folder_of=folder_of,
         note={"cwd": str(Path.cwd()), BEGUN_BY_SERVER: True, **(note or {})},
         models=models,
+        recipe_folders=recipes,
     )
     place = "in memory" if settings.no_store else place_of_journal(settings, folder_of("db"))
     app = App(_rooms(options, workshop, recipes, log, place), log, resumes=resume)

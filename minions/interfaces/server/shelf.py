@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.contracts.errors import MinionsError, NotFoundError, near_names
 from minions.contracts.runtime import Log
@@ -15,6 +15,7 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.library import recipe_ids
 from minions.recipe.load import load_recipe, load_recipe_text
 from minions.recipe.model import AgentRecipe, RecipeSpec
+from minions.recipe.project import NamedFiles
 
 __all__ = ["Shelf", "Stored"]
 
@@ -56,7 +57,7 @@ class Shelf:
         """
         self._log = log
         self._folders = tuple(folders)
-        self._catalog = catalog
+        self._catalog = evolve(catalog, recipe_folders=self._folders)
         self._bound = bound
         self._loaded: dict[str, _Loaded] = {}
         self._turn = threading.Lock()
@@ -64,7 +65,7 @@ class Shelf:
     def all(self) -> Sequence[Stored]:
         """Every recipe, by id."""
         with self._turn:
-            paths = recipe_ids(self._folders)
+            paths = recipe_ids(self._folders, self._may_read)
             stored = [self._stored(recipe_id, path) for recipe_id, path in paths.items()]
         made = [
             Stored(id=recipe_id, recipe=self._bound(recipe))
@@ -81,7 +82,7 @@ class Shelf:
             RecipeError: It has faults.
         """
         with self._turn:
-            paths = recipe_ids(self._folders)
+            paths = recipe_ids(self._folders, self._may_read)
             path = paths.get(recipe_id)
             stored = None if path is None else self._stored(recipe_id, path)
         if stored is None:
@@ -112,8 +113,15 @@ class Shelf:
             known = self._loaded[recipe_id] = _Loaded(mark, self._read(recipe_id, path))
         return known.stored
 
+    def _files_around(self, path: Path) -> NamedFiles:
+        return NamedFiles(path.parent, self._folders)
+
+    def _may_read(self, path: Path) -> bool:
+        return self._files_around(path).hold(path)
+
     def _read(self, recipe_id: str, path: Path) -> Stored:
         try:
+            self._files_around(path).check(path, path.name)  # a link may lead anywhere
             return Stored(id=recipe_id, recipe=self._bound(load_recipe(path, self._catalog)))
         except MinionsError as error:
             return Stored(id=recipe_id, error=error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -51,10 +51,12 @@ class Workshop:
         folder_of: Callable[[str], Path],
         note: Mapping[str, JsonValue],
         models: ModelSource | ChatModel | None = None,
+        recipe_folders: Sequence[Path] = (),
     ) -> None:
         """Open nothing yet.
 
         Args:
+            recipe_folders: Of the stored recipes.
             folder_of: A settings key to the folder where relative paths under it start.
             note: What going on needs to know of this process; stored with each run's start.
             models: Answer instead of those that recipes and settings name.
@@ -68,6 +70,7 @@ class Workshop:
         self._folder_of = folder_of
         self._note = note
         self._own_models = models
+        self._recipe_folders = tuple(recipe_folders)
         self._models: dict[str | None, Models] = {}
         self._caller_secrets = CallerSecrets.of(settings.caller_secrets)
         self._numbers = itertools.count(1)
@@ -149,7 +152,11 @@ class Workshop:
         models = self._models.get(override)
         if models is None:
             models = self._models[override] = Models(
-                self.settings, self.extensions, environ=self._environ, override=override
+                self.settings,
+                self.extensions,
+                environ=self._environ,
+                override=override,
+                recipe_folders=self._recipe_folders,
             )
         folder = Path(cast("str", note.get("folder", ".")))
 

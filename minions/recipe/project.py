@@ -1,0 +1,120 @@
+"""Which folders a recipe may name files in: its project's and the operator's, nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, cast
+
+from attrs import frozen
+
+from minions.contracts.errors import UsageError
+
+__all__ = ["USUAL_FOLDER", "NamedFiles", "project_file", "project_root", "read_toml"]
+
+USUAL_FOLDER: Final = Path("recipes")
+"""Of the current folder: where recipes are found by their id."""
+
+
+def project_file(folder: Path) -> Path | None:
+    """The nearest configuration upwards, not past the root of the repository.
+
+    Raises:
+        UsageError: A `pyproject.toml` on the way cannot be read.
+    """
+    for place in (folder, *folder.parents):
+        if (place / "minions.toml").is_file():
+            return place / "minions.toml"
+        pyproject = place / "pyproject.toml"
+        if pyproject.is_file() and _has_section(pyproject):
+            return pyproject
+        if (place / ".git").exists():
+            return None
+    return None
+
+
+def project_root(folder: Path) -> Path | None:
+    """Where the project's configuration is, else the repository's root; None: there is none."""
+    try:
+        file = project_file(folder)
+    except UsageError as error:  # it may be the project's: nothing above it counts
+        file = Path(cast("str", error.where))
+    if file is not None:
+        return file.parent
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
+
+
+def _has_section(pyproject: Path) -> bool:
+    tools: object = read_toml(pyproject).get("tool")
+    return isinstance(tools, dict) and isinstance(tools.get("minions"), dict)
+
+
+def read_toml(path: Path) -> dict[str, dict[str, object]]:
+    """The file's tables.
+
+    Raises:
+        UsageError: `bad-configuration`.
+    """
+    import tomllib
+
+    try:
+        return cast("dict[str, dict[str, object]]", tomllib.loads(path.read_text("utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(
+            f"{path}: not readable as TOML: {error}.", code="bad-configuration", where=str(path)
+        ) from error
+
+
+@frozen
+class NamedFiles:
+    """Files that a recipe names, and the recipes that it names in turn."""
+
+    home: Path
+    """The folder of the first recipe."""
+    folders: tuple[Path, ...] = ()
+    """Of the server's recipes; none: a person named the recipe, whose own folder counts."""
+
+    def check(self, path: Path, name: str) -> None:
+        """Refuse a path that leads elsewhere, whether or not anything is there.
+
+        Args:
+            name: What was written, for the message.
+        Raises:
+            UsageError: `outside-project`.
+        """
+        if not self.hold(path):
+            raise UsageError(
+                f"'{name:.200}' leads out of the project: files that a recipe names, and what "
+                f"links lead to, lie beneath {' or '.join(map(str, self._roots()))}. Move the "
+                "file there, or put a minions.toml into the folder that is to be the project.",
+                code="outside-project",
+            )
+
+    def hold(self, path: Path) -> bool:
+        """Whether it and the folder that it is named in lie in the folders, links followed."""
+        try:
+            places = {Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))}
+        except ValueError:  # a NUL: no file is called so
+            return False
+        return _are_beneath(places, self._roots())
+
+    def _roots(self) -> Iterator[Path]:
+        """Cheap ones first: they are looked at until one fits."""
+        home = Path(os.path.realpath(self.home))
+        yield from (Path(os.path.realpath(folder)) for folder in self.folders)
+        if not self.folders:
+            yield Path(os.path.realpath(USUAL_FOLDER))
+        if (root := project_root(home)) is not None:
+            yield root
+        elif not self.folders:
+            yield home
+
+
+def _are_beneath(places: Iterable[Path], roots: Iterable[Path]) -> bool:
+    left = set(places)
+    for root in roots:
+        left = {place for place in left if not place.is_relative_to(root)}
+        if not left:
+            return True
+    return False
