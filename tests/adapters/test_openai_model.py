@@ -463,7 +463,7 @@ async def test_warming_up_twice_costs_nothing(
         threads.append(function)
         function()
 
-    monkeypatch.setattr(openai_model, "run_in_daemon_thread", count)
+    monkeypatch.setattr(openai_model, "import_in_daemon_thread", count)
     for url, expected in (("http://127.0.0.1:1/v1", 0), ("https://127.0.0.1:1/v1", 1)):
         load_http()
         threads.clear()

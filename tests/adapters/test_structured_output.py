@@ -442,7 +442,7 @@ async def test_warming_up_again_costs_nothing(
         threads.append(mode)
         load(mode)
 
-    monkeypatch.setattr(structured_output, "run_in_daemon_thread", count)
+    monkeypatch.setattr(structured_output, "import_in_daemon_thread", count)
     for mode in (OutputMode.JSON_SCHEMA, OutputMode.JSON_SCHEMA, None, OutputMode.TOOLS, None):
         await parser.warm_up(mode)
     assert threads == [OutputMode.JSON_SCHEMA, OutputMode.TOOLS]

@@ -18,7 +18,7 @@ pytest.importorskip("playwright.sync_api", reason="the Python package playwright
 
 from playwright.sync_api import expect
 
-expect.set_options(timeout=6_000)
+expect.set_options(timeout=60_000)  # only a page that hangs takes so long
 
 
 @pytest.fixture(scope="module")
