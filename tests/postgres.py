@@ -56,7 +56,7 @@ def reason_without_postgres() -> str | None:
     if _programs() is None:
         return "PostgreSQL is not installed: install the package postgresql"
     if importlib.util.find_spec("psycopg") is None:
-        return "psycopg is not installed: pip install 'minions[postgres]'"
+        return "psycopg is not installed: pip install 'minions-engine[postgres]'"
     return None
 
 

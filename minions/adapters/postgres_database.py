@@ -99,7 +99,7 @@ def require_psycopg() -> None:
         ) from error
 
 
-_INSTALL: Final = "pip install 'minions[postgres]'"
+_INSTALL: Final = "pip install 'minions-engine[postgres]'"
 
 
 async def _prepare(

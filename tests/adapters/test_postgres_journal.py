@@ -816,7 +816,7 @@ async def test_without_psycopg_it_is_said_what_to_install(monkeypatch: pytest.Mo
     error = await refusal(PostgresJournal("postgresql://me:s3cret@h/db", FakeClock()))
     assert (error.error_code, error.suggestions) == (
         "missing-package",
-        ("pip install 'minions[postgres]'",),
+        ("pip install 'minions-engine[postgres]'",),
     )
     assert "s3cret" not in error.message
 

@@ -8,6 +8,7 @@ import re
 import runpy
 import shlex
 import sys
+import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -105,6 +106,29 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
     targets = [link.partition("#")[0] for link in links_of(page) if "://" not in link]
     missing = [target for target in targets if target and not (page.parent / target).exists()]
     assert missing == []
+
+
+def test_everybody_is_told_to_install_this_distribution() -> None:
+    """`minions` is somebody else's on the public index; an extra has to exist, too."""
+    root = DOCS.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    files = [
+        *root.glob("*.md"),
+        *(each for kind in ("md", "py", "js") for each in DOCS.rglob(f"*.{kind}")),
+        *(each for kind in ("py", "js", "html") for each in (root / "minions").rglob(f"*.{kind}")),
+    ]
+    told = {
+        (found[1], found[3])
+        for file in files
+        for found in re.finditer(
+            r"pip install ['\"]?([a-z-]*minions[a-z-]*)(\[([a-z,]+)\])?", file.read_text("utf-8")
+        )
+    }
+    assert told == {(project["name"], extra) for extra in ("server", "postgres")}
+    assert {extra for _, extra in told} <= project["optional-dependencies"].keys()
+    readme = (root / "README.md").read_text("utf-8")
+    for name, extra in told:
+        assert f"`{name}[{extra}]`" in readme
 
 
 def _script(name: str) -> Mapping[str, Callable[..., object]]:

@@ -126,7 +126,7 @@ def test_without_psycopg_a_command_says_what_to_install(
     write("bind.yaml", SET)
     outcome = cli("run", "bind.yaml", "--db", "postgres://me:s3cret@127.0.0.1/db")
     assert outcome.code == 4
-    assert "pip install 'minions[postgres]'" in outcome.err
+    assert "pip install 'minions-engine[postgres]'" in outcome.err
     assert "s3cret" not in outcome.err
 
 

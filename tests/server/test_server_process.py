@@ -167,7 +167,7 @@ def test_without_the_extra_it_says_how_to_install_it(folder: Path) -> None:
         check=False,
     )
     assert done.returncode == 4
-    assert "pip install 'minions[server]'" in done.stderr
+    assert "pip install 'minions-engine[server]'" in done.stderr
 
 
 @pytest.mark.parametrize("words", ["import minions", "import minions.interfaces.cli.serve"])

@@ -120,7 +120,7 @@ def _check_extra() -> None:
         if importlib.util.find_spec(name) is None:
             raise EnvironmentRefusedError(
                 f"`minions serve` needs the package '{name}', which is not installed. Install the "
-                "extra: pip install 'minions[server]'.",
+                "extra: pip install 'minions-engine[server]'.",
                 code="missing-extra",
             )
 

@@ -157,7 +157,7 @@ def _routes(rooms: Rooms, incidents: Incidents) -> AsgiApp:
     except ModuleNotFoundError as error:
         raise EnvironmentRefusedError(
             f"The server needs the package '{error.name}', which is not installed. Install the "
-            "extra: pip install 'minions[server]'.",
+            "extra: pip install 'minions-engine[server]'.",
             code="missing-extra",
         ) from error
     return litestar_app(ENDPOINTS, rooms, incidents.report)
