@@ -302,6 +302,12 @@ class Ran:
         return [prompt.messages for prompt in self.model.prompts]
 
     @property
+    def offered(self) -> list[list[str]]:
+        """The tools in the request of every model call."""
+        assert isinstance(self.model, ScriptedModel)
+        return [[tool.name for tool in prompt.tools] for prompt in self.model.prompts]
+
+    @property
     def facts(self) -> list[tuple[str, str, str]]:
         """Kind, key and state of each entry."""
         return [(entry.kind, entry.key, entry.state) for entry in self.entries]

@@ -16,6 +16,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.adapters.strict_schema import is_strict_schema
 from minions.contracts.calls import (
     ModelCallResponse,
     OutputFailure,
@@ -28,6 +29,7 @@ from minions.contracts.json_values import JsonValue, find_json_value
 from minions.contracts.messages import Message, MessageRole, assistant
 from minions.contracts.output import bare_text, checked_output, parse_text
 from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.contracts.tool_parameters import sent_parameters
 
 if TYPE_CHECKING:
     from instructor.v2.core.function_calls import ResponseSchema
@@ -158,7 +160,9 @@ def _new_plan(kept: _Kept[T], mode: OutputMode) -> _Plan:
 
 def _schema_request(name: str, schema: JsonSchema, mode: OutputMode) -> OutputRequest:
     """The schema and its name; `instructor` adds not one word."""
-    named: JsonValue = {"name": name, "schema": dict(schema)}
+    named: dict[str, JsonValue] = {"name": name, "schema": dict(schema)}
+    if is_strict_schema(schema):
+        named["strict"] = True
     body: JsonSchema = {"response_format": {"type": "json_schema", "json_schema": named}}
     return OutputRequest(mode=mode, body=body)
 
@@ -173,6 +177,12 @@ def _instructor_request(name: str, schema: JsonSchema, mode: OutputMode) -> Outp
     answer = _response_class(name, schema)
     _, patch = handle_response_model(answer, mode=Mode[mode.name], messages=[])
     messages = tuple(_message(item) for item in patch.pop("messages"))
+    if mode is OutputMode.TOOLS:
+        # Not by its name, which llama.cpp ignores; it is the only tool of the request.
+        patch["tool_choice"] = "required"
+        for tool in patch["tools"]:
+            function = tool["function"]
+            function["parameters"] = sent_parameters(function["parameters"])
     return OutputRequest(mode=mode, body=patch, messages=messages)
 
 

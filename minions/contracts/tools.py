@@ -11,6 +11,7 @@ from attrs import evolve, field, frozen
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
+from minions.contracts.tool_parameters import sent_parameters
 
 __all__ = ["Effect", "Tool", "ToolScope", "ToolSpec", "Toolbox", "Toolset"]
 
@@ -55,11 +56,11 @@ class ToolSpec:
         return self.effect in (Effect.IDEMPOTENT, Effect.ONCE)
 
     def to_message_dict(self) -> dict[str, JsonValue]:
-        """OpenAI form."""
+        """OpenAI form; of the parameters see `sent_parameters`."""
         function: dict[str, JsonValue] = {
             "name": self.name,
             "description": self.description,
-            "parameters": self.parameters,
+            "parameters": sent_parameters(self.parameters),
         }
         return {"type": "function", "function": function}
 

@@ -23,6 +23,7 @@ from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage
 from minions.contracts.steps import PythonStep, Step
+from minions.contracts.tools import Toolbox
 from minions.engine.context import AgentContext
 from minions.engine.endings import cut_off, end_state, end_status
 from minions.engine.error_groups import leading_error
@@ -87,8 +88,8 @@ class StepExecutor(Generic[T]):
         key = base if replay is None else replay.key_of(base)
         self._recorded = None if replay is None else replay.execution(base)
         is_code = isinstance(step, PythonStep)
-        # A Python step calls what it likes; a model sees what its step names.
-        tools = context.tools if is_code else context.tools.subset(step.available_tools)
+        # A Python step calls what it likes; a model sees what its step names and the run allows.
+        tools = context.tools if is_code else _offered(step, context)
         self._view = StepView(
             context,
             step_id=context.path_of(step_id),
@@ -460,3 +461,9 @@ def _end_body(ending: Ending, trace: StepTrace, output: JsonValue) -> dict[str, 
         if ending.completion.next_step_id is not None:
             body["next_step_id"] = ending.completion.next_step_id
     return body
+
+
+def _offered(step: Step[object], context: AgentContext) -> Toolbox:
+    """What a model is told of: to offer a tool that will be refused costs a call, or the run."""
+    named = context.tools.subset(step.available_tools)
+    return Toolbox(tuple(tool for tool in named.tools if context.refusal(tool.spec) is None))

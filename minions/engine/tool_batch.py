@@ -228,9 +228,7 @@ class ToolBatch:
                 call, status=CallStatus.COMPLETED, response=outcome.unwrap(), attempts=attempts
             )
         failure = outcome.failure()
-        answers = failure.is_mendable or (
-            self.reports_failures and failure.code != "permission-denied"
-        )
+        answers = failure.is_mendable or self.reports_failures
         response = ToolCallResponse(content=f"Error: {failure.message}", is_error=True)
         return evolve(
             call,

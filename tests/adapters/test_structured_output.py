@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Any, cast
 
 import pytest
 from attrs import field, frozen
@@ -119,6 +120,82 @@ def test_a_json_schema_request_is_what_instructor_would_write(
     )
 
 
+def _closed(**properties: JsonValue) -> dict[str, JsonValue]:
+    """An object as strict mode wants it."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+_N: JsonValue = {"type": "integer"}
+STRICT: dict[str, JsonValue] = {
+    "an object": _closed(n=_N),
+    "nothing": _closed(),
+    "null beside a type": _closed(n={"type": ["integer", "null"]}),
+    "described": _closed(n={"type": "integer", "description": "A number.", "title": "N"}),
+    "bounds": _closed(n={"type": "number", "minimum": 0, "maximum": 1}),
+    "a choice of words": _closed(n={"enum": ["a", "b"]}),
+    "a choice of schemas": _closed(n={"anyOf": [_N, _closed(a=_N)]}),
+    "a list of objects": _closed(n={"type": "array", "items": _closed(a=_N), "maxItems": 3}),
+    "a known format": _closed(n={"type": "string", "format": "date"}),
+    "a definition that recurs": {
+        **_closed(n={"$ref": "#/$defs/t"}),
+        "$defs": {"t": _closed(next={"anyOf": [{"$ref": "#/$defs/t"}, {"type": "null"}]})},
+    },
+    "a list, asked for inside an object": {"type": "array", "items": _N},
+}
+LAX: dict[str, JsonValue] = {
+    "an optional property": {**_closed(n=_N, m=_N), "required": ["n"]},
+    "further properties": {**_closed(n=_N), "additionalProperties": True},
+    "nothing said of further properties": {"type": "object", "properties": {"n": _N}},
+    "an object within that is open": _closed(n={"type": "object"}),
+    "any value": _closed(n={}),
+    "a list of anything": _closed(n={"type": "array"}),
+    "a length": _closed(n={"type": "string", "minLength": 1}),
+    "another format": _closed(n={"type": "string", "format": "uri"}),
+    "a default": _closed(n={"type": "integer", "default": 1}),
+    "oneOf": _closed(n={"oneOf": [_N, {"type": "string"}]}),
+    "allOf": _closed(n={"allOf": [_N]}),
+    "patternProperties": {**_closed(n=_N), "patternProperties": {"x": _N}},
+    "a choice at the root": {**_closed(n=_N), "anyOf": [_closed(n=_N)]},
+    "uniqueItems": _closed(n={"type": "array", "items": _N, "uniqueItems": True}),
+    "too many values": _closed(n={"enum": [f"v{n}" for n in range(1_001)]}),
+}
+
+
+@pytest.mark.parametrize("name", [*STRICT, *LAX])
+def test_strict_is_asked_for_just_where_the_schema_meets_its_rules(
+    parser: InstructorParser, name: str
+) -> None:
+    """Without it a hosted model is not bound; outside of the rules it is refused."""
+    schema = cast("dict[str, JsonValue]", STRICT.get(name) or LAX[name])
+    body = parser.request(OutputInstructions(schema=schema), OutputMode.JSON_SCHEMA).body
+    sent = cast("Any", body["response_format"])["json_schema"]  # Any: what is sent, as JSON
+    assert sent.get("strict") == (True if name in STRICT else None)
+
+
+def test_nesting_beyond_ten_levels_is_not_strict(parser: InstructorParser) -> None:
+    schema = _closed(n=_N)
+    for levels in range(2, 13):
+        schema = _closed(n=schema)
+        body = parser.request(OutputInstructions(schema=schema), OutputMode.JSON_SCHEMA).body
+        sent = cast("Any", body["response_format"])["json_schema"]  # Any: what is sent, as JSON
+        assert ("strict" in sent) == (levels <= 10)
+
+
+def test_the_tool_of_a_tools_request_lists_no_types(parser: InstructorParser) -> None:
+    """A-111: null stays allowed where the answer must have the field."""
+    schema = _closed(n={"type": ["integer", "null"]})
+    body = parser.request(OutputInstructions(schema=schema), OutputMode.TOOLS).body
+    (tool,) = cast("list[Any]", body["tools"])  # Any: as above
+    assert tool["function"]["parameters"]["properties"] == {
+        "n": {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    }
+
+
 def test_a_tools_request_forces_one_tool_called_like_the_schema(parser: InstructorParser) -> None:
     request = parser.request(REPORT, OutputMode.TOOLS)
     parameters = {key: value for key, value in SCHEMA.items() if key != "description"}
@@ -131,7 +208,7 @@ def test_a_tools_request_forces_one_tool_called_like_the_schema(parser: Instruct
     assert request.messages == ()
     assert request.body == {
         "tools": [{"type": "function", "function": function}],
-        "tool_choice": {"type": "function", "function": {"name": "weather_report_"}},
+        "tool_choice": "required",  # by its name llama.cpp does not force it
     }
 
 
@@ -175,7 +252,8 @@ def test_a_name_without_a_usable_character_still_makes_a_name(parser: Instructor
     for name, expected in (("", "output"), ("é" * 80, "_" * 64), ("a-b_C9", "a-b_C9")):
         instructions = OutputInstructions(output_class=Report, name=name)
         body = parser.request(instructions, OutputMode.TOOLS).body
-        assert body["tool_choice"] == {"type": "function", "function": {"name": expected}}
+        (tool,) = cast("list[Any]", body["tools"])  # Any: as above
+        assert tool["function"]["name"] == expected
 
 
 def test_a_schema_that_is_no_object_is_asked_for_inside_one(parser: InstructorParser) -> None:

@@ -262,14 +262,18 @@ async def test_a_missing_value_fails_the_step_and_names_path_and_nearest() -> No
 
 
 async def test_a_write_is_refused_in_a_goal_step_too() -> None:
-    text = "steps: [{id: a, goal: send it, tools: [send]}]\n%s"
-    refused = await run(text % "", tool_request("send", {"text": "hi"}), "done")
-    assert refused.error is not None
-    assert refused.error.code == "permission-denied"
-    allowed = await run(
-        text % "permissions: {allow_write: true}\n", tool_request("send", {"text": "hi"}), "done"
+    """A-111: a tool that the permissions refuse is not offered; the model goes on without it."""
+    text = "steps: [{id: a, goal: send it, tools: [send, echo]}]\n%s"
+    model = ScriptedModel([tool_request("send", {"text": "hi"}), "not sent"])
+    assert (await run(text % "", model=model)).output == "not sent"
+    assert [[tool.name for tool in prompt.tools] for prompt in model.prompts] == [["echo"]] * 2
+    assert model.prompts[1].messages[-1].content == (
+        "Error: There is no tool 'send' here. Available tools: echo."
     )
-    assert allowed.output == "done"
+    model = ScriptedModel([tool_request("send", {"text": "hi"}), "sent"])
+    allowed = await run(text % "permissions: {allow_write: true}\n", model=model)
+    assert allowed.output == "sent"
+    assert model.prompts[1].messages[-1].content == "sent hi"
 
 
 async def test_parallel_steps_run_together_up_to_the_bound() -> None:

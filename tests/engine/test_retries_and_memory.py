@@ -140,15 +140,18 @@ async def test_what_the_model_can_mend_goes_to_it_under_either_policy(policy: st
 
 
 @pytest.mark.parametrize("policy", ["fail", "report"])
-async def test_a_write_that_is_not_allowed_fails_the_step_under_either_policy(policy: str) -> None:
-    """A-27: it is a person's to mend."""
-    send = fake_tool("send", effect=Effect.ONCE)
-    answers: list[Answer] = [tool_request("send"), "never"]
-    step = text_step(tools=["send"], tool_failure=policy)
-    ran = await run_recipe(step, answers, tools=[send])
+async def test_a_write_that_is_not_allowed_is_told_like_an_unknown_tool(policy: str) -> None:
+    """A-111: and it is in no request."""
+    send, look = fake_tool("send", effect=Effect.ONCE), fake_tool("look")
+    answers: list[Answer] = [tool_request("send"), "done without"]
+    step = text_step(tools=["send", "look"], tool_failure=policy)
+    ran = await run_recipe(step, answers, tools=[send, look])
     assert send.asked == []
-    assert ran.only.error is not None
-    assert ran.only.error.code == "permission-denied"
+    assert ran.offered == [["look"], ["look"]]
+    assert ran.prompts[1][-1].content == (
+        "Error: There is no tool 'send' here. Available tools: look."
+    )
+    assert ran.only.output == "done without"
 
 
 async def test_a_result_that_says_success_false_is_a_failure_the_model_reads() -> None:

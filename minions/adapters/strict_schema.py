@@ -1,0 +1,103 @@
+"""Whether a JSON Schema keeps to the rules under which hosted models take `"strict": true`.
+
+Without `strict` such a server only hints at the schema. With it, and a schema outside of the rules,
+it refuses the request: where this is not certain, the answer is no.
+
+Source: OpenAI, Structured model outputs, "Supported schemas".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+
+__all__ = ["is_strict_schema"]
+
+_KEYWORDS: Final = frozenset(
+    {
+        *("$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum"),
+        *("exclusiveMaximum", "exclusiveMinimum", "format", "items", "maxItems", "maximum"),
+        *("minItems", "minimum", "multipleOf", "pattern", "properties", "required", "title"),
+        "type",
+    }
+)
+_FORMATS: Final = frozenset(
+    ("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid")
+)
+_DEEPEST: Final = 10
+"""Levels of nesting."""
+_MOST_PROPERTIES: Final = 5_000
+_MOST_ENUM_VALUES: Final = 1_000
+_MOST_CHARACTERS: Final = 120_000
+"""Of all names of properties and definitions and all enum values."""
+
+
+def is_strict_schema(schema: JsonSchema) -> bool:
+    """Whether a server that binds answers to schemas in its strict mode takes this one."""
+    if schema.get("type") != "object" or "anyOf" in schema:
+        return False
+    nodes = list(_nodes(schema, 0))
+    if not all(depth <= _DEEPEST and _is_allowed(node) for node, depth in nodes):
+        return False
+    names = [name for node, _ in nodes for name in _names(node)]
+    values = [value for node, _ in nodes for value in _listed(node.get("enum"))]
+    return (
+        len(names) <= _MOST_PROPERTIES
+        and len(values) <= _MOST_ENUM_VALUES
+        and sum(len(str(each)) for each in (*names, *values)) <= _MOST_CHARACTERS
+    )
+
+
+def _nodes(schema: JsonValue, depth: int) -> Iterator[tuple[Mapping[str, JsonValue], int]]:
+    """Every schema in it, with its depth; what is no mapping comes as one that is refused."""
+    if not isinstance(schema, Mapping):
+        yield {"not": {}}, depth
+        return
+    yield schema, depth
+    for keyword in ("properties", "$defs"):
+        inner = schema.get(keyword)
+        for each in inner.values() if isinstance(inner, Mapping) else ():
+            yield from _nodes(each, depth + 1)
+    for each in _listed(schema.get("anyOf")):
+        yield from _nodes(each, depth + 1)
+    if "items" in schema:
+        yield from _nodes(schema["items"], depth + 1)
+
+
+def _is_allowed(node: Mapping[str, JsonValue]) -> bool:
+    if not _KEYWORDS.issuperset(node) or not {"type", "anyOf", "$ref", "enum", "const"} & set(node):
+        return False
+    reference = node.get("$ref", "#")
+    if reference != "#" and not str(reference).startswith("#/$defs/"):
+        return False
+    if "format" in node and node["format"] not in _FORMATS:
+        return False
+    kinds = node.get("type")
+    kinds = kinds if isinstance(kinds, list | tuple) else (kinds,)
+    if "array" in kinds and "items" not in node:
+        return False
+    return "object" not in kinds or _is_closed(node)
+
+
+def _is_closed(node: Mapping[str, JsonValue]) -> bool:
+    """Every property is required, and there are no others."""
+    properties = node.get("properties")
+    return (
+        node.get("additionalProperties") is False
+        and isinstance(properties, Mapping)
+        and set(_listed(node.get("required"))) == set(properties)
+    )
+
+
+def _names(node: Mapping[str, JsonValue]) -> Iterator[str]:
+    for keyword in ("properties", "$defs"):
+        inner = node.get(keyword)
+        if isinstance(inner, Mapping):
+            yield from inner
+
+
+def _listed(value: JsonValue) -> tuple[JsonValue, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else ()

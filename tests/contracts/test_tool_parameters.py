@@ -1,0 +1,163 @@
+"""Parameters of tools as models are sent them: A-111."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import SchemaValidator
+from minions.contracts.tool_parameters import sent_parameters
+from minions.contracts.tools import ToolSpec
+
+
+def sent(schema: JsonValue, *, is_required: bool = False) -> JsonValue:
+    """The schema of one property as it is sent."""
+    required: JsonValue = ["x"] if is_required else []
+    properties: JsonValue = {"x": schema}
+    spec = ToolSpec(
+        name="t", parameters={"type": "object", "properties": properties, "required": required}
+    )
+    function = spec.to_message_dict()["function"]
+    assert isinstance(function, dict)
+    parameters = function["parameters"]
+    assert isinstance(parameters, dict)
+    assert parameters["required"] == required
+    found = parameters["properties"]
+    assert isinstance(found, dict)
+    value: JsonValue = found["x"]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("declared", "plain"),
+    [
+        ({"type": ["integer", "null"], "default": None}, {"type": "integer"}),
+        ({"type": ["integer", "null"], "default": 7}, {"type": "integer", "default": 7}),
+        (
+            {"type": ["integer", "null"], "minimum": 1, "description": "How many."},
+            {"type": "integer", "minimum": 1, "description": "How many."},
+        ),
+        (
+            {"type": ["integer", "string", "null"]},
+            {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        ),
+        (
+            {"anyOf": [{"enum": ["C", "F"]}, {"type": "null"}], "default": None},
+            {"enum": ["C", "F"]},
+        ),
+        (
+            {"anyOf": [{"type": "array", "items": {"type": ["string", "null"]}}, {"type": "null"}]},
+            {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+        ),
+        (
+            {"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}, {"type": "null"}]},
+            {"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}]},
+        ),
+        ({"type": ["integer"]}, {"type": "integer"}),
+        ({"type": "null"}, {"type": "null"}),
+        (True, True),
+    ],
+)
+def test_an_optional_parameter_is_sent_as_its_plain_type(
+    declared: JsonValue, plain: JsonValue
+) -> None:
+    """A-111: what may be left out need not take null as well."""
+    assert sent(declared) == plain
+
+
+def test_a_required_parameter_may_still_be_null() -> None:
+    """A-111: but not by a list of types."""
+    assert sent({"type": ["integer", "null"]}, is_required=True) == {
+        "anyOf": [{"type": "integer"}, {"type": "null"}]
+    }
+
+
+def test_objects_within_and_definitions_are_sent_likewise() -> None:
+    """A-111."""
+    inner: JsonValue = {
+        "type": "object",
+        "properties": {"a": {"type": ["string", "null"]}, "b": {"type": ["string", "null"]}},
+        "required": ["b"],
+    }
+    plain = {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string"},
+            "b": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        },
+        "required": ["b"],
+    }
+    assert sent(inner) == plain
+    assert sent_parameters({"type": "object", "$defs": {"inner": inner}})["$defs"] == {
+        "inner": plain
+    }
+
+
+def test_what_must_not_fit_is_not_made_narrower() -> None:
+    inner: JsonValue = {"properties": {"a": {"type": ["string", "null"]}}}
+    assert sent_parameters({"not": inner}) == {
+        "not": {"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}
+    }
+
+
+def test_a_choice_beside_a_list_of_types_keeps_both() -> None:
+    assert sent_parameters({"type": ["integer", "string"], "anyOf": [{"minimum": 1}]}) == {
+        "anyOf": [{"minimum": 1}],
+        "allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}],
+    }
+
+
+_TYPES = st.sampled_from(["null", "integer", "string", "boolean", "array", "object"])
+_SCHEMAS: st.SearchStrategy[dict[str, JsonValue]] = st.recursive(
+    st.one_of(
+        st.fixed_dictionaries({"type": _TYPES}),
+        st.fixed_dictionaries({"type": st.lists(_TYPES, min_size=1, max_size=3, unique=True)}),
+    ),
+    lambda inner: st.one_of(
+        st.fixed_dictionaries({"anyOf": st.lists(inner, min_size=1, max_size=3)}),
+        st.fixed_dictionaries({"type": st.just("array"), "items": inner}),
+        st.builds(
+            lambda properties, required: {
+                "type": "object",
+                "properties": properties,
+                "required": [name for name in properties if name in required],
+            },
+            st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+            st.sets(st.sampled_from("abc")),
+        ),
+    ),
+    max_leaves=8,
+)
+_VALUES: st.SearchStrategy[JsonValue] = st.recursive(
+    st.sampled_from([None, 1, "x", True]),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("abc"), inner, max_size=2)
+    ),
+    max_leaves=5,
+)
+
+
+def _types_in(schema: JsonValue) -> Iterator[JsonValue]:
+    if isinstance(schema, Mapping):
+        if "type" in schema:
+            yield schema["type"]
+        for value in schema.values():
+            yield from _types_in(value)
+    elif isinstance(schema, list | tuple):
+        for value in schema:
+            yield from _types_in(value)
+
+
+@given(schema=_SCHEMAS, value=_VALUES)
+def test_what_fits_the_sent_schema_fits_the_declared_one(
+    schema: dict[str, JsonValue], value: JsonValue
+) -> None:
+    """A-111: nothing that a model is told it may send is refused."""
+    plain = sent_parameters(schema)
+    assert all(isinstance(kind, str) for kind in _types_in(plain))
+    if not SchemaValidator(plain).errors(value):
+        assert not SchemaValidator(schema).errors(value)
