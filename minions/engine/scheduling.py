@@ -122,13 +122,14 @@ class DependencyWalk:
                 self._running[task] = position
 
     async def _wait_for_one(self) -> None:
-        done = [await self._ended.get()]
+        self._take(await self._ended.get())
         while not self._ended.empty():
-            done.append(self._ended.get_nowait())
-        for task in sorted(done, key=self._running.__getitem__):
-            # Out of the list only after its result: what raises is gathered with the others.
-            self._settle_or_leave(self._running[task], task.result())
-            del self._running[task]
+            self._take(self._ended.get_nowait())
+
+    def _take(self, task: asyncio.Task[StepStatus]) -> None:
+        # Out of the list only after its result: what raises is gathered with the others.
+        self._settle_or_leave(self._running[task], task.result())
+        del self._running[task]
 
     async def _stop_the_others(self) -> None:
         for task in self._running:

@@ -7,7 +7,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
@@ -548,11 +548,19 @@ async def test_empty_content_beside_tool_calls_is_none(both: Both, empty: str | 
     assert response.message == assistant(tool_calls=[ToolCallRequest(id="c1", name="a")])
 
 
-async def test_repeated_and_missing_ids_are_made_unique(both: Both) -> None:
-    calls = [fake.call("a", call_id=call_id) for call_id in ("x", "x", "", "call_1", "")]
+@pytest.mark.parametrize(
+    ("sent", "unique"),
+    [
+        (("x", "x"), ["x", "call_1"]),
+        (("x", "x", "", "call_1", ""), ["x", "call_1_2", "call_2", "call_1", "call_4"]),
+    ],
+)
+async def test_repeated_and_missing_ids_are_made_unique(
+    both: Both, sent: Sequence[str], unique: list[str]
+) -> None:
+    calls = [fake.call("a", call_id=call_id) for call_id in sent]
     response = await both.response(fake.answer(tool_calls=calls))
-    ids = [call.id for call in response.tool_calls]
-    assert ids == ["x", "call_1_2", "call_2", "call_1", "call_4"]
+    assert [call.id for call in response.tool_calls] == unique
 
 
 async def test_reasoning_is_ignored_and_parts_are_joined(model_at: Make) -> None:

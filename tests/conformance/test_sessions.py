@@ -452,6 +452,26 @@ async def test_a_retry_within_a_batch_asks_only_for_the_missing_answers(
     ]
 
 
+async def test_a_retry_of_the_first_answer_of_a_tool_keeps_the_message_that_called_it(
+    talk: Talk, repository: StepRepository
+) -> None:
+    """A-79, A-80: its calls are carried out, and the model is not asked for them again."""
+    await all_of(talk([*LOOK], looking()).run_stream("s", "Look!"))
+    before = await repository.get_steps("s")
+    seen: list[JsonValue] = []
+    await all_of(retry_from_sequence("s", 3, repository, talk(["again"], looking(seen))))
+    assert seen == [1, 2]
+    after = await repository.get_steps("s")
+    assert after[:2] == before[:2]
+    assert await shown(repository) == [
+        ("user", "Look!"),
+        ("assistant", None),
+        ("tool", "saw 1"),
+        ("tool", "saw 2"),
+        ("assistant", "again"),
+    ]
+
+
 async def test_a_retry_from_a_later_question_regenerates_the_answer_before_it(
     talk: Talk, repository: StepRepository
 ) -> None:

@@ -15,6 +15,7 @@ from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unan
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.events import event_to_json
 from minions.contracts.executions import AgentResult, RunStatus, StepStatus
+from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
 from minions.contracts.tools import Effect, Tool
@@ -243,6 +244,23 @@ async def test_consent_is_to_these_arguments_and_no_others() -> None:
     again = await executor.retry(first.run_id, recipe=edited)
     assert again.status is RunStatus.NEEDS_DECISION
     assert tool.asked == [{"x": 1}]
+
+
+async def test_a_recorded_consent_to_other_arguments_is_none() -> None:
+    """As an older version may have left it, or a hand in the journal: the person is asked."""
+    journal, tool = MemoryJournal(FakeClock()), writer()
+    first = await executor_for(journal, [tool], Says()).execute(recipe_with(WRITES, [tool]))
+    (waiting,) = await journal.entries(first.session_id, kinds={"decision"})
+    body = {**waiting.body, "word": "approve:0123456789abcdef"}
+    lease = await journal.acquire(first.session_id, first.run_id, "w", 60, next_generation=True)
+    await journal.append(
+        lease, EntryDraft(kind="decision", key=waiting.key, state="recorded", body=body)
+    )
+    await journal.release(lease)
+    decider = Says()
+    again = await executor_for(journal, [tool], decider).resume(first.run_id)
+    assert again.status is RunStatus.NEEDS_DECISION
+    assert (tool.asked, decider.asked) == ([], ['do: write({"x":1})'])
 
 
 async def test_items_of_a_loop_and_recipes_within_wait_too() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 import pytest
 from attrs import evolve
 
 from builders import (
+    Ran,
     answer_of,
     executor_of,
     fake_tool,
@@ -28,7 +29,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import StepScope
-from minions.recipe.model import ExecutionMode, SetSpec, ToolSpecStep
+from minions.recipe.model import ExecutionMode, GoalSpec, SetSpec, ToolSpecStep
 
 
 async def forever(*_: object) -> Answer:
@@ -74,6 +75,41 @@ async def test_a_step_whose_condition_is_false_does_not_count() -> None:
     ran = await run_of(recipe_of(steps, limits={"max_steps": 1}))
     assert ran.statuses == {"a": "skipped", "b": "completed", "c": "skipped"}
     assert ran.result.status is RunStatus.COMPLETED
+
+
+def beside_a_refused_step(*answers: Answer) -> Awaitable[Ran]:
+    """`a` makes two model calls; the only step that may run keeps `b` from starting meanwhile."""
+
+    async def look(_: object) -> object:
+        await asyncio.sleep(0)  # `b` becomes ready, and is refused
+        return "seen"
+
+    recipe = recipe_of(
+        [GoalSpec(id="a", goal="A.", tools=("look",)), GoalSpec(id="b", goal="B.")],
+        execution_mode=ExecutionMode.PARALLEL,
+        limits={"max_steps": 1, "max_tokens": 100},
+    )
+    return run_of(recipe, answers, tools=[fake_tool(work=look)])
+
+
+async def test_a_step_that_is_under_way_goes_on_after_max_steps() -> None:
+    calls = [tool_request("look")]
+    ran = await beside_a_refused_step(answer_of(tool_calls=calls), answer_of("seen"))
+    assert ran.statuses == {"a": "completed", "b": "skipped"}
+    assert len(ran.prompts) == 2
+    assert ran.result.error is not None
+    assert "max_steps=1 is reached" in ran.result.error.message
+
+
+async def test_tokens_are_counted_after_max_steps_too() -> None:
+    calls = [tool_request("look")]
+    ran = await beside_a_refused_step(
+        answer_of(tool_calls=calls, input_tokens=100), answer_of("never")
+    )
+    assert ran.statuses == {"a": "failed", "b": "skipped"}
+    assert len(ran.prompts) == 1
+    assert ran.result.error is not None
+    assert "max_tokens=100 is reached" in ran.result.error.message
 
 
 # --- tokens ------------------------------------------------------------------------------------

@@ -188,6 +188,16 @@ def test_a_reference_knows_its_text_place_and_guard() -> None:
 
 
 @pytest.mark.parametrize(
+    "expression",
+    ["a is defined and a.x", "a is not defined or a.x", "steps.a.status == 'completed' and a.x"],
+)
+def test_a_test_for_a_step_guards_what_stands_behind_it(expression: str) -> None:
+    *_, tested, other = compile_template(f"{{{{ {expression} and b }}}}").references
+    assert (tested.path, tested.is_guarded, tested.is_conditional) == (("a", "x"), True, True)
+    assert (other.path, other.is_guarded, other.is_conditional) == (("b",), False, True)
+
+
+@pytest.mark.parametrize(
     ("expression", "path", "resolved", "nearest"),
     [
         ("a.itmes", "a.itmes", "a", "items"),
@@ -255,6 +265,15 @@ def test_growth_is_stopped(expression: str) -> None:
         compile_template(f"{{{{ {expression} }}}}").render(scope)
     with pytest.raises(EvaluationError, match="at most"):
         compile_template("{{ big }}" * 3).render(scope)
+
+
+def test_a_whole_number_grows_no_larger_than_a_float_can_be() -> None:
+    largest = 2**1024 - 1
+    scope: dict[str, JsonValue] = {"half": 2**1023, "rest": 2**1023 - 1}
+    assert compile_template("{{ half + rest }}").render(scope) == largest
+    for expression in ("half + rest + 1", "half * 2", "half * half", "-half - half"):
+        with pytest.raises(EvaluationError, match="too large for a number"):
+            compile_template(f"{{{{ {expression} }}}}").render(scope)
 
 
 @pytest.mark.parametrize(
