@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import signal
@@ -90,6 +91,9 @@ _GRACE_S: Final = 1.8
 """After a signal; what has not ended by then is left: every fact is stored already."""
 
 
+_STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
+
+
 class Signals:
     """The first SIGINT or SIGTERM cancels the run, the second leaves at once.
 
@@ -105,9 +109,14 @@ class Signals:
     def __enter__(self) -> Self:
         """Catch from now on; an event loop must be running."""
         self._loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        # Not the loop's own way: that waits for a loop which somebody's code may be blocking.
-        self._before = {number: signal.signal(number, self._on_signal) for number in numbers}
+        self._before = {number: signal.getsignal(number) for number in _STOPPING}
+        for number in _STOPPING:
+            # Signals wake only a loop that has a handler of its own: one that came just before
+            # the loop waits for events would be seen when that wait is over.
+            with contextlib.suppress(NotImplementedError):  # Windows: there they always wake it
+                self._loop.add_signal_handler(number, self._on_woken, number)
+            # Ours does not wait for a loop which somebody's code may be blocking.
+            signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
@@ -120,6 +129,8 @@ class Signals:
         if self._watchdog is not None:
             self._watchdog.cancel()
         for number, handler in self._before.items():
+            with contextlib.suppress(NotImplementedError):
+                self._loop.remove_signal_handler(number)
             signal.signal(number, handler)
 
     def stop(self, run: AgentRun, *, last_words: str) -> None:
@@ -136,11 +147,15 @@ class Signals:
         if self.caught is not None:
             self._leave(number)
         self.caught = number
-        tell(f"\n{signal.Signals(number).name}: stopping; what was done is kept.")
         self._watchdog = threading.Timer(_GRACE_S, self._leave, [number])
         self._watchdog.daemon = True
         self._watchdog.start()
         self._loop.call_soon_threadsafe(self._cancel)
+        tell(f"\n{signal.Signals(number).name}: stopping; what was done is kept.")
+
+    def _on_woken(self, number: int) -> None:
+        if self.caught is None:  # it came before our handler was there
+            self._on_signal(number, None)
 
     def _cancel(self) -> None:
         if self._run is not None:
@@ -150,7 +165,6 @@ class Signals:
         """At once, without a word to anybody who might not answer."""
         if self._last_words is not None:
             tell(self._last_words)
-        sys.stderr.flush()
         os._exit(128 + number)
 
 

@@ -21,7 +21,8 @@ def tell(line: str) -> None:
     """
     if sys.stderr is None:
         return
-    with contextlib.suppress(OSError):
+    # RuntimeError: a signal's handler speaks while the same thread is in the middle of a message.
+    with contextlib.suppress(OSError, RuntimeError):
         line = for_stream(line, sys.stderr, is_painted=True)
         print(line, file=sys.stderr, flush=True)  # noqa: T201  # the command line's own voice
 
