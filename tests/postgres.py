@@ -1,6 +1,7 @@
 """A PostgreSQL server for one session of tests: made when it is first wanted, gone at the end.
 
-It listens on a socket in a folder of its own and on no network, and syncs nothing to the disk.
+It listens on a socket in a folder of its own and on no network, and syncs nothing to the disk. It
+ends with the tests also where those are killed: a watchdog beside it sees to that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -33,7 +35,26 @@ _PLACES: Final = (
     "/opt/homebrew/opt/postgresql*/bin",
 )
 _USER: Final = "minions"
-_LONGEST_START_S: Final = 30.0
+_LONGEST_START_S: Final = 60.0
+
+# Its input ends with the process of the tests, however that ends. A line is the server's process
+# now, 0 where none runs.
+_WATCHDOG: Final = """
+import os, shutil, signal, sys, time
+
+pid = 0
+for line in sys.stdin:
+    pid = int(line)
+try:
+    if pid:
+        os.kill(pid, signal.SIGQUIT)
+        for _ in range(1_000):  # it keeps its folder in use until it is gone
+            os.kill(pid, 0)
+            time.sleep(0.01)
+except ProcessLookupError:
+    pass
+shutil.rmtree(sys.argv[1], ignore_errors=True)
+"""
 
 
 def _programs() -> Path | None:
@@ -66,6 +87,7 @@ class PostgresServer:
 
     folder: Path
     programs: Path
+    _watchdog: subprocess.Popen[str]
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1), init=False)
     _free: list[str] = field(factory=list, init=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
@@ -78,6 +100,7 @@ class PostgresServer:
             assert time.monotonic() < end, self._log()
             if self._process is None or self._process.poll() is not None:
                 self._process = self._server()  # again, while backends of a killed one still live
+                self._tell_watchdog(self._process.pid)
             time.sleep(0.02)
             is_ready = self._popen("pg_isready", "-q", "-h", self.folder).wait() == 0
 
@@ -153,6 +176,12 @@ class PostgresServer:
             self._process.send_signal(how)
             self._process.wait()
             self._process = None
+            self._tell_watchdog(0)
+
+    def _tell_watchdog(self, pid: int) -> None:
+        assert self._watchdog.stdin is not None
+        self._watchdog.stdin.write(f"{pid}\n")
+        self._watchdog.stdin.flush()
 
     def _log(self) -> str:
         return (self.folder / "log").read_text("utf-8", "replace")[-2000:]
@@ -175,11 +204,21 @@ def postgres_server() -> Iterator[PostgresServer]:
     folder = Path(tempfile.mkdtemp(prefix="minions-pg-"))
     if owner := _owner():
         shutil.chown(folder, owner)
-    server = PostgresServer(folder, programs)
-    try:
-        server.initialize()
-        server.start()
-        yield server
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
+    with _watchdog_of(folder) as watchdog:
+        server = PostgresServer(folder, programs, watchdog)
+        try:
+            server.initialize()
+            server.start()
+            yield server
+        finally:
+            server.stop()
+
+
+def _watchdog_of(folder: Path) -> subprocess.Popen[str]:
+    """A process that outlives this one, ends the server that it is told of, removes the folder."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _WATCHDOG, str(folder)],
+        stdin=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # what ends the tests does not end it
+    )
