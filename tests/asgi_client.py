@@ -11,6 +11,8 @@ from typing import Any, Self, TypeAlias, cast
 
 from attrs import frozen
 
+from patience import HANG_S
+
 Message: TypeAlias = MutableMapping[str, Any]  # Any: as ASGI has it
 TOKEN = "a-token-of-the-tests"
 
@@ -68,7 +70,7 @@ class Stream:
     ) -> None:
         self._gone.set()
         self.is_blocked.set()
-        await asyncio.wait_for(self._task, 5)
+        await asyncio.wait_for(self._task, HANG_S)
 
     async def _run(self) -> None:
         try:
@@ -89,7 +91,7 @@ class Stream:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """As they are sent."""
-        while (message := await asyncio.wait_for(self._messages.get(), 5)) is not None:
+        while (message := await asyncio.wait_for(self._messages.get(), HANG_S)) is not None:
             yield message.get("body", b"")
             if not message.get("more_body", False):
                 return
@@ -174,7 +176,9 @@ class Client:
     ) -> Reply:
         """A whole answer."""
         async with self.stream(method, path, body, headers) as stream:
-            return Reply(stream.status, stream.headers, await asyncio.wait_for(stream.read(), 20))
+            return Reply(
+                stream.status, stream.headers, await asyncio.wait_for(stream.read(), HANG_S)
+            )
 
     async def get(self, path: str, **headers: str | None) -> Reply:
         """GET under `/api/v1`; `_` in names of headers stands for `-`."""

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import field, mutable
 
+from patience import HANG_S
+
 if TYPE_CHECKING:
     import psycopg
     from psycopg.rows import TupleRow
@@ -35,7 +37,6 @@ _PLACES: Final = (
     "/opt/homebrew/opt/postgresql*/bin",
 )
 _USER: Final = "minions"
-_LONGEST_START_S: Final = 60.0
 
 # Its input ends with the process of the tests, however that ends. A line is the server's process
 # now, 0 where none runs.
@@ -94,7 +95,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Return when it takes connections."""
-        end = time.monotonic() + _LONGEST_START_S
+        end = time.monotonic() + HANG_S
         is_ready = False
         while not is_ready:
             assert time.monotonic() < end, self._log()

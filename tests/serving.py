@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from asgi_client import Event, event_of
+from patience import HANG_S
 
 EXTENSIONS = '''
 import asyncio, time
@@ -32,7 +33,7 @@ async def gate() -> str:
 def blocks() -> str:
     """Holds the whole process up."""
     Path("reached").touch()
-    time.sleep(60)
+    time.sleep(3600)
     return "never"
 
 @tool(effect="pure")
@@ -70,7 +71,7 @@ class Serving:
 
     def connection(self) -> http.client.HTTPConnection:
         """A new one."""
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_S)
 
     def ask(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
@@ -117,7 +118,7 @@ class Serving:
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Exit code and what it told."""
         self.process.send_signal(number)
-        _, err = self.process.communicate(timeout=20)
+        _, err = self.process.communicate(timeout=HANG_S)
         return self.process.returncode, err
 
     def __enter__(self) -> Serving:
@@ -126,7 +127,7 @@ class Serving:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=HANG_S)
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[Event]:

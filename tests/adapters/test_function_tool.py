@@ -25,6 +25,7 @@ from minions.contracts.errors import ToolError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import check_schema
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
+from patience import HANG_S
 
 SCOPE = ToolScope(run_id="run_1", step_id="fetch", call_id="call_1", idempotency_key="key_1")
 
@@ -360,12 +361,12 @@ def test_exit_does_not_wait_for_a_hung_tool() -> None:
         "import asyncio, time\n"
         "from minions.adapters.daemon_thread import run_in_daemon_thread\n"
         "async def main():\n"
-        "    await asyncio.wait_for(run_in_daemon_thread(time.sleep, 60), 0.05)\n"
+        "    await asyncio.wait_for(run_in_daemon_thread(time.sleep, 3600), 0.05)\n"
         "asyncio.run(main())\n"
     )
     root = Path(minions.__file__).parent.parent
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, timeout=20, capture_output=True, check=False
+        [sys.executable, "-c", script], cwd=root, timeout=HANG_S, capture_output=True, check=False
     )
     assert b"TimeoutError" in done.stderr
 

@@ -50,6 +50,7 @@ from minions.contracts.messages import (
     user,
 )
 from minions.contracts.tools import ToolSpec
+from patience import HANG_S, leap
 
 KEY = "sk-very-secret-1234567890"
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -417,7 +418,8 @@ async def test_a_server_that_closes_a_kept_connection_is_called_anew(model_at: M
         model = model_at(server.base_url)
         for _ in range(3):
             response_of(await model.complete(HELLO))
-            await asyncio.sleep(0.01)  # in which the end of the connection arrives
+            for _ in range(20):  # in which the end of the connection arrives
+                await asyncio.sleep(0)
         assert server.connections == 3
 
 
@@ -828,7 +830,7 @@ async def test_a_server_that_keeps_the_connection_open_after_the_end_is_not_wait
     model_at: Make,
 ) -> None:
     pieces = fake.chunks(fake.completion("hi"))
-    prompt = Prompt((user("a"),), ModelOptions(timeout_s=5, idle_timeout_s=0.1))
+    prompt = Prompt((user("a"),), ModelOptions(timeout_s=HANG_S, idle_timeout_s=1))
     for events in (pieces, [*pieces, "[DONE]"]):
         outcome, _ = await ask_streamed(model_at, fake.stream(events, ends="silent"), prompt)
         assert response_of(outcome).text == "hi"
@@ -1039,13 +1041,14 @@ async def test_an_answer_that_does_not_come_in_time_is_a_timeout(both: Both) -> 
 
 async def test_an_answer_that_trickles_forever_ends_at_the_total_timeout(model_at: Make) -> None:
     endless = fake.stream([fake.chunk({"content": "a"})] * 1_000, pause_s=0.02)
-    outcome, deltas = await ask_streamed(model_at, endless, Prompt((user("a"),), QUICK))
+    prompt = Prompt((user("a"),), ModelOptions(timeout_s=600, idle_timeout_s=6_000))
+    async with FakeEndpoint(endless) as server:
+        outcome = await model_at(server.base_url).complete(prompt, lambda delta: leap(1_000))
     assert failure_of(outcome).suggestions == ("raise timeout_s",)
-    assert deltas
 
 
 async def test_silence_in_mid_answer_is_a_timeout_of_its_own(model_at: Make) -> None:
-    prompt = Prompt((user("a"),), ModelOptions(timeout_s=5, idle_timeout_s=0.05))
+    prompt = Prompt((user("a"),), ModelOptions(timeout_s=HANG_S, idle_timeout_s=0.05))
     outcome, _ = await ask_streamed(
         model_at, fake.stream([fake.chunk({"content": "a"})], ends="silent"), prompt
     )
@@ -1057,8 +1060,12 @@ async def test_silence_in_mid_answer_is_a_timeout_of_its_own(model_at: Make) -> 
 
 
 async def test_thinking_before_the_first_byte_is_not_silence(both: Both) -> None:
-    prompt = Prompt((user("a"),), ModelOptions(timeout_s=5, idle_timeout_s=0.05))
-    response = await both.response(fake.slow(0.12, fake.answer("thought")), prompt)
+    async def think(exchange: fake.Exchange) -> None:
+        leap(100)
+        await fake.slow(0.01, fake.answer("thought"))(exchange)
+
+    prompt = Prompt((user("a"),), ModelOptions(timeout_s=600, idle_timeout_s=50))
+    response = await both.response(think, prompt)
     assert response.text == "thought"
 
 
@@ -1091,11 +1098,11 @@ async def test_cancelling_passes_at_once_and_closes_the_connection(
     script = fake.hang() if events is None else fake.stream(events, ends="silent")
     async with FakeEndpoint(script) as server:
         call = asyncio.create_task(model_at(server.base_url).complete(HELLO, lambda delta: None))
-        await asyncio.wait_for(server.waiting.wait(), 1)
+        await asyncio.wait_for(server.waiting.wait(), HANG_S)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await asyncio.wait_for(server.left.wait(), 1)
+        await asyncio.wait_for(server.left.wait(), HANG_S)
 
 
 async def test_an_exception_of_the_listener_is_not_swallowed(model_at: Make) -> None:

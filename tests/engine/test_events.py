@@ -46,6 +46,7 @@ from minions.engine.memory_journal import MemoryJournal
 from minions.engine.services import Services
 from minions.recipe.model import AgentRecipe, ExecutionMode, SetSpec, ToolSpecStep
 from minions.testing.clock import FakeClock
+from patience import HANG_S
 
 
 async def events_of(executor: AgentExecutor, recipe: AgentRecipe) -> list[RunEvent]:
@@ -309,7 +310,7 @@ async def test_a_cancelled_watcher_cancels_the_run() -> None:
     executor = executor_of(ScriptedModel(answer), services=services)
     before = asyncio.all_tasks()
     watcher = asyncio.create_task(events_of(executor, recipe_of([text_step()])))
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), HANG_S)
     watcher.cancel()
     with pytest.raises(asyncio.CancelledError):
         await watcher

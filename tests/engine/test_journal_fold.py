@@ -42,6 +42,7 @@ from minions.engine.memory_journal import MemoryJournal
 from minions.engine.services import Services
 from minions.recipe.model import AgentRecipe, ExecutionMode, ToolSpecStep
 from minions.testing.clock import FakeClock
+from patience import HANG_S
 
 NUMBER = OutputInstructions[object](schema={"type": "object", "required": ["n"]})
 BUSY = ModelFailure(code="rate-limited", message="slow down", is_retryable=True)
@@ -298,7 +299,7 @@ async def test_wherever_the_journal_fails_the_run_ends_failed_with_all_before_it
     for fails_from in range(2, len(whole.entries) + 1):
         services = deterministic_services(FailingJournal(fails_from))
         run = run_recipe(busy_steps(), BUSY_ANSWERS, tools=[fake_tool()], services=services)
-        ran = await asyncio.wait_for(run, 5)
+        ran = await asyncio.wait_for(run, HANG_S)
         assert ran.result.status is RunStatus.FAILED
         assert ran.result.error is not None
         assert (ran.result.error.code, ran.result.error.message[:18]) == (
@@ -339,7 +340,7 @@ async def test_a_journal_that_fails_under_parallel_steps_fails_the_run_once() ->
 
         services = deterministic_services(FailingJournal(fails_from))
         executor = executor_of(ScriptedModel([]), tools=[fake_tool(work=work)], services=services)
-        result = await asyncio.wait_for(executor.execute(parallel_recipe(4)), 5)
+        result = await asyncio.wait_for(executor.execute(parallel_recipe(4)), HANG_S)
         assert (result.status, result.error and result.error.code) == (
             RunStatus.FAILED,
             "journal",
@@ -388,7 +389,7 @@ async def test_one_session_runs_one_run_at_a_time() -> None:
     executor = executor_of(ScriptedModel(answer), services=services)
     first = executor.prepare(recipe_of([text_step()]), session_id="ses_shared")
     task = asyncio.create_task(first.execute())
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), HANG_S)
     second = executor.prepare(recipe_of([text_step()]), session_id="ses_shared")
     with pytest.raises(LeaseHeldError, match="is busy"):
         await second.execute()

@@ -43,6 +43,7 @@ from minions.engine.agent_executor import AgentExecutor
 from minions.engine.services import Services
 from minions.recipe.model import AgentRecipe, Permissions
 from minions.testing.clock import FakeClock
+from patience import HANG_S
 
 NO_JITTER = RetryConfig(jitter=False)
 BUSY = ModelFailure(code="rate-limited", message="slow down", is_retryable=True)
@@ -517,7 +518,7 @@ async def test_cancelled_during_a_retry_delay_no_attempt_follows(what: str) -> N
     services = services_with(sleep)
     executor = executor_of(model, tools=[look], services=services)
     task = asyncio.create_task(executor.execute(recipe_of([text_step(tools=["look"])])))
-    await asyncio.wait_for(asleep.wait(), 5)
+    await asyncio.wait_for(asleep.wait(), HANG_S)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -625,14 +626,14 @@ async def test_two_runs_on_one_executor_share_nothing() -> None:
     in_model, in_tool = asyncio.Barrier(2), asyncio.Barrier(2)
 
     async def answer(prompt: Prompt) -> Answer:
-        await asyncio.wait_for(in_model.wait(), 5)
+        await asyncio.wait_for(in_model.wait(), HANG_S)
         name = str(prompt.messages[0].content)
         if len(prompt.messages) == 1:
             return tool_request("look", {"for": name})
         return f"{name} saw {prompt.messages[-1].content}"
 
     async def look(arguments: Mapping[str, JsonValue]) -> object:
-        await asyncio.wait_for(in_tool.wait(), 5)
+        await asyncio.wait_for(in_tool.wait(), HANG_S)
         return f"what {arguments['for']} asked"
 
     async def note(scope: StepScope) -> object:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 from returns.result import Result, Success
 
 from minions.adapters.function_tool import tool
-from minions.adapters.scripted_model import ScriptedModel, tool_request
+from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import (
     CallStatus,
     ChatModel,
@@ -43,6 +44,7 @@ from minions.engine.step_manager import StepManager
 from minions.engine.tool_calls import tool_call_executors
 from minions.recipe.model import AgentRecipe, ExecutionMode, GoalSpec, SetSpec
 from minions.testing.clock import FakeClock
+from patience import leap
 
 
 def text_step(**changes: object) -> DefaultStep[object]:
@@ -74,9 +76,10 @@ async def test_a_listener_that_raises_is_dropped_and_the_run_goes_on() -> None:
 
 
 class Waiting(ChatModel):
-    """Never answers."""
+    """Never answers, and whatever time there is passes at once."""
 
     async def complete(self, prompt: Prompt, on_delta: DeltaSink | None = None) -> object:  # type: ignore[override]  # it never comes to that
+        leap(3600)
         await asyncio.Event().wait()
         return None
 
@@ -85,7 +88,7 @@ async def test_a_model_call_that_is_cut_off_stands_in_the_record() -> None:
     """A-25: it may have been paid for."""
     services = Services()
     executor = AgentExecutor(Waiting(), services=services)
-    result = await executor.execute(recipe(text_step(metadata={"timeout_s": 0.01})))
+    result = await executor.execute(recipe(text_step(metadata={"timeout_s": 600})))
     (call,) = result.step("a").model_calls
     assert (call.status, call.failure and call.failure.code) == (CallStatus.FAILED, "cut-off")
     states = [(entry.kind, entry.state) for entry in await services.journal.entries()]
@@ -97,6 +100,9 @@ async def test_tool_calls_that_are_cut_off_stand_in_the_record_in_request_order(
 
     @tool
     async def hangs() -> int:
+        for _ in range(100):  # in which the other one comes to its end
+            await asyncio.sleep(0)
+        leap(20)
         await asyncio.Event().wait()
         return 1
 
@@ -108,7 +114,7 @@ async def test_tool_calls_that_are_cut_off_stand_in_the_record_in_request_order(
         ScriptedModel([[tool_request("hangs"), tool_request("answers")]]),
         extensions=Extensions(tools=Toolbox((hangs, answers))),
     )
-    step = text_step(available_tools={"hangs", "answers"}, metadata={"timeout_s": 0.05})
+    step = text_step(available_tools={"hangs", "answers"}, metadata={"timeout_s": 10})
     result = await executor.execute(recipe(step))
     calls = result.step("a").tool_calls
     assert [(call.name, call.status.value) for call in calls] == [
@@ -245,17 +251,22 @@ class Heavy(ScriptedModel):
 
     loads = 0
 
+    def __init__(self, answers: Iterable[Answer]) -> None:
+        super().__init__(answers)
+        self.clock = FakeClock()
+
     async def warm_up(self) -> None:
-        await asyncio.sleep(0.7)
+        leap(700)
+        self.clock.advance(700)
         self.loads += 1
 
 
 async def test_loading_a_model_counts_against_no_steps_time() -> None:
     model = Heavy(["ok"])
-    result = await AgentExecutor(model).execute(recipe(text_step(metadata={"timeout_s": 0.6})))
+    executor = AgentExecutor(model, services=Services(clock=model.clock))
+    result = await executor.execute(recipe(text_step(metadata={"timeout_s": 600})))
     assert result.output == "ok"
-    assert model.loads == 1
-    assert result.step("a").duration_ms < 600
+    assert (model.loads, result.step("a").duration_ms) == (1, 0)
 
 
 @pytest.mark.parametrize("value", ['{"a": 1}', '"ab"'])
@@ -328,7 +339,7 @@ async def test_steps_that_the_runs_time_kept_from_starting_are_passed_over() -> 
         AgentRecipe(
             id="r",
             steps=[GoalSpec(id="a", goal="go"), SetSpec(id="b", set={"n": 1})],
-            limits={"timeout_s": 0.01},
+            limits={"timeout_s": 600},
         )
     )
     assert result.status is RunStatus.LIMIT_REACHED
@@ -344,8 +355,8 @@ async def test_parallel_steps_wait_for_one_loading_and_the_runs_time_stands_stil
         AgentRecipe(
             id="r",
             execution_mode=ExecutionMode.PARALLEL,
-            steps=[GoalSpec(id=name, goal="go", timeout_s=0.6) for name in "abc"],
-            limits={"timeout_s": 0.65},
+            steps=[GoalSpec(id=name, goal="go", timeout_s=600) for name in "abc"],
+            limits={"timeout_s": 650},
         )
     )
     assert result.status is RunStatus.COMPLETED

@@ -63,6 +63,7 @@ from minions.engine.step_executor import StepExecutor
 from minions.engine.step_manager import StepManager
 from minions.engine.tool_calls import tool_call_executors
 from minions.testing.clock import FakeClock
+from patience import HANG_S
 
 
 def context_of(
@@ -568,7 +569,7 @@ async def test_the_calls_of_one_answer_run_at_the_same_time() -> None:
     begun = asyncio.Barrier(3)
 
     async def meet(arguments: Mapping[str, JsonValue]) -> object:
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), HANG_S)
         return arguments["n"]
 
     requests = [tool_request("meet", {"n": n}) for n in range(3)]
@@ -917,7 +918,7 @@ async def test_models_are_asked_at_the_same_time_by_code() -> None:
     begun = asyncio.Barrier(3)
 
     async def answer(prompt: Prompt) -> Answer:
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), HANG_S)
         return f"re: {prompt.messages[-1].content}"
 
     async def ask(scope: StepScope) -> object:

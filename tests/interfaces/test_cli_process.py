@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Write
+from patience import HANG_S
 
 SLOW = """
 import asyncio, time
@@ -23,14 +24,14 @@ from minions import tool
 def blocks() -> int:
     '''Cannot be cancelled.'''
     print("blocking", flush=True)
-    time.sleep(30)
+    time.sleep(3600)
     return 1
 
 @tool
 async def waits() -> int:
     '''Can be cancelled.'''
     print("waiting", flush=True)
-    await asyncio.sleep(30)
+    await asyncio.sleep(3600)
     return 1
 """
 RECIPE = "id: slow\nsteps:\n  - {id: first, set: {n: 1}}\n  - {id: second, tool: %s}\n"
@@ -63,7 +64,7 @@ def test_a_signal_stops_the_run_within_two_seconds_and_keeps_what_was_done(
         word in line for line in process.stderr
     )
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)  # the tool itself would take much longer
+    out, err = process.communicate(timeout=HANG_S)  # the tool itself would take much longer
     assert process.returncode == code
     result = json.loads(out)
     assert result["status"] == "cancelled"
@@ -74,7 +75,7 @@ def test_a_signal_stops_the_run_within_two_seconds_and_keeps_what_was_done(
     assert last_line.endswith(f"go on: {command}")
     assert "Traceback" not in err
     shown = start(here, "sessions", "show", result["run_id"], "--db", "j.sqlite")
-    assert "cancelled" in shown.communicate(timeout=10)[0]
+    assert "cancelled" in shown.communicate(timeout=HANG_S)[0]
 
 
 def test_a_reader_that_goes_away_is_no_error(here: Path, write: Write) -> None:
@@ -190,7 +191,7 @@ def on_terminal(here: Path, columns: int, *arguments: str) -> tuple[int, str]:
         environ |= {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "24"}
         os.execve(sys.executable, [sys.executable, "-m", "minions", *arguments], environ)
     shown = b""
-    while select.select([descriptor], [], [], 15)[0]:
+    while select.select([descriptor], [], [], HANG_S)[0]:
         try:
             piece = os.read(descriptor, 65_536)
         except OSError:  # Linux: the other side is closed

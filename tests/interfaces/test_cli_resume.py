@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
+from patience import HANG_S
 
 OWN = """
 import asyncio, os, signal, time
@@ -50,7 +51,7 @@ async def blocks_the_loop() -> int:
     '''Lets nobody else work.'''
     count("blocks")
     print("hanging", flush=True)
-    time.sleep(0 if Path("calm").exists() else 30)
+    time.sleep(0 if Path("calm").exists() else 3600)
     return 1
 
 @tool(effect="pure")
@@ -60,7 +61,7 @@ async def clings() -> int:
     print("hanging", flush=True)
     while not Path("calm").exists():
         try:
-            await asyncio.sleep(30)
+            await asyncio.sleep(3600)
         except asyncio.CancelledError:
             pass
     return 1
@@ -162,7 +163,7 @@ def test_code_that_does_not_let_go_is_left_after_two_seconds_and_the_run_goes_on
     assert process.stderr is not None
     assert any("hanging" in line for line in process.stderr)
     process.send_signal(number)
-    _, err = process.communicate(timeout=20)  # the tool itself would hang for much longer
+    _, err = process.communicate(timeout=HANG_S)  # the tool itself would hang for much longer
     assert process.returncode == 128 + number
     last = err.strip().splitlines()[-1]
     assert last.startswith("go on: minions resume run_")

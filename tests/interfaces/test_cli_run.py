@@ -364,7 +364,7 @@ def raises() -> int:
 
 @tool(timeout_s=0.1)
 def hangs() -> int:
-    time.sleep(60)
+    time.sleep(3600)
     return 1
 
 @tool

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
+from patience import HANG_S
 
 MINIONS = (sys.executable, "-m", "minions")
 DB = ("--db", "j.sqlite")
@@ -34,7 +35,7 @@ async def answer(prompt):
     said = [each.content for each in prompt.messages if each.role == "user"]
     if said[-1] == "hang" and not Path("calm").exists():
         Path("hanging").touch()
-        await asyncio.sleep(60)
+        await asyncio.sleep(3600)
     return f"{len(said)}: {said[-1]}"
 
 echo = ScriptedModel(answer, name="scripted/echo")
@@ -148,9 +149,7 @@ def _start(here: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def _wait_for(path: Path) -> None:
-    end = time.monotonic() + 30
     while not path.exists():
-        assert time.monotonic() < end
         time.sleep(0.02)
 
 
@@ -176,7 +175,7 @@ def test_a_run_is_cancelled_from_another_process(talk: Path, cli: Cli) -> None:
     again = cli("cancel", "s", *DB)
     assert (again.code, "has ended (cancelled)" in again.err) == (2, True)
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode != 0
     (listed,) = json.loads(cli("sessions", "list", "--json", *DB).out)
     assert listed["status"] == "cancelled", err
@@ -221,7 +220,7 @@ def test_control_c_stops_the_turn_and_not_the_talk(talk: Path) -> None:
         read_until("3: three")
         type_("/quit\n")
         read_until("talk on: minions chat --session s")
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=HANG_S) == 0
     finally:
         process.kill()
         process.wait()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Write
+from patience import HANG_S
 
 RUN = """
 import asyncio, io, os, signal, sys, threading
@@ -84,7 +85,7 @@ def ran(here: Path, *arguments: str) -> tuple[str, str, int]:
         text=True,
     ) as process:
         try:
-            out, err = process.communicate(timeout=60)  # with the fault it would wait for ever
+            out, err = process.communicate(timeout=HANG_S)  # with the fault it would wait for ever
         finally:
             process.kill()
     return out, err, process.returncode

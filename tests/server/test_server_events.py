@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
 import pytest
@@ -146,7 +145,6 @@ class Typing(ChatModel):
 
     def __init__(self) -> None:
         self.words: asyncio.Queue[str | None] = asyncio.Queue()
-        self.said_at = 0.0
 
     async def complete(
         self, prompt: Prompt, on_delta: DeltaSink | None = None
@@ -154,7 +152,6 @@ class Typing(ChatModel):
         text = ""
         while (word := await self.words.get()) is not None:
             text += word
-            self.said_at = time.perf_counter()
             if on_delta is not None:
                 on_delta(ModelDelta(content=word))
         return Success(ModelCallResponse(message=assistant(text)))
@@ -174,11 +171,9 @@ async def test_a_piece_of_an_answer_is_forwarded_at_once(make_app: MakeApp) -> N
         events = stream.events()
         while (await anext(events)).type != "step_started":
             pass
-        delays = []
         for word in ("Good", " ", "day", "!"):
             model.words.put_nowait(word)
-            event = await anext(events)
-            delays.append(time.perf_counter() - model.said_at)
+            event = await within_turns(100, anext(events))
             assert (event.type, event.id, event.data["delta"]) == (
                 "step_delta",
                 None,
@@ -188,7 +183,15 @@ async def test_a_piece_of_an_answer_is_forwarded_at_once(make_app: MakeApp) -> N
         rest = [event async for event in events]
     assert rest[0].type == "step_completed"
     assert rest[0].data["snapshot"]["content"] == "Good day!"
-    assert min(delays) < 0.01  # figures are for the benchmarks
+
+
+async def within_turns(many: int, event: Awaitable[Event]) -> Event:
+    """It comes within so many turns of the event loop: nothing waits for a moment to pass."""
+    coming = asyncio.ensure_future(event)
+    for _ in range(many):
+        await asyncio.sleep(0)
+    assert coming.done()
+    return await coming
 
 
 async def test_a_run_goes_on_when_its_reader_leaves(make_app: MakeApp) -> None:
@@ -243,7 +246,7 @@ async def test_heartbeats_keep_a_silent_stream_alive(make_app: MakeApp, door: Do
         door.opened.set()
 
 
-async def test_many_readers_cost_one_encoding_and_little_time(
+async def test_many_readers_cost_one_encoding(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Typing()
@@ -266,14 +269,11 @@ async def test_many_readers_cost_one_encoding_and_little_time(
             await ready.acquire()
         encoded: list[object] = []
         monkeypatch.setattr("minions.interfaces.server.frames.event_to_json", _counted(encoded))
-        began = time.perf_counter()
         model.words.put_nowait("word")
         for _ in range(200):
             await done.acquire()
-        took = time.perf_counter() - began
         assert len(encoded) == 1
         model.words.put_nowait(None)
-    assert took < 1  # figures are for the benchmarks
 
 
 def _counted(encoded: list[object]):  # type: ignore[no-untyped-def]  # stands for a function

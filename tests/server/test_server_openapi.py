@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
 from asgi_client import Client
 from minions.contracts.schema import check_schema
 from minions.interfaces.server.app import ENDPOINTS
+from patience import HANG_S
 from served import RECIPES
 from serving import EXTENSIONS, Serving
 
@@ -95,7 +96,7 @@ def test_whatever_is_asked_the_server_answers_as_the_document_says(server: Servi
             for name in case.path_parameters or {}:
                 if is_known and not (name == "session_id" and case.path.endswith("/events")):
                     case.path_parameters[name] = known[name]
-            response = case.call(base_url=server.url, headers=headers, timeout=10)
+            response = case.call(base_url=server.url, headers=headers, timeout=HANG_S)
             case.validate_response(response, checks=CHECKS)
 
         ask()

@@ -18,7 +18,7 @@ pytest.importorskip("playwright.sync_api", reason="the Python package playwright
 
 from playwright.sync_api import expect
 
-expect.set_options(timeout=6_000)
+expect.set_options(timeout=30_000)
 
 
 def _open(window: BrowserContext, served: Served, place: str) -> Page:
