@@ -66,9 +66,16 @@ class PostgresListener:
 
         try:
             connection = await self._link.connect()
-            await connection.execute("LISTEN minions_facts")
-        except (JournalError, psycopg.Error):
+        except JournalError:
             return None
+        try:
+            await connection.execute("LISTEN minions_facts")
+        except psycopg.Error:
+            await connection.close()
+            return None
+        except BaseException:  # such as a cancellation: nobody waits any more
+            await connection.close()
+            raise
         return connection
 
 

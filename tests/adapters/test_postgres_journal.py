@@ -8,16 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import aclosing, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
-from attrs import field, mutable
+from attrs import field, frozen, mutable
 
 from minions.adapters.postgres_database import bundled_migrations
 from minions.adapters.postgres_journal import PostgresJournal
+from minions.adapters.postgres_listener import PostgresListener
 from minions.adapters.postgres_state import PostgresState
 from minions.adapters.postgres_step_cache import PostgresStepCache
 from minions.contracts.errors import (
@@ -27,6 +28,7 @@ from minions.contracts.errors import (
     LeaseHeldError,
 )
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.waiting_room import WaitingRoom
 from minions.testing.clock import FakeClock
 from patience import HANG_S
 from postgres import PostgresServer, reason_without_postgres
@@ -34,6 +36,8 @@ from postgres import PostgresServer, reason_without_postgres
 if TYPE_CHECKING:
     import psycopg
     from psycopg.rows import TupleRow
+
+    from minions.adapters.postgres_link import PostgresLink
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,6 +85,7 @@ async def refusal(journal: PostgresJournal) -> EnvironmentRefusedError:
 APPENDER = """
 import asyncio, sys
 from minions.adapters.postgres_journal import PostgresJournal
+from minions.adapters.postgres_listener import PostgresListener
 from minions.contracts.errors import FencedError, LeaseHeldError
 from minions.contracts.journal import EntryDraft
 from minions.engine.services import SystemClock
@@ -558,6 +563,49 @@ async def test_who_waits_learns_of_facts_though_the_listener_is_cut_off(
     waiting = asyncio.create_task(wired.wait("ses_1", 1, 3600))
     await other.append(lease, draft("b"))
     assert await asyncio.wait_for(waiting, HANG_S)
+
+
+@frozen
+class Deaf:
+    """A link and its one connection, which cannot be told to listen."""
+
+    error: BaseException | None
+    """None: it never answers."""
+    asked: asyncio.Event = field(factory=asyncio.Event)
+    closed: asyncio.Event = field(factory=asyncio.Event)
+
+    async def connect(self) -> Deaf:
+        return self
+
+    async def execute(self, _: str) -> None:
+        self.asked.set()
+        if self.error is not None:
+            raise self.error
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        self.closed.set()
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False], ids=["cancelled", "failed"])
+async def test_a_connection_that_does_not_come_to_listening_is_closed(is_cancelled: bool) -> None:
+    if (reason := reason_without_postgres()) is not None:
+        pytest.skip(reason)
+    import psycopg
+
+    link = Deaf(None if is_cancelled else psycopg.OperationalError("no"))
+    listener = PostgresListener(cast("PostgresLink", link), sleep=lambda _: asyncio.sleep(3600))
+
+    async def look(_: Collection[str]) -> Mapping[str, int]:
+        return {}
+
+    listening = asyncio.create_task(listener.listen(WaitingRoom(), look))
+    await link.asked.wait()
+    if not is_cancelled:
+        await asyncio.wait_for(link.closed.wait(), HANG_S)
+    listening.cancel()
+    await asyncio.wait((listening,))
+    assert link.closed.is_set()
 
 
 async def test_a_server_that_stays_away_ends_the_waiting(
