@@ -248,7 +248,10 @@ def _newest_start(entries: Iterable[JournalEntry]) -> Mapping[str, JsonValue]:
 # --- what runs again -------------------------------------------------------------------------
 
 
-_FREE: Final = ("limits", "max_parallel", "retry", "permissions", "description", "metadata")
+_FREE: Final = (
+    *("description", "enabled", "limits", "max_parallel", "metadata", "name", "permissions"),
+    *("retry", "schedule"),
+)
 """What a recipe says that may be another when its run is resumed."""
 
 

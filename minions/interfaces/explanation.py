@@ -147,6 +147,8 @@ class Explanation:
     """Of one recipe."""
 
     recipe: str
+    name: str
+    """What people call it; empty: its id."""
     description: str
     inputs: tuple[InputUse, ...]
     tools: tuple[ToolUse, ...]
@@ -210,6 +212,7 @@ def explain(
     attempts = [_attempts(each, step) for each, step in _steps(places) if _asks(each, step)]
     return Explanation(
         recipe=recipe.id,
+        name=recipe.name,
         description=recipe.description,
         inputs=tuple(_inputs(recipe)),
         tools=tuple(_tools(places)),

@@ -73,11 +73,11 @@ RECIPE: Final = Table(
     (
         Key(
             name="id",
-            aliases=("name",),
-            description="The recipe's name; without it the file's.",
+            description="By which it is run; without it made of `name`, else the file's name.",
             types=("string",),
             pattern=NAME_PATTERN,
         ),
+        text_key("name", "What people call it: any text."),
         Key(name="version", description="The recipe's own.", types=("string", "number")),
         text_key("description", "What the recipe is for, for people."),
         Key(
@@ -173,7 +173,11 @@ RECIPE: Final = Table(
             types=("array",),
             shape={"items": {"$ref": "#/$defs/test"}},
         ),
-        *later_keys("schedule"),
+        Key(
+            name="schedule",
+            types=("string", "object", "array"),
+            description="When it is to run: for whatever runs recipes by a plan, as `enabled`.",
+        ),
     ),
 )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from minions.contracts.errors import NotFoundError, near_names
+from minions.recipe.key_types import NAME_PATTERN
 
 __all__ = [
     "SUFFIXES",
@@ -17,12 +19,17 @@ __all__ = [
     "recipe_id_of",
     "recipe_ids",
     "recipe_ids_beside",
+    "slug_of",
 ]
 
 SUFFIXES: Final = (".yaml", ".yml")
 _HEAD_BYTES: Final = 65_536
 _ID_LINE: Final = re.compile(
-    rb"^(?:id|name):[ \t]*[\"']?([A-Za-z0-9_.-]+)[\"']?[ \t]*(?:#.*)?\r?$", re.MULTILINE
+    rb"^id:[ \t]*[\"']?([A-Za-z0-9_.-]+)[\"']?[ \t]*(?:#.*)?\r?$", re.MULTILINE
+)
+_NAME_LINE: Final = re.compile(
+    rb"^name:[ \t]*(?:\"([^\"\n]*)\"|'([^'\n]*)'|([^\"'#\n][^\n]*?))[ \t]*(?:[ \t]#[^\n]*)?\r?$",
+    re.MULTILINE,
 )
 
 
@@ -97,13 +104,31 @@ def _id_of(path: Path, may_read: Callable[[Path], bool]) -> str:
 
 
 def recipe_id_of(path: Path) -> str:
-    """As written at the top level, else the file's stem. Not parsed: the file may be broken."""
+    """As written at the top level, else of its name, else the file's stem.
+
+    Not parsed: the file may be broken.
+    """
     try:
         with path.open("rb") as file:
-            match = _ID_LINE.search(file.read(_HEAD_BYTES))
+            head = file.read(_HEAD_BYTES)
     except OSError:
-        match = None
-    return match.group(1).decode() if match else path.stem
+        return path.stem
+    if (written := _ID_LINE.search(head)) is not None:
+        return written[1].decode()
+    named = _NAME_LINE.search(head)
+    name = next((text for text in named.groups() if text is not None), b"") if named else b""
+    return slug_of(name.decode("utf-8", "replace")) or path.stem
+
+
+def slug_of(name: str) -> str:
+    """The id of a recipe that has only a name: `day-watch` of "Day Watch".
+
+    A name that could be an id stays as it is; one without a letter or digit of ASCII gives "".
+    """
+    if re.fullmatch(NAME_PATTERN, name):
+        return name
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9_.-]+", "-", plain).strip("-.")
 
 
 def _near_files(path: Path) -> tuple[str, ...]:

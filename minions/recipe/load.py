@@ -26,6 +26,7 @@ from minions.recipe.checks.tools import check_tools
 from minions.recipe.checks.transitions import check_transitions, graph_of
 from minions.recipe.drafts import RecipeDraft, Report
 from minions.recipe.extending import extended, read_step_templates
+from minions.recipe.library import slug_of
 from minions.recipe.model import AgentRecipe, OnFailure
 from minions.recipe.own_tests import read_tests
 from minions.recipe.permission_parts import read_permissions
@@ -247,12 +248,13 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
     section = draft.section
     plain = to_plain(node)
     document = dict(plain) if isinstance(plain, Mapping) else {}
-    recipe_id = section.text("id") or _id_of(file)
+    recipe_id = section.text("id") or slug_of(section.text("name") or "") or _id_of(file)
     if section.node("id") is None:
         document = {"id": recipe_id, **document}  # a stored run has no file to be named after
     return AgentRecipe(
         id=recipe_id,
         version=str(section.plain("version", "1")),
+        name=section.text("name") or "",
         description=section.text("description") or "",
         inputs=draft.inputs,
         system_prompt=section.text("system_prompt"),
@@ -270,6 +272,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         output=section.plain("output"),
         tests=draft.tests,
         enabled=section.plain("enabled", True) is not False,
+        schedule=section.plain("schedule"),
         metadata=_metadata(section),
         document=document,
         directory=directory,

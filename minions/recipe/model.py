@@ -400,6 +400,8 @@ class AgentRecipe:
 
     id: str
     version: str = "1"
+    name: str = ""
+    """What people call it; empty: its id."""
     description: str = ""
     inputs: Mapping[str, InputSpec] = field(factory=dict)
     system_prompt: str | None = None
@@ -426,6 +428,8 @@ class AgentRecipe:
     """What `minions test` runs."""
     enabled: bool = True
     """For whatever runs recipes by a plan."""
+    schedule: JsonValue = None
+    """When it is to run, as it is written: likewise."""
     metadata: Mapping[str, JsonValue] = field(factory=_empty)
     """Whatever the application wants to keep beside the recipe."""
     document: Mapping[str, JsonValue] | None = field(default=None, eq=False, repr=False)

@@ -117,6 +117,7 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
     unpriced = "the price of the configured model is not known"
     assert cli("explain", "small.yaml", "--extensions", "own.py", "--json").json == {
         "recipe": "small",
+        "name": "",
         "description": "",
         "inputs": [
             {

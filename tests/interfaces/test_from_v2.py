@@ -11,9 +11,12 @@ import pytest
 from attrs import Factory, define
 
 import minions
+from command_line import Cli, Write
 from minions import AgentResult, Prompt, ScriptedModel, Tool, tool
 from minions.adapters.scripted_model import Answer
 from minions.contracts.json_values import JsonValue
+from minions.recipe.catalog import Catalog
+from minions.recipe.load import load_recipe
 
 GET_TIME: Final = """\
 - id: "get_time"
@@ -246,6 +249,32 @@ def test_a_tool_that_says_success_false_fails_the_step(tmp_path: Path) -> None:
     assert "The service is closed." in str(failed.reason)
 
 
+OLDER: Final = (
+    'name: "Day Watch"  # for people\nschedule: {cron: 0 8 * * *}\nenabled: false\n'
+    "steps: [{id: a, set: {n: 1}}]\noutput: '{{ a.n }}'\n"
+)
+
+
+def test_a_display_name_and_a_schedule_are_kept(cli: Cli, write: Write) -> None:
+    """The older format's `name` is any text: the id is made of it. A runner reads the schedule."""
+    write("recipes/morning.yaml", OLDER)
+    recipe = load_recipe("recipes/morning.yaml", Catalog())
+    assert (recipe.id, recipe.name) == ("day-watch", "Day Watch")
+    assert (recipe.schedule, recipe.enabled) == ({"cron": "0 8 * * *"}, False)
+    assert cli("validate", "recipes/morning.yaml").out == "recipes/morning.yaml: ok\n"
+    assert cli("run", "day-watch", "--db", "j.db").out == "1\n"
+    assert cli("explain", "day-watch").out.startswith("day-watch (Day Watch)\n")
+    done = cli("migrate", "recipes/morning.yaml")
+    assert (done.code, "is a recipe already, and it is valid" in done.err) == (0, True)
+
+
+def test_a_new_schedule_or_name_changes_no_recorded_run(cli: Cli, write: Write) -> None:
+    write("r.yaml", OLDER.replace("set: {n: 1}", "ask: Fine?").replace("a.n", "a"))
+    assert cli("run", "r.yaml", "--db", "j.db").code == 3
+    write("r.yaml", OLDER.replace("Day Watch", "day watch").replace("0 8", "0 9"))
+    assert cli("answer", "run_", "yes", "--db", "j.db").out == "yes\n"
+
+
 def test_without_the_right_nothing_is_written(tmp_path: Path) -> None:
     service = Service()
     result = run(tmp_path, file_of(DAY_AGO, FETCH, UPDATE, head=""), service)
@@ -258,9 +287,8 @@ def test_without_the_right_nothing_is_written(tmp_path: Path) -> None:
     [
         ('["time_24h_ago"]', '["time_48h_ago"]', "time_48h_ago"),
         ("permissions", "execution_mode: clever\npermissions", "clever"),
-        ("steps:", "schedule: hourly\nsteps:", "'schedule' is not supported yet"),
     ],
-    ids=["dependency", "mode", "schedule"],
+    ids=["dependency", "mode"],
 )
 def test_what_was_passed_over_in_silence_is_a_fault(
     tmp_path: Path, old: str, new: str, words: str

@@ -58,7 +58,6 @@ STEP = "steps: [{id: a, goal: A}]"
 BAD = [
     "stesp: []",
     "steps: []",
-    f"id: x\nname: y\n{STEP}",
     f"limits: {{max_steps: 1, maxSteps: 2}}\n{STEP}",
     f"limits: {{max_steps: 0}}\n{STEP}",
     f"execution_mode: paralel\n{STEP}",

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from minions.contracts.errors import NotFoundError
+from minions.recipe.catalog import Catalog
 from minions.recipe.library import find_recipe, recipe_ids
+from minions.recipe.load import check_recipe
 
 
 @pytest.fixture
@@ -28,6 +30,31 @@ def test_ids_come_from_the_file_or_its_name(folder: Path) -> None:
         "other": folder / "deep" / "c.yaml",
         "broken": folder / "broken.yaml",
     }
+
+
+@pytest.mark.parametrize(
+    ("head", "recipe_id"),
+    [
+        ("name: Day Watch\n", "day-watch"),
+        ("name: Day Watch  # for people\n", "day-watch"),
+        ('name: "Day # Watch"   # for people\n', "day-watch"),
+        ("name: 'Day Watch'\r\n", "day-watch"),
+        ("name: Größe über alles\n", "groe-uber-alles"),
+        ("name: strava_monitor.v2\n", "strava_monitor.v2"),
+        ("name: Day Watch\nid: watch\n", "watch"),
+        ("name: 日報\n", "file"),
+        ("name: '...'\n", "..."),
+        ("name:\n", "file"),
+    ],
+)
+def test_an_id_is_made_of_a_name_for_people(tmp_path: Path, head: str, recipe_id: str) -> None:
+    """By the list of ids, which reads no YAML, just as by the loader."""
+    path = tmp_path / "file.yaml"
+    path.write_text(f"{head}steps: [{{id: a, set: {{n: 1}}}}]\n", "utf-8", newline="")
+    assert recipe_ids([tmp_path]) == {recipe_id: path}
+    loaded = check_recipe(path, Catalog())
+    if loaded.recipe is not None:
+        assert loaded.recipe.id == recipe_id
 
 
 def test_a_path_wins_over_an_id(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,9 @@ def command(recipe: str, **flags: object) -> int:
 
 
 def _lines(found: Explanation) -> Iterator[str]:
-    yield f"{found.recipe}: {found.description}" if found.description else found.recipe
+    shows_name = found.name not in ("", found.recipe)
+    called = f"{found.recipe} ({found.name})" if shows_name else found.recipe
+    yield f"{called}: {found.description}" if found.description else called
     yield from _section("inputs", [_input_words(one) for one in found.inputs])
     yield from _section("tools", [_tool_words(one) for one in found.tools])
     yield f"permissions: {_permission_words(found.rights)}"
@@ -191,6 +193,7 @@ def _times(count: int) -> str:
 def _to_json(found: Explanation) -> dict[str, JsonValue]:
     return {
         "recipe": found.recipe,
+        "name": found.name,
         "description": found.description,
         "inputs": [_input_to_json(one) for one in found.inputs],
         "tools": [

@@ -122,6 +122,8 @@ class RecipeRow:
     ok: bool
     """Whether it can run."""
     version: str | None = None
+    name: str = ""
+    """What people call it; empty: its id."""
     description: str = ""
     steps: int = 0
     is_agent: bool = False
@@ -155,6 +157,8 @@ class RecipeView:
 
     id: str
     version: str
+    name: str
+    """What people call it; empty: its id."""
     description: str
     is_agent: bool
     inputs: tuple[InputView, ...]

@@ -78,6 +78,7 @@ def _row(stored: Stored) -> RecipeRow:
         id=stored.id,
         ok=True,
         version=recipe.version,
+        name=recipe.name,
         description=recipe.description,
         steps=len(recipe.steps),
         is_agent=is_chat(recipe),
@@ -101,6 +102,7 @@ async def one_recipe(call: Call[Nothing, None]) -> AsgiApp:
     reply = RecipeView(
         id=recipe.id,
         version=recipe.version,
+        name=recipe.name,
         description=recipe.description,
         is_agent=is_chat(recipe),
         inputs=tuple(_input(name, spec) for name, spec in recipe.inputs.items()),

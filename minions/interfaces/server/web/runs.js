@@ -71,7 +71,7 @@ export async function showNew({ root, query, signal }) {
 	const all = (await get("/recipes?limit=1000", { signal })).recipes, wanted = query.get("recipe");
 	const place = h("section.panel", h("p.muted", "Choose a recipe; its inputs are asked for here."));
 	const links = all.map((recipe) => h("li", h("a.pick-recipe", { href: recipe.ok ? `#/new?recipe=${enc(recipe.id)}` : "#/system", "aria-current": recipe.id === wanted && "true" },
-		h("span.strong", recipe.id),
+		h("span.strong", recipe.name || recipe.id),
 		recipe.ok ? h("span.muted", recipe.description) : tag("bad", plural(recipe.faults.length, "fault")))));
 	fill(root, h("h1", "Start a run"),
 		all.length
@@ -113,7 +113,7 @@ function showForm(place, recipe) {
 		fields.el,
 		recipe.inputs.length ? null : h("p.muted", "This recipe takes no inputs."),
 		h("div.row", start, chat));
-	fill(place, h("h2", recipe.id), recipe.description ? h("p", recipe.description) : null,
+	fill(place, h("h2", recipe.name || recipe.id), recipe.description ? h("p", recipe.description) : null,
 		h("p.muted", plural(recipe.steps.length, "step")), form);
 	fields.fields[0]?.input.focus();
 }
