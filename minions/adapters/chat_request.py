@@ -34,7 +34,13 @@ class RequestWriter:
     written once, and a turn costs what is new in it.
     """
 
-    def __init__(self, *, provider: str, model: str) -> None:
+    def __init__(self, *, provider: str, model: str, most_conversations: int = 256) -> None:
+        """Write nothing yet.
+
+        Args:
+            most_conversations: Of which what was written is kept: as many as calls at a time.
+        """
+        self._most_conversations = most_conversations
         self._model = encode_body(model)
         self._options: _Recent[ModelOptions] = _Recent(
             lambda options: _members(_option_dict(options, provider))
@@ -105,13 +111,10 @@ class RequestWriter:
         everything, key = self._kept, id(messages[-1])
         # Gone with the message, before another object can get the same id.
         last = weakref.ref(messages[-1], lambda _: everything.pop(key, None))
-        if len(everything) >= _MOST_CONVERSATIONS:
+        if len(everything) >= self._most_conversations:
             del everything[next(iter(everything))]
         everything[key] = _Kept(earlier=messages[:-1], last=last, written=written)
 
-
-_MOST_CONVERSATIONS: Final = 256
-"""As many as there can be calls at once."""
 
 _STREAM: Final[Members] = {b'"stream"': b"true", b'"stream_options"': b'{"include_usage":true}'}
 

@@ -34,7 +34,6 @@ __all__ = [
     "trusted_certificates",
 ]
 
-_MOST_CONNECTIONS: Final = 256
 _KEPT_S: Final = 15.0
 _MOST_HEADER_BYTES: Final = 102_400
 _LARGE_BYTES: Final = 1_048_576
@@ -85,6 +84,7 @@ class HttpPool:
         connect_s: float,
         certificates: ssl.SSLContext | None,
         proxy: str | None,
+        max_requests: int,
     ) -> None:
         """Configure; nothing is opened yet.
 
@@ -92,6 +92,7 @@ class HttpPool:
             connect_s: Name, connection and TLS together; waiting for an answer is not limited.
             certificates: None for plain HTTP.
             proxy: As `proxy_for` gives it.
+            max_requests: In flight at a time.
         """
         from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
         from aiohttp.resolver import ThreadedResolver
@@ -100,7 +101,7 @@ class HttpPool:
         self._url = URL(url)
         self._proxy = proxy
         self._connect_s = connect_s
-        self._places = asyncio.Semaphore(_MOST_CONNECTIONS)
+        self._places = asyncio.Semaphore(max_requests)
         self._session = ClientSession(
             connector=TCPConnector(
                 limit=0,  # the places are ours: waiting for one is no trouble with the server

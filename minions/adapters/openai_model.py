@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -80,6 +81,14 @@ class _Route:
     """A limit on every call, whatever the options say."""
 
 
+MAX_REQUESTS: Final = 256
+"""In flight at a time to one model, unless said otherwise."""
+
+
+def _log_warning(text: str) -> None:
+    logging.getLogger("minions.models").warning(text)
+
+
 class OpenAIModel(ChatModel):
     """One model behind one base URL. Connections are made at the first call and kept.
 
@@ -98,7 +107,24 @@ class OpenAIModel(ChatModel):
         capabilities: ModelCapabilities | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = _utc_now,
+        max_requests: int = MAX_REQUESTS,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
+        """Open nothing yet.
+
+        Args:
+            max_requests: In flight at a time, from 1; further ones wait for their turn.
+            warn: Told once when one has to wait; None: the logger `minions.models`.
+        """
+        if max_requests < 1:
+            raise UsageError(
+                f"max_requests={max_requests}: at least one request has to be in flight at a time.",
+                code="bad-limit",
+            )
+        self._max_requests = max_requests
+        self._warn = warn or _log_warning
+        self._is_told = False
+        """Whether somebody was told that requests wait."""
         self._peer = ChatPeer(
             provider=provider,
             model=model,
@@ -111,7 +137,9 @@ class OpenAIModel(ChatModel):
         self._capabilities = capabilities or ModelCapabilities()
         self._clock = clock
         self._now = now
-        self._requests = RequestWriter(provider=provider, model=model)
+        self._requests = RequestWriter(
+            provider=provider, model=model, most_conversations=max_requests
+        )
         self._certificates: ssl.SSLContext | None = None
         self._pools: dict[asyncio.AbstractEventLoop, HttpPool] = {}
 
@@ -236,6 +264,7 @@ class OpenAIModel(ChatModel):
             certificates=self._certificates,
             # A proxy from the environment cannot reach this machine's own servers.
             proxy=None if is_loopback_url(base_url) else proxy_for(base_url, getproxies()),
+            max_requests=self._max_requests,
         )
 
     async def _exchange(
@@ -244,6 +273,8 @@ class OpenAIModel(ChatModel):
         started = self._clock()
         try:
             pool = self._open_pool()
+            if pool.places.locked():
+                self._tell_of_waiting()
             async with pool.places:
                 response = await pool.post(content)
                 try:
@@ -252,6 +283,15 @@ class OpenAIModel(ChatModel):
                     response.close()
         except NoAnswerError as error:
             return Failure(self._peer.unreachable(str(error)))
+
+    def _tell_of_waiting(self) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._warn(
+                f"{self._max_requests} requests to '{self.name}' are in flight; further ones wait "
+                "for their turn. Raise max_model_requests (of OpenAIModel: max_requests) if the "
+                "server takes more."
+            )
 
     async def _answer(
         self,

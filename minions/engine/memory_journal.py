@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import Final
 
 from attrs import evolve, field, frozen, mutable
 
@@ -27,6 +29,9 @@ from minions.contracts.waiting_room import WaitingRoom
 __all__ = ["MemoryJournal"]
 
 _EntryName = tuple[str, int, str, str, str]
+
+
+_WAITS: Final = "needs_decision"
 
 
 @frozen(kw_only=True)
@@ -57,7 +62,19 @@ class _Blob:
 class MemoryJournal(Journal):
     """Keeps objects as they are, unencoded. No lock: one event loop owns it."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, most_ended: int | None = None) -> None:
+        """Empty.
+
+        Args:
+            most_ended: Runs that have ended and are kept, the newest; None: all. Runs that wait
+                for a person, and runs in sessions that were opened, forked or talked with, are
+                kept in any case.
+        """
+        self._most_ended = most_ended
+        self._ended: dict[str, str] = {}
+        """Runs that may be forgotten, in the order of their ends, and their sessions."""
+        self._runs_of_blob: Counter[str] = Counter()
+        """How many starts of runs name each blob, where runs are forgotten."""
         self._clock = clock
         self._sessions: dict[str, _Session] = {}
         self._positions: dict[_EntryName, int] = {}
@@ -102,6 +119,31 @@ class MemoryJournal(Journal):
         session = self._sessions.get(lease.session_id)
         if session and session.holding and session.holding.lease.epoch == lease.epoch:
             session.holding = evolve(session.holding, deadline=None)
+            if self._most_ended is not None:
+                self._forget_old(lease, session, self._most_ended)
+
+    def _forget_old(self, lease: Lease, session: _Session, most: int) -> None:
+        """Of runs that nobody can go back to by a session, all but the newest."""
+        self._ended.pop(lease.run_id, None)
+        if _is_over(session, lease.run_id):
+            self._ended[lease.run_id] = lease.session_id
+        while len(self._ended) > most:
+            run_id = next(iter(self._ended))
+            self._forget(self._ended.pop(run_id))
+
+    def _forget(self, session_id: str) -> None:
+        session = self._sessions.pop(session_id, _Session())
+        for entry in session.entries:
+            self._positions.pop(_name(entry), None)
+            self._generations.pop(entry.run_id, None)
+            for digest in _blobs_of(entry):
+                self._runs_of_blob[digest] -= 1
+                if self._runs_of_blob[digest]:
+                    continue
+                del self._runs_of_blob[digest]
+                blob = self._blobs.get(digest)
+                if blob is not None and blob.put_at <= entry.at:  # else a run is about to begin
+                    del self._blobs[digest]
 
     async def held_leases(self) -> Sequence[HeldLease]:
         """As the contract says, at the cost of one look at each session in memory."""
@@ -123,6 +165,8 @@ class MemoryJournal(Journal):
             raise _duplicate(lease, draft, taken)
         entry = _entry(lease, draft, position, self._clock.now())
         entries.append(entry)
+        if self._most_ended is not None:
+            self._runs_of_blob.update(_blobs_of(entry))
         self._generations[lease.run_id] = lease.generation
         self._waiting.tell(lease.session_id, position)
         return entry
@@ -275,6 +319,27 @@ def _part(
     end = len(entries) if until is None else min(max(until, 0), len(entries))
     indexes = range(first, end)
     return (entries[index] for index in (reversed(indexes) if is_backwards else indexes))
+
+
+def _is_over(session: _Session, run_id: str) -> bool:
+    """Whether the session holds nothing but that run, which has ended and waits for nobody."""
+    if not session.entries:
+        return False
+    first, last = session.entries[0], session.entries[-1]
+    return (
+        (first.run_id, first.kind, last.run_id) == (run_id, "run", run_id)
+        and "thread" not in first.body
+        and (last.kind, last.state) == ("run", "finished")
+        and last.body.get("status") != _WAITS
+    )
+
+
+def _blobs_of(entry: JournalEntry) -> Sequence[str]:
+    """Those that the start of a run names."""
+    if entry.kind != "run":
+        return ()
+    named = (entry.body.get(name) for name in ("document", "recipes", "part"))
+    return [digest for digest in named if isinstance(digest, str)]
 
 
 def _name(entry: JournalEntry) -> _EntryName:

@@ -7,6 +7,7 @@ import os
 import random
 import time
 from datetime import UTC, datetime
+from typing import Final
 
 from attrs import field, frozen
 
@@ -22,6 +23,10 @@ from minions.engine.secrets import environment_and_files
 from minions.engine.worker_names import is_worker_gone, worker_name
 
 __all__ = ["NullLog", "Services", "SystemClock"]
+
+
+_MOST_ENDED: Final = 16
+"""Of a journal that nobody passed, so that a long-lived executor does not grow with every run."""
 
 
 class SystemClock(Clock):
@@ -63,7 +68,8 @@ class Services:
     random: Random = field(factory=_new_random)
     ids: Ids = _random_id
     journal: Journal = field()
-    """Default: in memory."""
+    """Default: in memory, where of runs that have ended the newest 16 are kept; pass a
+    `MemoryJournal` of your own to keep all, or one on a database."""
     parser: OutputParser = field(factory=TextOutputParser)
     prices: PriceBook | None = None
     """What model calls cost; None: what servers do not say is not known."""
@@ -79,4 +85,4 @@ class Services:
 
     @journal.default
     def _default(self) -> Journal:
-        return MemoryJournal(self.clock)
+        return MemoryJournal(self.clock, most_ended=_MOST_ENDED)

@@ -118,6 +118,10 @@ class Settings:
             "defaults: env:NAME, file:/absolute/path."
         ),
     )
+    max_model_requests: int = field(
+        default=256,
+        metadata=_described("Requests in flight at a time to one model; further ones wait."),
+    )
     providers: Mapping[str, ProviderSettings] = field(
         factory=dict, metadata=_described("OpenAI-compatible servers, by provider name.")
     )

@@ -122,16 +122,19 @@ class Models:
         asked_as: str | None = None,
         command: str = "run",
         recipe_folders: tuple[Path, ...] = (),
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         """Configure.
 
         Args:
+            warn: Told of what slows calls down; None: a logger of the models'.
             override: `provider/name` that answers whatever recipes name.
             asked_as: How the caller named the recipe, for commands to try.
             command: The command that was called, likewise.
             recipe_folders: As of a `Catalog`.
         """
         self._recipe_folders = recipe_folders
+        self._warn = warn
         self._settings = settings
         self._extensions = extensions
         self._environ = environ
@@ -242,6 +245,8 @@ class Models:
             base_url=endpoint.base_url,
             api_key=endpoint.api_key,
             capabilities=capabilities,
+            max_requests=self._settings.max_model_requests,
+            warn=self._warn,
         )
 
 

@@ -487,6 +487,45 @@ async def test_parallel_calls_get_their_own_answers(model_at: Make) -> None:
     assert [response_of(outcome).text for outcome in outcomes] == [f"n{n}" for n in range(20)]
 
 
+async def test_only_so_many_requests_are_in_flight_and_that_is_told_once() -> None:
+    told: list[str] = []
+    together: list[int] = []
+    in_flight = 0
+
+    async def slow(exchange: fake.Exchange) -> None:
+        nonlocal in_flight
+        in_flight += 1
+        together.append(in_flight)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        in_flight -= 1
+        await fake.answer("ok")(exchange)
+
+    async with FakeEndpoint(default=slow) as server:
+        model = OpenAIModel(
+            provider="fake",
+            model="m",
+            base_url=server.base_url,
+            api_key=None,
+            max_requests=2,
+            warn=told.append,
+        )
+        await asyncio.gather(*(model.complete(Prompt((user(f"n{n}"),))) for n in range(2)))
+        assert told == []
+        await asyncio.gather(*(model.complete(Prompt((user(f"n{n}"),))) for n in range(6)))
+        await model.aclose()
+    assert len(together) == 8
+    assert max(together) == 2
+    (words,) = told
+    assert words.startswith("2 requests to 'fake/m' are in flight; further ones wait")
+    assert "max_model_requests" in words
+
+
+def test_without_room_for_a_request_there_is_no_model() -> None:
+    with pytest.raises(UsageError, match="max_requests=0"):
+        OpenAIModel(provider="p", model="m", base_url="http://h/v1", api_key=None, max_requests=0)
+
+
 def test_the_name_and_capabilities_are_as_given() -> None:
     capabilities = ModelCapabilities(output_mode=OutputMode.TOOLS)
     model = OpenAIModel(

@@ -163,6 +163,7 @@ class RecordedRunOpener:
             override=override,
             asked_as=recipe.id if self._asked_as is None else self._asked_as,
             command=self._command,
+            warn=tell,
         )
         self._stack.push_async_callback(models.aclose)
 

@@ -170,6 +170,7 @@ async def _run_until(signals: Signals, around: Surroundings, wanted: _Wanted, ou
         environ=around.environ,
         override=wanted.override,
         asked_as=wanted.recipe,
+        warn=tell,
     )
     journal, cache = _journal(around), around.cache()
     try:
