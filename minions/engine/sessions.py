@@ -221,6 +221,8 @@ async def find_run(journal: Journal, name: str) -> RunSummary:
         UsageError: Several do.
         JournalError: `corrupt-entry`; it is there and cannot be read.
     """
+    if exact := await list_runs(journal, run_id=name):
+        return readable(exact[0])  # without a look at the others
     runs = await list_runs(journal)
     matches = _named_so(runs, name)
     if len(matches) == 1 and name not in (matches[0].run_id, matches[0].session_id):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is missing")
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 expect.set_options(timeout=30_000)
 
@@ -176,6 +176,38 @@ def test_questions_and_calls_are_decided_where_they_are_shown(
     page.goto(f"{served.url}/#/runs/{run}")
     expect(page.locator("h1 .chip")).to_have_text("completed")
     expect(page.get_by_role("region", name="Output")).to_have_text("sent to Ada")
+
+
+def test_a_call_in_doubt_is_decided_and_a_damaged_run_is_only_named(
+    window: BrowserContext, served: Served
+) -> None:
+    """A-123."""
+    common = {"run_id": "run_1", "session_id": "ses_1", "recipe": "mail", "digest": None}
+    more = {"question": None, "form": None, "default": None}
+    call = {"tool": "send", "arguments": '{"to":"Ada"}', "key": "k", "step_id": "letter"}
+    none = {"tool": None, "arguments": None, "key": "", "step_id": ""}
+    doubt = {**common, **more, **call, "id": "d", "what": "doubt", "words": "send was cut off"}
+    bad = {**common, **more, **none, "id": "b", "what": "unreadable", "words": "Entry 3 is broken."}
+    said: list[str | None] = []
+    page = window.new_page()
+    page.route(
+        "**/api/v1/approvals?*", lambda route: route.fulfill(json={"approvals": [doubt, bad]})
+    )
+
+    def settle(route: Route) -> None:
+        said.append(route.request.post_data)
+        route.fulfill(status=202, json={})
+
+    page.route("**/api/v1/approvals/d", settle)
+    page.goto(served.at("/approvals"))
+    named = page.get_by_role("article", name="Unreadable run")
+    expect(named).to_contain_text("Entry 3 is broken.")
+    expect(named.get_by_role("button")).to_have_count(0)
+    card = page.get_by_role("article", name="Call of send in doubt")
+    expect(card).to_contain_text('"to": "Ada"')
+    card.get_by_role("button", name="Take it for done").click()
+    expect(page.get_by_text("Taken for done; the run goes on.")).to_be_visible()
+    assert said == ['{"decision":"done"}']
 
 
 # --- sessions -------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import cast
 
-from minions.contracts.errors import NEEDS_DECISION, NotFoundError, UsageError
+from minions.contracts.errors import NEEDS_DECISION, JournalError, NotFoundError, UsageError
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
+from minions.engine.entry_checks import check_entries
 from minions.engine.replay import OpenCall, Replay
 from minions.engine.sessions import RunSummary, list_runs
 from minions.engine.waiting import APPROVED, REJECTED, Waiting, misfit, waiting_decisions
@@ -23,19 +24,41 @@ _STATUS = NEEDS_DECISION.replace("-", "_")
 
 
 async def all_waiting(journal: Journal) -> list[ApprovalView]:
-    """Of all runs that wait, the newest first."""
+    """Of all runs that wait, the newest first; a damaged one is named and hides no other."""
     found: list[ApprovalView] = []
     for run in await list_runs(journal):
-        if run.status == _STATUS:
+        try:
             found += await waiting_of(journal, run)
+        except JournalError as error:
+            if error.error_code != "corrupt-entry":
+                raise
+            found.append(_unreadable(run, error))
     return found
 
 
+def _unreadable(run: RunSummary, error: JournalError) -> ApprovalView:
+    return ApprovalView(
+        id=_id(run, ""),
+        run_id=run.run_id,
+        session_id=run.session_id,
+        recipe=run.recipe,
+        key="",
+        step_id="",
+        what="unreadable",
+        words=error.message,
+    )
+
+
 async def waiting_of(journal: Journal, run: RunSummary) -> list[ApprovalView]:
-    """Of one run."""
+    """Of one run.
+
+    Raises:
+        JournalError: `corrupt-entry`; it cannot be read.
+    """
     if run.status != _STATUS:
         return []
     rows = await journal.entries(run.session_id, run_id=run.run_id)
+    check_entries(rows)
     return list(_views(run, rows))
 
 

@@ -26,6 +26,7 @@ PROBLEM_TYPE: Final = "application/problem+json"
 _CONFLICTS: Final = frozenset(
     {
         "call-in-doubt",
+        "corrupt-entry",
         "decision-needed",
         "empty-session",
         "has-forks",

@@ -108,6 +108,8 @@ class RunRow:
     started_at: datetime
     finished_at: datetime | None
     usage: JsonObject
+    problem: str | None = None
+    """Of an unreadable run: which entry is damaged, and how."""
 
 
 @frozen(kw_only=True)
@@ -166,8 +168,9 @@ class ApprovalView:
     recipe: str
     key: str
     step_id: str
-    what: Literal["approval", "answer", "doubt"]
-    """`doubt`: a call was cut off and may have had its effect."""
+    what: Literal["approval", "answer", "doubt", "unreadable"]
+    """`doubt`: a call was cut off and may have had its effect. `unreadable`: an entry of the run is
+    damaged, so that nobody can tell what it waits for; `words` says which."""
     words: str
     """For a person."""
     tool: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minions.contracts.errors import NotFoundError
 from minions.contracts.journal import Journal
-from minions.engine.sessions import RunDetail, RunSummary, list_runs, show_run
+from minions.engine.sessions import RunDetail, RunSummary, list_runs, readable, show_run
 from minions.interfaces.server.endpoints import Call
 from minions.interfaces.server.inbox import waiting_of
 from minions.interfaces.server.problems import fault_view
@@ -26,13 +26,14 @@ async def find_exact(journal: Journal, run_id: str) -> RunSummary:
 
     Raises:
         NotFoundError: There is none.
+        JournalError: `corrupt-entry`; it cannot be read.
     """
     runs = await list_runs(journal, run_id=run_id)
     if not runs:
         raise NotFoundError(
             f"There is no run '{run_id[:100]}'. GET /api/v1/runs lists all.", code="unknown-run"
         )
-    return runs[0]
+    return readable(runs[0])
 
 
 def links_of(call: Call[object, object], run_id: str, session_id: str) -> Links:
@@ -57,6 +58,7 @@ def run_row(run: RunSummary, *, is_active: bool) -> RunRow:
         started_at=run.started_at,
         finished_at=run.finished_at,
         usage=run.usage,
+        problem=run.problem,
     )
 
 

@@ -34,11 +34,30 @@ export function decisionCard(waiting, { onDecided, isInline = false }) {
 		await onDecided();
 	};
 	const isCall = waiting.what === "approval";
-	return h("article.panel.decision", { "aria-label": isCall ? `Approval of ${waiting.tool}` : "Question" },
-		h("header.row", tag("wait", isCall ? "approval" : "question"),
+	const parts = { approval: callPart, answer: answerPart, doubt: doubtPart, unreadable: () => null };
+	return h("article.panel.decision", { "aria-label": LABELS[waiting.what](waiting) },
+		h("header.row", waiting.what === "unreadable" ? tag("bad", "unreadable") : tag("wait", waiting.what === "answer" ? "question" : waiting.what),
 			h("h2", isCall ? ["May ", h("code", waiting.tool), " be called?"] : waiting.question ?? waiting.words)),
-		h("p.muted", isInline ? null : [h("a", { href: `#/runs/${enc(waiting.run_id)}`, text: waiting.recipe }), ", "], "step ", h("a", { href: `#/runs/${enc(waiting.run_id)}?step=${enc(waiting.step_id)}` }, h("code", waiting.step_id))),
-		isCall ? callPart(waiting, decide) : answerPart(waiting, decide), said);
+		h("p.muted", isInline ? null : [h("a", { href: `#/runs/${enc(waiting.run_id)}`, text: waiting.recipe }), ", "], waiting.step_id ? ["step ", h("a", { href: `#/runs/${enc(waiting.run_id)}?step=${enc(waiting.step_id)}` }, h("code", waiting.step_id))] : null),
+		parts[waiting.what](waiting, decide), said);
+}
+
+const LABELS = {
+	approval: (waiting) => `Approval of ${waiting.tool}`,
+	answer: () => "Question",
+	doubt: (waiting) => `Call of ${waiting.tool} in doubt`,
+	unreadable: () => "Unreadable run",
+};
+
+function doubtPart(waiting, decide) {
+	return [
+		h("h3", "Arguments"), code(waiting.arguments ?? "{}", "Arguments"),
+		h("p.hint", "Find out whether the call had its effect."),
+		h("div.row",
+			action("Make it again", decide({ decision: "redo" }, "The call is made again."), { class: "danger" }),
+			action("Take it for done", decide({ decision: "done" }, "Taken for done; the run goes on.")),
+			action("Take it for failed", decide({ decision: "fail" }, "Taken for failed; the run goes on."))),
+	];
 }
 
 function callPart(waiting, decide) {

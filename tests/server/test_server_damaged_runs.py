@@ -1,0 +1,61 @@
+"""A damaged run harms only itself, over HTTP as well: A-123."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from asgi_client import Client
+from served import MakeApp
+
+
+def _damage(path: Path, run_id: str, kind: str, body: str) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        sql = "UPDATE entries SET body = ?, body_digest = NULL WHERE run_id = ? AND kind = ?"
+        assert db.execute(sql, (body, run_id, kind)).rowcount > 0
+        db.commit()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "is_listed"),
+    [("run", "{}", True), ("run", "{", True), ("decision", "[]", False), ("step", "{}", False)],
+)
+async def test_lists_name_the_damaged_run_and_show_the_others(
+    make_app: MakeApp, tmp_path: Path, kind: str, body: str, is_listed: bool
+) -> None:
+    """A-123."""
+    path = tmp_path / "j.sqlite"
+    client = Client(make_app(journal=path))
+    ids = [(await client.post("/runs", {"recipe": "signs"})).json["run_id"] for _ in range(2)]
+    for run_id in ids:
+        await client.ended(run_id)
+    bad, good = ids
+    _damage(path, bad, kind, body)
+
+    listed = {each["run_id"]: each for each in (await client.get("/runs")).json["runs"]}
+    assert (listed[good]["status"], listed[good]["problem"]) == ("needs_decision", None)
+    if is_listed:
+        assert listed[bad]["status"] == "unreadable"
+        assert listed[bad]["problem"].startswith("Entry 1 of session 'ses_")
+        only = (await client.get("/runs?status=unreadable")).json["runs"]
+        assert [each["run_id"] for each in only] == [bad]
+
+    assert (await client.get(f"/runs/{good}")).status == 200
+    shown = await client.get(f"/runs/{bad}")
+    assert (shown.status, shown.json["code"]) == (409, "corrupt-entry")
+    assert f"run '{bad}'" in shown.json["detail"]
+
+    waiting = {each["run_id"]: each for each in (await client.get("/approvals")).json["approvals"]}
+    assert waiting[good]["what"] == "approval"
+    if not is_listed:
+        assert waiting[bad]["what"] == "unreadable"
+        assert "cannot be read" in waiting[bad]["words"]
+
+    sessions = (await client.get("/sessions")).json["sessions"]
+    assert len(sessions) == 2
+    for action in ("resume", "retry"):
+        refused = await client.post(f"/runs/{bad}/{action}", {})
+        assert (refused.status, refused.json["code"]) == (409, "corrupt-entry"), action
