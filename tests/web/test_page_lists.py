@@ -100,7 +100,7 @@ def test_sessions_are_filtered_likewise_and_lead_to_their_runs(
     _rows(page, 1, "1 session with these filters")
     assert page.url == f"{many.url}/#/sessions?text=rare"
     page.locator("tbody a").first.click()
-    page.get_by_role("link", name="Runs", exact=True).last.click()
+    page.get_by_role("main").get_by_role("link", name="Runs", exact=True).click()
     _rows(page, 1, "1 run with these filters")
     page.get_by_role("button", name="Remove the filter session: ses_rare_000").click()
     _rows(page, 100, "1–100 of 151 runs")
