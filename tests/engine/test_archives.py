@@ -253,7 +253,7 @@ BROKEN: dict[str, tuple[Break, int, str]] = {
     "nothing-needed": (
         lambda lines: [*lines[:3], lines[3].replace(b'"recipe": "news", ', b""), *lines[4:]],
         4,
-        "run started of run 'run_1': 'recipe' is missing; a text is expected",
+        "run started of run 'run_1': Object missing required field `recipe`",
     ),
     "no-such-kind": (
         lambda lines: [*lines[:3], lines[3].replace(b'"kind": "run"', b'"kind": "x"'), *lines[4:]],

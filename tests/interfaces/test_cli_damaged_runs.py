@@ -39,9 +39,9 @@ def _damage(run_id: str, kind: str, body: str) -> None:
 DAMAGES: dict[str, tuple[str, str, str]] = {
     "no JSON": ("run", '{"recipe": "small', "its body is not JSON"),
     "no object": ("run", "[]", "its body is no JSON object"),
-    "no recipe": ("run", "{}", "'recipe' is missing; a text is expected"),
-    "another type": ("run", '{"recipe": 7}', "'recipe' is 7; a text is expected"),
-    "a step": ("step", "{}", "'step_id' is missing; a text is expected"),
+    "no recipe": ("run", "{}", "Object missing required field `recipe`"),
+    "another type": ("run", '{"recipe": 7}', "Expected `str`, got `int` - at `$.recipe`"),
+    "a step": ("step", "{}", "Object missing required field `step_id`"),
 }
 
 

@@ -1,0 +1,100 @@
+"""Rows of every kind that databases hold are facts, and are written again without growing."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minions.contracts.facts import FACTS, UnreadableFact, body_of, fact_of
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
+
+GOLDEN: Final[list[dict[str, Any]]] = [  # Any: rows as they stand in databases
+    json.loads(line)
+    for line in Path(__file__).with_name("golden_facts.jsonl").read_text("utf-8").splitlines()
+]
+"""One row of each kind, state and set of fields that this program ever wrote. Rows are added here
+and never changed: databases hold them."""
+
+
+def entry(kind: str, state: str, body: dict[str, JsonValue]) -> JournalEntry:
+    return JournalEntry(
+        session_id="ses_1",
+        position=1,
+        run_id="run_1",
+        generation=1,
+        key="k",
+        kind=kind,
+        state=state,
+        body=body,
+        epoch=1,
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+
+
+@pytest.mark.parametrize("row", GOLDEN, ids=lambda row: f"{row['kind']}-{row['state']}")
+def test_what_was_ever_written_is_a_fact(row: dict[str, Any]) -> None:  # Any: as above
+    fact = fact_of(entry(**row))
+    assert not isinstance(fact, UnreadableFact), fact.problem
+    assert (fact.kind, fact.state) == (row["kind"], row["state"])
+    again = body_of(fact)
+    left_out = {name: value for name, value in row["body"].items() if name not in again}
+    assert {**left_out, **again} == row["body"]
+    assert all(value in (None, False, [], {}) for value in left_out.values()), left_out
+    assert fact_of(entry(row["kind"], row["state"], again)) == fact
+
+
+def test_there_is_a_golden_row_of_every_kind_of_fact() -> None:
+    assert {(row["kind"], row["state"]) for row in GOLDEN} == {
+        (each.kind, each.state) for each in FACTS
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "body", "problem"),
+    [
+        ("run", "started", {"steps": {}}, "Object missing required field `recipe`"),
+        ("run", "started", {"recipe": 7, "steps": {}}, "Expected `str`, got `int` - at `$.recipe`"),
+        ("run", "started", {"recipe": "r"}, "neither `document` nor `steps` says which steps"),
+        ("run", "resumed", {"recipe": "r", "steps": {}, "decisions": {"k": 1}}, "$.decisions[...]"),
+        ("message", "recorded", {}, "neither `message` nor `call` says what the message is"),
+        ("decision", "recorded", {"step_id": "a", "what": "answer"}, "required field `word`"),
+        ("talk", "started", {}, "the kind 'talk' is not known; known are: run, step, "),
+        ("run", "begun", {}, "run has no state 'begun'; its states are: started, resumed, "),
+    ],
+)
+def test_what_is_no_fact_says_what_was_expected(
+    kind: str, state: str, body: dict[str, JsonValue], problem: str
+) -> None:
+    found = fact_of(entry(kind, state, body))
+    assert isinstance(found, UnreadableFact)
+    assert problem in found.problem
+
+
+_JSON: st.SearchStrategy[Any] = st.recursive(  # Any: JSON of any shape
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+
+
+@given(
+    row=st.sampled_from(GOLDEN),
+    change=st.dictionaries(st.sampled_from([*{n for r in GOLDEN for n in r["body"]}]), _JSON),
+)
+def test_a_row_is_a_fact_or_is_told_as_unreadable(
+    row: dict[str, Any],  # Any: as above
+    change: dict[str, Any],  # Any: as above
+) -> None:
+    """A-123: nothing in a body makes reading it end otherwise."""
+    fact = fact_of(entry(row["kind"], row["state"], {**row["body"], **change}))
+    if isinstance(fact, UnreadableFact):
+        assert fact.problem
+    else:
+        assert fact_of(entry(row["kind"], row["state"], body_of(fact))) == fact
