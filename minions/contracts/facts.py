@@ -211,7 +211,8 @@ class StepFinished(_StepOver, frozen=True, kw_only=True, omit_defaults=True):
     kind: ClassVar[str] = "step"
     state: ClassVar[str] = "finished"
 
-    output: object
+    output: object | UnsetType = UNSET
+    """Left out where a `while` gave nothing."""
     cache_key: str | None = None
     cached_from: str | None = None
     """The run from which the output was taken."""
@@ -226,7 +227,7 @@ class StepFailed(_StepOver, frozen=True, kw_only=True, omit_defaults=True):
     state: ClassVar[str] = "failed"
 
     error: Object
-    output: object = UNSET
+    output: object | UnsetType = UNSET
     """Of a loop: what its items gave all the same."""
 
 
@@ -237,7 +238,7 @@ class StepInterrupted(_StepOver, frozen=True, kw_only=True, omit_defaults=True):
     state: ClassVar[str] = "interrupted"
 
     error: Object
-    output: object = UNSET
+    output: object | UnsetType = UNSET
 
 
 class StepSkipped(_StepEnd, frozen=True, kw_only=True, omit_defaults=True):
