@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minions.contracts.errors import JournalError
-from minions.contracts.facts import UnreadableFact, fact_of
 from minions.contracts.journal import JournalEntry
 from minions.contracts.stored_sessions import unreadable_entry
 
@@ -14,6 +13,9 @@ __all__ = ["check_entries", "problem_of", "unreadable_among"]
 
 def problem_of(entry: JournalEntry) -> str | None:
     """What was expected of it, and where; None: it holds a fact."""
+    # Here: a run that begins anew reads no entry, and making the classes takes its time.
+    from minions.contracts.facts import UnreadableFact, fact_of
+
     fact = fact_of(entry)
     return fact.problem if isinstance(fact, UnreadableFact) else None
 
