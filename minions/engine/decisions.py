@@ -14,7 +14,7 @@ from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.completion import FINAL_ANSWER
 from minions.engine.replay import OpenCall, Replay
-from minions.engine.waiting import APPROVED, REJECTED, Waiting, misfit, waiting_decisions
+from minions.engine.waiting import APPROVED, REJECTED, Waiting, misfit, shortened, waiting_decisions
 
 __all__ = ["REDO", "calls_in_doubt", "checked_decisions", "decided_call", "doubt", "read_answer"]
 
@@ -103,7 +103,7 @@ def _checked(word: object, about: OpenCall | Waiting) -> str:
         return _checked_word(word)
     kind, colon, rest = word.partition(":")
     if about.what == "approval" and word in (APPROVED, REJECTED):
-        return f"{word}:{about.body['digest']}"
+        return f"{word}:{about.digest}"
     if about.what == "answer" and kind == "answer" and colon:
         return f"answer:{dumps(read_answer(rest, about.form))}"
     raise UsageError(
@@ -177,7 +177,7 @@ def decided_call(call: ToolCall, word: str) -> ToolCall:
 def doubt(calls: Sequence[OpenCall], run_id: str) -> FailureInfo:
     """What a person reads, with the commands that go on."""
     listed = "\n".join(
-        f"  {call.key}: {call.tool}({call.arguments[:200]}) in step '{call.step_id}'"
+        f"  {call.key}: {call.tool}({shortened(call.arguments)}) in step '{call.step_id}'"
         for call in calls
     )
     return FailureInfo(

@@ -314,6 +314,13 @@ class Replay:
                 if entry.kind == "tool_call" and entry is self._begin_of_open(entry.key):
                     yield _open_call(entry)
 
+    def begun_call(self, key: str) -> OpenCall | None:
+        """The call of that key as it was started, where nobody saw its end."""
+        if execution_key(key) not in self._executions:
+            return None
+        begun = self._begin_of_open(key)
+        return _open_call(begun) if begun is not None else None
+
     def _begin_of_open(self, key: str) -> JournalEntry | None:
         """The newest start of a call without an end."""
         if self.find("tool_call", key) is not None:

@@ -29,7 +29,7 @@ from minions.engine.step_view import StepView
 from minions.engine.thread import PendingCall
 from minions.engine.tool_calls import DefaultToolCallExecutor
 from minions.engine.trace import StepTrace
-from minions.engine.waiting import needed_approval
+from minions.engine.waiting import consent_digest, needed_approval, shortened
 
 __all__ = ["ToolBatch"]
 
@@ -132,7 +132,7 @@ class ToolBatch:
             facts.update(_result_body(ended[index]), decided=word)
             await recorder.record("tool_call", call.key, _state(ended[index]), facts)
             return
-        unfit = self._misfit(call)
+        unfit = self._misfit(call) or self._not_as_decided(call)
         if unfit is None and (rejected := await self._rejection(call)) is not None:
             ended[index] = evolve(call, status=CallStatus.FAILED, failure=rejected)
             facts.update(_result_body(ended[index]), arguments=call.request.arguments)
@@ -189,6 +189,23 @@ class ToolBatch:
         replay = self.view.context.replay
         word = replay.decisions.get(call.key) if replay is not None else None
         return None if word == REDO else word
+
+    def _not_as_decided(self, call: ToolCall) -> ToolFailure | None:
+        """Why a call is not made though a person said `redo`: it is not the one that was shown."""
+        replay = self.view.context.replay
+        if replay is None or replay.decisions.get(call.key) != REDO:
+            return None
+        shown = replay.begun_call(call.key)
+        if shown is None or consent_digest(shown.tool, shown.arguments) == consent_digest(
+            call.name, call.request.arguments
+        ):
+            return None
+        return ToolFailure(
+            code="other-arguments",
+            message=f"It was decided to make {shown.tool}({shortened(shown.arguments)}) again, but "
+            f"the step calls {call.name}({shortened(call.request.arguments)}). It was not called. "
+            "Retry the step if that is what you want.",
+        )
 
     def _judged(self, call: ToolCall) -> ToolCall:
         """A call that was decided to have failed, treated as one that failed by itself."""

@@ -24,13 +24,17 @@ __all__ = [
     "REJECTED",
     "Waiting",
     "answer_to",
+    "consent_digest",
     "misfit",
     "needed_approval",
+    "shortened",
     "waiting_decisions",
 ]
 
 APPROVED: Final = "approve"
 REJECTED: Final = "reject"
+_MOST_SHOWN: Final = 200
+"""Characters of arguments in a line of text."""
 
 
 @frozen(kw_only=True)
@@ -47,6 +51,17 @@ class Waiting:
     def tool(self) -> str | None:
         """Of an approval."""
         return cast("str | None", self.body.get("tool"))
+
+    @property
+    def digest(self) -> str | None:
+        """Of the tool and arguments that are shown; None: it is no call.
+
+        Reckoned of just these. A row of a file that somebody changed may show one call beside the
+        digest of another one, and consent is to what was shown.
+        """
+        if self.tool is None:
+            return None
+        return consent_digest(self.tool, str(self.body.get("arguments")))
 
     @property
     def path(self) -> str:
@@ -68,7 +83,7 @@ class Waiting:
     def words(self) -> str:
         """For a person."""
         if self.what == "approval":
-            arguments = str(self.body.get("arguments"))[:200]
+            arguments = shortened(str(self.body.get("arguments")))
             return f"{self.tool}({arguments}) in step '{self.path}' needs approval"
         return f"step '{self.step_id}' asks: {self.body.get('question')}"
 
@@ -97,7 +112,7 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
     """
     if not view.context.needs_approval(call.name):
         return None
-    digest = _digest(call)
+    digest = consent_digest(call.name, call.request.arguments)
     key = f"{call.key}/approval"
     facts: dict[str, JsonValue] = {
         "what": "approval",
@@ -126,7 +141,7 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
         return _no_verdict(call, verdict)
     if verdict is Verdict.LATER:
         await view.context.recorder.record("decision", key, "waiting", facts)
-        what = f"{call.name}({call.request.arguments[:200]}) needs approval"
+        what = f"{call.name}({shortened(call.request.arguments)}) needs approval"
         raise StepFailedError(
             _wait(view, what, f"minions approve {view.run_id} {shlex.quote(key)}")
         )
@@ -153,14 +168,20 @@ def _no_verdict(call: ToolCall, said: object) -> ToolFailure:
     )
 
 
-def _digest(call: ToolCall) -> str:
-    """Of tool and arguments, however those are spelled."""
+def consent_digest(tool: str, arguments: str) -> str:
+    """Of tool and arguments (JSON text), however those are spelled."""
     try:
-        arguments = dumps(parse_json(call.request.arguments or "{}"))
+        spelled = dumps(parse_json(arguments or "{}"))
     except ValueError:
-        arguments = call.request.arguments
-    text = f"{call.name}\n{arguments}".encode("utf-8", "surrogatepass")
+        spelled = arguments
+    text = f"{tool}\n{spelled}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(text).hexdigest()[:16]
+
+
+def shortened(arguments: str) -> str:
+    """For a line of text, which says what it leaves out."""
+    more = len(arguments) - _MOST_SHOWN
+    return arguments if more <= 0 else f"{arguments[:_MOST_SHOWN]}… {more} more characters"
 
 
 # --- answers -------------------------------------------------------------------------------------

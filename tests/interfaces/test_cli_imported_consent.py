@@ -92,6 +92,48 @@ def test_consent_in_an_imported_file_does_not_count(
     assert (here / "sent.txt").read_text() == "Ada"
 
 
+def _other_arguments(rows: list[Row]) -> None:
+    _of(rows, "decision")["body"]["arguments"] = '{"to":"nobody"}'
+
+
+def _other_tool(rows: list[Row]) -> None:
+    _of(rows, "decision")["body"]["tool"] = "look"
+
+
+@pytest.mark.parametrize("change", [_other_arguments, _other_tool])
+def test_consent_is_to_the_call_that_was_shown(
+    cli: Cli, here: Path, taken: Callable[[Change], str], change: Change
+) -> None:
+    """A-120: a file that shows one call beside the digest of another gets consent to neither."""
+    run_id = taken(change)
+    asked = cli("approve", run_id, *ELSEWHERE)
+    assert asked.code != 0
+    assert "sent to" not in asked.out
+    assert not (here / "sent.txt").exists()
+
+
+def _call_in_doubt(rows: list[Row]) -> None:
+    decision = _of(rows, "decision")
+    shown = {"step_id": "mail", "call_id": "c", "tool": "send", "arguments": '{"to":"nobody"}'}
+    key = decision["key"].removesuffix("/approval")
+    decision |= {"kind": "tool_call", "state": "started", "key": key, "body": shown}
+    for row in rows[rows.index(decision) + 1 :]:
+        row |= {"kind": "warning", "state": "recorded", "key": f"warning/{row['position']}"}
+        row["body"] = {"code": "none", "message": "none"}
+
+
+def test_redo_is_of_the_call_that_was_shown(
+    cli: Cli, write: Write, here: Path, taken: Callable[[Change], str]
+) -> None:
+    """A-120: a call in doubt is made again only as it was shown."""
+    run_id = taken(_call_in_doubt)
+    doubt = cli("resume", run_id, "--approve", "all", *ELSEWHERE)
+    assert (doubt.code, 'send({"to":"nobody"})' in doubt.err) == (3, True)
+    done = cli("resume", run_id, "--approve", "all", "--decide", "send=redo", *ELSEWHERE)
+    assert "error[other-arguments]" in done.err, done.err
+    assert not (here / "sent.txt").exists()
+
+
 def test_nobody_consents_where_only_the_file_says_so(
     cli: Cli, here: Path, taken: Callable[[Change], str]
 ) -> None:

@@ -54,7 +54,7 @@ def decide(run: str, about: str | None, word: str, what: str, flags: dict[str, o
             waiting = () if opened.recorded.is_over else waiting_decisions(replay)
             chosen = _chosen(waiting, about, what, opened.recorded.run_id)
             tell(f"{word.partition(':')[0]}: {chosen.words}")
-            if (digest := chosen.body.get("digest")) is not None:
+            if (digest := chosen.digest) is not None:
                 tell(f"  bound to these arguments ({digest})")
             prepared = opened.executor(recipe).prepare_resume(
                 opened.recorded, recipe=recipe, decisions={chosen.key: word}, note=opened.note()

@@ -141,7 +141,8 @@ class RecordedRunOpener:
 
     def note(self) -> Mapping[str, JsonValue]:
         """What is to be known when the run goes on once more."""
-        note = {name: value for name, value in self._noted.items() if name != "imported"}
+        marks = ("imported", "server")  # whoever resumes it here has it from now on
+        note = {name: value for name, value in self._noted.items() if name not in marks}
         now = note_of(self.around, self._model)
         return {**note, **now, "cwd": note.get("cwd", now["cwd"])}
 

@@ -13,7 +13,14 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.engine.entry_checks import check_entries
 from minions.engine.replay import OpenCall, Replay
 from minions.engine.sessions import RunSummary, list_runs
-from minions.engine.waiting import APPROVED, REJECTED, Waiting, misfit, waiting_decisions
+from minions.engine.waiting import (
+    APPROVED,
+    REJECTED,
+    Waiting,
+    misfit,
+    shortened,
+    waiting_decisions,
+)
 from minions.interfaces.server.problems import RefusedError
 from minions.interfaces.server.run_documents import ApprovalView, DecisionRequest
 
@@ -81,8 +88,8 @@ def _doubt(run: RunSummary, call: OpenCall) -> ApprovalView:
         key=call.key,
         step_id=call.step_id,
         what="doubt",
-        words=f"{call.tool}({call.arguments[:200]}) in step '{call.step_id}' was cut off; it may "
-        "have had its effect",
+        words=f"{call.tool}({shortened(call.arguments)}) in step '{call.step_id}' was cut off; it "
+        "may have had its effect",
         tool=call.tool,
         arguments=call.arguments,
     )
@@ -106,7 +113,7 @@ def _view(run: RunSummary, waiting: Waiting) -> ApprovalView:
         words=waiting.words,
         tool=waiting.tool,
         arguments=cast("str | None", body.get("arguments")),
-        digest=cast("str | None", body.get("digest")),
+        digest=waiting.digest,
         question=cast("str | None", body.get("question")),
         form=waiting.form,
         default=body.get("default"),
