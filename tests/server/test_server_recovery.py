@@ -15,7 +15,8 @@ from minions.contracts.errors import JournalError
 from minions.contracts.journal import EntryDraft, HeldLease, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.archives import load_archive, store_archive
-from minions.engine.services import SystemClock
+from minions.engine.services import NullLog, SystemClock
+from minions.interfaces.server.recovery import Recovery
 from served import Door, MakeApp
 
 SOON = 0.01
@@ -174,12 +175,58 @@ async def test_a_run_that_ends_each_process_is_left_in_the_end(
     lease = await journal.acquire("ses_1", "run_1", "w", 60)
     body: dict[str, JsonValue] = {"recipe": "adds", "steps": {}, "note": {"server": True}}
     await journal.append(lease, EntryDraft(kind="run", key="run", state="started", body=body))
+    call: dict[str, JsonValue] = {"step_id": "a", "tool": "t", "arguments": "{}"}
     for _ in range(5):
         lease = await journal.acquire("ses_1", "run_1", "w", 60, next_generation=True)
         await journal.append(lease, EntryDraft(kind="run", key="run", state="resumed", body=body))
+        begun = EntryDraft(kind="tool_call", key="a/1/0/call", state="started", body=call)
+        await journal.append(lease, begun)
     await journal.release(lease)
     lease = await journal.acquire("ses_1", "run_1", "w", 0)
     app = make_app(journal=journal)
     await app.recovery.look()
     assert app.rooms.hub.count == 0
     assert len(await states(journal, "run_1")) == 6
+
+
+class Told(NullLog):
+    """Keeps what whoever runs the server is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+
+    def warning(self, event: str, /, **facts: object) -> None:
+        self.lines.append((event, str(facts["run_id"])))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"note": {"server": True, "folder": 5, "model": "x/y"}},
+        {"note": {"server": True, "approve": ["all"]}},
+        {"note": {"server": True}, "part": {"runs": 5}},
+        {"note": {"server": True}, "document": "0" * 64},
+    ],
+)
+async def test_one_odd_run_does_not_keep_others_from_being_resumed(
+    make_app: MakeApp, door: Door, journal: Outage, odd: dict[str, JsonValue]
+) -> None:
+    """A-123, A-126: it is named once, however often is looked."""
+    body: dict[str, JsonValue] = {"recipe": "adds", "steps": {}, **odd}
+    lease = await journal.acquire("ses_0", "run_0", "w", 60)
+    await journal.append(lease, EntryDraft(kind="run", key="run", state="started", body=body))
+    await journal.acquire("ses_0", "run_0", "w", 0)
+    client = Client(make_app(journal=journal))
+    run_id = (await client.post("/runs", {"recipe": "waits"})).json["run_id"]
+    await door.reached.wait()
+    journal.is_away = True
+    door.opened.set()
+    await lost(client, run_id)
+    journal.is_away = False
+    told = Told()
+    rooms = client.app.rooms
+    recovery = Recovery(rooms.workshop, rooms.hub, told, every_s=1)
+    for _ in range(3):
+        await recovery.look()
+    assert (await client.ended(run_id))["status"] == "completed"
+    assert told.lines == [("run_not_resumed", "run_0")]

@@ -6,13 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from minions.contracts.errors import JournalError, LeaseHeldError, MinionsError, NotFoundError
+from minions.contracts.errors import (
+    JournalError,
+    LeaseHeldError,
+    MinionsError,
+    NotFoundError,
+    words_of,
+)
 from minions.contracts.journal import JournalEntry
 from minions.contracts.runtime import Log
 from minions.engine.recorded_run import RecordedRun
 from minions.engine.sessions import list_runs
 from minions.interfaces.server.hub import RunHub
-from minions.interfaces.server.problems import RefusedError
 from minions.interfaces.server.workshop import Workshop
 
 __all__ = ["BEGUN_BY_SERVER", "Recovery"]
@@ -21,7 +26,11 @@ BEGUN_BY_SERVER: Final = "server"
 """In the note of a run's start: a server began it, so any server may resume it unasked."""
 
 _MOST_IDLE_EXECUTIONS: Final = 5
-"""A run is left whose newest executions, so many, recorded no work: it may be what ends them."""
+"""A run is left whose newest executions, so many, came to the end of nothing: it may be what ends
+the process."""
+
+_BEGINNINGS: Final = frozenset({"started", "resumed", "in_doubt", "waiting"})
+"""States that tell of no end: an execution with no others may have died of what it began."""
 
 
 class Recovery:
@@ -45,6 +54,8 @@ class Recovery:
         """Runs, by the epoch of their lease, about which nothing more is to be done here."""
         self._is_lost = False
         """Whether the journal could not be read at the last look."""
+        self._told: set[tuple[str, str]] = set()
+        """Runs and why they are not resumed, told once each."""
 
     async def run(self, *, resumes_all: bool) -> None:
         """Until it is cancelled.
@@ -103,18 +114,28 @@ class Recovery:
             recipe = workshop.own_recipe(recorded)
             executor = workshop.executor(recipe, recorded.inputs, note=recorded.note)
             await self._hub.begin(executor.prepare_resume(recorded, recipe=recipe))
-        except NotFoundError:
-            return True  # not a run, but an edit of the session was cut off
+        except NotFoundError as error:
+            if error.error_code != "unknown-session":  # else it is no run: an edit was cut off
+                self._tell("run_not_resumed", run_id, error.message)
+            return True
         except LeaseHeldError:
             return False  # it is executed elsewhere, as of now
-        except (JournalError, RefusedError) as error:
-            self._log.warning("run_not_resumed_yet", run_id=run_id, reason=str(error))
-            return False
         except MinionsError as error:
-            self._log.warning("run_not_resumed", run_id=run_id, reason=error.message)
+            is_over = not _may_pass(error)
+            self._tell(
+                "run_not_resumed" if is_over else "run_not_resumed_yet", run_id, error.message
+            )
+            return is_over
+        except Exception as error:  # noqa: BLE001  # one odd run must not end the others' recovery
+            self._tell("run_not_resumed", run_id, words_of(error))
             return True
         self._log.info("run_resumed", run_id=run_id)
         return True
+
+    def _tell(self, event: str, run_id: str, reason: str) -> None:
+        if (run_id, reason) not in self._told:
+            self._told.add((run_id, reason))
+            self._log.warning(event, run_id=run_id, reason=reason)
 
     def _is_wanted(self, recorded: RecordedRun, *, is_own: bool) -> bool:
         if recorded.has_ended or recorded.note.get("imported"):
@@ -122,18 +143,25 @@ class Recovery:
         if not (is_own or recorded.note.get(BEGUN_BY_SERVER)):
             return False
         if _idle_executions(recorded.entries) >= _MOST_IDLE_EXECUTIONS:
-            self._log.warning(
+            self._tell(
                 "run_left",
-                run_id=recorded.run_id,
-                reason=f"its last {_MOST_IDLE_EXECUTIONS} executions recorded no work; resume it "
-                "with `minions resume`",
+                recorded.run_id,
+                f"its last {_MOST_IDLE_EXECUTIONS} executions came to the end of nothing; resume "
+                f"it with `minions resume {recorded.run_id}`",
             )
             return False
         return True
 
 
 def _idle_executions(entries: Sequence[JournalEntry]) -> int:
-    """How many of the newest executions recorded nothing but that they began."""
-    at_work = {entry.generation for entry in entries if entry.kind != "run"}
+    """How many of the newest executions came to the end of nothing."""
+    at_work = {entry.generation for entry in entries if entry.state not in _BEGINNINGS}
     newest = max(entry.generation for entry in entries)
     return newest - max(at_work, default=0)
+
+
+def _may_pass(error: MinionsError) -> bool:
+    """Whether it is worth a try later, with nothing changed here."""
+    if isinstance(error, JournalError):
+        return error.error_code != "corrupt-entry"
+    return error.error_code in ("stopping", "too-many-runs")
