@@ -60,7 +60,9 @@ class SqliteFile:
         self._migrations = migrations
         self._connection: sqlite3.Connection | None = None
         self._file: FileIdentity | None = None
-        """Of the open file; None once it was found to be gone."""
+        """Of the open file."""
+        self._is_gone = False
+        """Whether something else, or nothing, stood in its place when it was last looked for."""
         # It may serve the event loops of several threads; a transaction is never split.
         self._lock = threading.Lock()
 
@@ -114,9 +116,10 @@ class SqliteFile:
             migrations = self._migrations or bundled_migrations()
             self._connection = open_database(self.path, migrations)
             self._file = identity_of(self.path)
-        elif is_landmark and identity_of(self.path) != self._file:
-            self._file = None
-        if self._file is None:  # from now on nothing is written that nobody would find
+            self._is_gone = self._file is None
+        elif is_landmark or self._is_gone:  # it may have been put back
+            self._is_gone = self._file is None or identity_of(self.path) != self._file
+        if self._is_gone:  # nothing is written that nobody would find
             raise journal_gone(self.path)
         return self._connection
 

@@ -648,3 +648,17 @@ async def test_a_file_that_may_not_grow_keeps_what_was_acknowledged(
     assert [entry.position for entry in entries] == list(range(1, stored + 1))
     lease = await journal.acquire("ses_1", "run_1", "w", 60)
     assert (await journal.append(lease, draft("next"))).position == stored + 1
+
+
+async def test_a_file_that_was_put_back_is_used_again(journal: SqliteJournal) -> None:
+    """A-126: the very same one; another file in its place is not."""
+    lease = await lease_of(journal)
+    first = await journal.append(lease, draft("a", kind="run"))
+    away = journal.path.with_name("away.db")
+    journal.path.rename(away)
+    await refused("database-gone", journal.append(lease, draft("b", kind="run")))
+    shutil.copy(away, journal.path)
+    await refused("database-gone", journal.append(lease, draft("b", kind="run")))
+    away.replace(journal.path)
+    second = await journal.append(lease, draft("b", kind="run"))
+    assert await journal.entries() == [first, second]
