@@ -16,7 +16,7 @@ from minions.contracts.errors import NotFoundError, UsageError, words_of
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.stored_sessions import digests_in
-from minions.engine.entry_checks import problem_of
+from minions.engine.entry_checks import origin_of, problem_of
 from minions.engine.imported_entries import imported_entry
 from minions.engine.recorded_run import load_recorded_run
 from minions.engine.services import Services
@@ -63,20 +63,20 @@ async def load_archive(journal: Journal, session_id: str) -> Archive:
 
     Raises:
         NotFoundError: There is no such session, or a parent is gone.
+        JournalError: `corrupt-entry`; it is a fork of itself, or an entry cannot be read.
     """
-    sessions: list[ArchivedSession] = []
+    sessions: dict[str, ArchivedSession] = {}
     found: str | None = session_id
     until: int | None = None
     while found is not None:
         entries = tuple(await journal.entries(found, until=until))
         if not entries:
             raise NotFoundError(f"There is no session '{found}'.", code="unknown-session")
-        sessions.append(ArchivedSession(session_id=found, entries=entries))
-        body = entries[0].body if entries[0].state == "forked" else {}
-        found, until = cast("str | None", body.get("parent")), cast("int", body.get("position"))
-    rows = [entry for session in sessions for entry in session.entries]
+        sessions[found] = ArchivedSession(session_id=found, entries=entries)
+        found, until = origin_of(entries, sessions)
+    rows = [entry for session in sessions.values() for entry in session.entries]
     blobs = await _blobs(journal, digests_in(*(json.dumps(encode(row.body)) for row in rows)))
-    return Archive(session_id=session_id, sessions=tuple(reversed(sessions)), blobs=blobs)
+    return Archive(session_id=session_id, sessions=tuple(reversed(sessions.values())), blobs=blobs)
 
 
 async def _blobs(journal: Journal, digests: set[str]) -> Mapping[str, bytes]:
@@ -243,6 +243,8 @@ class _Reader:
             )
         self.head = decode(value, _Head)
         self.rows = {size.id: [] for size in self.head.sessions}
+        if len(self.rows) < len(self.head.sessions):
+            self._refuse("a session is there twice")
         if not self.rows or self.head.session != list(self.rows)[-1]:
             self._refuse("the session itself is not the last of its sessions")
 
@@ -267,7 +269,25 @@ class _Reader:
         entry = _entry(row)
         if (problem := problem_of(entry)) is not None:
             self._refuse(f"{entry.kind} {entry.state} of run '{entry.run_id}': {problem}")
+        self._check_origin(entry)
         rows.append(entry)
+
+    def _check_origin(self, entry: JournalEntry) -> None:
+        """Each session but the first is a fork of the one before: no circle can come of that."""
+        is_fork = entry.kind == "session" and entry.state == "forked"
+        if entry.position > 1:
+            if is_fork:
+                self._refuse(f"session '{entry.session_id}' is forked behind its first row")
+            return
+        sessions = list(self.rows)
+        at = sessions.index(entry.session_id)
+        if at == 0 and is_fork:
+            self._refuse(f"the first session, '{entry.session_id}', must be no fork")
+        if at > 0 and not (is_fork and entry.body["parent"] == sessions[at - 1]):
+            self._refuse(
+                f"session '{entry.session_id}' must begin as a fork of '{sessions[at - 1]}', the "
+                "session before it in the file"
+            )
 
     def _refuse(self, why: str) -> NoReturn:
         raise UsageError(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import cast
 
 from minions.contracts.errors import JournalError
 from minions.contracts.journal import JournalEntry
 from minions.contracts.stored_sessions import unreadable_entry
 
-__all__ = ["check_entries", "problem_of", "unreadable_among"]
+__all__ = ["check_entries", "origin_of", "problem_of", "unreadable_among"]
 
 
 def problem_of(entry: JournalEntry) -> str | None:
@@ -47,3 +48,23 @@ def check_entries(entries: Iterable[JournalEntry]) -> None:
     for entry in entries:
         if (problem := problem_of(entry)) is not None:
             raise unreadable_entry(entry, problem)
+
+
+def origin_of(
+    rows: Sequence[JournalEntry], readers: Collection[str]
+) -> tuple[str | None, int | None]:
+    """The parent that a session was forked from, and the last position that is read of it.
+
+    Args:
+        rows: Of the session, from its first row on.
+        readers: The session itself and its forks, from which the way led here.
+    Raises:
+        JournalError: `corrupt-entry`; the parent is one of `readers`, or nobody can read which.
+    """
+    if not rows or rows[0].state != "forked":
+        return None, None
+    check_entries(rows[:1])
+    parent = cast(str, rows[0].body["parent"])
+    if parent in readers:  # without this, whoever follows the parents would never end
+        raise unreadable_entry(rows[0], f"session '{parent}' would be its own parent")
+    return parent, cast(int, rows[0].body["position"])

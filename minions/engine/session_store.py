@@ -14,7 +14,7 @@ from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import message_to_json
 from minions.contracts.sessions import Session, SessionStep
-from minions.engine.entry_checks import unreadable_among
+from minions.engine.entry_checks import origin_of, unreadable_among
 from minions.engine.run_states import with_states
 from minions.engine.said import Thread
 from minions.engine.services import Services
@@ -93,11 +93,17 @@ class StepRepository:
     async def inputs_of(
         self, session_id: str
     ) -> tuple[Mapping[str, JsonValue], Mapping[str, JsonValue]]:
-        """What was given with the session, and what its last run had; of a fork its parent's."""
+        """What was given with the session, and what its last run had; of a fork its parent's.
+
+        Raises:
+            JournalError: `corrupt-entry`; it is a fork of itself, or an entry cannot be read.
+        """
         journal = self.services.journal
         own: Mapping[str, JsonValue] = {}
         found: str | None = session_id
+        readers: set[str] = set()
         while found is not None:
+            readers.add(found)
             opened = await journal.entries(found, kinds={"session"}, limit=1)
             body = opened[0].body if opened else {}
             if found == session_id:
@@ -106,7 +112,7 @@ class StepRepository:
             begun = (row.body["inputs"] for row in runs if row.body.get("inputs") is not None)
             if (inputs := next(begun, None)) is not None:
                 return own, cast("Mapping[str, JsonValue]", inputs)
-            found = cast("str | None", body.get("parent"))
+            found, _ = origin_of(opened, readers)
         return own, {}
 
     async def list_sessions(self, *, limit: int | None = None) -> tuple[Session, ...]:
@@ -125,6 +131,9 @@ class StepRepository:
     async def list_fork_tree(self, session_id: str) -> tuple[Session, ...]:
         """The session that all of them go back to, and its forks and theirs, parents first.
 
+        Of sessions that are forks of each other in a circle, which only a damaged journal holds,
+        each is there once.
+
         Raises:
             NotFoundError: There is no such session.
         """
@@ -135,11 +144,14 @@ class StepRepository:
             by_id[session.id] = session
             if session.parent_session_id is not None:
                 by_parent.setdefault(session.parent_session_id, []).append(session)
-        while root.parent_session_id in by_id:
+        forks: set[str] = set()
+        while root.parent_session_id in by_id and root.id not in forks:
+            forks.add(root.id)
             root = by_id[root.parent_session_id]
         tree = [root]
         for each in tree:  # grows while it is walked
-            tree += sorted(by_parent.get(each.id, ()), key=lambda fork: fork.created_at)
+            own = sorted(by_parent.get(each.id, ()), key=lambda fork: fork.created_at)
+            tree += [fork for fork in own if fork.id != root.id]
         return tuple(tree)
 
     async def fork(

@@ -15,6 +15,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole, ToolCallRequest
 from minions.contracts.sessions import SessionStep
 from minions.contracts.tools import Effect, Toolbox
+from minions.engine.entry_checks import origin_of
 from minions.engine.memory import tool_content
 from minions.engine.said import SAID_KINDS, Thread
 
@@ -145,17 +146,16 @@ async def read_thread(journal: Journal, session_id: str, *, until: int | None = 
 
     Args:
         until: Only rows up to this position.
+    Raises:
+        JournalError: `corrupt-entry`; an entry cannot be read, or it is a fork of itself.
     """
-    levels: list[Sequence[JournalEntry]] = []
+    levels: dict[str, Sequence[JournalEntry]] = {}
     found: str | None = session_id
     while found is not None:
-        rows = await journal.entries(found, kinds=SAID_KINDS, until=until)
-        levels.append(rows)
-        forked = rows[0].body if rows and rows[0].state == "forked" else {}
-        found = cast("str | None", forked.get("parent"))
-        until = cast("int | None", forked.get("position"))
+        levels[found] = await journal.entries(found, kinds=SAID_KINDS, until=until)
+        found, until = origin_of(levels[found], levels)
     thread = Thread(session_id)
-    for rows in reversed(levels):
+    for rows in reversed(levels.values()):
         thread.apply_all(rows)
     return thread
 

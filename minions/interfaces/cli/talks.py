@@ -190,7 +190,11 @@ class OpenTalk(RecordedRunOpener):
     async def _newest_run(self, session: Session) -> str | None:
         """Of the session, or of the one that it was forked from."""
         repository = StepRepository(Services(journal=self._journal))
+        seen: set[str] = set()  # forks in a circle, which only a damaged journal holds, end here
         while session.last_run_id is None and session.parent_session_id is not None:
+            if session.id in seen:
+                break
+            seen.add(session.id)
             session = await repository.get_session(session.parent_session_id)
         return session.last_run_id
 
