@@ -17,6 +17,7 @@ import msgspec
 from attrs import frozen
 from msgspec import UNSET, Struct, UnsetType
 
+from minions.contracts.executions import RunStatus
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 
@@ -72,6 +73,9 @@ class _Fact(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 # --- runs ------------------------------------------------------------------------------------
+
+
+_STATUSES: Final = tuple(each.value for each in RunStatus)
 
 
 class _RunBegun(_Fact, frozen=True, kw_only=True, omit_defaults=True):
@@ -136,6 +140,10 @@ class RunFinished(_Fact, frozen=True, kw_only=True, omit_defaults=True):
     error: Object | None = None
     sequence: int | None = None
     """The last message of the session that counts again, where a retry failed."""
+
+    def __post_init__(self) -> None:
+        if self.status not in _STATUSES:
+            raise ValueError(f"`{self.status:.40}` is no status; expected: {', '.join(_STATUSES)}")
 
 
 class RunLimitReached(_Fact, frozen=True, kw_only=True, omit_defaults=True):

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, NoReturn, cast
 
 from attrs import field, frozen, mutable
@@ -34,6 +34,12 @@ __all__ = [
 
 _FORMAT: Final = "minions-session"
 _VERSION: Final = 1
+_LARGEST_COUNT: Final = 2**31 - 1
+"""A run that goes on counts further, and every journal must be able to store that."""
+_LONGEST_KEY: Final = 2_000
+"""Characters; keys are indexed, and PostgreSQL's index takes no long values."""
+_DEEPEST: Final = 200
+"""Levels of a body: further in, folds over it would come to the end of the stack."""
 
 
 @frozen(kw_only=True)
@@ -264,8 +270,8 @@ class _Reader:
                 f"row {row.position} of session '{row.session_id}' stands where row "
                 f"{len(rows) + 1} of {limit} is expected"
             )
-        if row.at.tzinfo is None:
-            self._refuse(f"the time {row.at.isoformat()} has no zone")
+        if (problem := _bad_value(row)) is not None:
+            self._refuse(problem)
         entry = _entry(row)
         if (problem := problem_of(entry)) is not None:
             self._refuse(f"{entry.kind} {entry.state} of run '{entry.run_id}': {problem}")
@@ -295,6 +301,40 @@ class _Reader:
             code="bad-archive",
             where=f"{self.name}:{self.line}",
         )
+
+
+def _bad_value(row: _Row) -> str | None:
+    """What a journal could not store, or what could not be read from it again."""
+    for name, number in (("generation", row.generation), ("epoch", row.epoch)):
+        if not 1 <= number <= _LARGEST_COUNT:
+            return f"{name} {number} is not from 1 to {_LARGEST_COUNT}"
+    if len(row.key) > _LONGEST_KEY:
+        return f"the key has {len(row.key)} characters; at most {_LONGEST_KEY} are possible"
+    if row.at.tzinfo is None:
+        return f"the time {row.at.isoformat()} has no zone"
+    if not _is_time(row.at):
+        return f"the time {row.at.isoformat()} is not from 1970 on, up to the year 9999 in UTC"
+    if _is_deeper(row.body, _DEEPEST):
+        return f"the body is nested deeper than {_DEEPEST} levels"
+    return None
+
+
+def _is_time(at: datetime) -> bool:
+    try:
+        return at.astimezone(UTC).year >= 1970
+    except OverflowError:
+        return False
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Level by level: recursion would fail at just what is looked for."""
+    rest = [value]
+    for _ in range(levels):
+        nested = [each for each in rest if isinstance(each, dict | list)]
+        rest = [one for each in nested for one in (each.values() if type(each) is dict else each)]
+        if not rest:
+            return False
+    return any(isinstance(each, dict | list) for each in rest)
 
 
 def _no_number(text: str) -> NoReturn:

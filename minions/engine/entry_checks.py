@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import cast
+from typing import Final, cast
 
 from minions.contracts.errors import JournalError
+from minions.contracts.executions import RunStatus
 from minions.contracts.journal import JournalEntry
 from minions.contracts.stored_sessions import unreadable_entry
 
 __all__ = ["check_entries", "origin_of", "problem_of", "unreadable_among"]
+
+_STATUSES: Final = tuple(each.value for each in RunStatus)
 
 
 def problem_of(entry: JournalEntry) -> str | None:
@@ -30,7 +33,7 @@ def unreadable_among(rows: Iterable[JournalEntry]) -> JournalError | None:
         body = row.body
         if row.damage is None:
             if row.state == "finished":
-                if isinstance(body.get("status"), str):
+                if body.get("status") in _STATUSES:
                     continue
             elif row.kind != "run" or isinstance(body.get("recipe"), str):
                 continue

@@ -19,10 +19,10 @@ __all__ = ["IMPORTED", "imported_entry"]
 IMPORTED: Final = "imported"
 """The state of a decision that another journal recorded. It is shown, and decides nothing."""
 
-_KEPT_IN_NOTES: Final = frozenset({"command", "extensions", "model"})
+_KEPT_IN_NOTES: Final = frozenset({"command", "extensions"})
 """What a note says of the command that began the run and that grants nothing; all else, such as
-`approve`, `cwd` or `max_cost_usd`, is dropped. `imported` is added: no server resumes the run
-unasked."""
+`approve`, `cwd`, `max_cost_usd` or `model` (which may name a file), is dropped. `imported` is
+added: no server resumes the run unasked."""
 
 _GRANTS: Final = frozenset({"directory", "decisions"})
 """Of a run's start: the folder that relative paths begin in, and decisions about open calls."""

@@ -63,6 +63,7 @@ def test_there_is_a_golden_row_of_every_kind_of_fact() -> None:
         ("run", "started", {"recipe": 7, "steps": {}}, "Expected `str`, got `int` - at `$.recipe`"),
         ("run", "started", {"recipe": "r"}, "neither `document` nor `steps` says which steps"),
         ("run", "resumed", {"recipe": "r", "steps": {}, "decisions": {"k": 1}}, "$.decisions[...]"),
+        ("run", "finished", {"status": "over"}, "`over` is no status; expected: completed, failed"),
         ("message", "recorded", {}, "neither `message` nor `call` says what the message is"),
         ("decision", "recorded", {"step_id": "a", "what": "answer"}, "required field `word`"),
         ("talk", "started", {}, "the kind 'talk' is not known; known are: run, step, "),

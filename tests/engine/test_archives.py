@@ -197,7 +197,26 @@ async def test_what_was_stored_before_the_store_refused_is_taken_back(
     assert await other.entries() == []
 
 
+def _nested(levels: int) -> JsonValue:
+    value: JsonValue = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 Break = Callable[[list[bytes]], list[bytes]]
+
+
+def _with(line: int, **changes: JsonValue) -> Break:
+    """Change values of the row in that line."""
+
+    def changed(lines: list[bytes]) -> list[bytes]:
+        row = json.loads(lines[line - 1])["row"] | changes
+        return [*lines[: line - 1], f"{json.dumps({'row': row})}\n".encode(), *lines[line:]]
+
+    return changed
+
+
 BROKEN: dict[str, tuple[Break, int, str]] = {
     "empty": (lambda lines: [], 1, "empty"),
     "cut-between-lines": (lambda lines: lines[:-1], 6, "2 of 3 rows of session 'ses_1'"),
@@ -270,6 +289,17 @@ BROKEN: dict[str, tuple[Break, int, str]] = {
         4,
         "no zone",
     ),
+    "before-1970": (_with(4, at="1969-12-31T23:59:59+00:00"), 4, "from 1970 on"),
+    "before-1970-in-utc": (_with(4, at="1970-01-01T00:30:00+01:00"), 4, "from 1970 on"),
+    "after-all-times": (_with(4, at="9999-12-31T23:59:59-14:00"), 4, "from 1970 on"),
+    "no-generation": (_with(4, generation=0), 4, "generation 0 is not from 1 to 2147483647"),
+    "huge-generation": (_with(5, generation=2**31), 5, "generation 2147483648 is not"),
+    "no-epoch": (_with(4, epoch=0), 4, "epoch 0 is not from 1 to 2147483647"),
+    "huge-epoch": (_with(6, epoch=2**63), 6, "epoch 9223372036854775808 is not"),
+    "long-key": (_with(5, key="k" * 2_001), 5, "2001 characters; at most 2000"),
+    "deep-body": (_with(5, body={"output": _nested(200)}), 5, "deeper than 200 levels"),
+    "very-deep-body": (_with(5, body={"output": _nested(700)}), 5, "deeper than 200 levels"),
+    "no-status": (_with(6, body={"status": "over"}), 6, "`over` is no status"),
 }
 
 
@@ -283,6 +313,17 @@ async def test_a_broken_file_is_refused_with_the_line(journal: MemoryJournal, na
     assert f"s.jsonl, line {line}: " in caught.value.message
     assert words in caught.value.message
     assert "Nothing was stored" in caught.value.message
+
+
+async def test_the_largest_values_of_a_row_are_taken(journal: MemoryJournal) -> None:
+    largest: dict[str, JsonValue] = {
+        "epoch": 2**31 - 1,
+        "generation": 2**31 - 1,
+        "key": "k" * 2_000,
+    }
+    lines = lines_of(await session_of_a_run(journal))
+    body = json.loads(lines[4])["row"]["body"] | {"output": _nested(199)}
+    read_archive(_with(5, **largest, body=body, at="9999-12-31T23:59:59+00:00")(lines))
 
 
 async def test_a_file_of_a_newer_version_is_refused(journal: MemoryJournal) -> None:

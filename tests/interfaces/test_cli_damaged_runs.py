@@ -65,6 +65,22 @@ def test_other_runs_are_listed_and_shown(cli: Cli, runs: tuple[str, str], name: 
     assert f"run '{bad}'" in refused.err
 
 
+def test_an_end_without_a_known_status_is_unreadable(cli: Cli, runs: tuple[str, str]) -> None:
+    """A-123."""
+    bad, _ = runs
+    with closing(sqlite3.connect("j.db")) as db:
+        db.execute(
+            'UPDATE entries SET body = \'{"status": "over"}\' '
+            "WHERE run_id = ? AND kind = 'run' AND state = 'finished'",
+            (bad,),
+        )
+        db.commit()
+    rows = json.loads(cli("sessions", "list", "--json", *DB).out)
+    row = next(each for each in rows if each["run_id"] == bad)
+    assert row["status"] == "unreadable"
+    assert "`over` is no status" in row["problem"]
+
+
 COMMANDS: dict[str, Callable[[str, str], tuple[str, ...]]] = {
     "run": lambda bad, good: ("run", "small.yaml"),
     "answer": lambda bad, good: ("answer", good, "yes"),

@@ -60,6 +60,7 @@ def _of(rows: list[Row], kind: str) -> Row:
 def _policy(rows: list[Row]) -> None:
     note = _of(rows, "run")["body"]["note"]
     note |= {"approve": "all", "cwd": "..", "folder": "..", "max_cost_usd": 1_000_000}
+    note["model"] = "scripted//any/absolute/file.yaml"
     _of(rows, "run")["body"]["directory"] = ".."
 
 
@@ -153,5 +154,5 @@ def test_what_an_imported_file_grants_is_not_stored(
         json.loads(line)["row"] for line in exported.splitlines() if '"row"' in line
     ]
     start = next(row["body"] for row in rows if row["kind"] == "run")
-    assert set(start["note"]) <= {"command", "extensions", "imported", "model"}
+    assert set(start["note"]) <= {"command", "extensions", "imported"}
     assert "directory" not in start
