@@ -59,7 +59,10 @@ def decoder_for(rows: int) -> DecodeBody:
 
 def _decode(stored: str | bytes) -> Mapping[str, JsonValue] | None:
     text = stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
-    body: JsonValue = json.loads(text)
+    try:
+        body: JsonValue = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
     return body if isinstance(body, dict) else None
 
 
@@ -73,7 +76,7 @@ def _quick_decoder() -> DecodeBody:
     def decode(stored: str | bytes) -> Mapping[str, JsonValue] | None:
         try:
             body = decode_any(stored)
-        except (MsgspecError, ValueError):
+        except (MsgspecError, ValueError, RecursionError):
             return _decode(stored)
         return body if isinstance(body, dict) else None
 

@@ -11,7 +11,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from minions.contracts.errors import JournalError
 
@@ -24,6 +24,7 @@ __all__ = [
     "journal_error",
     "journal_gone",
     "open_database",
+    "readable_rows",
     "transaction",
 ]
 
@@ -225,7 +226,7 @@ def journal_error(path: Path, error: sqlite3.Error) -> JournalError:
     """What went wrong with the file, as a person can use it."""
     cause = _cause(error)
     # Of damaged text sqlite3 quotes all; a damaged schema lacks what the version says is there.
-    if "Could not decode to UTF-8" in str(error):
+    if _is_about_text(error):
         return damaged(path, "a text in it is no UTF-8")
     if cause == "SQLITE_ERROR" and any(words in str(error) for words in _OF_LOST_SCHEMAS):
         return damaged(path, str(error))
@@ -287,3 +288,31 @@ def _os_error(path: Path, error: OSError) -> JournalError:
         code=code,
         where=str(path),
     )
+
+
+def readable_rows(
+    db: sqlite3.Connection, sql: str, parameters: tuple[str | int, ...]
+) -> list[tuple[Any, ...]]:  # Any: SQLite keeps values of any kind in any column
+    """All rows; a text that is no UTF-8 is bytes, so that it harms no other row."""
+    try:
+        return db.execute(sql, parameters).fetchall()
+    except (sqlite3.OperationalError, UnicodeDecodeError) as error:
+        if not _is_about_text(error):
+            raise
+    db.text_factory = _text_or_bytes  # not at first: it costs a call for each text
+    try:
+        return db.execute(sql, parameters).fetchall()
+    finally:
+        db.text_factory = str
+
+
+def _is_about_text(error: Exception) -> bool:
+    """sqlite3 says it with either class, whichever way the damaged text fits its message."""
+    return isinstance(error, UnicodeDecodeError) or "Could not decode to UTF-8" in str(error)
+
+
+def _text_or_bytes(stored: bytes) -> str | bytes:
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored

@@ -24,7 +24,7 @@ from minions.adapters.sqlite_blobs import (
     put_blob,
     useless_blobs,
 )
-from minions.adapters.sqlite_database import transaction
+from minions.adapters.sqlite_database import readable_rows, transaction
 from minions.adapters.sqlite_file import DamageError, SqliteFile
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import (
@@ -291,13 +291,14 @@ def _acquire(db: sqlite3.Connection, wanted: _Wanted, now: datetime, ttl_s: floa
 
 
 def _held(db: sqlite3.Connection, now: int) -> list[HeldLease]:
-    rows = db.execute(
+    sql = (
         "SELECT session_id, run_id, worker_id, epoch, generation, deadline <= ? FROM leases "
-        "WHERE deadline IS NOT NULL",
-        (now,),
-    ).fetchall()
-    if any(tuple(map(type, row[:5])) != (str, str, str, int, int) for row in rows):
-        raise DamageError("a lease has a value of another kind")
+        "WHERE deadline IS NOT NULL"
+    )
+    rows = readable_rows(db, sql, (now,))
+    # A lease that nobody can read holds nothing: refusing it would hide all sessions for one row.
+    # Whoever acquires the session itself is told of the damage.
+    kinds = (str, str, str, int, int)
     return [
         HeldLease(
             lease=Lease(
@@ -310,6 +311,7 @@ def _held(db: sqlite3.Connection, now: int) -> list[HeldLease]:
             has_expired=bool(has_expired),
         )
         for session_id, run_id, worker_id, epoch, generation, has_expired in rows
+        if tuple(map(type, (session_id, run_id, worker_id, epoch, generation))) == kinds
     ]
 
 
@@ -549,12 +551,21 @@ _Row = tuple[str, int, str, int, str, str, str, bytes | None, str | None, bytes 
 
 
 def _entries(db: sqlite3.Connection, query: _Query) -> list[JournalEntry]:
-    rows = db.execute(query.sql, query.parameters).fetchall()
+    rows = readable_rows(db, query.sql, query.parameters)
     decode = decoder_for(len(rows))
     return [_entry(row, decode) for row in rows]
 
 
+_COLUMNS: Final = (
+    ("session_id", str), ("position", int), ("run_id", str), ("generation", int), ("key", str),
+    ("kind", str), ("state", str),
+)  # fmt: skip
+_KINDS: Final = tuple(kind for _, kind in _COLUMNS)
+
+
 def _entry(row: _Row, decode: DecodeBody) -> JournalEntry:
+    if tuple(map(type, row[:7])) != _KINDS or type(row[10]) is not int:
+        return _odd_entry(row)
     (
         session_id, position, run_id, generation, key, kind, state,
         body, digest, data, epoch, at,
@@ -578,6 +589,40 @@ def _entry(row: _Row, decode: DecodeBody) -> JournalEntry:
         at=time,
         damage=damage,
     )
+
+
+def _odd_entry(row: Sequence[object]) -> JournalEntry:
+    """One with values of another kind in its columns, which SQLite keeps as they are."""
+    names = [*_COLUMNS, ("epoch", int)]
+    values = [*row[:7], row[10]]
+    odd = [
+        f"its {name} is {_as_text(value)[:40]!r} ({type(value).__name__})"
+        for (name, kind), value in zip(names, values, strict=True)
+        if type(value) is not kind
+    ]
+    session_id, position, run_id, generation, key, kind, state, epoch = values
+    return JournalEntry(
+        session_id=_as_text(session_id),
+        position=_as_number(position),
+        run_id=_as_text(run_id),
+        generation=_as_number(generation),
+        key=_as_text(key),
+        kind=_as_text(kind),
+        state=_as_text(state),
+        body={},
+        epoch=_as_number(epoch),
+        at=_EPOCH,
+        damage=", ".join(odd),
+    )
+
+
+def _as_text(stored: object) -> str:
+    return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
+
+
+def _as_number(stored: object) -> int:
+    """0, which no entry has, where it is none."""
+    return stored if isinstance(stored, int) else 0
 
 
 def _body(

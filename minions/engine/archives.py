@@ -16,7 +16,7 @@ from minions.contracts.errors import NotFoundError, UsageError, words_of
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.stored_sessions import digests_in
-from minions.engine.entry_checks import origin_of, problem_of
+from minions.engine.entry_checks import origin_of, problem_of, too_deep
 from minions.engine.imported_entries import imported_entry
 from minions.engine.recorded_run import load_recorded_run
 from minions.engine.services import Services
@@ -38,8 +38,6 @@ _LARGEST_COUNT: Final = 2**31 - 1
 """A run that goes on counts further, and every journal must be able to store that."""
 _LONGEST_KEY: Final = 2_000
 """Characters; keys are indexed, and PostgreSQL's index takes no long values."""
-_DEEPEST: Final = 200
-"""Levels of a body: further in, folds over it would come to the end of the stack."""
 
 
 @frozen(kw_only=True)
@@ -314,9 +312,7 @@ def _bad_value(row: _Row) -> str | None:
         return f"the time {row.at.isoformat()} has no zone"
     if not _is_time(row.at):
         return f"the time {row.at.isoformat()} is not from 1970 on, up to the year 9999 in UTC"
-    if _is_deeper(row.body, _DEEPEST):
-        return f"the body is nested deeper than {_DEEPEST} levels"
-    return None
+    return too_deep(row.body)
 
 
 def _is_time(at: datetime) -> bool:
@@ -324,17 +320,6 @@ def _is_time(at: datetime) -> bool:
         return at.astimezone(UTC).year >= 1970
     except OverflowError:
         return False
-
-
-def _is_deeper(value: object, levels: int) -> bool:
-    """Level by level: recursion would fail at just what is looked for."""
-    rest = [value]
-    for _ in range(levels):
-        nested = [each for each in rest if isinstance(each, dict | list)]
-        rest = [one for each in nested for one in (each.values() if type(each) is dict else each)]
-        if not rest:
-            return False
-    return any(isinstance(each, dict | list) for each in rest)
 
 
 def _no_number(text: str) -> NoReturn:

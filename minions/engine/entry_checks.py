@@ -10,9 +10,11 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.journal import JournalEntry
 from minions.contracts.stored_sessions import unreadable_entry
 
-__all__ = ["check_entries", "origin_of", "problem_of", "unreadable_among"]
+__all__ = ["check_entries", "origin_of", "problem_of", "too_deep", "unreadable_among"]
 
 _STATUSES: Final = tuple(each.value for each in RunStatus)
+_DEEPEST: Final = 200
+"""Levels of a body: further in, what reads or shows it comes to the end of the stack."""
 
 
 def problem_of(entry: JournalEntry) -> str | None:
@@ -33,9 +35,11 @@ def unreadable_among(rows: Iterable[JournalEntry]) -> JournalError | None:
         body = row.body
         if row.damage is None:
             if row.state == "finished":
-                if body.get("status") in _STATUSES:
+                if body.get("status") in _STATUSES and isinstance(body.get("usage"), dict | None):
                     continue
-            elif row.kind != "run" or isinstance(body.get("recipe"), str):
+            elif row.kind != "run" or (
+                isinstance(body.get("recipe"), str) and isinstance(body.get("model"), str | None)
+            ):
                 continue
         if (problem := problem_of(row)) is not None:
             return unreadable_entry(row, problem)
@@ -71,3 +75,14 @@ def origin_of(
     if parent in readers:  # without this, whoever follows the parents would never end
         raise unreadable_entry(rows[0], f"session '{parent}' would be its own parent")
     return parent, cast(int, rows[0].body["position"])
+
+
+def too_deep(body: object) -> str | None:
+    """Why nobody can show that body; None: it is not nested too deep."""
+    rest = [body]  # level by level: recursion would fail at just what is looked for
+    for _ in range(_DEEPEST + 1):
+        nested = [each for each in rest if isinstance(each, dict | list)]
+        if not nested:
+            return None
+        rest = [one for each in nested for one in (each.values() if type(each) is dict else each)]
+    return f"its body is nested deeper than {_DEEPEST} levels"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
-from typing import Final, cast
+from typing import Final
 
 from attrs import field, frozen
 
@@ -68,7 +68,8 @@ def _stored(rows: Sequence[JournalEntry]) -> StoredSession:
         elif row.kind == "run" and row.state == "finished":
             runs[row.run_id] = str(row.body.get("status"))
         elif row.kind == "session" and row.state == "forked":
-            parent = cast("str | None", row.body.get("parent"))
+            found = row.body.get("parent")
+            parent = found if isinstance(found, str) else None
     return StoredSession(
         session_id=rows[0].session_id,
         parent=parent,

@@ -430,7 +430,7 @@ def _check_sequence(session_id: str, sequence: int, last: int, what: str) -> Non
 def _session_of(rows: Sequence[JournalEntry]) -> Session:
     first = rows[0]
     opened = first.body if (first.kind, first.state) in _BEGINNINGS else {}
-    recipes: list[str] = []
+    recipes: list[str | None] = []
     last_run, status, updated_at = None, None, first.at
     for row in rows:
         if row.kind != "run":
@@ -438,23 +438,30 @@ def _session_of(rows: Sequence[JournalEntry]) -> Session:
         updated_at = row.at
         if row.state in ("started", "resumed", "rejected"):
             last_run, status = row.run_id, RunState.INTERRUPTED.value
-            recipes.append(cast(str, row.body.get("recipe")))
+            recipes.append(_text(row.body, "recipe"))
         if row.state == "rejected":
             status = "rejected"
         elif row.state == "finished" and row.run_id == last_run:
-            status = cast(str, row.body.get("status"))
+            status = _text(row.body, "status")
     if unreadable_among(rows) is not None:
         status = UNREADABLE
     ran = recipes[-1] if recipes and len(set(recipes)) == 1 else None
+    inputs, sequence = opened.get("inputs"), opened.get("sequence")
     return Session(
         id=first.session_id,
-        recipe=cast("str | None", opened.get("recipe")) or ran,
-        name=cast("str | None", opened.get("name")),
-        inputs=cast("Mapping[str, JsonValue]", opened.get("inputs") or {}),
+        recipe=_text(opened, "recipe") or ran,
+        name=_text(opened, "name"),
+        inputs=inputs if isinstance(inputs, Mapping) else {},
         created_at=first.at,
         updated_at=updated_at,
-        parent_session_id=cast("str | None", opened.get("parent")),
-        forked_at_sequence=cast("int | None", opened.get("sequence")),
+        parent_session_id=_text(opened, "parent"),
+        forked_at_sequence=sequence if isinstance(sequence, int) else None,
         last_run_id=last_run,
         status=status,
     )
+
+
+def _text(body: Mapping[str, JsonValue], name: str) -> str | None:
+    """None where it is something else: an entry that cannot be read must not end a list."""
+    value = body.get(name)
+    return value if isinstance(value, str) else None

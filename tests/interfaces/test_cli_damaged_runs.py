@@ -81,6 +81,54 @@ def test_an_end_without_a_known_status_is_unreadable(cli: Cli, runs: tuple[str, 
     assert "`over` is no status" in row["problem"]
 
 
+CHANGES: dict[str, str] = {
+    "an endless body": f"UPDATE entries SET body = '{'[' * 20_000}' WHERE kind = 'run' AND",
+    "a recipe that is no text": (
+        """UPDATE entries SET body = '{"recipe": {}}' WHERE kind = 'run' AND"""
+    ),
+    "a model that is no text": (
+        "UPDATE entries SET body = json_set(body, '$.model', json('{}')) WHERE state='started' AND"
+    ),
+    "usage that is no object": (
+        "UPDATE entries SET body = json_set(body, '$.usage', json('[1]')) "
+        "WHERE kind = 'run' AND state = 'finished' AND"
+    ),
+    "session_id": "UPDATE entries SET session_id = x'ff00' WHERE position = 1 AND",
+    "run_id": "UPDATE entries SET run_id = CAST(run_id AS BLOB) WHERE kind = 'run' AND",
+    "key": "UPDATE entries SET key = x'ff' WHERE kind = 'run' AND state = 'started' AND",
+    "kind": "UPDATE entries SET kind = x'ff' WHERE kind = 'run' AND",
+    "state": "UPDATE entries SET state = CAST(state AS BLOB) WHERE kind = 'run' AND",
+    "position": "UPDATE entries SET position = 'abc' WHERE position = 1 AND",
+    "generation": "UPDATE entries SET generation = 'abc' WHERE kind = 'run' AND",
+    "epoch": "UPDATE entries SET epoch = 'abc' WHERE kind = 'run' AND",
+    "no UTF-8": "UPDATE entries SET key = CAST(x'61ff' AS TEXT) WHERE position = 1 AND",
+    "lease epoch": "UPDATE leases SET epoch = 'abc', deadline = 9000000000000000 WHERE",
+    "lease text": (
+        "UPDATE leases SET worker_id = CAST(x'ff' AS TEXT), deadline = 9000000000000000 WHERE"
+    ),
+    "lease worker": "UPDATE leases SET worker_id = x'ff', deadline = 9000000000000000 WHERE",
+}
+_NOT_NAMED = ("run_id", "kind", "lease epoch", "lease worker", "lease text")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_no_value_of_one_row_ends_the_lists(cli: Cli, runs: tuple[str, str], name: str) -> None:
+    """A-123: whatever another program wrote there."""
+    bad, good = runs
+    with closing(sqlite3.connect("j.db")) as db:
+        changed = db.execute(f"{CHANGES[name]} run_id = ?", (bad,))
+        assert changed.rowcount > 0
+        db.commit()
+    listed = cli("sessions", "list", "--json", *DB)
+    assert listed.code == 0, listed.err
+    states = {each["run_id"]: each["status"] for each in json.loads(listed.out)}
+    assert states[good] == "needs_decision"
+    if name not in _NOT_NAMED:
+        assert states[bad] == "unreadable"
+    assert cli("sessions", "list", *DB).code == 0
+    assert cli("answer", good, "yes", *DB).code == 0
+
+
 COMMANDS: dict[str, Callable[[str, str], tuple[str, ...]]] = {
     "run": lambda bad, good: ("run", "small.yaml"),
     "answer": lambda bad, good: ("answer", good, "yes"),

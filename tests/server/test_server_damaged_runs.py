@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -59,3 +60,50 @@ async def test_lists_name_the_damaged_run_and_show_the_others(
     for action in ("resume", "retry"):
         refused = await client.post(f"/runs/{bad}/{action}", {})
         assert (refused.status, refused.json["code"]) == (409, "corrupt-entry"), action
+
+
+def _deep(name: str) -> str:
+    """A question that waits, with an answer form or a default that nobody can write out."""
+    body = {"step_id": "sign", "what": "answer", "question": "Fine?", name: "DEEP"}
+    value = f"{'[' * 700}1{']' * 700}"
+    return json.dumps(body).replace('"DEEP"', value if name == "default" else f'{{"a":{value}}}')
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("entries", f"body = '{'[' * 20_000}', body_digest = NULL WHERE kind = 'decision'"),
+        ("entries", f"body = '{_deep('default')}', body_digest = NULL WHERE kind = 'decision'"),
+        ("entries", f"body = '{_deep('form')}', body_digest = NULL WHERE kind = 'decision'"),
+        ("entries", "state = x'ff' WHERE kind = 'decision'"),
+        ("entries", """body = '{"recipe": {}}' WHERE kind = 'run'"""),
+        ("entries", f"body = '{'[' * 20_000}' WHERE kind = 'run'"),
+        ("entries", "state = CAST(state AS BLOB) WHERE kind = 'run'"),
+        ("entries", "position = 'abc' WHERE position = 1"),
+        ("leases", "epoch = 'abc', deadline = 9000000000000000 WHERE 1"),
+    ],
+)
+async def test_no_value_of_one_row_ends_the_lists(
+    make_app: MakeApp, tmp_path: Path, table: str, change: str
+) -> None:
+    """A-123."""
+    path = tmp_path / "j.sqlite"
+    client = Client(make_app(journal=path))
+    ids = [(await client.post("/runs", {"recipe": "signs"})).json["run_id"] for _ in range(2)]
+    for run_id in ids:
+        await client.ended(run_id)
+    bad, good = ids
+    with closing(sqlite3.connect(path)) as db:
+        changed = db.execute(f"UPDATE {table} SET {change} AND run_id = ?", (bad,))
+        assert changed.rowcount > 0
+        db.commit()
+
+    runs = {each["run_id"]: each for each in (await client.get("/runs")).json["runs"]}
+    assert runs[good]["status"] == "needs_decision"
+    assert (await client.get("/sessions")).status == 200
+    answer = await client.get("/approvals")
+    assert answer.status == 200
+    waiting = {each["run_id"]: each["what"] for each in answer.json["approvals"]}
+    assert waiting[good] == "approval"
+    if "decision" in change:
+        assert waiting[bad] == "unreadable"

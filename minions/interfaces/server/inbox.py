@@ -10,7 +10,8 @@ from typing import cast
 from minions.contracts.errors import NEEDS_DECISION, JournalError, NotFoundError, UsageError
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
-from minions.engine.entry_checks import check_entries
+from minions.contracts.stored_sessions import unreadable_entry
+from minions.engine.entry_checks import check_entries, too_deep
 from minions.engine.replay import OpenCall, Replay
 from minions.engine.sessions import RunSummary, list_runs
 from minions.engine.waiting import (
@@ -64,8 +65,12 @@ async def waiting_of(journal: Journal, run: RunSummary) -> list[ApprovalView]:
     """
     if run.status != _STATUS:
         return []
-    rows = await journal.entries(run.session_id, run_id=run.run_id)
+    rows = await journal.entries(run.session_id, run_id=run.run_id, with_damaged=True)
     check_entries(rows)
+    for row in rows:
+        # A form or a default is shown as it is: one that cannot be written would end the list.
+        if row.kind == "decision" and (problem := too_deep(row.body)) is not None:
+            raise unreadable_entry(row, problem)
     return list(_views(run, rows))
 
 
