@@ -85,7 +85,7 @@ RUN_STATES: Final[Mapping[RunState, str]] = {
     RunState.NEEDS_DECISION: "it waits for an approval, an answer, or a word on a call in doubt",
     RunState.CANCELLED: "somebody stopped it; it can be resumed",
     RunState.REJECTED: "it never began: its recipe has faults",
-    RunState.UNREADABLE: "an entry of it is damaged",
+    RunState.UNREADABLE: "the entry of its start, of a resume or of its end is damaged",
 }
 """What each state means, for documents and help texts."""
 
