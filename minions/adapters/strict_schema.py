@@ -8,7 +8,7 @@ Source: OpenAI, Structured model outputs, "Supported schemas".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
 from minions.contracts.json_values import JsonValue
@@ -33,6 +33,10 @@ _MOST_PROPERTIES: Final = 5_000
 _MOST_ENUM_VALUES: Final = 1_000
 _MOST_CHARACTERS: Final = 120_000
 """Of all names of properties and definitions and all enum values."""
+_LONG_ENUM: Final = 250
+"""An enum with more values than this has a limit of its own."""
+_MOST_CHARACTERS_OF_A_LONG_ENUM: Final = 15_000
+_OF_OBJECTS: Final = frozenset(("properties", "required", "additionalProperties"))
 
 
 def is_strict_schema(schema: JsonSchema) -> bool:
@@ -40,7 +44,8 @@ def is_strict_schema(schema: JsonSchema) -> bool:
     if schema.get("type") != "object" or "anyOf" in schema:
         return False
     nodes = list(_nodes(schema, 0))
-    if not all(depth <= _DEEPEST and _is_allowed(node) for node, depth in nodes):
+    references = {"#", *(f"#/$defs/{name}" for name in _named(schema, "$defs"))}
+    if not all(depth <= _DEEPEST and _is_allowed(node, references) for node, depth in nodes):
         return False
     names = [name for node, _ in nodes for name in _names(node)]
     values = [value for node, _ in nodes for value in _listed(node.get("enum"))]
@@ -58,8 +63,7 @@ def _nodes(schema: JsonValue, depth: int) -> Iterator[tuple[Mapping[str, JsonVal
         return
     yield schema, depth
     for keyword in ("properties", "$defs"):
-        inner = schema.get(keyword)
-        for each in inner.values() if isinstance(inner, Mapping) else ():
+        for each in _named(schema, keyword).values():
             yield from _nodes(each, depth + 1)
     for each in _listed(schema.get("anyOf")):
         yield from _nodes(each, depth + 1)
@@ -67,19 +71,35 @@ def _nodes(schema: JsonValue, depth: int) -> Iterator[tuple[Mapping[str, JsonVal
         yield from _nodes(schema["items"], depth + 1)
 
 
-def _is_allowed(node: Mapping[str, JsonValue]) -> bool:
-    if not _KEYWORDS.issuperset(node) or not {"type", "anyOf", "$ref", "enum", "const"} & set(node):
+def _is_allowed(node: Mapping[str, JsonValue], references: Set[str]) -> bool:
+    if "$ref" in node:
+        return len(node) == 1 and str(node["$ref"]) in references
+    if not _KEYWORDS.issuperset(node) or not {"type", "anyOf", "enum", "const"} & set(node):
         return False
-    reference = node.get("$ref", "#")
-    if reference != "#" and not str(reference).startswith("#/$defs/"):
+    if any(keyword in node and not _listed(node[keyword]) for keyword in ("anyOf", "enum")):
         return False
+    return _is_allowed_text(node) and _is_allowed_type(node)
+
+
+def _is_allowed_text(node: Mapping[str, JsonValue]) -> bool:
     if "format" in node and node["format"] not in _FORMATS:
         return False
+    # Lookaround is refused, and not every server says which other groups are.
+    if "(?" in str(node.get("pattern", "")):
+        return False
+    values = _listed(node.get("enum"))
+    return (
+        len(values) <= _LONG_ENUM
+        or sum(len(str(each)) for each in values) <= _MOST_CHARACTERS_OF_A_LONG_ENUM
+    )
+
+
+def _is_allowed_type(node: Mapping[str, JsonValue]) -> bool:
     kinds = node.get("type")
     kinds = kinds if isinstance(kinds, list | tuple) else (kinds,)
-    if "array" in kinds and "items" not in node:
+    if not kinds or ("array" in kinds and "items" not in node):
         return False
-    return "object" not in kinds or _is_closed(node)
+    return _is_closed(node) if "object" in kinds else _OF_OBJECTS.isdisjoint(node)
 
 
 def _is_closed(node: Mapping[str, JsonValue]) -> bool:
@@ -94,9 +114,12 @@ def _is_closed(node: Mapping[str, JsonValue]) -> bool:
 
 def _names(node: Mapping[str, JsonValue]) -> Iterator[str]:
     for keyword in ("properties", "$defs"):
-        inner = node.get(keyword)
-        if isinstance(inner, Mapping):
-            yield from inner
+        yield from _named(node, keyword)
+
+
+def _named(node: Mapping[str, JsonValue], keyword: str) -> Mapping[str, JsonValue]:
+    inner = node.get(keyword)
+    return inner if isinstance(inner, Mapping) else {}
 
 
 def _listed(value: JsonValue) -> tuple[JsonValue, ...]:

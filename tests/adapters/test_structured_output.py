@@ -16,6 +16,7 @@ from returns.pipeline import is_successful
 from returns.result import Result, Success
 
 from minions.adapters import structured_output
+from minions.adapters.strict_schema import is_strict_schema
 from minions.adapters.structured_output import InstructorParser
 from minions.contracts.calls import (
     ModelCallResponse,
@@ -146,6 +147,10 @@ STRICT: dict[str, JsonValue] = {
         "$defs": {"t": _closed(next={"anyOf": [{"$ref": "#/$defs/t"}, {"type": "null"}]})},
     },
     "a list, asked for inside an object": {"type": "array", "items": _N},
+    "as many long words as may be": _closed(n={"enum": ["é" * 61] * 250}),
+    "more short words": _closed(n={"enum": [f"v{n}" for n in range(251)]}),
+    "few long words": _closed(n={"enum": ["é" * 1_000] * 20}),
+    "a pattern": _closed(n={"type": "string", "pattern": r"^[a-z]+(\?b)?$"}),
 }
 LAX: dict[str, JsonValue] = {
     "an optional property": {**_closed(n=_N, m=_N), "required": ["n"]},
@@ -163,6 +168,27 @@ LAX: dict[str, JsonValue] = {
     "a choice at the root": {**_closed(n=_N), "anyOf": [_closed(n=_N)]},
     "uniqueItems": _closed(n={"type": "array", "items": _N, "uniqueItems": True}),
     "too many values": _closed(n={"enum": [f"v{n}" for n in range(1_001)]}),
+    "many long values": _closed(n={"enum": [f"{n:060}" for n in range(251)]}),
+    "a described reference": {
+        **_closed(n={"$ref": "#/$defs/t", "description": "A number."}),
+        "$defs": {"t": _N},
+    },
+    "a reference into a definition": {
+        **_closed(n={"$ref": "#/$defs/t/properties/m"}),
+        "$defs": {"t": _closed(m=_N)},
+    },
+    "a reference beside the root's own words": {"$ref": "#/$defs/t", "type": "object"},
+    "a pattern that looks ahead": _closed(n={"type": "string", "pattern": "^(?=a)b"}),
+    "a pattern with a flag": _closed(n={"type": "string", "pattern": "(?i)a"}),
+    "properties without a type": _closed(
+        n={"enum": ["a"], "properties": {}, "required": [], "additionalProperties": False}
+    ),
+    "required without a type": _closed(n={"const": 1, "required": []}),
+    "closed without a type": _closed(n={"anyOf": [_N], "additionalProperties": False}),
+    "properties of a number": _closed(n={"type": "integer", "properties": {}}),
+    "an empty choice of words": _closed(n={"enum": []}),
+    "an empty choice of schemas": _closed(n={"anyOf": []}),
+    "an empty list of types": _closed(n={"type": []}),
 }
 
 
@@ -175,6 +201,12 @@ def test_strict_is_asked_for_just_where_the_schema_meets_its_rules(
     body = parser.request(OutputInstructions(schema=schema), OutputMode.JSON_SCHEMA).body
     sent = cast("Any", body["response_format"])["json_schema"]  # Any: what is sent, as JSON
     assert sent.get("strict") == (True if name in STRICT else None)
+
+
+@pytest.mark.parametrize("reference", ["#/$defs/u", "#/$defs/t/x", "#/definitions/t", "#/$defs/"])
+def test_a_reference_that_leads_nowhere_is_not_strict(reference: str) -> None:
+    assert is_strict_schema({**_closed(n={"$ref": "#/$defs/t"}), "$defs": {"t": _N}})
+    assert not is_strict_schema({**_closed(n={"$ref": reference}), "$defs": {"t": _N}})
 
 
 def test_nesting_beyond_ten_levels_is_not_strict(parser: InstructorParser) -> None:
