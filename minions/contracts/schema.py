@@ -17,18 +17,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from minions.contracts.errors import SchemaError
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.patterns import (
-    PATTERN_TIME_S,
-    PatternNode,
-    check_engine,
-    pattern_tree,
-    search,
-)
+from minions.contracts.json_values import JsonValue
+from minions.contracts.patterns import PatternNode, check_engine, pattern_tree
 from minions.contracts.schema_expansion import Expansion
+from minions.contracts.schema_keywords import CheckBudget, CheckTooLongError, bounded_keywords
 
 if TYPE_CHECKING:
-    from jsonschema import ValidationError
     from jsonschema.protocols import Validator
 
 __all__ = ["JsonSchema", "SchemaValidator", "check_schema", "is_explosive_pattern", "schema_of"]
@@ -243,11 +237,16 @@ class SchemaValidator:
         """
         check_schema(schema)
         self.schema = schema
-        self._validator = _compile(schema)
+        self._budget = CheckBudget()
+        self._validator = _compile(schema, self._budget)
 
     def errors(self, value: JsonValue, *, limit: int = 5) -> tuple[str, ...]:
-        """What is wrong, one line per place (`$.a[0].b: …`); empty when the value fits."""
-        found = []
+        """What is wrong, one line per place (`$.a[0].b: …`); empty when the value fits.
+
+        A check that costs too much ends with a line that says so.
+        """
+        found: list[str] = []
+        self._budget.restart(value)
         try:
             for error in self._validator.iter_errors(value):  # stubs say Any for the instance
                 found.append(f"{error.json_path}: {_shortened(_in_json_words(error.message))}")
@@ -255,59 +254,40 @@ class SchemaValidator:
                     break
         except RecursionError:
             return ("$: it is nested too deep to be checked",)
+        except CheckTooLongError as error:
+            return (*found, f"$: {error}")
+        finally:
+            self._budget.value = None  # the value is kept no longer than its check
         return tuple(found)
 
 
-def _compile(schema: JsonSchema) -> Validator:
+def _compile(schema: JsonSchema, budget: CheckBudget) -> Validator:
     from jsonschema import Draft202012Validator  # 80 ms to import: only when something validates
     from jsonschema.validators import extend
 
-    kind = Draft202012Validator
-    keywords = {keyword for _, keyword, _ in _walk(schema, "$")}
-    if own := {keyword: check for keyword, check in _OWN_CHECKS.items() if keyword in keywords}:
-        kind = extend(kind, own)  # type: ignore[no-untyped-call]  # its stub has no types
-    return kind(dict(schema))
+    checks = bounded_keywords(
+        Draft202012Validator.VALIDATORS,
+        budget,
+        has_pattern_properties="patternProperties" in str(schema),
+    )
+    kind: type[Validator] = extend(  # type: ignore[no-untyped-call]  # its stub has no types
+        Draft202012Validator, checks
+    )
+    return kind(typing.cast("JsonSchema", _without_dialects(schema)))
 
 
-def _timed_pattern(
-    _validator: object, pattern: str, instance: object, _schema: object
-) -> Iterator[ValidationError]:
-    """As jsonschema's own `pattern`, by an engine that stops when its time is up."""
-    from jsonschema import ValidationError
+def _without_dialects(node: JsonValue) -> JsonValue:
+    """The schema without `$schema`, for which the library would take keywords of its own."""
+    if isinstance(node, Mapping):
+        return {
+            key: value
+            if key in _DATA and not isinstance(value, Mapping)
+            else _without_dialects(value)
+            for key, value in node.items()
+            if key != "$schema" or not isinstance(value, str)
+        }
+    return [_without_dialects(item) for item in node] if isinstance(node, list | tuple) else node
 
-    if not isinstance(instance, str):
-        return
-    try:
-        if search(pattern, instance) is None:
-            yield ValidationError(f"{instance!r} does not match {pattern!r}")
-    except TimeoutError:
-        yield ValidationError(f"matching {pattern!r} took longer than {PATTERN_TIME_S} s")
-    except ValueError as error:
-        yield ValidationError(f"{pattern!r} cannot be matched: {error}")
-
-
-def _distinct_items(
-    _validator: object, wanted: object, instance: object, _schema: object
-) -> Iterator[ValidationError]:
-    """As jsonschema's own `uniqueItems`, which compares each object with each other one."""
-    from jsonschema import ValidationError
-
-    if wanted is not True or not isinstance(instance, list | tuple):
-        return
-    if len({dumps(_ordered(item)) for item in instance}) < len(instance):
-        yield ValidationError(f"{instance!r} has non-unique elements")
-
-
-def _ordered(value: JsonValue) -> JsonValue:
-    """The same for equal values: keys in order, 1 for 1.0."""
-    if isinstance(value, Mapping):
-        return {key: _ordered(value[key]) for key in sorted(value)}
-    if isinstance(value, list | tuple):
-        return [_ordered(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-_OWN_CHECKS: Final = {"pattern": _timed_pattern, "uniqueItems": _distinct_items}
 
 _PYTHON_WORDS: Final = {"None": "null", "True": "true", "False": "false"}
 _WORD_OR_TEXT: Final = re.compile(
@@ -352,12 +332,20 @@ def check_schema(schema: JsonSchema) -> None:
         raise SchemaError(f"{error.json_path}: {message}") from error
 
 
-def _walk(node: JsonValue, path: str) -> Iterator[tuple[str, str, JsonValue]]:
+_DATA: Final = ("enum", "const", "default", "examples")
+_BY_NAME: Final = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
+
+
+def _walk(
+    node: JsonValue, path: str, *, has_names: bool = False
+) -> Iterator[tuple[str, str, JsonValue]]:
+    """Every keyword below `node`, and every name where it `has_names` for keys."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             yield f"{path}.{key}", key, value
-            if key not in ("enum", "const", "default", "examples"):
-                yield from _walk(value, f"{path}.{key}")
+            if has_names or key not in _DATA:
+                by_name = not has_names and key in _BY_NAME
+                yield from _walk(value, f"{path}.{key}", has_names=by_name)
     elif isinstance(node, list | tuple):
         for index, value in enumerate(node):
             yield from _walk(value, f"{path}[{index}]")

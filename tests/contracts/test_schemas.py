@@ -477,7 +477,7 @@ def test_each_of_many_items_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -
         seen.append(value)
         return dumps(value)
 
-    monkeypatch.setattr("minions.contracts.schema.dumps", counting)
+    monkeypatch.setattr("minions.contracts.schema_keywords.dumps", counting)
     items: list[JsonValue] = [{"n": at} for at in range(200)]
     assert SchemaValidator({"uniqueItems": True}).errors(items) == ()
     assert seen == items
@@ -519,3 +519,154 @@ def test_errors_say_null_and_true_as_json_does(
     schema: JsonSchema, value: JsonValue, error: str
 ) -> None:
     assert SchemaValidator(schema).errors(value) == (error,)
+
+
+# --- checks that would take long, or raise -----------------------------------------------------
+
+
+def _deep(levels: int) -> JsonValue:
+    value: JsonValue = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+TOO_LONG = "$: checking it takes too long: the schema applies to it more than 200,000 times"
+_BOTH: JsonValue = [{"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": {"$ref": "#"}}}]
+
+_AGAIN: JsonValue = {"properties": {"a": {"$ref": "#/properties/const"}}}
+_OF_ANOTHER_DIALECT: JsonValue = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "allOf": [_AGAIN, _AGAIN],
+}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"oneOf": _BOTH, "type": "object"},
+        {"anyOf": _BOTH, "type": "object"},
+        {"allOf": _BOTH},
+        {"unevaluatedProperties": False, "allOf": _BOTH},
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", "allOf": _BOTH},
+        {"allOf": [{"$ref": "#/properties/const"}], "properties": {"const": _OF_ANOTHER_DIALECT}},
+    ],
+)
+def test_a_check_that_doubles_with_each_level_of_the_value_ends(schema: JsonSchema) -> None:
+    validator = SchemaValidator(schema)
+    assert TOO_LONG in validator.errors(_deep(60))
+    assert TOO_LONG not in validator.errors(_deep(3))
+
+
+def test_an_error_that_shows_a_long_value_costs_more() -> None:
+    """Each choice that fails keeps its text: few levels would fill the memory."""
+    number: JsonValue = {"type": "integer"}
+    (error,) = SchemaValidator({"anyOf": [number] * 30}).errors("x" * 1_000_000)
+    assert error.startswith("$: 'xxx")
+    assert SchemaValidator({"anyOf": [number] * 300}).errors("x" * 1_000_000) == (TOO_LONG,)
+
+
+def test_a_large_value_is_checked_to_its_end() -> None:
+    rows: list[JsonValue] = [{"n": 1, "m": 2}] * 50_000
+    properties: JsonValue = {"n": {"type": "integer"}, "m": {"type": "integer"}}
+    row: JsonValue = {"type": "object", "properties": properties, "required": ["n", "m"]}
+    validator = SchemaValidator({"type": "array", "items": row})
+    assert validator.errors(rows) == ()
+    assert validator.errors([*rows, {"n": 1}]) == ("$[50000]: 'm' is a required property",)
+
+
+def test_each_check_has_its_own_budget() -> None:
+    validator = SchemaValidator({"type": "object", "anyOf": _BOTH})
+    for _ in range(2):
+        assert TOO_LONG in validator.errors(_deep(60))
+        assert validator.errors({"a": {}}) == ()
+
+
+def test_names_are_matched_within_a_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import regex
+
+    def endless(*_: object, timeout: float) -> None:
+        assert timeout > 0
+        raise TimeoutError
+
+    patterns: JsonValue = {"^[a-z]+[a-z0-9]*_id$": {"type": "integer"}}
+    plain: JsonSchema = {"properties": {"n": {}}, "patternProperties": patterns}
+    schemas: list[JsonSchema] = [plain, {**plain, "additionalProperties": False}]
+    for schema in schemas:
+        assert SchemaValidator(schema).errors({"n": 1, "a_id": 1}) == ()
+        assert SchemaValidator(schema).errors({"a_id": "x"}) == (
+            "$.a_id: 'x' is not of type 'integer'",
+        )
+    monkeypatch.setattr(regex, "search", endless)
+    for schema in schemas:
+        assert SchemaValidator(schema).errors({"a": 1}) == (
+            "$: matching '^[a-z]+[a-z0-9]*_id$' took longer than 0.5 s",
+        )
+
+
+def test_only_some_patterns_may_take_all_of_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    import regex
+
+    tried: list[object] = []
+
+    def endless(_: str, text: object, **__: object) -> None:
+        tried.append(text)
+        raise TimeoutError
+
+    monkeypatch.setattr(regex, "search", endless)
+    names: JsonValue = {f"n{at}": 1 for at in range(50)}
+    assert TOO_LONG in SchemaValidator({"patternProperties": {"a": {}}}).errors(names, limit=99)
+    assert len(tried) == 5
+    items: JsonValue = [f"n{at}" for at in range(50)]
+    either: JsonSchema = {"anyOf": [{"items": {"pattern": "a"}}, {"type": "array"}]}
+    assert SchemaValidator(either).errors(items) == (TOO_LONG,)
+    assert len(tried) == 10
+
+
+def test_a_property_that_no_pattern_matches_is_told_by_name() -> None:
+    patterns: JsonValue = {"^a": {}, "b$": {}}
+    schema: JsonSchema = {"properties": {"n": {}}, "patternProperties": patterns}
+    value: JsonValue = {"n": 1, "ax": 1, "xb": 1, "c": "x"}
+    assert SchemaValidator({**schema, "additionalProperties": True}).errors(value) == ()
+    assert SchemaValidator({**schema, "additionalProperties": {"type": "integer"}}).errors(
+        value
+    ) == ("$.c: 'x' is not of type 'integer'",)
+    assert SchemaValidator({**schema, "additionalProperties": False}).errors(value) == (
+        "$: 'c' does not match any of the regexes: '^a', 'b$'",
+    )
+
+
+def test_long_names_are_not_matched_without_a_limit() -> None:
+    schema: JsonSchema = {"patternProperties": {"^a": {}}, "unevaluatedProperties": False}
+    validator = SchemaValidator(schema)
+    assert validator.errors({"a" * 200: 1}) == ()
+    (error,) = validator.errors({"a" * 3_000: 1})
+    assert error.startswith("$: the name of a property has 3,000 characters; beside 'patternProp")
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "error"),
+    [
+        ({"multipleOf": 0.1}, 10**400, "'multipleOf' cannot be checked"),
+        ({"multipleOf": 0.1}, float("nan"), "'multipleOf' cannot be checked"),
+        ({"type": "string"}, 10**5_000, "'type' cannot be checked"),
+        ({"maximum": 1.5}, 10**5_000, "'maximum' cannot be checked"),
+        ({"multipleOf": 7}, float("inf"), "inf is not a multiple of 7"),
+    ],
+    ids=["no float", "NaN", "too long to show", "too long to show again", "inf"],
+)
+def test_a_number_that_cannot_be_checked_does_not_fit(
+    schema: JsonSchema, value: JsonValue, error: str
+) -> None:
+    (found,) = SchemaValidator({"properties": {"n": schema}}).errors({"n": value})
+    assert found.startswith(f"$.n: {error}")
+    assert SchemaValidator({"anyOf": [schema, {"type": "number"}]}).errors(value) == ()
+
+
+def test_a_property_may_be_called_like_a_keyword_that_holds_data() -> None:
+    """Its schema is one like any other."""
+    for name in ("default", "enum", "const", "examples"):
+        with pytest.raises(SchemaError, match="points outside the schema"):
+            check_schema({"properties": {name: {"$ref": "http://127.0.0.1:9/x"}}})
+    for name in ("default", "const"):
+        check_schema({"properties": {"properties": {name: {"$ref": "http://127.0.0.1:9/x"}}}})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.errors import UsageError
+from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.recipe.inputs import resolve_inputs
@@ -215,3 +215,10 @@ def test_a_marker_of_no_secret_of_this_run_is_a_text() -> None:
 def test_a_reference_for_an_input_that_is_not_secret_is_refused() -> None:
     with pytest.raises(UsageError, match="does not declare it as one"):
         resolve_inputs(recipe_with("{note: ''}"), {"note": SecretRef("env:API_TOKEN")}, base=BASE)
+
+
+def test_a_default_that_takes_too_long_to_check_is_a_fault_of_the_recipe() -> None:
+    both = "[{properties: {a: {$ref: '#'}}}, {properties: {a: {$ref: '#'}}}]"
+    default = "{a: " * 22 + "1" + "}" * 22
+    with pytest.raises(RecipeError, match="checking it takes too long"):
+        recipe_with(f"{{x: {{type: object, anyOf: {both}, default: {default}}}}}")

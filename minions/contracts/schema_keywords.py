@@ -1,0 +1,261 @@
+"""The keywords of JSON Schema as they are checked here: each evaluation counted, each one bounded.
+
+The library's own may take time without a limit, or raise, for values that somebody chose for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from attrs import define
+
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.patterns import PATTERN_TIME_S, search
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
+__all__ = ["CheckBudget", "CheckTooLongError", "bounded_keywords"]
+
+# Any: the library's validators, and the values of its keywords, have no types.
+_Check: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[Any] | None]
+
+_MOST: Final = 200_000
+"""Evaluations of a keyword in one check: some tenths of a second."""
+_MOST_PER_VALUE: Final = 10
+"""Large values have more: what must not be is a cost that doubles with each level."""
+_EVALUATIONS_PER_ERROR: Final = 5
+"""What an error takes, with its way up through the choices that keep it."""
+_CHARACTERS_PER_EVALUATION: Final = 1_000
+"""Of an error's text, which shows the value: as much time as one evaluation."""
+_MOST_TIMEOUTS: Final = 5
+_LONGEST_NAME: Final = 200
+"""Of a property that the library matches itself, without a limit of time."""
+
+
+class CheckTooLongError(Exception):
+    """A check has used up its budget; it never leaves `SchemaValidator`."""
+
+
+@define
+class CheckBudget:
+    """What the check of one value may still cost."""
+
+    value: JsonValue = None
+    """None when there is no check."""
+    used: int = 0
+    most: int = _MOST
+    """Evaluations; of a large value it grows when they are used."""
+
+    def restart(self, value: JsonValue) -> None:
+        """Begin the check of `value`."""
+        self.value, self.used, self.most = value, 0, _MOST
+
+    def spend(self, amount: int = 1) -> None:
+        """Count some evaluations.
+
+        Raises:
+            CheckTooLongError: They are too many for this value.
+        """
+        self.used += amount
+        if self.used <= self.most:
+            return
+        # Only now, for a usual check ends long before.
+        self.most = max(_MOST, _MOST_PER_VALUE * _size(self.value))
+        if self.used > self.most:
+            raise CheckTooLongError(
+                "checking it takes too long: the schema applies to it more than "
+                f"{self.most:,} times"
+            )
+
+    def spend_timeout(self) -> None:
+        """Count a pattern whose time was up.
+
+        Raises:
+            CheckTooLongError: As `spend`.
+        """
+        self.spend(self.most // _MOST_TIMEOUTS)
+
+
+def _size(value: JsonValue) -> int:
+    """How many values it holds, itself included."""
+    size, waiting = 0, [value]
+    while waiting:
+        size, inner = size + 1, waiting.pop()
+        if isinstance(inner, Mapping):
+            waiting += inner.values()
+        elif isinstance(inner, list | tuple):
+            waiting += inner
+    return size
+
+
+def bounded_keywords(
+    checks: Mapping[str, _Check], budget: CheckBudget, *, has_pattern_properties: bool
+) -> dict[str, _Check]:
+    """All of the library's `checks`, with those in their place that have none of its faults.
+
+    Args:
+        has_pattern_properties: Whether the schema has the keyword anywhere.
+    """
+    patterns = _Patterns(budget)
+    own: dict[str, _Check] = {
+        "pattern": patterns.pattern,
+        "patternProperties": patterns.pattern_properties,
+        "additionalProperties": patterns.additional_properties(checks["additionalProperties"]),
+        "uniqueItems": _distinct_items,
+    }
+    if has_pattern_properties:
+        own["unevaluatedProperties"] = _with_short_names(checks["unevaluatedProperties"])
+    return {name: _counted(name, check, budget) for name, check in {**checks, **own}.items()}
+
+
+def _counted(name: str, check: _Check, budget: CheckBudget) -> _Check:
+    from jsonschema import ValidationError
+
+    def counted(
+        validator: object, wanted: object, instance: object, schema: object
+    ) -> Iterator[ValidationError]:
+        budget.used += 1  # written out, for nothing is called as often as this
+        if budget.used > budget.most:
+            budget.spend(0)
+        try:
+            for error in check(validator, wanted, instance, schema) or ():
+                shown = len(error.message) // _CHARACTERS_PER_EVALUATION
+                budget.spend(_EVALUATIONS_PER_ERROR + shown)
+                yield error
+        # Of integers that no float holds, of those too long to be shown, and of NaN.
+        except (ArithmeticError, ValueError) as error:
+            yield ValidationError(f"{name!r} cannot be checked: {error}")
+
+    return counted
+
+
+@define
+class _Patterns:
+    """The keywords with regular expressions, by an engine that stops when its time is up."""
+
+    budget: CheckBudget
+
+    def pattern(
+        self, _validator: object, pattern: str, instance: object, _schema: object
+    ) -> Iterator[ValidationError]:
+        from jsonschema import ValidationError
+
+        if not isinstance(instance, str):
+            return
+        try:
+            if search(pattern, instance) is None:
+                yield ValidationError(f"{instance!r} does not match {pattern!r}")
+        except TimeoutError:
+            yield self._timeout(pattern)
+        except ValueError as error:
+            yield ValidationError(f"{pattern!r} cannot be matched: {error}")
+
+    def pattern_properties(
+        self, validator: Any, wanted: Mapping[str, object], instance: object, _schema: object
+    ) -> Iterator[ValidationError]:
+        if not isinstance(instance, dict):
+            return
+        for (pattern, subschema), (name, value) in product(wanted.items(), instance.items()):
+            self.budget.spend()
+            try:
+                is_match = search(pattern, name) is not None
+            except TimeoutError:
+                yield self._timeout(pattern)
+                continue
+            if is_match:
+                yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+    def additional_properties(self, library: _Check) -> _Check:
+        """The library's check, or without it where there are patterns."""
+
+        def check(
+            validator: Any, wanted: object, instance: object, schema: Mapping[str, Any]
+        ) -> Iterator[ValidationError]:
+            if "patternProperties" in schema and isinstance(instance, dict):
+                yield from self._additional(validator, wanted, instance, schema)
+            else:
+                yield from library(validator, wanted, instance, schema) or ()
+
+        return check
+
+    def _additional(
+        self,
+        validator: Any,
+        wanted: object,
+        instance: Mapping[str, object],
+        schema: Mapping[str, Any],
+    ) -> Iterator[ValidationError]:
+        from jsonschema import ValidationError
+
+        named, patterns = schema.get("properties", {}), schema["patternProperties"]
+        others = [name for name in instance if name not in named]
+        extras = [name for name in others if not self._is_matched(name, patterns)]
+        if wanted is not False:
+            for name in extras:
+                yield from validator.descend(instance[name], wanted, path=name)
+        elif extras:
+            listed = ", ".join(map(repr, sorted(extras)))
+            known = ", ".join(map(repr, sorted(patterns)))
+            verb = "does" if len(extras) == 1 else "do"
+            yield ValidationError(f"{listed} {verb} not match any of the regexes: {known}")
+
+    def _is_matched(self, name: str, patterns: Iterable[str]) -> bool:
+        for pattern in patterns:
+            self.budget.spend()
+            try:
+                if search(pattern, name) is not None:
+                    return True
+            except TimeoutError:
+                self.budget.spend_timeout()
+                return True  # 'patternProperties' has said it
+        return False
+
+    def _timeout(self, pattern: str) -> ValidationError:
+        from jsonschema import ValidationError
+
+        self.budget.spend_timeout()
+        return ValidationError(f"matching {pattern!r} took longer than {PATTERN_TIME_S} s")
+
+
+def _with_short_names(library: _Check) -> _Check:
+    """The library's check, which matches names against patterns by itself."""
+
+    def check(
+        validator: Any, wanted: object, instance: object, schema: object
+    ) -> Iterator[ValidationError]:
+        from jsonschema import ValidationError
+
+        longest = max(map(len, instance), default=0) if isinstance(instance, dict) else 0
+        if longest > _LONGEST_NAME:
+            yield ValidationError(
+                f"the name of a property has {longest:,} characters; beside "
+                f"'patternProperties' at most {_LONGEST_NAME} are taken"
+            )
+        else:
+            yield from library(validator, wanted, instance, schema) or ()
+
+    return check
+
+
+def _distinct_items(
+    _validator: object, wanted: object, instance: object, _schema: object
+) -> Iterator[ValidationError]:
+    """As jsonschema's own `uniqueItems`, which compares each object with each other one."""
+    from jsonschema import ValidationError
+
+    if wanted is not True or not isinstance(instance, list | tuple):
+        return
+    if len({dumps(_ordered(item)) for item in instance}) < len(instance):
+        yield ValidationError(f"{instance!r} has non-unique elements")
+
+
+def _ordered(value: JsonValue) -> JsonValue:
+    """The same for equal values: keys in order, 1 for 1.0."""
+    if isinstance(value, Mapping):
+        return {key: _ordered(value[key]) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [_ordered(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
