@@ -11,11 +11,19 @@ from minions.contracts.schema import JsonSchema
 __all__ = ["sent_parameters"]
 
 _NULL: Final[JsonValue] = {"type": "null"}
-_SCHEMAS_BY_NAME: Final = ("$defs", "definitions", "patternProperties", "dependentSchemas")
-_LISTS_OF_SCHEMAS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SCHEMAS_BY_NAME: Final = (
+    "$defs",
+    "definitions",
+    "patternProperties",
+    "dependentSchemas",
+    "dependencies",
+)
+_LISTS_OF_SCHEMAS: Final = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _SCHEMAS: Final = (
+    "additionalItems",
     "additionalProperties",
     "contains",
+    "contentSchema",
     "else",
     "items",
     "propertyNames",
@@ -78,7 +86,13 @@ def _without_null(schema: JsonValue) -> JsonValue:
     kinds, options = kept.get("type"), kept.get("anyOf")
     if isinstance(kinds, list | tuple):
         plain = [kind for kind in kinds if kind != "null"]
-        kept["type"] = plain or kinds
+        values = kept.get("enum")
+        named = values if isinstance(values, list | tuple) else ()
+        words = [each for each in named if each is not None]
+        if plain and (words or not named):  # else null is all that it takes
+            kept["type"] = plain
+            if words:
+                kept["enum"] = words
     if isinstance(options, list | tuple) and _NULL in options:
         others = [each for each in options if each != _NULL]
         if not others:

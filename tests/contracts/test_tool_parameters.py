@@ -58,6 +58,15 @@ def sent(schema: JsonValue, *, is_required: bool = False) -> JsonValue:
             {"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}]},
         ),
         ({"type": ["integer"]}, {"type": "integer"}),
+        (
+            {"type": ["string", "null"], "enum": ["a", None], "default": None},
+            {"type": "string", "enum": ["a"]},
+        ),
+        ({"type": ["string", "null"], "enum": ["a"]}, {"type": "string", "enum": ["a"]}),
+        (
+            {"type": ["string", "null"], "enum": [None]},
+            {"anyOf": [{"type": "string"}, {"type": "null"}], "enum": [None]},
+        ),
         ({"type": "null"}, {"type": "null"}),
         (True, True),
     ],
@@ -95,6 +104,31 @@ def test_objects_within_and_definitions_are_sent_likewise() -> None:
     assert sent_parameters({"type": "object", "$defs": {"inner": inner}})["$defs"] == {
         "inner": plain
     }
+
+
+_LISTED: JsonValue = {"type": ["integer", "string"]}
+_CHOSEN: JsonValue = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+
+
+@pytest.mark.parametrize(
+    ("declared", "plain"),
+    [
+        (
+            {"dependencies": {"a": _LISTED, "b": ["a"]}},
+            {"dependencies": {"a": _CHOSEN, "b": ["a"]}},
+        ),
+        ({"contentSchema": _LISTED}, {"contentSchema": _CHOSEN}),
+        ({"additionalItems": _LISTED}, {"additionalItems": _CHOSEN}),
+        ({"items": [_LISTED, True]}, {"items": [_CHOSEN, True]}),
+        ({"unevaluatedItems": _LISTED}, {"unevaluatedItems": _CHOSEN}),
+        ({"unevaluatedProperties": _LISTED}, {"unevaluatedProperties": _CHOSEN}),
+    ],
+)
+def test_no_list_of_types_is_left_wherever_a_schema_stands(
+    declared: dict[str, JsonValue], plain: dict[str, JsonValue]
+) -> None:
+    """A-111."""
+    assert sent_parameters(declared) == plain
 
 
 def test_what_must_not_fit_is_not_made_narrower() -> None:
