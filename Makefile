@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench crash lock clean
+.PHONY: demo test check bench crash mutants lock clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store -m scripted/quickstart
@@ -26,6 +26,9 @@ check: $(READY)  ## Format, lint, types, import layers.
 crash: $(READY)  ## Kill processes 1,000 times, and 200 times on PostgreSQL; writes benchmarks/crash.md.
 	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_POSTGRES_KILLS=200 MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s \
 		-o faulthandler_timeout=1200 tests/crash
+
+mutants: $(READY)  ## Change the guards line by line; show what no test notices. MUTANTS="--module engine/budget.py" for one.
+	PYTHONPATH=tests $(BIN)/python -m mutation $(MUTANTS)
 
 bench: $(READY)  ## Measure, as ratios within one run.
 	$(BIN)/python benchmarks/run.py

@@ -1,0 +1,126 @@
+"""The modules whose conditions must be pinned by tests, with the tests that concern each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from attrs import frozen
+
+from mutation.mutants import Mutant
+
+__all__ = ["EQUIVALENT", "GUARDS", "Equivalent", "Guard"]
+
+
+@frozen(kw_only=True)
+class Guard:
+    """One module."""
+
+    tests: Sequence[str]
+    """Files and folders, from the folder of the tests."""
+    places: frozenset[str] = frozenset()
+    """The functions and classes that guard something; empty: all of it."""
+
+    def holds(self, mutant: Mutant) -> bool:
+        """Whether the change is within what guards something."""
+        return not self.places or any(
+            mutant.place == place or mutant.place.startswith(f"{place}.") for place in self.places
+        )
+
+
+@frozen
+class Equivalent:
+    """A change that no test can notice."""
+
+    path: str
+    place: str
+    before: str
+    after: str
+    reason: str
+
+    def is_about(self, mutant: Mutant) -> bool:
+        """Whether it is that change."""
+        said = (self.path, self.place, self.before, self.after)
+        return said == (mutant.path, mutant.place, mutant.before, mutant.after)
+
+
+_RUNS: Final = ("engine",)
+_DECISIONS: Final = (
+    "engine",
+    "server/test_server_approvals.py",
+    "interfaces/test_cli_decisions.py",
+)
+_JOURNAL: Final = (
+    "conformance/test_journal.py",
+    "conformance/test_journal_clock.py",
+    "conformance/test_journal_of_sessions.py",
+    "conformance/test_journal_against_an_oracle.py",
+)
+
+GUARDS: Final[Mapping[str, Guard]] = {
+    "engine/waiting.py": Guard(tests=_DECISIONS),
+    "engine/decisions.py": Guard(tests=_DECISIONS),
+    "engine/budget.py": Guard(tests=_RUNS),
+    "recipe/rights.py": Guard(tests=(*_RUNS, "recipe/test_static_checks.py")),
+    "engine/context.py": Guard(tests=_RUNS),
+    "engine/replay.py": Guard(tests=_RUNS),
+    "engine/recorder.py": Guard(tests=_RUNS),
+    "engine/routes.py": Guard(tests=_RUNS),
+    "engine/routing.py": Guard(tests=_RUNS),
+    "engine/scheduling.py": Guard(tests=_RUNS),
+    "engine/run_steps.py": Guard(tests=_RUNS),
+    "engine/endings.py": Guard(tests=_RUNS),
+    "engine/tool_batch.py": Guard(tests=_RUNS),
+    "engine/entry_checks.py": Guard(tests=_RUNS),
+    "engine/imported_entries.py": Guard(
+        tests=("engine/test_archives.py", "interfaces/test_cli_imported_consent.py")
+    ),
+    "interfaces/server/recovery.py": Guard(
+        tests=("server/test_server_recovery.py", "server/test_server_run_states.py")
+    ),
+    "interfaces/server/caller_secrets.py": Guard(tests=("server/test_server_secrets.py",)),
+    "engine/memory_journal.py": Guard(
+        tests=_JOURNAL,
+        places=frozenset(
+            {
+                "MemoryJournal.acquire",
+                "MemoryJournal.renew",
+                "MemoryJournal.release",
+                "MemoryJournal.held_leases",
+                "MemoryJournal.append",
+                "MemoryJournal.adopt",
+                "MemoryJournal.remove_session",
+                "MemoryJournal._refuse_to_touch",
+                "MemoryJournal._owned",
+                "_refuse_if_active",
+                "_when_free",
+                "_fenced",
+            }
+        ),
+    ),
+    "adapters/sqlite_journal.py": Guard(
+        tests=(*_JOURNAL, "adapters/test_sqlite_journal.py", "adapters/test_bad_databases.py"),
+        places=frozenset(
+            {
+                "SqliteJournal.acquire",
+                "SqliteJournal.renew",
+                "SqliteJournal.release",
+                "_INSERT_IF_OWNED",
+                "_acquire",
+                "_adopt",
+                "_append",
+                "_append_at_once",
+                "_append_step_by_step",
+                "_check_owner",
+                "_held",
+                "_holding",
+                "_refuse_if_active",
+                "_release",
+                "_remove",
+                "_renew",
+            }
+        ),
+    ),
+}
+
+EQUIVALENT: Final[Sequence[Equivalent]] = ()
