@@ -70,7 +70,7 @@ class Waiting:
 
     def is_meant_by(self, name: str) -> bool:
         """By its key, its tool, its step, or what that is within."""
-        if name in (self.key, self.tool, self.step_id, self.path):
+        if name in (self.key, self.tool, self.path):
             return True
         return self.key.startswith(f"{name}/") or self.path.startswith((f"{name}/", f"{name}["))
 
@@ -269,10 +269,17 @@ def _fitting(answer: object, question: Question) -> JsonValue:
         return value
     form = dumps(question.form or {"type": "string"})
     message = (
-        f"The Decider's answer {answer!r:.80} to '{question.text}' is none: {problem}. It takes "
+        f"The Decider's answer {_shown(answer)} to '{question.text}' is none: {problem}. It takes "
         f"what fits {form}."
     )
     raise StepFailedError(FailureInfo(code="bad-answer", message=message))
+
+
+def _shown(answer: object) -> str:
+    try:
+        return f"{answer!r:.80}"
+    except RecursionError:  # what is nested too deeply for JSON is so for `repr`, too
+        return f"(a {type(answer).__name__})"
 
 
 def misfit(value: JsonValue, form: JsonSchema | None) -> str | None:
