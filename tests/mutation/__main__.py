@@ -49,9 +49,9 @@ def _judge(copy: Path, arguments: Sequence[str]) -> int:
     try:
         return process.wait()
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        # It ends its own children, which are not of its group.
+        process.terminate()
+        process.wait()
 
 
 if __name__ == "__main__":

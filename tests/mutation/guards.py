@@ -44,11 +44,29 @@ class Equivalent:
         return said == (mutant.path, mutant.place, mutant.before, mutant.after)
 
 
-_RUNS: Final = ("engine",)
-_DECISIONS: Final = (
-    "engine",
-    "server/test_server_approvals.py",
-    "interfaces/test_cli_decisions.py",
+def _engine(*names: str) -> tuple[str, ...]:
+    return tuple(f"engine/test_{name}.py" for name in names)
+
+
+_DECISIONS: Final = _engine(
+    "decisions",
+    "checked_decisions",
+    "recorded_decisions",
+    "pending_calls",
+    "going_on_again",
+    "resume",
+)
+_LIMITS: Final = _engine("budget", "limits", "costs", "recipe_steps", "recipe_calls")
+_RIGHTS: Final = _engine("decisions", "renamed_toolsets", "recipe_steps", "recipe_calls")
+_RESUMED: Final = _engine(
+    "resume",
+    "resume_edges",
+    "retry_of_runs",
+    "going_on_again",
+    "on_error",
+    "run_parts",
+    "decisions",
+    "recorded_decisions",
 )
 _JOURNAL: Final = (
     "conformance/test_journal.py",
@@ -60,18 +78,44 @@ _JOURNAL: Final = (
 GUARDS: Final[Mapping[str, Guard]] = {
     "engine/waiting.py": Guard(tests=_DECISIONS),
     "engine/decisions.py": Guard(tests=_DECISIONS),
-    "engine/budget.py": Guard(tests=_RUNS),
-    "recipe/rights.py": Guard(tests=(*_RUNS, "recipe/test_static_checks.py")),
-    "engine/context.py": Guard(tests=_RUNS),
-    "engine/replay.py": Guard(tests=_RUNS),
-    "engine/recorder.py": Guard(tests=_RUNS),
-    "engine/routes.py": Guard(tests=_RUNS),
-    "engine/routing.py": Guard(tests=_RUNS),
-    "engine/scheduling.py": Guard(tests=_RUNS),
-    "engine/run_steps.py": Guard(tests=_RUNS),
-    "engine/endings.py": Guard(tests=_RUNS),
-    "engine/tool_batch.py": Guard(tests=_RUNS),
-    "engine/entry_checks.py": Guard(tests=_RUNS),
+    "engine/budget.py": Guard(tests=_LIMITS),
+    "recipe/rights.py": Guard(tests=_RIGHTS),
+    "engine/context.py": Guard(
+        tests=_engine(
+            "limits",
+            "costs",
+            "recipe_steps",
+            "decisions",
+            "renamed_toolsets",
+            "on_error",
+            "secrets_in_runs",
+            "graph_and_routing",
+            "resume",
+            "loops",
+        )
+    ),
+    "engine/replay.py": Guard(tests=(*_RESUMED, *_engine("while", "loops"))),
+    "engine/recorder.py": Guard(
+        tests=_engine("events", "resume", "cancelled_from_outside", "clock_jumps", "rims")
+    ),
+    "engine/routes.py": Guard(tests=_engine("transition_recipes")),
+    "engine/routing.py": Guard(tests=_engine("graph_and_routing", "transition_recipes")),
+    "engine/scheduling.py": Guard(
+        tests=_engine("scheduling", "graph_properties", "on_error", "skip_checks", "decisions")
+    ),
+    "engine/run_steps.py": Guard(
+        tests=(*_RESUMED, *_engine("scheduling", "cached_steps", "limits", "used_steps"))
+    ),
+    "engine/endings.py": Guard(tests=(*_DECISIONS, *_engine("limits", "cancelled_from_outside"))),
+    "engine/tool_batch.py": Guard(
+        tests=(
+            *_DECISIONS,
+            *_engine("retries_and_memory", "step_executor", "graph_and_routing", "resume_edges"),
+        )
+    ),
+    "engine/entry_checks.py": Guard(
+        tests=_engine("archives", "changed_archives", "journal_fold", "run_states")
+    ),
     "engine/imported_entries.py": Guard(
         tests=("engine/test_archives.py", "interfaces/test_cli_imported_consent.py")
     ),

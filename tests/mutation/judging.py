@@ -171,6 +171,7 @@ def _in_child(action: Callable[[], int], limit_s: float) -> int | None:
     child = os.fork()
     if child == 0:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         code = _BROKEN
         try:
             code = action()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ def judge(root: Path, options: Options) -> int:
     Returns:
         0: all were judged.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children are ended
     begin = time.monotonic()
     questions = [_question(mutant) for mutant in chosen_mutants(root, options)]
     verdicts: dict[str, Counter[str]] = {}
