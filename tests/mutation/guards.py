@@ -79,7 +79,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/waiting.py": Guard(tests=_DECISIONS),
     "engine/decisions.py": Guard(tests=_DECISIONS),
     "engine/budget.py": Guard(tests=_LIMITS),
-    "recipe/rights.py": Guard(tests=_RIGHTS),
+    "recipe/rights.py": Guard(tests=("recipe/test_rights.py", *_RIGHTS)),
     "engine/context.py": Guard(
         tests=_engine(
             "limits",
