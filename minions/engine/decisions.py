@@ -82,9 +82,10 @@ def _named(
 
 
 def _is_meant(each: OpenCall | Waiting, name: str) -> bool:
+    """Otherwise than by the key of a call, which is looked for before."""
     if isinstance(each, Waiting):
         return each.is_meant_by(name)
-    return name in (each.key, each.tool, each.step_id) or each.key.startswith(f"{name}/")
+    return name in (each.tool, each.step_id) or each.key.startswith(f"{name}/")
 
 
 def _checked(word: object, about: OpenCall | Waiting) -> str:

@@ -10,6 +10,7 @@ from attrs import evolve, field, frozen
 
 from builders import FakeTool, deterministic_services, executor_of, fake_tool
 from minions.adapters.scripted_model import ScriptedModel, tool_request
+from minions.contracts.calls import CallStatus, ToolCall
 from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
@@ -18,7 +19,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.engine.agent_executor import AgentExecutor
 from minions.engine.completion import FINAL_ANSWER
-from minions.engine.decisions import calls_in_doubt, checked_decisions
+from minions.engine.decisions import calls_in_doubt, checked_decisions, decided_call
 from minions.engine.memory_journal import MemoryJournal
 from minions.engine.replay import Replay
 from minions.recipe.model import AgentRecipe, AskSpec, GoalSpec, Permissions, ToolSpecStep
@@ -367,3 +368,45 @@ def test_only_done_takes_a_result_and_only_json(word: str) -> None:
     with pytest.raises(UsageError) as caught:
         checked_decisions({"write": word}, replay_of(*IN_DOUBT))
     assert caught.value.error_code == "bad-decision"
+
+
+def test_two_decisions_about_one_call_are_refused() -> None:
+    with pytest.raises(UsageError, match="Two decisions about work/1/0/tool/1/0"):
+        checked_decisions({"write": "done", IN_DOUBT[1].key: "fail"}, replay_of(*IN_DOUBT))
+    same = {"write": "done", IN_DOUBT[1].key: "done"}
+    assert checked_decisions(same, replay_of(*IN_DOUBT)) == {IN_DOUBT[1].key: "done"}
+
+
+# --- a call as it was decided --------------------------------------------------------------------
+
+
+CALL = ToolCall(key="work/1/0/tool/1/0", request=tool_request("write"))
+
+
+@pytest.mark.parametrize(
+    ("word", "content", "value"),
+    [
+        ("done", "The call was made; what it gave is not known.", None),
+        ('done:"a text"', "a text", "a text"),
+        ('done:{"a": 1}', '{"a": 1}', {"a": 1}),
+        ("done:null", "null", None),
+    ],
+)
+def test_a_call_that_was_made_gives_what_the_person_says(
+    word: str, content: str, value: JsonValue
+) -> None:
+    call = decided_call(CALL, word)
+    assert (call.status, call.failure, call.attempts) == (CallStatus.COMPLETED, None, 1)
+    assert call.response is not None
+    assert (call.response.content, call.response.value) == (content, value)
+    assert not call.response.is_error
+
+
+def test_a_call_that_counts_as_failed_is_an_error_to_the_model() -> None:
+    call = decided_call(CALL, "fail")
+    assert call.status is CallStatus.FAILED
+    assert call.failure is not None
+    assert call.failure.code == "decided-failed"
+    assert call.response is not None
+    assert call.response.is_error
+    assert call.response.content == f"Error: {call.failure.message}"

@@ -167,4 +167,12 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
 }
 
-EQUIVALENT: Final[Sequence[Equivalent]] = ()
+EQUIVALENT: Final[Sequence[Equivalent]] = (
+    Equivalent(
+        "recipe/rights.py",
+        "_Said._is_about",
+        "called, meant = {tool.name, tool.origin or tool.name}, {written, origin or written}",
+        "called, meant = {tool.name, tool.origin or tool.name}, {written, (origin)}",
+        "None is the name of no tool; it only adds a text to the set.",
+    ),
+)
