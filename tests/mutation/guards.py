@@ -92,6 +92,11 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "graph_and_routing",
             "resume",
             "loops",
+            "prompts",
+            "recipe_calls",
+            "events",
+            "rims",
+            "used_steps",
         )
     ),
     "engine/replay.py": Guard(tests=(*_RESUMED, *_engine("while", "loops"))),
@@ -114,7 +119,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         )
     ),
     "engine/entry_checks.py": Guard(
-        tests=_engine("archives", "changed_archives", "journal_fold", "run_states")
+        tests=_engine("entry_checks", "archives", "journal_fold", "run_states")
     ),
     "engine/imported_entries.py": Guard(
         tests=("engine/test_archives.py", "interfaces/test_cli_imported_consent.py")

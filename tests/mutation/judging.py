@@ -19,7 +19,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pytest
@@ -148,7 +148,9 @@ class Judge:
         with _changed(self.root / "minions" / mutant.path, mutant.text):
             code = _in_child(run, limit_s)
         if code == _BROKEN:
-            raise pytest.UsageError(f"The tests could not be run: {mutant}; see the output above.")
+            raise pytest.UsageError(
+                f"{mutant.path}:{mutant.first_line} could not be judged; see above."
+            )
         if code is None:
             return TIMED_OUT
         return SURVIVED if code == 0 else KILLED
@@ -244,19 +246,31 @@ def _put_into(module: ModuleType, mutant: Mutant) -> None:
     old: object = module
     new: object = fresh
     for name in mutant.place.split("."):
-        old, new = vars(old)[name], vars(new)[name]
+        owner, old, new = old, vars(old)[name], vars(new)[name]
         if (function := _function(old)) is not None:
             changed = _function(new)
             assert changed is not None
             function.__defaults__ = changed.__defaults__
             function.__kwdefaults__ = changed.__kwdefaults__
-            if function.__code__.co_freevars != changed.__code__.co_freevars:
+            if function.__code__.co_freevars == changed.__code__.co_freevars:
+                function.__code__ = changed.__code__
+            elif function is old:
+                setattr(owner, name, _with_code(function, changed.__code__))
+            else:
                 raise _NotPatchedError(mutant.place)
-            function.__code__ = changed.__code__
             return
     if not isinstance(old, type):
         raise _NotPatchedError(mutant.place)
     old.__init__ = new.__init__  # type: ignore[misc]  # the defaults of its fields
+
+
+def _with_code(function: FunctionType, code: CodeType) -> FunctionType:
+    """Where a change drops a name of the class around, such as that of `super()`."""
+    known = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    closure = tuple(known[name] for name in code.co_freevars)
+    return FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__, closure
+    )
 
 
 def _function(value: object) -> FunctionType | None:

@@ -1,0 +1,215 @@
+"""What each kind of journal entry must hold before anything is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from minions.contracts.errors import JournalError
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.engine.entry_checks import check_entries, problem_of, unreadable_among
+from minions.testing.clock import FakeClock
+
+Body = dict[str, JsonValue]
+
+STEP: Body = {"step_id": "a"}
+END: Body = {**STEP, "status": "completed"}
+CALL: Body = {**STEP, "tool": "write"}
+BEGUN: Body = {**CALL, "arguments": "{}"}
+DECIDED: Body = {**STEP, "what": "approval", "word": "approve:1"}
+RUN: Body = {"recipe": "r"}
+
+NEEDED: Mapping[tuple[str, str], Body] = {
+    ("run", "started"): RUN,
+    ("run", "resumed"): RUN,
+    ("run", "rejected"): {**RUN, "faults": []},
+    ("run", "finished"): {"status": "completed"},
+    ("run", "limit_reached"): {},
+    ("step", "started"): STEP,
+    ("step", "finished"): END,
+    ("step", "failed"): END,
+    ("step", "skipped"): END,
+    ("step", "interrupted"): END,
+    ("step", "withdrawn"): END,
+    ("conversation", "started"): {**STEP, "messages": []},
+    ("model_call", "finished"): {**STEP, "message": {}},
+    ("model_call", "failed"): STEP,
+    ("model_call", "interrupted"): STEP,
+    ("tool_call", "started"): BEGUN,
+    ("tool_call", "in_doubt"): BEGUN,
+    ("tool_call", "finished"): CALL,
+    ("tool_call", "failed"): CALL,
+    ("tool_call", "interrupted"): CALL,
+    ("message", "recorded"): {},
+    ("decision", "waiting"): {**STEP, "what": "answer"},
+    ("decision", "recorded"): DECIDED,
+    ("decision", "imported"): DECIDED,
+    ("goto", "recorded"): {**STEP, "to": "a", "attempt": 1},
+    ("route", "finished"): {**STEP, "output": "b"},
+    ("route", "failed"): STEP,
+    ("rollback", "recorded"): {"conversation": "c", "position": 3},
+    ("warning", "recorded"): {"code": "c", "message": "m"},
+    ("session", "opened"): {},
+    ("session", "forked"): {"parent": "s", "sequence": 1, "position": 1},
+    ("session", "cut"): {"sequence": 1},
+}
+"""Kind and state to a body that holds just what is needed."""
+
+OTHERWISE: Mapping[tuple[str, str], Body] = {
+    ("run", "started"): {"document": "id: r"},
+    ("run", "resumed"): {"document": "id: r"},
+    ("message", "recorded"): {"call": "a/1/0/tool/1/0"},
+}
+"""Needed as well, where one of several serves."""
+
+WHERE_GIVEN: Mapping[str, JsonValue] = {
+    "inputs": {},
+    "note": {},
+    "decisions": {},
+    "usage": {},
+    "error": {},
+    "document": "",
+    "recipes": "",
+    "steps": {},
+    "model": "",
+    "metrics": {},
+    "sequence": 1,
+    "anew": [],
+    "index": 1,
+}
+
+WORDS: Mapping[type, str] = {
+    str: "a text",
+    int: "a whole number",
+    list: "a list",
+    dict: "a mapping",
+}
+
+
+def entry(kind: str, state: str, body: Body, *, damage: str | None = None) -> JournalEntry:
+    return JournalEntry(
+        session_id="ses_1",
+        position=1,
+        run_id="run_1",
+        generation=1,
+        key="k",
+        kind=kind,
+        state=state,
+        body=body,
+        epoch=1,
+        at=FakeClock().now(),
+        damage=damage,
+    )
+
+
+def whole(kind: str, state: str) -> Body:
+    return {**NEEDED[kind, state], **OTHERWISE.get((kind, state), {})}
+
+
+ALL = [(kind, state) for kind, state in NEEDED]
+FIELDS = [(kind, state, name) for (kind, state), body in NEEDED.items() for name in body]
+
+
+@pytest.mark.parametrize(("kind", "state"), ALL)
+def test_what_is_needed_is_enough(kind: str, state: str) -> None:
+    assert problem_of(entry(kind, state, whole(kind, state))) is None
+
+
+@pytest.mark.parametrize(("kind", "state", "name"), FIELDS)
+def test_what_is_missing_or_of_another_kind_is_named(kind: str, state: str, name: str) -> None:
+    body = whole(kind, state)
+    wanted = WORDS[type(body.pop(name))]
+    expected = f"'{name}' is missing; {wanted} is expected"
+    assert problem_of(entry(kind, state, body)) == expected
+    for wrong in (None, True, 1.5):
+        said = f"'{name}' is {wrong!r}; {wanted} is expected"
+        assert problem_of(entry(kind, state, {**body, name: wrong})) == said
+
+
+def test_a_text_is_no_list_and_a_list_no_mapping() -> None:
+    said = "'messages' is 'ab'; a list is expected"
+    assert problem_of(entry("conversation", "started", {**STEP, "messages": "ab"})) == said
+    said = "'message' is []; a mapping is expected"
+    assert problem_of(entry("model_call", "finished", {**STEP, "message": []})) == said
+    said = "'sequence' is '1'; a whole number is expected"
+    assert problem_of(entry("session", "cut", {"sequence": "1"})) == said
+
+
+@pytest.mark.parametrize("name", WHERE_GIVEN)
+def test_what_may_be_there_is_of_its_kind_or_null(name: str) -> None:
+    right = WHERE_GIVEN[name]
+    for value in (right, None):
+        assert problem_of(entry("run", "limit_reached", {name: value})) is None
+    said = f"'{name}' is True; {WORDS[type(right)]} is expected"
+    assert problem_of(entry("run", "limit_reached", {name: True})) == said
+
+
+def test_a_kind_or_state_that_is_not_known_is_named() -> None:
+    assert str(problem_of(entry("dream", "started", {}))).startswith("the kind 'dream' is not")
+    said = str(problem_of(entry("goto", "started", {})))
+    assert said == "goto has no state 'started'; its states are: recorded"
+
+
+def test_damage_is_told_before_anything_else() -> None:
+    assert problem_of(entry("dream", "x", {}, damage="its body is not JSON")) == (
+        "its body is not JSON"
+    )
+
+
+@pytest.mark.parametrize("state", ["started", "resumed"])
+def test_a_run_says_its_steps_or_its_document(state: str) -> None:
+    assert problem_of(entry("run", state, {**RUN, "steps": {}})) is None
+    assert problem_of(entry("run", state, {**RUN, "steps": None})) is None
+    for body in (RUN, {**RUN, "document": None}):
+        said = problem_of(entry("run", state, body))
+        assert said == "neither 'document' nor 'steps' says which steps the run has"
+
+
+@pytest.mark.parametrize(
+    ("body", "is_right"),
+    [
+        ({"message": {}}, True),
+        ({"call": "k"}, True),
+        ({"call": "k", "message": 1}, True),
+        ({"call": 1, "message": {}}, True),
+        ({"call": 1}, False),
+        ({"message": "hello"}, False),
+        ({}, False),
+    ],
+)
+def test_a_message_is_there_or_is_that_of_a_call(body: Body, is_right: bool) -> None:
+    said = "neither 'message' (a mapping) nor 'call' (a text) says what the message is"
+    assert problem_of(entry("message", "recorded", body)) == (None if is_right else said)
+
+
+def test_the_first_entry_that_cannot_be_read_is_refused() -> None:
+    right = entry("session", "opened", {})
+    check_entries([right])
+    with pytest.raises(JournalError, match="'sequence' is missing") as caught:
+        check_entries([right, entry("session", "cut", {}), entry("dream", "x", {})])
+    assert caught.value.error_code == "corrupt-entry"
+
+
+@pytest.mark.parametrize(
+    ("row", "is_readable"),
+    [
+        (entry("run", "finished", {"status": "completed"}), True),
+        (entry("run", "finished", {}), False),
+        (entry("run", "finished", {"status": 1}), False),
+        (entry("run", "finished", {"status": "completed"}, damage="gone"), False),
+        (entry("run", "started", {**RUN, "steps": {}}), True),
+        (entry("run", "started", {"steps": {}}), False),
+        (entry("run", "started", {"recipe": 1, "steps": {}}), False),
+        (entry("run", "started", {**RUN, "steps": {}}, damage="gone"), False),
+        (entry("session", "opened", {}), True),
+        (entry("session", "opened", {}, damage="gone"), False),
+    ],
+)
+def test_a_list_needs_of_its_rows_what_it_shows(row: JournalEntry, is_readable: bool) -> None:
+    fine = entry("run", "finished", {"status": "completed"})
+    problem = unreadable_among([fine, row])
+    assert (problem is None) == is_readable
+    if problem is not None:
+        assert problem.error_code == "corrupt-entry"
