@@ -1,0 +1,295 @@
+"""The one writer of a run: its lease, the order of its facts, and what is not stored again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from attrs import evolve, field, frozen
+
+from builders import deterministic_services
+from minions.contracts.errors import JournalError, LeaseHeldError
+from minions.contracts.events import RunEvent
+from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.engine.event_stream import EventStream
+from minions.engine.memory_journal import MemoryJournal
+from minions.engine.recorder import Recorder, _Turns
+from minions.engine.replay import Replay
+from minions.testing.clock import FakeClock
+from patience import leap
+
+TTL_S = 30.0
+
+
+class WatchedJournal(MemoryJournal):
+    """Remembers renewals and releases."""
+
+    def __init__(self) -> None:
+        super().__init__(FakeClock())
+        self.renewed: list[float] = []
+        self.released: list[Lease] = []
+        self.stops: asyncio.Event | None = None
+        """Set by a renewal that then never ends."""
+        self.fails = False
+
+    async def renew(self, lease: Lease, ttl_s: float) -> None:
+        self.renewed.append(ttl_s)
+        if self.stops is not None:
+            self.stops.set()
+            await asyncio.Event().wait()
+        if self.fails:
+            raise JournalError("the disk is full")
+        await super().renew(lease, ttl_s)
+
+    async def release(self, lease: Lease) -> None:
+        self.released.append(lease)
+        if self.fails:
+            raise JournalError("the disk is full")
+        await super().release(lease)
+
+
+@frozen
+class Lines:
+    """A log that keeps its warnings."""
+
+    warnings: list[tuple[str, object]] = field(factory=list)
+
+    def info(self, event: str, /, **facts: object) -> None:
+        pass
+
+    def warning(self, event: str, /, **facts: object) -> None:
+        self.warnings.append((event, facts.get("reason")))
+
+
+def recorder_for(
+    journal: MemoryJournal,
+    *,
+    worker: str = "worker",
+    replay: Replay | None = None,
+    events: EventStream | None = None,
+    log: Lines | None = None,
+    is_worker_gone: Callable[[str], bool] = lambda worker: False,
+) -> Recorder:
+    services = evolve(
+        deterministic_services(journal),
+        worker_id=worker,
+        lease_ttl_s=TTL_S,
+        is_worker_gone=is_worker_gone,
+        log=log or Lines(),
+    )
+    return Recorder(
+        services, events or EventStream(), session_id="ses_1", run_id="run_1", replay=replay
+    )
+
+
+async def settle() -> None:
+    """Let everything that is due run."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+STARTED = ("step", "a/1/0", "started", {"step_id": "a"})
+
+
+# --- the lease -----------------------------------------------------------------------------------
+
+
+async def test_a_lease_is_renewed_after_a_third_of_its_time_again_and_again() -> None:
+    journal = WatchedJournal()
+    recorder = recorder_for(journal)
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    await recorder.open()
+    assert recorder._alarm is not None
+    assert before + TTL_S / 3 <= recorder._alarm.when() <= loop.time() + TTL_S / 3
+    for count in (1, 2, 3):
+        leap(TTL_S / 3)
+        await settle()
+        assert journal.renewed == [TTL_S] * count
+    await recorder.close()
+
+
+async def test_after_the_end_nothing_is_renewed() -> None:
+    journal = WatchedJournal()
+    recorder = recorder_for(journal)
+    lease = await recorder.open()
+    alarm = recorder._alarm
+    await recorder.close()
+    assert alarm is not None
+    assert alarm.cancelled()
+    leap(TTL_S)
+    await settle()
+    assert (journal.renewed, journal.released) == ([], [lease])
+
+
+async def test_a_renewal_that_is_under_way_does_not_hold_up_the_end() -> None:
+    journal = WatchedJournal()
+    journal.stops = asyncio.Event()
+    recorder = recorder_for(journal)
+    lease = await recorder.open()
+    leap(TTL_S / 3)
+    await journal.stops.wait()
+    keeper = recorder._keeper
+    await recorder.close()
+    assert keeper is not None
+    assert keeper.cancelled()
+    assert journal.released == [lease]
+
+
+async def test_a_renewal_that_fails_is_logged_and_tried_again() -> None:
+    journal, log = WatchedJournal(), Lines()
+    journal.fails = True
+    recorder = recorder_for(journal, log=log)
+    await recorder.open()
+    for _ in range(2):
+        leap(TTL_S / 3)
+        await settle()
+    assert len(journal.renewed) == 2
+    assert log.warnings == [("lease_renewal_failed", "the disk is full")] * 2
+    await recorder.close()  # a lease that cannot be given back runs out by itself
+
+
+async def test_what_was_never_opened_gives_nothing_back() -> None:
+    journal = WatchedJournal()
+    await recorder_for(journal).close()
+    assert journal.released == []
+
+
+async def test_the_lease_is_taken_once_by_facts_that_come_together() -> None:
+    journal = MemoryJournal(FakeClock())
+    recorder = recorder_for(journal)
+    async with asyncio.TaskGroup() as group:
+        for name in "abc":
+            group.create_task(recorder.record("step", f"{name}/1/0", "started", {"step_id": name}))
+    entries = await journal.entries()
+    assert [(each.key, each.epoch) for each in entries] == [
+        ("a/1/0", 1),
+        ("b/1/0", 1),
+        ("c/1/0", 1),
+    ]
+    assert recorder.stored == 3
+    await recorder.close()
+
+
+async def test_after_the_end_nothing_is_stored() -> None:
+    """Work that a Python step left behind must not become a fact of a run that ended."""
+    journal = MemoryJournal(FakeClock())
+    recorder = recorder_for(journal)
+    await recorder.record(*STARTED)
+    await recorder.close()
+    with pytest.raises(JournalError, match="Run 'run_1' has ended") as caught:
+        await recorder.record("step", "a/1/0", "finished", {})
+    assert caught.value.error_code == "run-ended"
+    assert len(await journal.entries()) == 1
+
+
+async def test_a_session_whose_worker_is_alive_is_left_to_it() -> None:
+    journal = MemoryJournal(FakeClock())
+    await journal.acquire("ses_1", "run_0", "other", 60)
+    with pytest.raises(LeaseHeldError):
+        await recorder_for(journal).open()
+
+
+async def test_a_session_whose_worker_is_dead_is_taken_at_once() -> None:
+    journal = MemoryJournal(FakeClock())
+    await journal.acquire("ses_1", "run_0", "dead", 60)
+    lease = await recorder_for(journal, is_worker_gone=lambda worker: worker == "dead").open()
+    assert (lease.run_id, lease.epoch) == ("run_1", 2)
+
+
+@pytest.mark.parametrize("is_resumed", [True, False])
+async def test_a_run_that_is_resumed_writes_into_the_next_generation(is_resumed: bool) -> None:
+    journal = MemoryJournal(FakeClock())
+    first = recorder_for(journal)
+    await first.record(*STARTED)
+    await first.close()
+    replay = Replay(await journal.entries(), 2) if is_resumed else None
+    lease = await recorder_for(journal, replay=replay).open()
+    assert lease.generation == (2 if is_resumed else 1)
+
+
+# --- facts ---------------------------------------------------------------------------------------
+
+
+async def test_a_fact_that_stands_is_not_stored_again_and_not_shown() -> None:
+    journal = MemoryJournal(FakeClock())
+    first = recorder_for(journal)
+    known = await first.record(*STARTED)
+    await first.close()
+    events, shown = EventStream(), list[RunEvent]()
+    events.listen(shown.append)
+    replay = Replay(await journal.entries(), 2)
+    again = recorder_for(journal, replay=replay, events=events)
+    assert await again.record(*STARTED) is known
+    assert (again.stored, shown, len(await journal.entries())) == (0, [], 1)
+    added = await again.record("step", "b/1/0", "started", {"step_id": "b"})
+    assert (again.stored, added.generation, len(shown)) == (1, 2, 1)
+    await again.close()
+
+
+async def test_a_fact_that_cannot_be_stored_is_not_shown_and_holds_up_no_other() -> None:
+    class Full(MemoryJournal):
+        async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
+            if draft.key == "a/1/0":
+                await asyncio.sleep(0)
+                raise JournalError("the disk is full")
+            return await super().append(lease, draft)
+
+    events, shown = EventStream(), list[RunEvent]()
+    events.listen(shown.append)
+    recorder = recorder_for(Full(FakeClock()), events=events)
+    bad = asyncio.create_task(recorder.record(*STARTED))
+    good = asyncio.create_task(recorder.record("step", "b/1/0", "started", {"step_id": "b"}))
+    results = await asyncio.gather(bad, good, return_exceptions=True)
+    assert isinstance(results[0], JournalError)
+    assert isinstance(results[1], JournalEntry)
+    assert (recorder.stored, len(shown)) == (1, 1)
+    await recorder.close()
+
+
+# --- turns ---------------------------------------------------------------------------------------
+
+
+async def test_turns_are_given_in_order_of_arrival() -> None:
+    turns, order = _Turns(), list[str]()
+    assert turns.take()
+    assert not turns.take()
+
+    async def come(name: str) -> None:
+        await turns.wait()
+        order.append(name)
+        turns.give()
+
+    async with asyncio.TaskGroup() as group:
+        for name in "bcd":
+            group.create_task(come(name))
+        await settle()
+        assert order == []
+        turns.give()
+    assert order == ["b", "c", "d"]
+    assert turns.take()
+
+
+@pytest.mark.parametrize("is_given_before", [True, False])
+async def test_who_is_cancelled_while_waiting_leaves_the_turn_to_the_next(
+    is_given_before: bool,
+) -> None:
+    turns = _Turns()
+    assert turns.take()
+    cancelled = asyncio.create_task(turns.wait())
+    following = asyncio.create_task(turns.wait())
+    await settle()
+    if is_given_before:  # both at the same moment: the turn has come, and is not wanted
+        turns.give()
+    cancelled.cancel()
+    await settle()
+    assert cancelled.cancelled()
+    assert following.done() == is_given_before
+    if not is_given_before:
+        turns.give()
+        await settle()
+    assert following.done()
+    assert not turns.take()
+    turns.give()
+    assert turns.take()
