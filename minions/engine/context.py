@@ -276,9 +276,13 @@ class AgentContext(RunContext):
     def refusal(self, tool: ToolSpec) -> str | None:
         """What the recipe says of that tool alone counts over what it says of all writes."""
         missing = self.rights.missing(tool)
-        if missing in (None, ALLOW_WRITE):
-            return super().refusal(tool) if missing is not None else None
-        return f"The recipe does not allow the tool '{tool.name}' (permissions: {missing})."
+        if missing is None:
+            return None
+        # A tool may itself be called `write`: what is forbidden of it alone stays forbidden.
+        said = super().refusal(tool) if missing == ALLOW_WRITE else None
+        return said or (
+            f"The recipe does not allow the tool '{tool.name}' (permissions: {missing})."
+        )
 
     def needs_approval(self, tool: str) -> bool:
         """Whether somebody has to consent to each call of it."""

@@ -82,6 +82,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "recipe/rights.py": Guard(tests=("recipe/test_rights.py", *_RIGHTS)),
     "engine/context.py": Guard(
         tests=_engine(
+            "run_context",
             "limits",
             "costs",
             "recipe_steps",
@@ -101,7 +102,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "engine/replay.py": Guard(tests=(*_RESUMED, *_engine("while", "loops"))),
     "engine/recorder.py": Guard(
-        tests=_engine("events", "resume", "cancelled_from_outside", "clock_jumps", "rims")
+        tests=_engine(
+            "recorder", "events", "resume", "cancelled_from_outside", "clock_jumps", "rims"
+        )
     ),
     "engine/routes.py": Guard(tests=_engine("transition_recipes")),
     "engine/routing.py": Guard(tests=_engine("graph_and_routing", "transition_recipes")),

@@ -1,0 +1,312 @@
+"""What a run knows of itself: its rights and limits, what may be read, and a recipe within it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from attrs import evolve, field, frozen
+
+from builders import deterministic_services, fake_tool, python_step, text_step
+from minions.contracts.errors import FailureInfo
+from minions.contracts.executions import StepStatus
+from minions.contracts.json_values import JsonValue
+from minions.contracts.steps import StepScope
+from minions.contracts.tools import Effect, Toolbox
+from minions.engine.context import Agent, AgentContext
+from minions.engine.event_stream import EventStream
+from minions.engine.graph import DefaultStepGraph
+from minions.engine.iterations import Feedback
+from minions.engine.memory import ConversationMemory
+from minions.engine.memory_journal import MemoryJournal
+from minions.engine.nesting import Scope
+from minions.engine.replay import OpenCall, Replay
+from minions.engine.step_manager import StepManager
+from minions.recipe.model import AgentRecipe, ModelConfig, Permissions
+from minions.testing.clock import FakeClock
+from patience import leap
+
+STEP = text_step("a")
+RECIPE = AgentRecipe(id="recipe", steps=(STEP,), system_prompt="Be brief.", goal="Win.")
+TOOLS = Toolbox((fake_tool("write", effect=Effect.ONCE), fake_tool("read", effect=Effect.PURE)))
+OPEN = OpenCall(key="k", step_id="a", tool="write", arguments="{}")
+
+
+@frozen
+class Lines:
+    """A log that keeps its warnings."""
+
+    warnings: list[str] = field(factory=list)
+
+    def info(self, event: str, /, **facts: object) -> None:
+        pass
+
+    def warning(self, event: str, /, **facts: object) -> None:
+        self.warnings.append(event)
+
+
+def context_of(recipe: AgentRecipe = RECIPE, **more: object) -> AgentContext:
+    manager = StepManager(DefaultStepGraph((STEP,)))
+    known = {"services": deterministic_services(), "tools": TOOLS, **more}
+    return AgentContext(Agent(recipe), manager, ConversationMemory(), **known)  # type: ignore[arg-type]  # names that exist
+
+
+def within(context: AgentContext, recipe: AgentRecipe = RECIPE) -> AgentContext:
+    return context.nested(
+        recipe,
+        StepManager(DefaultStepGraph((STEP,))),
+        ConversationMemory(),
+        tools=TOOLS,
+        inputs={},
+        scope=Scope(keys="outer~1~0~", path="outer/"),
+        system_prompt=None,
+        goal=None,
+    )
+
+
+def allowing(**permissions: object) -> AgentRecipe:
+    return evolve(RECIPE, permissions=Permissions(**permissions))  # type: ignore[arg-type]  # names that exist
+
+
+# --- what is given and what is the recipe's ------------------------------------------------------
+
+
+def test_what_is_given_counts_over_the_recipe() -> None:
+    events = EventStream()
+    context = context_of(
+        system_prompt="Be long.", goal="Lose.", run_id="run_7", session_id="ses_7", events=events
+    )
+    assert (context.system_prompt, context.goal) == ("Be long.", "Lose.")
+    assert (context.run_id, context.session_id) == ("run_7", "ses_7")
+    assert context.events is events
+    assert context.values["run"] == {"id": "run_7", "session_id": "ses_7"}
+
+
+def test_what_is_not_given_is_the_recipes_or_made() -> None:
+    context = context_of()
+    assert (context.system_prompt, context.goal) == ("Be brief.", "Win.")
+    assert (context.run_id, context.session_id) == ("run_1", "ses_1")
+    bare = AgentContext(Agent(RECIPE), StepManager(DefaultStepGraph((STEP,))), ConversationMemory())
+    assert bare.run_id.startswith("run_")
+    assert bare.tools.find("write") is None
+
+
+def test_a_recipe_within_belongs_to_the_run() -> None:
+    run = context_of(replay=Replay((), 2))
+    inner = within(run)
+    assert (inner.run_id, inner.session_id) == (run.run_id, run.session_id)
+    assert inner.recorder is run.recorder
+    assert inner.events is run.events
+    assert inner.replay is run.replay
+    assert inner.warnings is run.warnings
+    inner.ledger.count_step()
+    assert run.ledger.steps == 1
+    assert (inner.path_of("a"), inner.execution_key("a", 1)) == ("outer/a", "outer~1~0~a/1/0")
+
+
+def test_the_model_of_a_recipe_within_is_its_own_over_that_of_the_run() -> None:
+    def of(name: str | None) -> AgentRecipe:
+        return evolve(RECIPE, model=ModelConfig(name=name))
+
+    run = context_of(of("outer"))
+    assert run.base_model.name == "outer"
+    assert within(run, of(None)).base_model.name == "outer"
+    assert within(run, of("inner")).base_model.name == "inner"
+
+
+def test_calls_in_doubt_are_the_whole_runs() -> None:
+    run = context_of()
+    run.open_calls = (OPEN,)
+    assert run.open_calls == within(run).open_calls == (OPEN,)
+    assert context_of().open_calls == ()
+
+
+# --- time and limits -----------------------------------------------------------------------------
+
+
+async def test_the_runs_time_is_that_of_all_within_it() -> None:
+    run = context_of(evolve(RECIPE, limits={"timeout_s": 5.0}))
+    inner = within(run)
+    assert (run.is_out_of_time, inner.is_out_of_time) == (False, False)
+    run.check_time()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(60) as deadline:
+            run.deadline = deadline
+            assert inner.deadline is deadline
+            assert (run.is_out_of_time, inner.is_out_of_time) == (False, False)
+            inner.check_time()
+            assert run.ledger.reached is None
+            leap(61)
+            await asyncio.Event().wait()
+    assert (run.is_out_of_time, inner.is_out_of_time) == (True, True)
+    inner.check_time()
+    assert (run.ledger.reached, inner.ledger.reached) == ("timeout_s", "timeout_s")
+
+
+def test_limits_are_read_again_only_when_they_were_changed() -> None:
+    context = context_of(evolve(RECIPE, limits={"max_steps": 3}))
+    before = context.limits
+    assert (before.max_steps, context.limits is before) == (3, True)
+    context.metadata["max_steps"] = 4
+    after = context.limits
+    assert (after.max_steps, context.limits is after) == (4, True)
+    context.metadata["max_steps"] = 3
+    assert context.limits.max_steps == 3
+
+
+# --- rights --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recipe", "tool", "refusal"),
+    [
+        (RECIPE, "read", None),
+        (RECIPE, "write", "The tool 'write' writes (once) and the recipe does not allow it."),
+        (allowing(allow_write=True), "write", None),
+        (allowing(tools={"write": True}), "write", None),
+        (
+            allowing(allow_write=True, tools={"write": False}),
+            "write",
+            "The recipe does not allow the tool 'write' (permissions: allow_write).",
+        ),
+        (
+            allowing(tools={"read": False}),
+            "read",
+            "The recipe does not allow the tool 'read' (permissions: allow_read).",
+        ),
+    ],
+)
+def test_a_refusal_says_what_the_recipe_does_not_give(
+    recipe: AgentRecipe, tool: str, refusal: str | None
+) -> None:
+    found = TOOLS.find(tool)
+    assert found is not None
+    said = context_of(recipe).refusal(found.spec)
+    assert (said is None) == (refusal is None)
+    assert (said or "").startswith(refusal or "")
+
+
+def test_a_recipe_within_may_write_only_where_the_run_may() -> None:
+    writer = allowing(allow_write=True)
+    assert context_of(writer).may_write
+    assert within(context_of(writer), writer).may_write
+    assert not within(context_of(), writer).may_write
+    assert not within(context_of(writer), RECIPE).may_write
+
+
+def test_consent_is_needed_to_tools_that_there_are() -> None:
+    context = context_of(allowing(requires_approval=("write", "gone")))
+    asked = {name: context.needs_approval(name) for name in ("write", "read", "gone")}
+    assert asked == {"write": True, "read": False, "gone": False}
+
+
+# --- what was recorded, and what is odd ----------------------------------------------------------
+
+
+def test_a_new_run_has_no_recorded_work() -> None:
+    context = context_of()
+    assert context.recorded("tool_call", "k") is None
+    assert context.execution_key("a", 1) == "a/1/0"
+
+
+async def test_something_odd_is_told_and_recorded_once() -> None:
+    journal, log = MemoryJournal(FakeClock()), Lines()
+    context = context_of(services=evolve(deterministic_services(journal), log=log))
+    for code in ("no-cache", "no-cache", "other-thing"):
+        await context.warn(code, f"Of {code}.")
+    entries = await journal.entries()
+    assert [(each.kind, each.key, each.state, each.body) for each in entries] == [
+        ("warning", "warning/1", "recorded", {"code": "no-cache", "message": "Of no-cache."}),
+        ("warning", "warning/2", "recorded", {"code": "other-thing", "message": "Of other-thing."}),
+    ]
+    assert log.warnings == ["no_cache", "other_thing"]
+    assert [each.code for each in context.warnings] == ["no-cache", "other-thing"]
+
+
+async def test_warnings_of_an_earlier_execution_are_not_told_again() -> None:
+    journal = MemoryJournal(FakeClock())
+    first = context_of(services=deterministic_services(journal))
+    await first.warn("odd", "Odd.")
+    await first.recorder.close()
+    replay = Replay(await journal.entries(), 2)
+    again = context_of(services=deterministic_services(journal), replay=replay)
+    await again.warn("odd", "Odd.")
+    assert len(await journal.entries()) == 1
+    assert len(again.warnings) == 1
+    assert len(replay.warnings) == 1
+
+
+# --- what later steps read -----------------------------------------------------------------------
+
+
+def of_steps(context: AgentContext, step_id: str = "a") -> JsonValue:
+    steps = context.values["steps"]
+    assert isinstance(steps, dict)
+    return steps.get(step_id)
+
+
+def test_what_a_step_left_is_read_by_its_id_and_by_the_name_it_was_saved_as() -> None:
+    context = context_of()
+    context.publish_result(STEP, StepStatus.COMPLETED, 1, "saved")
+    assert (context.values["a"], context.values["saved"]) == (1, 1)
+    assert of_steps(context) == {"status": "completed", "output": 1, "error": None}
+    context.withdraw_result("a", "saved")
+    assert {"a", "saved"}.isdisjoint(context.values)
+    assert of_steps(context) is None
+
+
+@pytest.mark.parametrize("name", ["inputs", "steps", "run", "feedback"])
+def test_a_step_of_a_reserved_name_hides_nothing(name: str) -> None:
+    context = context_of(inputs={"x": 1})
+    before = context.values[name]
+    step = text_step(name)
+    for status in (StepStatus.COMPLETED, StepStatus.FAILED):
+        context.publish_result(step, status, "out")
+        assert context.values[name] is before
+    context.publish_result(step, StepStatus.COMPLETED, "out")
+    assert of_steps(context, name) == {"status": "completed", "output": "out", "error": None}
+    context.withdraw_result(name)
+    assert context.values[name] is before
+
+
+def test_after_a_failure_the_earlier_output_is_not_read_any_more() -> None:
+    context = context_of()
+    failure = FailureInfo(code="bad", message="It was.")
+    context.publish_result(STEP, StepStatus.COMPLETED, 1)
+    context.publish_result(STEP, StepStatus.FAILED, None, error=failure)
+    assert "a" not in context.values
+    assert of_steps(context) == {"status": "failed", "error": dict(failure.to_json())}
+
+
+def test_a_step_that_is_passed_over_later_keeps_its_newest_output() -> None:
+    context = context_of()
+    context.publish_result(STEP, StepStatus.COMPLETED, 1)
+    context.publish_result(STEP, StepStatus.SKIPPED, None)
+    assert context.values["a"] == 1
+    assert of_steps(context) == {"status": "skipped", "output": 1, "error": None}
+
+
+def test_a_step_that_was_only_passed_over_has_no_output() -> None:
+    context = context_of()
+    context.publish_result(STEP, StepStatus.SKIPPED, None)
+    assert "a" not in context.values
+    assert of_steps(context) == {"status": "skipped", "error": None}
+
+
+def test_the_output_of_code_is_read_like_any_other() -> None:
+    async def work(scope: StepScope) -> object:
+        return 1
+
+    context = context_of()
+    context.publish_result(python_step(work, "a"), StepStatus.COMPLETED, {"x": 1})
+    assert context.values["a"] == {"x": 1}
+
+
+def test_feedback_is_read_while_it_is_there() -> None:
+    context = context_of()
+    feedback = Feedback(step_id="check", to="a", code="bad", message="No.", attempt=1)
+    context.feedback = feedback
+    assert (context.feedback, context.values["feedback"]) == (feedback, feedback.to_json())
+    context.feedback = None
+    assert (context.feedback, context.values["feedback"]) == (None, None)
