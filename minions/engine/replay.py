@@ -262,7 +262,7 @@ class Replay:
             if rows is None or self._is_withdrawn(base):
                 continue
             for entry in rows.rows:
-                is_open = entry.kind == "decision" and entry is self.newest("decision", entry.key)
+                is_open = entry is self.newest("decision", entry.key)
                 if is_open and entry.state == "waiting" and entry.key not in self.decisions:
                     yield entry
 

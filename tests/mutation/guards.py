@@ -100,7 +100,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "used_steps",
         )
     ),
-    "engine/replay.py": Guard(tests=(*_RESUMED, *_engine("while", "loops"))),
+    "engine/replay.py": Guard(tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops"))),
     "engine/recorder.py": Guard(
         tests=_engine(
             "recorder", "events", "resume", "cancelled_from_outside", "clock_jumps", "rims"
