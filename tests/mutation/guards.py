@@ -114,7 +114,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/run_steps.py": Guard(
         tests=(*_RESUMED, *_engine("scheduling", "cached_steps", "limits", "used_steps"))
     ),
-    "engine/endings.py": Guard(tests=(*_DECISIONS, *_engine("limits", "cancelled_from_outside"))),
+    "engine/endings.py": Guard(
+        tests=(*_engine("endings", "limits", "cancelled_from_outside"), *_DECISIONS)
+    ),
     "engine/tool_batch.py": Guard(
         tests=(
             *_DECISIONS,
@@ -125,12 +127,17 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=_engine("entry_checks", "archives", "journal_fold", "run_states")
     ),
     "engine/imported_entries.py": Guard(
-        tests=("engine/test_archives.py", "interfaces/test_cli_imported_consent.py")
+        tests=(
+            *_engine("imported_entries", "archives"),
+            "interfaces/test_cli_imported_consent.py",
+        )
     ),
     "interfaces/server/recovery.py": Guard(
         tests=("server/test_server_recovery.py", "server/test_server_run_states.py")
     ),
-    "interfaces/server/caller_secrets.py": Guard(tests=("server/test_server_secrets.py",)),
+    "interfaces/server/caller_secrets.py": Guard(
+        tests=("server/test_caller_secrets.py", "server/test_server_secrets.py")
+    ),
     "engine/memory_journal.py": Guard(
         tests=_JOURNAL,
         places=frozenset(

@@ -1,0 +1,36 @@
+"""How a step that did not complete ended, and whether a resume begins it again."""
+
+from __future__ import annotations
+
+import pytest
+
+from minions.contracts.errors import FailureInfo
+from minions.contracts.executions import StepStatus
+from minions.engine.endings import all_waiting, end_state, end_status
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "status"),
+    [
+        (None, "finished", StepStatus.COMPLETED),
+        ("tool-failed", "failed", StepStatus.FAILED),
+        ("cancelled", "interrupted", StepStatus.FAILED),
+        ("limit-reached", "interrupted", StepStatus.FAILED),
+        ("needs-decision", "interrupted", StepStatus.IN_PROGRESS),
+    ],
+)
+def test_what_was_cut_off_from_outside_has_no_end_of_its_own(
+    code: str | None, state: str, status: StepStatus
+) -> None:
+    error = None if code is None else FailureInfo(code=code, message="It was.")
+    assert (end_state(error), end_status(error)) == (state, status)
+
+
+def test_what_several_steps_wait_for_is_a_line_and_a_command_each() -> None:
+    errors = [
+        FailureInfo(code="needs-decision", message=name, suggestions=(f"approve {name}",))
+        for name in "ab"
+    ]
+    assert all_waiting(errors) == FailureInfo(
+        code="needs-decision", message="a\nb", suggestions=("approve a", "approve b")
+    )

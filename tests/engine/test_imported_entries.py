@@ -1,0 +1,76 @@
+"""What of an imported entry stays, and what would grant something and does not count."""
+
+from __future__ import annotations
+
+import pytest
+
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.engine.imported_entries import imported_entry
+from minions.testing.clock import FakeClock
+
+
+def entry(kind: str, state: str, body: dict[str, JsonValue]) -> JournalEntry:
+    return JournalEntry(
+        session_id="ses_1",
+        position=1,
+        run_id="run_1",
+        generation=1,
+        key="k",
+        kind=kind,
+        state=state,
+        body=body,
+        epoch=1,
+        at=FakeClock().now(),
+    )
+
+
+DECIDED: dict[str, JsonValue] = {"step_id": "a", "what": "approval", "word": "approve:1"}
+
+
+def test_a_recorded_decision_is_shown_and_decides_nothing() -> None:
+    given = entry("decision", "recorded", DECIDED)
+    taken = imported_entry(given)
+    assert (taken.state, taken.body, taken.key) == ("imported", DECIDED, "k")
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [("decision", "waiting"), ("decision", "imported"), ("message", "recorded"),
+     ("goto", "recorded"), ("run", "finished"), ("run", "rejected"), ("step", "started")],
+)  # fmt: skip
+def test_what_grants_nothing_stays_as_it_is(kind: str, state: str) -> None:
+    given = entry(kind, state, {"note": {"approve": "all"}, "directory": "/"})
+    assert imported_entry(given) is given
+
+
+@pytest.mark.parametrize("state", ["started", "resumed"])
+def test_of_a_runs_start_only_what_grants_nothing_is_taken(state: str) -> None:
+    note: dict[str, JsonValue] = {
+        "command": "run",
+        "extensions": ["x.py"],
+        "model": "m",
+        "approve": "all",
+        "cwd": "/",
+        "max_cost_usd": 9,
+        "server": True,
+        "imported": False,
+    }
+    body: dict[str, JsonValue] = {
+        "recipe": "r",
+        "inputs": {"x": 1},
+        "note": note,
+        "directory": "/home",
+        "decisions": {"k": "approve"},
+    }
+    assert imported_entry(entry("run", state, body)).body == {
+        "recipe": "r",
+        "inputs": {"x": 1},
+        "note": {"command": "run", "extensions": ["x.py"], "model": "m", "imported": True},
+    }
+
+
+@pytest.mark.parametrize("note", [None, "server", ["server"]])
+def test_a_note_that_is_none_says_only_that_the_run_was_imported(note: JsonValue) -> None:
+    taken = imported_entry(entry("run", "started", {"recipe": "r", "note": note}))
+    assert taken.body == {"recipe": "r", "note": {"imported": True}}
