@@ -133,7 +133,11 @@ GUARDS: Final[Mapping[str, Guard]] = {
         )
     ),
     "interfaces/server/recovery.py": Guard(
-        tests=("server/test_server_recovery.py", "server/test_server_run_states.py")
+        tests=(
+            "server/test_recovery_rules.py",
+            "server/test_server_recovery.py",
+            "server/test_server_run_states.py",
+        )
     ),
     "interfaces/server/caller_secrets.py": Guard(
         tests=("server/test_caller_secrets.py", "server/test_server_secrets.py")

@@ -1,0 +1,310 @@
+"""Which runs a server resumes unasked, and what becomes of those that it cannot resume."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from attrs import field, frozen
+
+from minions.contracts.errors import (
+    EnvironmentRefusedError,
+    JournalError,
+    LeaseHeldError,
+    NotFoundError,
+)
+from minions.contracts.journal import EntryDraft, HeldLease, JournalEntry, Lease
+from minions.contracts.json_values import JsonValue
+from minions.engine.memory_journal import MemoryJournal
+from minions.interfaces.server.hub import RunHub
+from minions.interfaces.server.problems import RefusedError
+from minions.interfaces.server.recovery import Recovery
+from minions.interfaces.server.workshop import Workshop
+from minions.testing.clock import FakeClock
+from patience import leap
+
+SERVER: Mapping[str, JsonValue] = {"server": True}
+
+
+class Leases(MemoryJournal):
+    """With leases as a test says."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        super().__init__(self.clock)
+        self.held: list[HeldLease] = []
+        self.is_away = False
+        self.looks = 0
+
+    async def held_leases(self) -> Sequence[HeldLease]:
+        self.looks += 1
+        if self.is_away:
+            raise JournalError("nobody answers")
+        return self.held
+
+
+@frozen
+class Rooms:
+    """What a server has, as far as it is asked here."""
+
+    journal: Leases = field(factory=Leases)
+    notes: dict[str, Mapping[str, JsonValue]] = field(factory=dict)
+    """Of the runs that there are."""
+    ended: set[str] = field(factory=set)
+    idle: dict[str, int] = field(factory=dict)
+    """Executions of a run that recorded no work, after one that did."""
+    gone: set[str] = field(factory=set)
+    """Workers that are known to be dead."""
+    told_ended: list[str] = field(factory=list)
+    failing: dict[str, Exception] = field(factory=dict)
+    """What beginning a run raises."""
+    at_work: set[str] = field(factory=set)
+    lost: dict[str, str] = field(factory=dict)
+    begun: list[str] = field(factory=list)
+    log: list[tuple[str, object]] = field(factory=list)
+
+    def recovery(self) -> Recovery:
+        workshop = SimpleNamespace(
+            services=SimpleNamespace(journal=self.journal),
+            recorded=self._recorded,
+            own_recipe=lambda recorded: None,
+            executor=lambda recipe, inputs, note: SimpleNamespace(
+                prepare_resume=lambda recorded, recipe: recorded.run_id
+            ),
+            has_ended=self.told_ended.append,
+            is_worker_gone=self.gone.__contains__,
+        )
+        hub = SimpleNamespace(
+            lost=self.lost,
+            find=lambda run_id: run_id if run_id in self.at_work else None,
+            begin=self._begin,
+        )
+        log = SimpleNamespace(info=self._note, warning=self._note)
+        return Recovery(cast("Workshop", workshop), cast("RunHub", hub), log, every_s=60.0)
+
+    async def _recorded(self, run_id: str) -> object:
+        if run_id not in self.notes:
+            raise NotFoundError(f"No run {run_id!r}.")
+        newest = 1 + self.idle.get(run_id, 0)
+        return SimpleNamespace(
+            run_id=run_id,
+            note=self.notes[run_id],
+            has_ended=run_id in self.ended,
+            inputs={},
+            entries=[entry("step", 1), *(entry("run", at) for at in range(1, newest + 1))],
+        )
+
+    async def _begin(self, run_id: str) -> None:
+        if (error := self.failing.get(run_id)) is not None:
+            raise error
+        self.begun.append(run_id)
+
+    def _note(self, event: str, /, **facts: object) -> None:
+        self.log.append((event, facts.get("run_id")))
+
+    def hold(self, run_id: str, *, has_expired: bool = True, worker: str = "w") -> None:
+        lease = Lease(session_id=f"ses_{run_id}", run_id=run_id, worker_id=worker, epoch=1)
+        self.journal.held.append(HeldLease(lease=lease, has_expired=has_expired))
+
+
+def entry(kind: str, generation: int) -> JournalEntry:
+    return JournalEntry(
+        session_id="ses_1",
+        position=1,
+        run_id="r",
+        generation=generation,
+        key="k",
+        kind=kind,
+        state="started",
+        body={},
+        epoch=1,
+        at=FakeClock().now(),
+    )
+
+
+def rooms_with(note: Mapping[str, JsonValue] = SERVER, **more: object) -> Rooms:
+    """With the run `r`."""
+    return Rooms(notes={"r": note}, **more)  # type: ignore[arg-type]  # names that exist
+
+
+# --- leases without a worker ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("has_expired", "worker", "is_resumed"),
+    [(True, "w", True), (True, "dead", True), (False, "dead", True), (False, "w", False)],
+)
+async def test_a_run_is_resumed_whose_lease_ran_out_or_whose_worker_died(
+    has_expired: bool, worker: str, is_resumed: bool
+) -> None:
+    """A-126."""
+    rooms = rooms_with(gone={"dead"})
+    rooms.hold("r", has_expired=has_expired, worker=worker)
+    await rooms.recovery().look()
+    assert rooms.begun == (["r"] if is_resumed else [])
+    assert rooms.log == ([("run_resumed", "r")] if is_resumed else [])
+
+
+@pytest.mark.parametrize(
+    "note", [{}, {"server": False}, {"command": "run"}, {"server": True, "imported": True}]
+)
+async def test_a_run_of_the_command_line_or_of_a_file_is_left_alone(
+    note: Mapping[str, JsonValue],
+) -> None:
+    """A-120."""
+    rooms = rooms_with(note)
+    rooms.hold("r")
+    await rooms.recovery().look()
+    assert (rooms.begun, rooms.log) == ([], [])
+
+
+async def test_a_run_that_has_ended_is_left_alone() -> None:
+    rooms = rooms_with(ended={"r"})
+    rooms.hold("r")
+    await rooms.recovery().look()
+    assert rooms.begun == []
+
+
+async def test_a_run_that_is_executed_here_is_left_alone() -> None:
+    rooms = rooms_with(at_work={"r"})
+    rooms.hold("r")
+    rooms.lost["r"] = "w"
+    await rooms.recovery().look()
+    assert rooms.begun == []
+    assert rooms.lost == {"r": "w"}
+
+
+async def test_each_lease_is_dealt_with_once() -> None:
+    rooms = rooms_with()
+    rooms.hold("r")
+    recovery = rooms.recovery()
+    await recovery.look()
+    await recovery.look()
+    assert rooms.begun == ["r"]
+
+
+@pytest.mark.parametrize(("idle", "is_resumed"), [(0, True), (4, True), (5, False), (6, False)])
+async def test_a_run_that_ends_each_process_is_left_after_five_times(
+    idle: int, is_resumed: bool
+) -> None:
+    rooms = rooms_with(idle={"r": idle})
+    rooms.hold("r")
+    await rooms.recovery().look()
+    assert rooms.log == [("run_resumed" if is_resumed else "run_left", "r")]
+    assert rooms.begun == (["r"] if is_resumed else [])
+
+
+@pytest.mark.parametrize(
+    ("error", "logged", "is_tried_again"),
+    [
+        (LeaseHeldError("busy", worker_id="w", run_id="x"), [], True),
+        (JournalError("full"), ["run_not_resumed_yet"], True),
+        (RefusedError(429, "too-many-runs", "later"), ["run_not_resumed_yet"], True),  # type: ignore[arg-type]  # a status
+        (EnvironmentRefusedError("no key", code="missing-key"), ["run_not_resumed"], False),
+        (NotFoundError("no such"), [], False),
+    ],
+    ids=["held", "journal", "refused", "environment", "not found"],
+)
+async def test_what_cannot_be_resumed_now_is_looked_at_again(
+    error: Exception, logged: list[str], is_tried_again: bool
+) -> None:
+    rooms = rooms_with(failing={"r": error})
+    rooms.hold("r")
+    recovery = rooms.recovery()
+    await recovery.look()
+    assert [event for event, _ in rooms.log] == logged
+    rooms.failing.clear()
+    await recovery.look()
+    assert rooms.begun == (["r"] if is_tried_again else [])
+
+
+async def test_a_lease_of_an_edit_is_no_run() -> None:
+    rooms = Rooms()
+    rooms.hold("edit")
+    await rooms.recovery().look()
+    assert (rooms.begun, rooms.log) == ([], [])
+
+
+# --- runs that were lost here --------------------------------------------------------------------
+
+
+async def test_a_run_that_was_lost_here_is_resumed_whoever_began_it() -> None:
+    rooms = rooms_with({})
+    rooms.lost["r"] = "worker-1"
+    await rooms.recovery().look()
+    assert (rooms.begun, rooms.told_ended, rooms.lost) == (["r"], ["worker-1"], {})
+
+
+async def test_a_run_that_was_lost_here_and_cannot_be_resumed_stays_lost() -> None:
+    rooms = rooms_with(failing={"r": JournalError("full")})
+    rooms.lost["r"] = "worker-1"
+    await rooms.recovery().look()
+    assert rooms.lost == {"r": "worker-1"}
+
+
+async def test_a_journal_that_is_away_is_told_once_for_each_time() -> None:
+    rooms = rooms_with()
+    rooms.lost["r"] = "w"
+    recovery = rooms.recovery()
+    rooms.journal.is_away = True
+    await recovery.look()
+    await recovery.look()
+    assert (rooms.begun, rooms.log) == ([], [("journal_lost", None)])
+    rooms.journal.is_away = False
+    await recovery.look()
+    assert rooms.begun == ["r"]
+    rooms.journal.is_away = True
+    await recovery.look()
+    assert [event for event, _ in rooms.log] == ["journal_lost", "run_resumed", "journal_lost"]
+
+
+# --- at the start --------------------------------------------------------------------------------
+
+
+async def started(journal: Leases, run_id: str, *, is_over: bool = False) -> None:
+    journal.clock.advance(1)
+    lease = await journal.acquire(f"ses_{run_id}", run_id, "w", 60)
+    body: dict[str, JsonValue] = {"recipe": "r", "steps": {}}
+    await journal.append(lease, EntryDraft(kind="run", key="run", state="started", body=body))
+    if is_over:
+        end = EntryDraft(kind="run", key="run", state="finished", body={"status": "completed"})
+        await journal.append(lease, end)
+    await journal.release(lease)
+
+
+@pytest.mark.parametrize("resumes_all", [True, False])
+async def test_an_operator_who_asks_has_all_open_runs_resumed_the_oldest_first(
+    resumes_all: bool,
+) -> None:
+    rooms = Rooms(notes={"a": {}, "b": {}, "c": {}})
+    for run_id in "abc":
+        await started(rooms.journal, run_id, is_over=run_id == "b")
+    task = asyncio.ensure_future(rooms.recovery().run(resumes_all=resumes_all))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    task.cancel()
+    assert rooms.begun == (["a", "c"] if resumes_all else [])
+
+
+async def test_a_list_that_cannot_be_read_resumes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object, **__: object) -> Sequence[JournalEntry]:
+        raise JournalError("nobody answers")
+
+    rooms = Rooms()
+    monkeypatch.setattr(rooms.journal, "entries", away)
+    await rooms.recovery().resume_all()
+    assert rooms.log == [("nothing_resumed", None)]
+
+
+async def test_it_looks_again_after_its_time() -> None:
+    rooms = Rooms()
+    task = asyncio.ensure_future(rooms.recovery().run(resumes_all=False))
+    for count in (1, 2, 3):
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert rooms.journal.looks == count
+        leap(60)
+    task.cancel()
