@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from attrs import evolve
 
 from minions.adapters.postgres_journal import PostgresJournal
 from minions.adapters.sqlite_journal import SqliteJournal
@@ -243,6 +244,69 @@ async def test_a_lease_lasts_until_its_deadline(journal: Journal, clock: FakeClo
     clock.advance(59.9)
     with pytest.raises(LeaseHeldError):
         await lease_of(journal, run="run_2")
+
+
+async def test_at_its_deadline_a_lease_is_over(journal: Journal, clock: FakeClock) -> None:
+    await lease_of(journal, run="run_1")
+    clock.advance(60)
+    assert (await lease_of(journal, run="run_2")).epoch == 2
+
+
+async def test_who_is_refused_is_told_when_the_session_is_free(journal: Journal) -> None:
+    lease = await lease_of(journal, run="run_1")
+    await journal.append(lease, draft("a"))
+    with pytest.raises(LeaseHeldError, match=r"Run 'run_2' can start when that run ends"):
+        await lease_of(journal, run="run_2")
+    with pytest.raises(LeaseHeldError, match=r"It can be changed when that run ends"):
+        await journal.remove_session("ses_1")
+
+
+async def test_only_the_worker_that_is_named_is_taken_over_from(journal: Journal) -> None:
+    old = await lease_of(journal, worker="w1")
+    with pytest.raises(LeaseHeldError, match="w1"):
+        await journal.acquire("ses_1", "run_1", "w2", 60, takes_over="w3")
+    new = await journal.acquire("ses_1", "run_1", "w2", 60, takes_over="w1")
+    assert new.epoch == old.epoch + 1
+    with pytest.raises(FencedError):
+        await journal.append(old, draft("a"))
+
+
+@pytest.mark.parametrize("text", ["short", "x" * 40_000], ids=["short", "large"])
+@pytest.mark.parametrize("wrong", ["epoch", "run_id"])
+async def test_a_lease_of_another_run_or_epoch_writes_nothing(
+    journal: Journal, wrong: str, text: str
+) -> None:
+    lease = await lease_of(journal)
+    changed = evolve(lease, epoch=7) if wrong == "epoch" else evolve(lease, run_id="run_2")
+    entry = EntryDraft(kind="step", key="a", state="finished", body={"text": text})
+    with pytest.raises(FencedError, match="worker 'w1' has it for run 'run_1'"):
+        await journal.append(changed, entry)
+    with pytest.raises(FencedError):
+        await journal.renew(changed, 60)
+    assert (await journal.append(lease, entry)).position == 1
+
+
+async def test_a_lease_of_another_session_gives_no_right(journal: Journal) -> None:
+    lease = await lease_of(journal, "ses_1")
+    await journal.release(lease)
+    await lease_of(journal, "ses_2")
+    with pytest.raises(FencedError):
+        await journal.append(lease, draft("a"))
+    assert await journal.entries() == []
+
+
+@pytest.mark.parametrize("text", ["short", "x" * 40_000], ids=["short", "large"])
+async def test_who_writes_no_more_is_told_why(journal: Journal, text: str) -> None:
+    entry = EntryDraft(kind="step", key="a", state="finished", body={"text": text})
+    invented = Lease(session_id="ses_9", run_id="run_9", worker_id="w1", epoch=1)
+    with pytest.raises(FencedError, match="nobody holds it"):
+        await journal.append(invented, entry)
+    lease = await lease_of(journal)
+    await journal.release(lease)
+    with pytest.raises(FencedError, match="its last lease was given back"):
+        await journal.append(lease, entry)
+    with pytest.raises(FencedError, match="its last lease was given back"):
+        await journal.renew(lease, 60)
 
 
 async def test_a_lease_that_ran_out_still_writes_while_nobody_took_it(

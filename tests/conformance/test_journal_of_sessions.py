@@ -260,6 +260,14 @@ async def test_a_run_that_is_in_another_session_is_not_taken_in(journal: Journal
     assert await journal.entries() == entries
 
 
+async def test_a_run_that_was_taken_in_is_not_taken_in_again(journal: Journal) -> None:
+    await journal.adopt("ses_1", session_of())
+    with pytest.raises(JournalError) as caught:
+        await journal.adopt("ses_2", session_of(session_id="ses_2"))
+    assert caught.value.error_code == "duplicate-entry"
+    assert await journal.entries("ses_2") == []
+
+
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
@@ -304,6 +312,19 @@ async def test_a_session_is_forgotten_wholly_and_alone(journal: Journal) -> None
     assert await journal.remove_session("ses_1") is False
     again = await stored(journal, "run")
     assert [(each.position, each.generation, each.epoch) for each in again] == [(1, 1, 2)]
+
+
+async def test_a_session_that_was_forgotten_can_be_taken_in_and_begins_anew(
+    journal: Journal,
+) -> None:
+    entries = session_of()
+    await journal.adopt("ses_1", entries)
+    await journal.remove_session("ses_1")
+    lease = await lease_of(journal)
+    assert (lease.epoch, lease.generation) == (5, 1)
+    await journal.release(lease)
+    await journal.adopt("ses_1", entries)
+    assert await journal.entries() == entries
 
 
 async def test_a_session_in_which_a_run_is_active_is_not_forgotten(

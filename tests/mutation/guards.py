@@ -186,6 +186,8 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
 }
 
+_HOLDING: Final = "A session in memory is only made with a holding; the type allows for none."
+
 EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "recipe/rights.py",
@@ -193,5 +195,49 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "called, meant = {tool.name, tool.origin or tool.name}, {written, origin or written}",
         "called, meant = {tool.name, tool.origin or tool.name}, {written, (origin)}",
         "None is the name of no tool; it only adds a text to the set.",
+    ),
+    Equivalent(
+        "engine/memory_journal.py",
+        "MemoryJournal.release",
+        "if session and session.holding and session.holding.lease.epoch == lease.epoch:",
+        "if (session and session.holding.lease.epoch == lease.epoch):",
+        _HOLDING,
+    ),
+    Equivalent(
+        "engine/memory_journal.py",
+        "MemoryJournal.held_leases",
+        "if each is not None and each.deadline is not None",
+        "if (each.deadline is not None)",
+        _HOLDING,
+    ),
+    Equivalent(
+        "engine/memory_journal.py",
+        "MemoryJournal._refuse_to_touch",
+        "if session is not None and session.holding is not None:",
+        "if (session is not None):",
+        _HOLDING,
+    ),
+    Equivalent(
+        "engine/memory_journal.py",
+        "MemoryJournal._owned",
+        "session is None or holding is None or holding.deadline is None "
+        "or holding.lease.epoch != lease.epoch or holding.lease.run_id != lease.run_id",
+        "(holding is None or holding.deadline is None or holding.lease.epoch != lease.epoch "
+        "or (holding.lease.run_id != lease.run_id))",
+        _HOLDING,
+    ),
+    Equivalent(
+        "engine/replay.py",
+        "StepRows.was_not_enough",
+        "if not self.has_failed or self.ended is None:",
+        "if (not self.has_failed):",
+        "What has failed has an end; the type allows for none.",
+    ),
+    Equivalent(
+        "engine/replay.py",
+        "Replay._add",
+        'if entry.kind == "step" and entry.state == "skipped":',
+        "if (entry.state == 'skipped'):",
+        "Nothing but a step has that state.",
     ),
 )
