@@ -78,7 +78,7 @@ class DependencyWalk:
         """Steps to go back to, with those that failed: when nothing runs any more."""
         self._max_parallel = max_parallel
         self._waiting = graph.wait_counts()
-        self._ready = [at for at, count in enumerate(self._waiting) if count == 0]
+        self._ready = [at for at, count in enumerate(self._waiting) if count == 0]  # a heap
         self._fate: dict[int, StepStatus] = {}
         self._is_spoilt: set[int] = set()
         """Steps that failed, or were skipped because of one that did."""
@@ -89,7 +89,6 @@ class DependencyWalk:
 
     async def walk(self) -> None:
         """Until every step has ended or was passed over."""
-        heapq.heapify(self._ready)
         try:
             while self._ready or self._running or self._returns:
                 if not self._returns:

@@ -131,6 +131,23 @@ async def test_the_decision_tool_names_the_successor() -> None:
     assert (ran.ids, decide.asked) == (["a", "c"], [{"by": "x"}])
 
 
+async def test_a_decision_is_no_part_of_any_conversation() -> None:
+    decide = fake_tool("decide", lambda _: "c")
+    steps = [text_step("a", decision_tool=tool_request("decide")), *steps_of("bc")]
+    ran = await run_of(recipe_of(steps, graph=FORK), ["one", "two"], tools=[decide])
+    calls = [(key, state) for kind, key, state in ran.facts if kind == "tool_call"]
+    assert calls == [("a/1/0/decide/1/0", "started"), ("a/1/0/decide/1/0", "finished")]
+    assert not [key for kind, key, _ in ran.facts if kind == "message" and "decide" in key]
+
+
+async def test_a_decision_tool_that_fails_is_told_as_such() -> None:
+    decide = fake_tool("decide", lambda _: 1 / 0)
+    steps = [text_step("a", decision_tool=tool_request("decide")), *steps_of("bc")]
+    ran = await run_of(recipe_of(steps, graph=FORK), ["one", "two"], tools=[decide])
+    assert [warning.code for warning in ran.result.warnings] == ["decision-tool-failed"]
+    assert ("tool_call", "a/1/0/decide/1/0", "failed") in ran.facts
+
+
 async def test_an_unknown_decision_means_the_first_in_edge_order_and_a_warning() -> None:
     """A-04: edge order, not list order."""
     decide = fake_tool("decide", lambda _: "elsewhere")

@@ -211,6 +211,15 @@ async def test_after_that_the_run_fails() -> None:
     assert done.result.error is not None
     assert done.result.error.where == "a"
     assert done.result.error.message.startswith("The route of step 'a':")
+    (row,) = [entry for entry in done.entries if entry.kind == "route"]
+    assert (row.state, row.body["reason"]) == ("failed", done.result.error.message)
+    assert row.body["error"] == dict(done.result.error.to_json())
+
+
+async def test_an_answer_that_says_more_than_was_asked_is_repaired() -> None:
+    more = dumps({"next": "left", "reason": "so", "also": "this"})
+    done = await run_of(loaded(fork(route="Where?")), [more, to("right")])
+    assert (done.ids, len(done.prompts)) == (["a", "right"], 2)
 
 
 async def test_a_choice_that_failed_is_made_again_by_a_retry() -> None:

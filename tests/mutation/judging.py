@@ -36,7 +36,9 @@ SURVIVED: Final = "survived"
 KILLED: Final = "killed"
 TIMED_OUT: Final = "timed out"
 
-_GRACE_S: Final = 20.0
+_GRACE_S: Final = 10.0
+"""What each test has beside ten times what it takes."""
+_LONGEST_S: Final = 600.0
 _BROKEN: Final = 70
 """The exit code of a child that did not come to its tests."""
 _NEEDS_SERVER: Final = "postgres"
@@ -115,11 +117,12 @@ class Judge:
 
         def trace() -> int:
             session.config.pluginmanager.register(tracer)
-            code = _run(session, list(self._items.values()))
+            items = list(self._items.values())
+            code = _run(session, items, [_LONGEST_S] * len(items))
             log.write_text(json.dumps({"seconds": tracer.seconds, "lines": tracer.found()}))
             return code
 
-        if _in_child(trace, 3600.0) != 0:
+        if _in_child(trace) != 0:
             raise pytest.UsageError("The tests fail without any mutant; see the output above.")
         stored = json.loads(log.read_text("utf-8"))
         lines = {
@@ -133,7 +136,6 @@ class Judge:
         tests = baseline.tests_of(question)
         if not tests:
             return SURVIVED
-        limit_s = _GRACE_S + 3 * sum(baseline.seconds[test] for test in tests)
 
         def run() -> int:
             try:
@@ -142,23 +144,25 @@ class Judge:
                 raise
             except Exception:  # noqa: BLE001  # a module that cannot be loaded fails every test
                 return 1
-            return _run(session, [self._items[test] for test in tests])
+            limits = [_GRACE_S + 10 * baseline.seconds[test] for test in tests]
+            return _run(session, [self._items[test] for test in tests], limits)
 
         shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)
         with _changed(self.root / "minions" / mutant.path, mutant.text):
-            code = _in_child(run, limit_s)
+            code = _in_child(run)
         if code == _BROKEN:
             raise pytest.UsageError(
                 f"{mutant.path}:{mutant.first_line} could not be judged; see above."
             )
-        if code is None:
+        if code == -signal.SIGALRM:
             return TIMED_OUT
         return SURVIVED if code == 0 else KILLED
 
 
-def _run(session: pytest.Session, items: Sequence[pytest.Item]) -> int:
-    """1 once one fails."""
-    for item, following in zip(items, [*items[1:], None], strict=True):
+def _run(session: pytest.Session, items: Sequence[pytest.Item], limits: Sequence[float]) -> int:
+    """1 once one fails. One that takes longer than its limit, in seconds, ends the process."""
+    for item, following, limit_s in zip(items, [*items[1:], None], limits, strict=True):
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if session.testsfailed:
             return 1
@@ -168,8 +172,8 @@ def _run(session: pytest.Session, items: Sequence[pytest.Item]) -> int:
 # --- children ------------------------------------------------------------------------------------
 
 
-def _in_child(action: Callable[[], int], limit_s: float) -> int | None:
-    """What it gives; None: it took too long. Nothing that it started is left."""
+def _in_child(action: Callable[[], int]) -> int:
+    """What it gives; negative: the signal that ended it. Nothing that it started is left."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -183,14 +187,9 @@ def _in_child(action: Callable[[], int], limit_s: float) -> int | None:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
-    over_at = time.monotonic() + limit_s
     try:
-        while time.monotonic() < over_at:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                return abs(os.waitstatus_to_exitcode(status))
-            time.sleep(0.003)
-        return None
+        _, status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(status)
     finally:
         _kill(child)
 
