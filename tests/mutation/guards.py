@@ -120,7 +120,13 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/tool_batch.py": Guard(
         tests=(
             *_DECISIONS,
-            *_engine("retries_and_memory", "step_executor", "graph_and_routing", "resume_edges"),
+            *_engine(
+                "tool_batch",
+                "retries_and_memory",
+                "step_executor",
+                "graph_and_routing",
+                "resume_edges",
+            ),
         )
     ),
     "engine/entry_checks.py": Guard(

@@ -1,0 +1,202 @@
+"""The tool calls of one answer: what is recorded of each, and which wait for a person."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+import pytest
+from attrs import evolve, field, frozen
+
+from builders import (
+    FakeTool,
+    Ran,
+    deterministic_services,
+    fake_tool,
+    python_step,
+    recipe_of,
+    run_of,
+    text_step,
+)
+from minions.adapters.scripted_model import tool_request
+from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
+from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
+from minions.contracts.errors import StepFailedError
+from minions.contracts.executions import RunStatus
+from minions.contracts.json_values import JsonValue
+from minions.contracts.steps import StepScope
+from minions.contracts.tools import Effect
+from minions.engine.tool_batch import _CUT_OFF, _result_body, _state, _told_failure
+from minions.recipe.model import Permissions
+from minions.testing.clock import FakeClock
+
+CALL = ToolCall(key="a/1/0/tool/1/0", request=tool_request("write"))
+FAILURE = ToolFailure(code="tool-failed", message="It broke.")
+ERROR = dict(FAILURE.info().to_json())
+
+
+# --- what is recorded of a call ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("response", "failure", "body"),
+    [
+        (None, None, {}),
+        (None, FAILURE, {"error": ERROR}),
+        (
+            ToolCallResponse(content="Error: It broke.", is_error=True),
+            FAILURE,
+            {"content": "Error: It broke.", "error": ERROR},
+        ),
+        (ToolCallResponse(content="text", value="text"), None, {"content": "text"}),
+        (ToolCallResponse(content='{"a":1}', value={"a": 1}), None, {"value": {"a": 1}}),
+        (ToolCallResponse(content="1", value=1), None, {"value": 1}),
+        (
+            ToolCallResponse(content="one", value=1),
+            None,
+            {"content": "one", "value": 1},
+        ),
+    ],
+)
+def test_a_result_is_recorded_once_as_value_or_as_words(
+    response: ToolCallResponse | None, failure: ToolFailure | None, body: Mapping[str, JsonValue]
+) -> None:
+    assert _result_body(evolve(CALL, response=response, failure=failure)) == body
+
+
+@pytest.mark.parametrize(
+    ("status", "failure", "state"),
+    [
+        (CallStatus.COMPLETED, None, "finished"),
+        (CallStatus.COMPLETED, FAILURE, "finished"),
+        (CallStatus.FAILED, FAILURE, "failed"),
+        (CallStatus.FAILED, _CUT_OFF, "interrupted"),
+    ],
+)
+def test_a_call_that_was_cut_off_has_not_ended(
+    status: CallStatus, failure: ToolFailure | None, state: str
+) -> None:
+    assert _state(evolve(CALL, status=status, failure=failure)) == state
+
+
+def test_a_conversation_is_told_of_a_failure_without_an_answer() -> None:
+    assert _told_failure(evolve(CALL, failure=FAILURE)) == "Error: It broke."
+    assert _told_failure(CALL) == ""
+
+
+# --- consent -------------------------------------------------------------------------------------
+
+
+@frozen
+class Says(Decider):
+    """Always the same; keeps what it was asked."""
+
+    verdict: Verdict
+    asked: list[str] = field(factory=list)
+
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        self.asked.append(request.arguments)
+        return self.verdict
+
+
+def writer() -> FakeTool:
+    return fake_tool("write", dict, effect=Effect.ONCE)
+
+
+async def ran(decider: Decider, tool: FakeTool, **limits: JsonValue) -> Ran:
+    """A step whose model asks for two writes, one after the other in one answer."""
+    recipe = recipe_of(
+        [text_step(tools=["write"])],
+        limits=limits,
+        permissions=Permissions(allow_write=True, requires_approval=("write",)),
+    )
+    calls = [tool_request("write", {"x": 1}), tool_request("write", {"x": 2})]
+    services = evolve(deterministic_services(), decider=decider)
+    return await run_of(recipe, [calls, "done"], tools=[tool], services=services)
+
+
+@pytest.mark.parametrize(
+    ("is_sequential", "asked"), [(True, ['{"x":1}']), (False, ['{"x":1}', '{"x":2}'])]
+)
+async def test_calls_after_one_that_waits_are_asked_about_only_where_they_are_parallel(
+    is_sequential: bool, asked: list[str]
+) -> None:
+    decider, tool = Says(Verdict.LATER), writer()
+    done = await ran(decider, tool, sequential_tool_calls=is_sequential)
+    assert done.result.status is RunStatus.NEEDS_DECISION
+    assert (decider.asked, tool.asked) == (asked, [])
+    assert [kind for kind, _, _ in done.facts if kind == "tool_call"] == []
+
+
+async def test_sequential_calls_that_may_be_made_are_all_made_in_order() -> None:
+    decider, tool = Says(Verdict.APPROVED), writer()
+    done = await ran(decider, tool, sequential_tool_calls=True)
+    assert done.result.status is RunStatus.COMPLETED
+    assert tool.asked == [{"x": 1}, {"x": 2}]
+    assert [call.attempts for call in done.only.tool_calls] == [1, 1]
+    assert {call.origin for call in done.only.tool_calls} == {CallOrigin.MODEL}
+
+
+async def test_code_that_handles_everything_does_not_go_on_without_the_decision() -> None:
+    async def work(scope: StepScope) -> object:
+        with contextlib.suppress(StepFailedError):
+            await scope.call_tool("write", {"x": 1})
+        return "went on"
+
+    recipe = recipe_of(
+        [python_step(work)],
+        permissions=Permissions(allow_write=True, requires_approval=("write",)),
+    )
+    services = evolve(deterministic_services(), decider=Says(Verdict.LATER))
+    done = await run_of(recipe, tools=[writer()], services=services)
+    assert (done.result.status, done.result.output) == (RunStatus.NEEDS_DECISION, None)
+    approved = evolve(deterministic_services(), decider=Says(Verdict.APPROVED))
+    done = await run_of(recipe, tools=[writer()], services=approved)
+    assert done.result.output == "went on"
+    assert [call.origin for call in done.only.tool_calls] == [CallOrigin.STEP]
+
+
+async def test_a_call_that_was_rejected_is_recorded_with_its_arguments_and_never_begun() -> None:
+    tool = writer()
+    done = await ran(Says(Verdict.REJECTED), tool)
+    rows = [entry for entry in done.entries if entry.kind == "tool_call"]
+    assert [(row.state, row.body["arguments"]) for row in rows] == [
+        ("failed", '{"x":1}'),
+        ("failed", '{"x":2}'),
+    ]
+    for row in rows:
+        error = row.body["error"]
+        assert isinstance(error, Mapping)
+        assert error["code"] == "approval-denied"
+    assert tool.asked == []
+
+
+async def test_nobody_is_asked_about_a_call_that_is_not_allowed() -> None:
+    decider, tool = Says(Verdict.APPROVED), writer()
+    recipe = recipe_of(
+        [text_step(tools=["write"])], permissions=Permissions(requires_approval=("write",))
+    )
+    services = evolve(deterministic_services(), decider=decider)
+    call = [tool_request("write", {"x": 1})]
+    done = await run_of(recipe, [call, "done"], tools=[tool], services=services)
+    assert (decider.asked, tool.asked) == ([], [])
+    assert [call.failure and call.failure.code for call in done.only.tool_calls] != [None]
+
+
+async def test_the_time_of_a_call_is_recorded_in_milliseconds() -> None:
+    clock = FakeClock()
+    clock.advance(100)
+
+    def work(_: Mapping[str, JsonValue]) -> object:
+        clock.advance(2.5)
+        return "seen"
+
+    recipe = recipe_of([text_step(tools=["look"])])
+    done = await run_of(
+        recipe,
+        [[tool_request("look")], "done"],
+        tools=[fake_tool("look", work)],
+        services=deterministic_services(clock=clock),
+    )
+    (row,) = [e for e in done.entries if e.kind == "tool_call" and e.state == "finished"]
+    assert (row.body["duration_ms"], row.body["attempts"]) == (2500.0, 1)
