@@ -12,16 +12,19 @@ from builders import (
     FakeTool,
     Ran,
     deterministic_services,
+    executor_of,
     fake_tool,
+    flaky_tool,
     python_step,
     recipe_of,
     run_of,
     text_step,
 )
-from minions.adapters.scripted_model import tool_request
+from minions.adapters.scripted_model import ScriptedModel, tool_request
 from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.errors import StepFailedError
+from minions.contracts.events import Retrying
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
@@ -200,3 +203,25 @@ async def test_the_time_of_a_call_is_recorded_in_milliseconds() -> None:
     )
     (row,) = [e for e in done.entries if e.kind == "tool_call" and e.state == "finished"]
     assert (row.body["duration_ms"], row.body["attempts"]) == (2500.0, 1)
+
+
+async def test_a_failure_that_the_model_is_told_of_is_an_error_to_it_and_to_who_watches() -> None:
+    tool = flaky_tool("look", failures=2)
+    executor = executor_of(
+        ScriptedModel([[tool_request("look")], "done"]),
+        tools=[tool],
+        services=deterministic_services(),
+    )
+    recipe = recipe_of(
+        [text_step(tools=["look"], tool_failure="report")], limits={"max_tool_call_retries": 1}
+    )
+    events = [event async for event in executor.stream(recipe)]
+    retried = [event for event in events if isinstance(event, Retrying)]
+    assert [(each.what, each.attempt, each.error["code"]) for each in retried] == [
+        ("look", 1, "tool-failed")
+    ]
+    done = await run_of(recipe, [[tool_request("look")], "done"], tools=[flaky_tool(failures=9)])
+    (call,) = done.only.tool_calls
+    assert (call.status, call.attempts) == (CallStatus.COMPLETED, 2)
+    assert call.response is not None
+    assert call.response.is_error

@@ -41,12 +41,12 @@ def judge(root: Path, options: Options) -> int:
     _redirect_to(log)
     files = dict.fromkeys(test for each in questions for test in each.tests)
     code = pytest.main(_arguments(root, options, list(files)), [Judge(root, questions, tell)])
-    if code != pytest.ExitCode.OK:
-        print(log.read_text("utf-8", "replace")[-6000:], file=out)
-        return 1
+    is_whole = code == pytest.ExitCode.OK
+    if not is_whole:
+        print(f"{log.read_text('utf-8', 'replace')[-6000:]}\nOnly so far:", file=out)
     minutes = (time.monotonic() - begin) / 60
     print(f"\n{_table(verdicts)}\n\nIn {minutes:.1f} minutes, seed {options.seed}.", file=out)
-    return 0
+    return 0 if is_whole else 1
 
 
 def _question(mutant: Mutant) -> Question:
