@@ -112,7 +112,10 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=_engine("scheduling", "graph_properties", "on_error", "skip_checks", "decisions")
     ),
     "engine/run_steps.py": Guard(
-        tests=(*_RESUMED, *_engine("scheduling", "cached_steps", "limits", "used_steps"))
+        tests=(
+            *_engine("run_steps", "scheduling", "cached_steps", "limits", "used_steps"),
+            *_RESUMED,
+        )
     ),
     "engine/endings.py": Guard(
         tests=(*_engine("endings", "limits", "cancelled_from_outside"), *_DECISIONS)

@@ -133,6 +133,13 @@ def test_a_name_that_another_toolset_has_taken_over_restricts_that_one_here() ->
     assert not rights.allows(write("files__write", "other__write"))
 
 
+def test_a_name_that_is_forbidden_gives_no_right_either() -> None:
+    """Not even to a tool whose origin had that name before."""
+    opens = {"files": "other", "docs": "files"}
+    rights = Rights.of(recipe(tools={"files__write": False}, opens=opens))
+    assert rights.missing(RENAMED) == "allow_write"
+
+
 # --- within another recipe -----------------------------------------------------------------------
 
 
