@@ -216,3 +216,9 @@ def test_a_limit_on_cost_says_what_was_spent(usage: TokenUsage, said: str) -> No
 
 def test_a_ledger_that_reached_nothing_names_no_limit() -> None:
     assert "limit limit=None is reached" in ledger().failure().message
+
+
+def test_what_is_refused_without_a_limit_is_refused_where_it_was() -> None:
+    run = ledger()
+    run.refuse()
+    assert (run.has_refused, run.reached) == (True, None)

@@ -341,6 +341,7 @@ def test_calls_that_steps_began_are_told_once_the_steps_begin_anew() -> None:
         step("a/1/0", "started"),
         call("a/1/0/tool/1/0", "started"),
         call("a/1/0/tool/1/0", "finished"),
+        call("a/1/0/tool/1/1", "started"),
         step("a/1/0", "finished"),
         step("b/1/0", "started"),
         call("b/1/0/tool/1/0", "started"),
@@ -349,7 +350,10 @@ def test_calls_that_steps_began_are_told_once_the_steps_begin_anew() -> None:
     assert list(replay.begun_calls(["a", "b"])) == []
     replay.forget("a/1/0")
     replay.forget("b/1/0")
-    assert list(replay.begun_calls(["a"])) == [("a/1/0/tool/1/0", "write")]
+    assert list(replay.begun_calls(["a"])) == [
+        ("a/1/0/tool/1/0", "write"),
+        ("a/1/0/tool/1/1", "write"),
+    ]
 
 
 def test_the_newest_visit_is_the_last_of_those_in_a_row() -> None:

@@ -246,21 +246,25 @@ def _put_into(module: ModuleType, mutant: Mutant) -> None:
     new: object = fresh
     for name in mutant.place.split("."):
         owner, old, new = old, vars(old)[name], vars(new)[name]
-        if (function := _function(old)) is not None:
-            changed = _function(new)
-            assert changed is not None
-            function.__defaults__ = changed.__defaults__
-            function.__kwdefaults__ = changed.__kwdefaults__
-            if function.__code__.co_freevars == changed.__code__.co_freevars:
-                function.__code__ = changed.__code__
-            elif function is old:
-                setattr(owner, name, _with_code(function, changed.__code__))
-            else:
-                raise _NotPatchedError(mutant.place)
+        pairs = list(zip(_functions(old), _functions(new), strict=True))
+        for function, changed in pairs:
+            _patch(owner, function, changed)
+        if pairs:
             return
     if not isinstance(old, type):
         raise _NotPatchedError(mutant.place)
     old.__init__ = new.__init__  # type: ignore[misc]  # the defaults of its fields
+
+
+def _patch(owner: object, function: FunctionType, changed: FunctionType) -> None:
+    function.__defaults__ = changed.__defaults__
+    function.__kwdefaults__ = changed.__kwdefaults__
+    if function.__code__.co_freevars == changed.__code__.co_freevars:
+        function.__code__ = changed.__code__
+    elif vars(owner).get(function.__name__) is function:
+        setattr(owner, function.__name__, _with_code(function, changed.__code__))
+    else:
+        raise _NotPatchedError(function.__qualname__)
 
 
 def _with_code(function: FunctionType, code: CodeType) -> FunctionType:
@@ -272,13 +276,16 @@ def _with_code(function: FunctionType, code: CodeType) -> FunctionType:
     )
 
 
-def _function(value: object) -> FunctionType | None:
+def _functions(value: object) -> list[FunctionType]:
+    """Those behind a name: of a property all that it has."""
     if isinstance(value, property):
-        value = value.fget if value.fset is None else value.fset
-    if isinstance(value, (classmethod, staticmethod)):
-        value = value.__func__
-    value = getattr(value, "__wrapped__", value)
-    return value if isinstance(value, FunctionType) else None
+        parts: tuple[object, ...] = (value.fget, value.fset, value.fdel)
+    elif isinstance(value, (classmethod, staticmethod)):
+        parts = (value.__func__,)
+    else:
+        parts = (value,)
+    unwrapped = [getattr(part, "__wrapped__", part) for part in parts]
+    return [part for part in unwrapped if isinstance(part, FunctionType)]
 
 
 def _replace_constants(module: ModuleType, fresh: ModuleType) -> None:

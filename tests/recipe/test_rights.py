@@ -121,6 +121,12 @@ def test_two_openings_of_a_toolset_have_rights_of_their_own() -> None:
     assert (rights.needs_approval(one), rights.needs_approval(other)) == (True, False)
 
 
+def test_a_right_to_one_opening_is_none_to_the_other() -> None:
+    rights = Rights.of(recipe(tools={"a__write": True}, opens={"a": "files", "b": "files"}))
+    assert rights.allows(write("a__write", "files__write"))
+    assert not rights.allows(write("b__write", "files__write"))
+
+
 def test_a_name_that_another_toolset_has_taken_over_restricts_that_one_here() -> None:
     rights = Rights.of(
         recipe(
