@@ -18,7 +18,8 @@ def step(key: str, state: str, **body: JsonValue) -> Row:
 
 
 def call(key: str, state: str) -> Row:
-    return ("tool_call", key, state, {"step_id": "a", "tool": "write", "arguments": "{}"})
+    body: dict[str, JsonValue] = {"step_id": "a", "tool": "write"}
+    return ("tool_call", key, state, body | ({"arguments": "{}"} if state == "started" else {}))
 
 
 def decision(key: str, state: str) -> Row:
