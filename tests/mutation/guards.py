@@ -257,6 +257,27 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "A short cut: without secrets there is nothing to disarm.",
     ),
     Equivalent(
+        "engine/recorder.py",
+        "_Turns.wait",
+        "if turn.done() and not turn.cancelled(): # it came at the same moment",
+        "if (not turn.cancelled()): # it came at the same moment",
+        "Who is cancelled has a turn that is cancelled, or that has come.",
+    ),
+    Equivalent(
+        "engine/recorder.py",
+        "Recorder.record",
+        "lease = self._lease or await self.open()",
+        "lease = (await self.open())",
+        "A short cut: opened again it gives the same lease.",
+    ),
+    Equivalent(
+        "engine/recorder.py",
+        "Recorder.record",
+        "if self._events.is_watched and (event := self._maker.event_of(entry)) is not None:",
+        "if ((event := self._maker.event_of(entry)) is not None):",
+        "A short cut: an event that nobody watches is told to nobody.",
+    ),
+    Equivalent(
         "engine/scheduling.py",
         "DependencyWalk.__init__",
         "self._has_gaps = False",
