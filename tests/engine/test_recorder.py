@@ -12,6 +12,7 @@ from builders import deterministic_services
 from minions.contracts.errors import JournalError, LeaseHeldError
 from minions.contracts.events import RunEvent
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.json_values import JsonValue
 from minions.engine.event_stream import EventStream
 from minions.engine.memory_journal import MemoryJournal
 from minions.engine.recorder import Recorder, _Turns
@@ -225,6 +226,37 @@ async def test_a_fact_that_stands_is_not_stored_again_and_not_shown() -> None:
     assert (again.stored, shown, len(await journal.entries())) == (0, [], 1)
     added = await again.record("step", "b/1/0", "started", {"step_id": "b"})
     assert (again.stored, added.generation, len(shown)) == (1, 2, 1)
+    await again.close()
+
+
+async def test_a_message_is_shown_with_the_result_of_a_call_that_an_earlier_execution_made() -> (
+    None
+):
+    journal = MemoryJournal(FakeClock())
+    first = recorder_for(journal)
+    await first.record(*STARTED)
+    body: dict[str, JsonValue] = {
+        "step_id": "a",
+        "tool": "look",
+        "call_id": "c1",
+        "content": "seen",
+    }
+    result = await first.record("tool_call", "a/1/0/tool/1/0", "finished", body)
+    await first.close()
+    events, shown = EventStream(), list[RunEvent]()
+    events.listen(shown.append)
+    again = recorder_for(journal, replay=Replay(await journal.entries(), 2), events=events)
+    again.feed_back(result)
+    message: dict[str, JsonValue] = {
+        "step_id": "a",
+        "conversation": "run_1/a/1/0",
+        "call": result.key,
+        "tool_call_id": "c1",
+        "name": "look",
+    }
+    await again.record("message", f"{result.key}/answer", "recorded", message)
+    (event,) = shown
+    assert "seen" in str(event)
     await again.close()
 
 
