@@ -186,6 +186,19 @@ async def test_nobody_is_asked_about_a_call_that_is_not_allowed() -> None:
     assert [call.failure and call.failure.code for call in done.only.tool_calls] != [None]
 
 
+async def test_nobody_is_asked_about_a_call_of_code_that_is_not_allowed() -> None:
+    async def work(scope: StepScope) -> object:
+        return await scope.call_tool("write", {"x": 1})
+
+    decider, tool = Says(Verdict.APPROVED), writer()
+    recipe = recipe_of([python_step(work)], permissions=Permissions(requires_approval=("write",)))
+    services = evolve(deterministic_services(), decider=decider)
+    done = await run_of(recipe, tools=[tool], services=services)
+    assert done.result.error is not None
+    assert done.result.error.code == "permission-denied"
+    assert (decider.asked, tool.asked) == ([], [])
+
+
 async def test_the_time_of_a_call_is_recorded_in_milliseconds() -> None:
     clock = FakeClock()
     clock.advance(100)
