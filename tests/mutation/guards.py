@@ -236,6 +236,15 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         _HOLDING,
     ),
     Equivalent(
+        "engine/memory_journal.py",
+        "MemoryJournal._owned",
+        "session is None or holding is None or holding.deadline is None "
+        "or holding.lease.epoch != lease.epoch or holding.lease.run_id != lease.run_id",
+        "(session is None or holding.deadline is None or holding.lease.epoch != lease.epoch "
+        "or (holding.lease.run_id != lease.run_id))",
+        _HOLDING,
+    ),
+    Equivalent(
         "engine/context.py",
         "AgentContext.withdraw_result",
         "if name is not None and name not in _RESERVED:",

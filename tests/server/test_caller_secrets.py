@@ -58,6 +58,7 @@ def test_the_default_of_a_stored_recipe_is_the_operators_own_word() -> None:
     made = recipe(token="env:MINE")
     assert refused(made, {}) == []
     assert refused(made, {"token": "env:MINE"}) == []
+    CallerSecrets.of([]).check(made, {})  # a recipe is the operator's unless it is said
 
 
 def test_the_default_of_one_input_is_not_for_another() -> None:

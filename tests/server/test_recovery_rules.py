@@ -88,13 +88,17 @@ class Rooms:
     async def _recorded(self, run_id: str) -> object:
         if run_id not in self.notes:
             raise NotFoundError(f"No run {run_id!r}.")
-        newest = 1 + self.idle.get(run_id, 0)
+        newest = 3 + self.idle.get(run_id, 0)
         return SimpleNamespace(
             run_id=run_id,
             note=self.notes[run_id],
             has_ended=run_id in self.ended,
             inputs={},
-            entries=[entry("step", 1), *(entry("run", at) for at in range(1, newest + 1))],
+            entries=[
+                entry("step", 1),
+                entry("step", 3),
+                *(entry("run", at) for at in range(1, newest + 1)),
+            ],
         )
 
     async def _begin(self, run_id: str) -> None:
