@@ -66,7 +66,7 @@ def test_of_a_runs_start_only_what_grants_nothing_is_taken(state: str) -> None:
     assert imported_entry(entry("run", state, body)).body == {
         "recipe": "r",
         "inputs": {"x": 1},
-        "note": {"command": "run", "extensions": ["x.py"], "model": "m", "imported": True},
+        "note": {"command": "run", "extensions": ["x.py"], "imported": True},
     }
 
 

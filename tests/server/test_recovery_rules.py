@@ -87,7 +87,7 @@ class Rooms:
 
     async def _recorded(self, run_id: str) -> object:
         if run_id not in self.notes:
-            raise NotFoundError(f"No run {run_id!r}.")
+            raise NotFoundError(f"No run {run_id!r}.", code="unknown-session")
         newest = 3 + self.idle.get(run_id, 0)
         return SimpleNamespace(
             run_id=run_id,
@@ -122,7 +122,7 @@ def entry(kind: str, generation: int) -> JournalEntry:
         generation=generation,
         key="k",
         kind=kind,
-        state="started",
+        state="finished" if kind == "step" else "started",
         body={},
         epoch=1,
         at=FakeClock().now(),
@@ -208,9 +208,10 @@ async def test_a_run_that_ends_each_process_is_left_after_five_times(
         (JournalError("full"), ["run_not_resumed_yet"], True),
         (RefusedError(429, "too-many-runs", "later"), ["run_not_resumed_yet"], True),  # type: ignore[arg-type]  # a status
         (EnvironmentRefusedError("no key", code="missing-key"), ["run_not_resumed"], False),
-        (NotFoundError("no such"), [], False),
+        (NotFoundError("no such", code="unknown-session"), [], False),
+        (NotFoundError("no recipe"), ["run_not_resumed"], False),
     ],
-    ids=["held", "journal", "refused", "environment", "not found"],
+    ids=["held", "journal", "refused", "environment", "no run", "no recipe"],
 )
 async def test_what_cannot_be_resumed_now_is_looked_at_again(
     error: Exception, logged: list[str], is_tried_again: bool
