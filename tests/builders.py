@@ -384,6 +384,32 @@ async def run_recipe(
     return await run_of(recipe, answers, tools=tools, services=services)
 
 
+def entry_of(
+    kind: str,
+    state: str,
+    body: Mapping[str, JsonValue],
+    *,
+    key: str = "k",
+    position: int = 1,
+    generation: int = 1,
+    damage: str | None = None,
+) -> JournalEntry:
+    """A row of run `run_1` as a journal gives it back."""
+    return JournalEntry(
+        session_id="ses_1",
+        position=position,
+        run_id="run_1",
+        generation=generation,
+        key=key,
+        kind=kind,
+        state=state,
+        body=body,
+        epoch=1,
+        at=FakeClock().now(),
+        damage=damage,
+    )
+
+
 def live_conversations(context: AgentContext) -> Mapping[str, tuple[Message, ...]]:
     """Every conversation that is not empty."""
     memory = context.memory

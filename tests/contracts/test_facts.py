@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import entry_of
 from minions.contracts.facts import FACTS, UnreadableFact, body_of, fact_of
-from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 
 GOLDEN: Final[list[dict[str, Any]]] = [  # Any: rows as they stand in databases
@@ -23,31 +22,16 @@ GOLDEN: Final[list[dict[str, Any]]] = [  # Any: rows as they stand in databases
 and never changed: databases hold them."""
 
 
-def entry(kind: str, state: str, body: dict[str, JsonValue]) -> JournalEntry:
-    return JournalEntry(
-        session_id="ses_1",
-        position=1,
-        run_id="run_1",
-        generation=1,
-        key="k",
-        kind=kind,
-        state=state,
-        body=body,
-        epoch=1,
-        at=datetime(2026, 1, 1, tzinfo=UTC),
-    )
-
-
 @pytest.mark.parametrize("row", GOLDEN, ids=lambda row: f"{row['kind']}-{row['state']}")
 def test_what_was_ever_written_is_a_fact(row: dict[str, Any]) -> None:  # Any: as above
-    fact = fact_of(entry(**row))
+    fact = fact_of(entry_of(**row))
     assert not isinstance(fact, UnreadableFact), fact.problem
     assert (fact.kind, fact.state) == (row["kind"], row["state"])
     again = body_of(fact)
     left_out = {name: value for name, value in row["body"].items() if name not in again}
     assert {**left_out, **again} == row["body"]
     assert all(value in (None, False, [], {}) for value in left_out.values()), left_out
-    assert fact_of(entry(row["kind"], row["state"], again)) == fact
+    assert fact_of(entry_of(row["kind"], row["state"], again)) == fact
 
 
 def test_there_is_a_golden_row_of_every_kind_of_fact() -> None:
@@ -73,7 +57,7 @@ def test_there_is_a_golden_row_of_every_kind_of_fact() -> None:
 def test_what_is_no_fact_says_what_was_expected(
     kind: str, state: str, body: dict[str, JsonValue], problem: str
 ) -> None:
-    found = fact_of(entry(kind, state, body))
+    found = fact_of(entry_of(kind, state, body))
     assert isinstance(found, UnreadableFact)
     assert problem in found.problem
 
@@ -94,8 +78,8 @@ def test_a_row_is_a_fact_or_is_told_as_unreadable(
     change: dict[str, Any],  # Any: as above
 ) -> None:
     """A-123: nothing in a body makes reading it end otherwise."""
-    fact = fact_of(entry(row["kind"], row["state"], {**row["body"], **change}))
+    fact = fact_of(entry_of(row["kind"], row["state"], {**row["body"], **change}))
     if isinstance(fact, UnreadableFact):
         assert fact.problem
     else:
-        assert fact_of(entry(row["kind"], row["state"], body_of(fact))) == fact
+        assert fact_of(entry_of(row["kind"], row["state"], body_of(fact))) == fact

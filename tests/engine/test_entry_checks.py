@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
+from builders import entry_of
 from minions.contracts.errors import JournalError
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.entry_checks import check_entries, problem_of, unreadable_among
-from minions.testing.clock import FakeClock
 
 Body = dict[str, JsonValue]
 
@@ -66,22 +66,6 @@ OTHERWISE: Mapping[tuple[str, str], Body] = {
 """Needed as well, where one of several serves."""
 
 
-def entry(kind: str, state: str, body: Body, *, damage: str | None = None) -> JournalEntry:
-    return JournalEntry(
-        session_id="ses_1",
-        position=1,
-        run_id="run_1",
-        generation=1,
-        key="k",
-        kind=kind,
-        state=state,
-        body=body,
-        epoch=1,
-        at=FakeClock().now(),
-        damage=damage,
-    )
-
-
 def whole(kind: str, state: str) -> Body:
     return {**NEEDED[kind, state], **OTHERWISE.get((kind, state), {})}
 
@@ -92,36 +76,36 @@ FIELDS = [(kind, state, name) for (kind, state), body in NEEDED.items() for name
 
 @pytest.mark.parametrize(("kind", "state"), ALL)
 def test_what_is_needed_is_enough(kind: str, state: str) -> None:
-    assert problem_of(entry(kind, state, whole(kind, state))) is None
+    assert problem_of(entry_of(kind, state, whole(kind, state))) is None
 
 
 @pytest.mark.parametrize(("kind", "state", "name"), FIELDS)
 def test_what_is_missing_or_of_another_kind_is_named(kind: str, state: str, name: str) -> None:
     body = whole(kind, state)
     del body[name]
-    assert problem_of(entry(kind, state, body)) == f"Object missing required field `{name}`"
+    assert problem_of(entry_of(kind, state, body)) == f"Object missing required field `{name}`"
     for wrong in (True, 1.5):
-        said = problem_of(entry(kind, state, {**body, name: wrong}))
+        said = problem_of(entry_of(kind, state, {**body, name: wrong}))
         assert f"at `$.{name}`" in str(said)
 
 
 def test_a_kind_or_state_that_is_not_known_is_named() -> None:
-    assert str(problem_of(entry("dream", "started", {}))).startswith("the kind 'dream' is not")
-    said = str(problem_of(entry("goto", "started", {})))
+    assert str(problem_of(entry_of("dream", "started", {}))).startswith("the kind 'dream' is not")
+    said = str(problem_of(entry_of("goto", "started", {})))
     assert said == "goto has no state 'started'; its states are: recorded"
 
 
 def test_damage_is_told_before_anything_else() -> None:
-    assert problem_of(entry("dream", "x", {}, damage="its body is not JSON")) == (
+    assert problem_of(entry_of("dream", "x", {}, damage="its body is not JSON")) == (
         "its body is not JSON"
     )
 
 
 @pytest.mark.parametrize("state", ["started", "resumed"])
 def test_a_run_says_its_steps_or_its_document(state: str) -> None:
-    assert problem_of(entry("run", state, {**RUN, "steps": {}})) is None
+    assert problem_of(entry_of("run", state, {**RUN, "steps": {}})) is None
     for body in (RUN, {**RUN, "steps": None, "document": None}):
-        said = problem_of(entry("run", state, body))
+        said = problem_of(entry_of("run", state, body))
         assert said == "neither `document` nor `steps` says which steps the run has"
 
 
@@ -136,37 +120,37 @@ def test_a_run_says_its_steps_or_its_document(state: str) -> None:
     ],
 )
 def test_a_message_is_there_or_is_that_of_a_call(body: Body, is_right: bool) -> None:
-    assert (problem_of(entry("message", "recorded", body)) is None) == is_right
+    assert (problem_of(entry_of("message", "recorded", body)) is None) == is_right
 
 
 def test_the_first_entry_that_cannot_be_read_is_refused() -> None:
-    right = entry("session", "opened", {})
+    right = entry_of("session", "opened", {})
     check_entries([right])
     with pytest.raises(JournalError, match="`sequence`") as caught:
-        check_entries([right, entry("session", "cut", {}), entry("dream", "x", {})])
+        check_entries([right, entry_of("session", "cut", {}), entry_of("dream", "x", {})])
     assert caught.value.error_code == "corrupt-entry"
 
 
 @pytest.mark.parametrize(
     ("row", "is_readable"),
     [
-        (entry("run", "finished", {"status": "completed"}), True),
-        (entry("run", "finished", {}), False),
-        (entry("run", "finished", {"status": 1}), False),
-        (entry("run", "finished", {"status": "done"}), False),
-        (entry("run", "finished", {"status": "completed", "usage": 1}), False),
-        (entry("run", "started", {**RUN, "steps": {}, "model": 1}), False),
-        (entry("run", "finished", {"status": "completed"}, damage="gone"), False),
-        (entry("run", "started", {**RUN, "steps": {}}), True),
-        (entry("run", "started", {"steps": {}}), False),
-        (entry("run", "started", {"recipe": 1, "steps": {}}), False),
-        (entry("run", "started", {**RUN, "steps": {}}, damage="gone"), False),
-        (entry("session", "opened", {}), True),
-        (entry("session", "opened", {}, damage="gone"), False),
+        (entry_of("run", "finished", {"status": "completed"}), True),
+        (entry_of("run", "finished", {}), False),
+        (entry_of("run", "finished", {"status": 1}), False),
+        (entry_of("run", "finished", {"status": "done"}), False),
+        (entry_of("run", "finished", {"status": "completed", "usage": 1}), False),
+        (entry_of("run", "started", {**RUN, "steps": {}, "model": 1}), False),
+        (entry_of("run", "finished", {"status": "completed"}, damage="gone"), False),
+        (entry_of("run", "started", {**RUN, "steps": {}}), True),
+        (entry_of("run", "started", {"steps": {}}), False),
+        (entry_of("run", "started", {"recipe": 1, "steps": {}}), False),
+        (entry_of("run", "started", {**RUN, "steps": {}}, damage="gone"), False),
+        (entry_of("session", "opened", {}), True),
+        (entry_of("session", "opened", {}, damage="gone"), False),
     ],
 )
 def test_a_list_needs_of_its_rows_what_it_shows(row: JournalEntry, is_readable: bool) -> None:
-    fine = entry("run", "finished", {"status": "completed"})
+    fine = entry_of("run", "finished", {"status": "completed"})
     problem = unreadable_among([fine, row])
     assert (problem is None) == is_readable
     if problem is not None:

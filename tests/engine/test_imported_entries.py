@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from minions.contracts.journal import JournalEntry
+from builders import entry_of
 from minions.contracts.json_values import JsonValue
 from minions.engine.imported_entries import imported_entry
-from minions.testing.clock import FakeClock
-
-
-def entry(kind: str, state: str, body: dict[str, JsonValue]) -> JournalEntry:
-    return JournalEntry(
-        session_id="ses_1",
-        position=1,
-        run_id="run_1",
-        generation=1,
-        key="k",
-        kind=kind,
-        state=state,
-        body=body,
-        epoch=1,
-        at=FakeClock().now(),
-    )
-
 
 DECIDED: dict[str, JsonValue] = {"step_id": "a", "what": "approval", "word": "approve:1"}
 
 
 def test_a_recorded_decision_is_shown_and_decides_nothing() -> None:
-    given = entry("decision", "recorded", DECIDED)
+    given = entry_of("decision", "recorded", DECIDED)
     taken = imported_entry(given)
     assert (taken.state, taken.body, taken.key) == ("imported", DECIDED, "k")
 
@@ -40,7 +23,7 @@ def test_a_recorded_decision_is_shown_and_decides_nothing() -> None:
      ("goto", "recorded"), ("run", "finished"), ("run", "rejected"), ("step", "started")],
 )  # fmt: skip
 def test_what_grants_nothing_stays_as_it_is(kind: str, state: str) -> None:
-    given = entry(kind, state, {"note": {"approve": "all"}, "directory": "/"})
+    given = entry_of(kind, state, {"note": {"approve": "all"}, "directory": "/"})
     assert imported_entry(given) is given
 
 
@@ -63,7 +46,7 @@ def test_of_a_runs_start_only_what_grants_nothing_is_taken(state: str) -> None:
         "directory": "/home",
         "decisions": {"k": "approve"},
     }
-    assert imported_entry(entry("run", state, body)).body == {
+    assert imported_entry(entry_of("run", state, body)).body == {
         "recipe": "r",
         "inputs": {"x": 1},
         "note": {"command": "run", "extensions": ["x.py"], "imported": True},
@@ -72,5 +55,5 @@ def test_of_a_runs_start_only_what_grants_nothing_is_taken(state: str) -> None:
 
 @pytest.mark.parametrize("note", [None, "server", ["server"]])
 def test_a_note_that_is_none_says_only_that_the_run_was_imported(note: JsonValue) -> None:
-    taken = imported_entry(entry("run", "started", {"recipe": "r", "note": note}))
+    taken = imported_entry(entry_of("run", "started", {"recipe": "r", "note": note}))
     assert taken.body == {"recipe": "r", "note": {"imported": True}}

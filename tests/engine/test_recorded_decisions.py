@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from attrs import evolve, field, frozen
 
-from builders import FakeTool, deterministic_services, executor_of, fake_tool
+from builders import FakeTool, deterministic_services, entry_of, executor_of, fake_tool
 from minions.adapters.scripted_model import ScriptedModel, tool_request
 from minions.contracts.calls import CallStatus, ToolCall
 from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
@@ -254,34 +254,18 @@ async def test_who_gave_no_answer_is_told_what_fits(form: JsonValue, said: str) 
 # --- who is meant --------------------------------------------------------------------------------
 
 
-def entry(
-    position: int, kind: str, key: str, state: str, body: dict[str, JsonValue]
-) -> JournalEntry:
-    return JournalEntry(
-        session_id="ses_1",
-        position=position,
-        run_id="run_1",
-        generation=1,
-        key=key,
-        kind=kind,
-        state=state,
-        body=body,
-        epoch=1,
-        at=FakeClock().now(),
-    )
-
-
 def replay_of(*entries: JournalEntry) -> Replay:
     return Replay(entries, 2)
 
 
 def open_call(position: int, key: str, tool: str, step_id: str = "work") -> JournalEntry:
     body: dict[str, JsonValue] = {"step_id": step_id, "tool": tool, "arguments": "{}"}
-    return entry(position, "tool_call", key, "started", body)
+    return entry_of("tool_call", "started", body, key=key, position=position)
 
 
 def started(position: int, key: str) -> JournalEntry:
-    return entry(position, "step", key, "started", {"step_id": key.partition("/")[0]})
+    body: dict[str, JsonValue] = {"step_id": key.partition("/")[0]}
+    return entry_of("step", "started", body, key=key, position=position)
 
 
 IN_DOUBT = (
@@ -334,7 +318,9 @@ def test_a_call_that_was_decided_is_decided_anew_by_its_key_only() -> None:
 
 def waiting(what: str) -> Replay:
     body: dict[str, JsonValue] = {"what": what, "step_id": "do", "tool": "write", "digest": "d"}
-    return replay_of(started(1, "do/1/0"), entry(2, "decision", "do/1/0/x", "waiting", body))
+    return replay_of(
+        started(1, "do/1/0"), entry_of("decision", "waiting", body, key="do/1/0/x", position=2)
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from builders import entry_of
 from minions.contracts.executions import Warned
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.replay import EXHAUSTED, STUCK, Replay, StepRows, visible
-from minions.testing.clock import FakeClock
 
 Row = tuple[str, str, str, dict[str, JsonValue]]
 
@@ -33,18 +33,7 @@ def resumed(**body: JsonValue) -> Row:
 def rows_of(*rows: Row) -> list[JournalEntry]:
     """At positions 1, 2, …"""
     return [
-        JournalEntry(
-            session_id="ses_1",
-            position=position,
-            run_id="run_1",
-            generation=1,
-            key=key,
-            kind=kind,
-            state=state,
-            body=body,
-            epoch=1,
-            at=FakeClock().now(),
-        )
+        entry_of(kind, state, body, key=key, position=position)
         for position, (kind, key, state, body) in enumerate(rows, 1)
     ]
 

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 from attrs import field, frozen
 
+from builders import entry_of
 from minions.contracts.errors import (
     EnvironmentRefusedError,
     JournalError,
@@ -115,18 +116,9 @@ class Rooms:
 
 
 def entry(kind: str, generation: int) -> JournalEntry:
-    return JournalEntry(
-        session_id="ses_1",
-        position=1,
-        run_id="r",
-        generation=generation,
-        key="k",
-        kind=kind,
-        state="finished" if kind == "step" else "started",
-        body={},
-        epoch=1,
-        at=FakeClock().now(),
-    )
+    """The end of a step, or a beginning."""
+    state = "finished" if kind == "step" else "started"
+    return entry_of(kind, state, {}, generation=generation)
 
 
 def rooms_with(note: Mapping[str, JsonValue] = SERVER, **more: object) -> Rooms:
