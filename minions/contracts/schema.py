@@ -273,20 +273,10 @@ def _compile(schema: JsonSchema, budget: CheckBudget) -> Validator:
     kind: type[Validator] = extend(  # type: ignore[no-untyped-call]  # its stub has no types
         Draft202012Validator, checks
     )
-    return kind(typing.cast("JsonSchema", _without_dialects(schema)))
-
-
-def _without_dialects(node: JsonValue) -> JsonValue:
-    """The schema without `$schema`, for which the library would take keywords of its own."""
-    if isinstance(node, Mapping):
-        return {
-            key: value
-            if key in _DATA and not isinstance(value, Mapping)
-            else _without_dialects(value)
-            for key, value in node.items()
-            if key != "$schema" or not isinstance(value, str)
-        }
-    return [_without_dialects(item) for item in node] if isinstance(node, list | tuple) else node
+    # The library's own would take another class, with none of these checks, wherever a `$schema`
+    # stands that it knows: also within a value, to which a `$ref` may lead.
+    kind.evolve = attrs.evolve  # type: ignore[method-assign,assignment]  # as its stub has it
+    return kind(dict(schema))
 
 
 _PYTHON_WORDS: Final = {"None": "null", "True": "true", "False": "false"}

@@ -539,6 +539,11 @@ _OF_ANOTHER_DIALECT: JsonValue = {
     "$schema": "http://json-schema.org/draft-07/schema#",
     "allOf": [_AGAIN, _AGAIN],
 }
+_IN_ENUM: JsonValue = {"properties": {"a": {"$ref": "#/$defs/e/enum/0"}}}
+_VALUE_OF_ANOTHER_DIALECT: JsonValue = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "allOf": [_IN_ENUM, _IN_ENUM],
+}
 
 
 @pytest.mark.parametrize(
@@ -550,6 +555,10 @@ _OF_ANOTHER_DIALECT: JsonValue = {
         {"unevaluatedProperties": False, "allOf": _BOTH},
         {"$schema": "https://json-schema.org/draft/2020-12/schema", "allOf": _BOTH},
         {"allOf": [{"$ref": "#/properties/const"}], "properties": {"const": _OF_ANOTHER_DIALECT}},
+        {
+            "allOf": [{"$ref": "#/$defs/e/enum/0"}],
+            "$defs": {"e": {"enum": [_VALUE_OF_ANOTHER_DIALECT]}},
+        },
     ],
 )
 def test_a_check_that_doubles_with_each_level_of_the_value_ends(schema: JsonSchema) -> None:
@@ -670,3 +679,11 @@ def test_a_property_may_be_called_like_a_keyword_that_holds_data() -> None:
             check_schema({"properties": {name: {"$ref": "http://127.0.0.1:9/x"}}})
     for name in ("default", "const"):
         check_schema({"properties": {"properties": {name: {"$ref": "http://127.0.0.1:9/x"}}}})
+
+
+@pytest.mark.parametrize("keyword", ["const", "enum"])
+def test_a_value_that_names_a_dialect_is_compared_whole(keyword: str) -> None:
+    wanted: JsonValue = {"$schema": "https://a.example/b", "name": "x"}
+    validator = SchemaValidator({keyword: wanted if keyword == "const" else [wanted]})
+    assert validator.errors(wanted) == ()
+    assert validator.errors({"name": "x"}) != ()
