@@ -27,7 +27,7 @@ crash: $(READY)  ## Kill processes 1,000 times, and 200 times on PostgreSQL; wri
 	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_POSTGRES_KILLS=200 MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s \
 		-o faulthandler_timeout=1200 tests/crash
 
-mutants: $(READY)  ## Change the guards line by line; show what no test notices. MUTANTS="--module engine/budget.py" for one.
+mutants: $(READY)  ## Change the guards line by line; show what no test notices. MUTANTS="--module engine/services/budget.py" for one.
 	PYTHONPATH=tests $(BIN)/python -m mutation $(MUTANTS)
 
 bench: $(READY)  ## Measure, as ratios within one run.

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, absolute_row, least_cpu_s, ratio_row
 from minions import AgentExecutor, AgentRecipe, ScriptedModel, Services, SqliteJournal
-from minions.engine.services import SystemClock
+from minions.engine.services.services import SystemClock
 from minions.recipe.model import SetSpec
 
 

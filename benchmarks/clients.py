@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from minions import AgentExecutor, AgentRecipe, OpenAIModel, Services, SqliteJournal, Tool
 from minions.contracts.tools import Toolbox
-from minions.engine.extensions import Extensions
-from minions.engine.services import SystemClock
+from minions.engine.compile.extensions import Extensions
+from minions.engine.services.services import SystemClock
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import load_recipe_text
+from minions.recipe.reading.load import load_recipe_text
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -12,7 +12,7 @@ from benchmarks.measuring import Effort, Row, ratio_row
 from minions import SqliteJournal
 from minions.contracts.journal import EntryDraft, Lease
 from minions.contracts.json_values import JsonValue
-from minions.engine.services import SystemClock
+from minions.engine.services.services import SystemClock
 
 WINDOW = 50
 """Entries before and after the place that is looked at."""

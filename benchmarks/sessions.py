@@ -21,8 +21,8 @@ from minions import (
 )
 from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
-from minions.engine.services import SystemClock
-from minions.engine.sessions import list_runs
+from minions.engine.history.lookup import list_runs
+from minions.engine.services.services import SystemClock
 
 FORK_MS = 5.0
 LIST_MS = 200.0

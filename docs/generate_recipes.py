@@ -13,7 +13,7 @@ from typing import Final, cast
 
 import attrs
 
-from minions.adapters.function_tool import FunctionTool
+from minions.adapters.tools.function_tool import FunctionTool
 from minions.contracts.context import Limits
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.retry import RetryConfig
@@ -21,9 +21,9 @@ from minions.contracts.schema import JsonSchema, schema_of
 from minions.contracts.tools import Tool, Toolset
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring import built_in_extensions
-from minions.recipe import keys, step_keys
-from minions.recipe.filters import FILTERS, TESTS
-from minions.recipe.key_types import Key, Table
+from minions.recipe.expressions.filters import FILTERS, TESTS
+from minions.recipe.language import keys, step_keys
+from minions.recipe.text.key_types import Key, Table
 
 PAGE: Final = Path(__file__).with_name("recipes.md")
 _MARK: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -9,16 +9,16 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from minions.adapters.function_tool import tool
-    from minions.adapters.openai_model import OpenAIModel
-    from minions.adapters.postgres_journal import PostgresJournal
-    from minions.adapters.postgres_step_cache import PostgresStepCache
-    from minions.adapters.prices import GenaiPriceBook, OwnPrice
-    from minions.adapters.scripted_model import ScriptedModel, tool_request
-    from minions.adapters.sqlite_journal import SqliteJournal
-    from minions.adapters.sqlite_step_cache import SqliteStepCache
-    from minions.adapters.step_cache import MemoryStepCache
-    from minions.adapters.structured_output import InstructorParser
+    from minions.adapters.models.openai import OpenAIModel
+    from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
+    from minions.adapters.models.scripted import ScriptedModel, tool_request
+    from minions.adapters.models.structured_output import InstructorParser
+    from minions.adapters.stores.memory_step_cache import MemoryStepCache
+    from minions.adapters.stores.postgres_journal import PostgresJournal
+    from minions.adapters.stores.postgres_step_cache import PostgresStepCache
+    from minions.adapters.stores.sqlite_journal import SqliteJournal
+    from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
+    from minions.adapters.tools.function_tool import tool
     from minions.contracts.calls import (
         ChatModel,
         DeltaSink,
@@ -79,35 +79,35 @@ if TYPE_CHECKING:
     from minions.contracts.step_cache import CachedStep, StepCache
     from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
     from minions.contracts.tools import Tool, ToolScope, ToolSpec
-    from minions.engine.agent_executor import AgentExecutor
-    from minions.engine.completion import DefaultStepCompletionChain
-    from minions.engine.context import Agent, AgentContext
-    from minions.engine.extensions import Extensions
-    from minions.engine.graph import DefaultStepGraph
-    from minions.engine.memory import ConversationMemory
-    from minions.engine.model_calls import ModelCallExecutors
-    from minions.engine.questions import analyze_data, extract_params
-    from minions.engine.run_parts import RunPart
-    from minions.engine.services import Services, SystemClock
-    from minions.engine.session_context import (
+    from minions.engine.calls.model_calls import ModelCallExecutors
+    from minions.engine.calls.tool_calls import tool_call_executors
+    from minions.engine.compile.completion import DefaultStepCompletionChain
+    from minions.engine.compile.extensions import Extensions
+    from minions.engine.compile.graph import DefaultStepGraph
+    from minions.engine.compile.selection import RunPart
+    from minions.engine.context.agent_context import Agent, AgentContext
+    from minions.engine.history.memory import ConversationMemory
+    from minions.engine.run.agent_executor import AgentExecutor
+    from minions.engine.run.questions import analyze_data, extract_params
+    from minions.engine.services.services import Services, SystemClock
+    from minions.engine.sessions.context import (
         build_context_from_sequence_range,
         build_context_from_steps,
         get_context_summary,
         messages_from_context,
         validate_context,
     )
-    from minions.engine.session_store import (
-        StepRepository,
-    )
-    from minions.engine.step_executor import StepExecutor
-    from minions.engine.step_manager import StepManager
-    from minions.engine.step_runner import (
+    from minions.engine.sessions.runner import (
         ChatAgent,
         StepRunner,
         fork_session,
         retry_from_sequence,
     )
-    from minions.engine.tool_calls import tool_call_executors
+    from minions.engine.sessions.store import (
+        StepRepository,
+    )
+    from minions.engine.step.executor import StepExecutor
+    from minions.engine.step.step_manager import StepManager
     from minions.interfaces.library import run
     from minions.recipe.model import AgentRecipe, InputSpec, ModelConfig, Permissions
 
@@ -220,14 +220,14 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "minions.engine.step_runner": (
+    "minions.engine.sessions.runner": (
         "ChatAgent",
         "StepRunner",
         "fork_session",
         "retry_from_sequence",
     ),
-    "minions.engine.session_store": ("StepRepository",),
-    "minions.engine.session_context": (
+    "minions.engine.sessions.store": ("StepRepository",),
+    "minions.engine.sessions.context": (
         "build_context_from_sequence_range",
         "build_context_from_steps",
         "get_context_summary",
@@ -250,16 +250,16 @@ _HOMES: Final = {
         "SessionStep",
         "StepMetrics",
     ),
-    "minions.adapters.function_tool": ("tool",),
-    "minions.adapters.openai_model": ("OpenAIModel",),
-    "minions.adapters.prices": ("GenaiPriceBook", "OwnPrice"),
-    "minions.adapters.scripted_model": ("ScriptedModel", "tool_request"),
-    "minions.adapters.postgres_journal": ("PostgresJournal",),
-    "minions.adapters.postgres_step_cache": ("PostgresStepCache",),
-    "minions.adapters.sqlite_journal": ("SqliteJournal",),
-    "minions.adapters.sqlite_step_cache": ("SqliteStepCache",),
-    "minions.adapters.step_cache": ("MemoryStepCache",),
-    "minions.adapters.structured_output": ("InstructorParser",),
+    "minions.adapters.tools.function_tool": ("tool",),
+    "minions.adapters.models.openai": ("OpenAIModel",),
+    "minions.adapters.models.prices": ("GenaiPriceBook", "OwnPrice"),
+    "minions.adapters.models.scripted": ("ScriptedModel", "tool_request"),
+    "minions.adapters.stores.postgres_journal": ("PostgresJournal",),
+    "minions.adapters.stores.postgres_step_cache": ("PostgresStepCache",),
+    "minions.adapters.stores.sqlite_journal": ("SqliteJournal",),
+    "minions.adapters.stores.sqlite_step_cache": ("SqliteStepCache",),
+    "minions.adapters.stores.memory_step_cache": ("MemoryStepCache",),
+    "minions.adapters.models.structured_output": ("InstructorParser",),
     "minions.contracts.calls": (
         "ChatModel",
         "DeltaSink",
@@ -304,19 +304,19 @@ _HOMES: Final = {
     "minions.contracts.step_cache": ("CachedStep", "StepCache"),
     "minions.contracts.steps": ("DefaultStep", "PythonStep", "Step", "StepScope"),
     "minions.contracts.tools": ("Tool", "ToolScope", "ToolSpec"),
-    "minions.engine.agent_executor": ("AgentExecutor",),
-    "minions.engine.questions": ("analyze_data", "extract_params"),
-    "minions.engine.completion": ("DefaultStepCompletionChain",),
-    "minions.engine.context": ("Agent", "AgentContext"),
-    "minions.engine.extensions": ("Extensions",),
-    "minions.engine.graph": ("DefaultStepGraph",),
-    "minions.engine.memory": ("ConversationMemory",),
-    "minions.engine.model_calls": ("ModelCallExecutors",),
-    "minions.engine.run_parts": ("RunPart",),
-    "minions.engine.services": ("Services", "SystemClock"),
-    "minions.engine.step_executor": ("StepExecutor",),
-    "minions.engine.step_manager": ("StepManager",),
-    "minions.engine.tool_calls": ("tool_call_executors",),
+    "minions.engine.run.agent_executor": ("AgentExecutor",),
+    "minions.engine.run.questions": ("analyze_data", "extract_params"),
+    "minions.engine.compile.completion": ("DefaultStepCompletionChain",),
+    "minions.engine.context.agent_context": ("Agent", "AgentContext"),
+    "minions.engine.compile.extensions": ("Extensions",),
+    "minions.engine.compile.graph": ("DefaultStepGraph",),
+    "minions.engine.history.memory": ("ConversationMemory",),
+    "minions.engine.calls.model_calls": ("ModelCallExecutors",),
+    "minions.engine.compile.selection": ("RunPart",),
+    "minions.engine.services.services": ("Services", "SystemClock"),
+    "minions.engine.step.executor": ("StepExecutor",),
+    "minions.engine.step.step_manager": ("StepManager",),
+    "minions.engine.calls.tool_calls": ("tool_call_executors",),
     "minions.interfaces.library": ("run",),
     "minions.recipe.model": ("AgentRecipe", "InputSpec", "ModelConfig", "Permissions"),
 }

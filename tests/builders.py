@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from attrs import field, frozen
 
-from minions.adapters.scripted_model import Answer, AnswerFunction, ScriptedModel
+from minions.adapters.models.scripted import Answer, AnswerFunction, ScriptedModel
 from minions.contracts.calls import (
     ChatModel,
     ModelCallResponse,
@@ -34,13 +34,13 @@ from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import Ids
 from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope, ToolSpec
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.context import AgentContext
-from minions.engine.extensions import Extensions
-from minions.engine.memory import ConversationMemory
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.output_parsing import TextOutputParser
-from minions.engine.services import Services
+from minions.engine.compile.extensions import Extensions
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.history.memory import ConversationMemory
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.output_parsing import TextOutputParser
+from minions.engine.services.services import Services
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.testing.clock import FakeClock
 

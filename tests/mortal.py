@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from attrs import field, frozen
 
 from builders import FakeTool, deterministic_services, executor_of, fake_tool
-from minions.adapters.scripted_model import Answer, AnswerFunction, ScriptedModel
+from minions.adapters.models.scripted import Answer, AnswerFunction, ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.codec import encode
 from minions.contracts.executions import AgentResult
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import Effect, Tool
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.memory_journal import MemoryJournal
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.model import AgentRecipe
 from minions.testing.clock import FakeClock
 

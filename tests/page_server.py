@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, cast
 
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal import EntryDraft
-from minions.engine.services import SystemClock
+from minions.engine.services.services import SystemClock
 from page_project import write_project
 
 __all__ = ["TOKEN", "Served"]

@@ -38,25 +38,25 @@ class BuiltInToolsets(Mapping[str, Toolset]):
 
 
 def _files(_: Now) -> Toolset:
-    from minions.adapters.file_tools import files_toolset
+    from minions.adapters.tools.files import files_toolset
 
     return files_toolset()
 
 
 def _time(now: Now) -> Toolset:
-    from minions.adapters.time_tools import time_toolset
+    from minions.adapters.tools.time import time_toolset
 
     return time_toolset(now)
 
 
 def _http(_: Now) -> Toolset:
-    from minions.adapters.http_tools import http_toolset
+    from minions.adapters.tools.http import http_toolset
 
     return http_toolset()
 
 
 def _data(_: Now) -> Toolset:
-    from minions.adapters.data_tools import data_toolset
+    from minions.adapters.tools.data import data_toolset
 
     return data_toolset()
 

@@ -19,7 +19,7 @@ from minions.contracts.decisions import (
 )
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue, dumps
-from minions.engine.decisions import read_answer
+from minions.engine.calls.decisions import read_answer
 
 __all__ = ["POLICIES", "Policy", "TerminalDecider", "decider_for"]
 

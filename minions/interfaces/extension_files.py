@@ -15,7 +15,7 @@ from minions.contracts.completion import CompletionLink
 from minions.contracts.errors import UsageError, words_of
 from minions.contracts.steps import Step
 from minions.contracts.tools import Tool, Toolbox
-from minions.engine.extensions import Extensions
+from minions.engine.compile.extensions import Extensions
 from minions.interfaces.wiring import extended
 from minions.recipe.model import AgentRecipe
 

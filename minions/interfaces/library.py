@@ -9,17 +9,17 @@ from typing import Any, TypeVar, overload
 
 from attrs import evolve
 
-from minions.adapters.state_store import MemoryState, StateStore
+from minions.adapters.stores.state_store import MemoryState, StateStore
 from minions.contracts.calls import ChatModel
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Tool
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.extensions import Extensions, ModelSource
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.services import Services
+from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import Services
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring import (
     Models,
@@ -30,8 +30,8 @@ from minions.interfaces.wiring import (
     make_prices,
 )
 from minions.recipe.library import find_recipe
-from minions.recipe.load import load_recipe
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import load_recipe
 
 __all__ = ["run"]
 
@@ -125,10 +125,10 @@ def _state(services: Services | None) -> StateStore:
     """Beside the journal."""
     if services is None or isinstance(services.journal, MemoryJournal):
         return MemoryState()
-    from minions.adapters.postgres_journal import PostgresJournal
-    from minions.adapters.postgres_state import PostgresState
-    from minions.adapters.sqlite_journal import SqliteJournal
-    from minions.adapters.sqlite_state import SqliteState
+    from minions.adapters.stores.postgres_journal import PostgresJournal
+    from minions.adapters.stores.postgres_state import PostgresState
+    from minions.adapters.stores.sqlite_journal import SqliteJournal
+    from minions.adapters.stores.sqlite_state import SqliteState
 
     journal = services.journal
     if isinstance(journal, PostgresJournal):
@@ -170,7 +170,7 @@ async def _run_recipe(
     if isinstance(model, ChatModel):
         source = model
     if services is None:
-        from minions.adapters.structured_output import InstructorParser
+        from minions.adapters.models.structured_output import InstructorParser
 
         services = Services(parser=InstructorParser(), prices=make_prices(Settings()))
     executor = AgentExecutor(source, extensions=extensions, services=services)

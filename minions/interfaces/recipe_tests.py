@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from attrs import evolve, frozen
 from returns.result import Failure, Result, Success
 
-from minions.adapters.scripted_model import ScriptedModel
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import (
     ChatModel,
     ToolCall,
@@ -29,15 +29,15 @@ from minions.contracts.errors import MinionsError, UsageError
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import Effect
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.context import AgentContext
-from minions.engine.decisions import read_answer
-from minions.engine.extensions import Extensions, ModelSource
-from minions.engine.services import Services
-from minions.engine.tool_calls import tool_call_executors
-from minions.recipe.expressions import compile_condition
+from minions.engine.calls.decisions import read_answer
+from minions.engine.calls.tool_calls import tool_call_executors
+from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.services import Services
+from minions.recipe.expressions.template import compile_condition
 from minions.recipe.model import AgentRecipe, ModelConfig, RecipeTest
-from minions.recipe.own_tests import SCRIPTED
+from minions.recipe.reading.recipe_tests import SCRIPTED
 
 __all__ = ["Tested", "run_test"]
 

@@ -15,7 +15,7 @@ import attrs
 from attrs import evolve, field, frozen
 
 from minions.contracts.errors import UsageError, did_you_mean, near_names
-from minions.recipe.project import project_file, read_toml
+from minions.recipe.project_folders import project_file, read_toml
 
 __all__ = [
     "Origin",

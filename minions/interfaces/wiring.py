@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 from attrs import evolve
 
-from minions.adapters.date_time_tools import date_time_tools
-from minions.adapters.postgres_url import is_postgres_url, without_password
-from minions.adapters.state_store import MemoryState, StateStore
-from minions.adapters.state_tools import state_tools
+from minions.adapters.stores.postgres_url import is_postgres_url, without_password
+from minions.adapters.stores.state_store import MemoryState, StateStore
+from minions.adapters.tools.date_time import date_time_tools
+from minions.adapters.tools.state import state_tools
+from minions.analysis.spending import KnowModel, KnownModel
 from minions.contracts.calls import ChatModel, OutputMode
 from minions.contracts.decisions import Decider, Deny
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_names
@@ -25,15 +26,14 @@ from minions.contracts.step_cache import StepCache
 from minions.contracts.tools import Toolbox, Toolset
 from minions.interfaces.built_in_toolsets import BuiltInToolsets
 from minions.interfaces.settings import Settings
-from minions.interfaces.spending import KnowModel, KnownModel
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
-from minions.recipe.project import NamedFiles
+from minions.recipe.project_folders import NamedFiles
 
 if TYPE_CHECKING:
-    from minions.adapters.model_endpoints import OperatorModels
-    from minions.engine.extensions import Extensions, ModelSource
-    from minions.engine.services import Services
+    from minions.adapters.models.endpoints import OperatorModels
+    from minions.engine.compile.extensions import Extensions, ModelSource
+    from minions.engine.services.services import Services
 
 __all__ = [
     "Models",
@@ -81,14 +81,14 @@ def built_in_tools(state: StateStore | None = None) -> Toolbox:
 
 def built_in_extensions(state: StateStore | None = None) -> Extensions:
     """Both, as the operator brings his own."""
-    from minions.engine.extensions import Extensions
+    from minions.engine.compile.extensions import Extensions
 
     return Extensions(toolsets=built_in_toolsets(), tools=built_in_tools(state))
 
 
 def extended(base: Extensions, own: Extensions) -> Extensions:
     """What comes along and what the operator brought; under one name the operator's counts."""
-    from minions.engine.extensions import Extensions
+    from minions.engine.compile.extensions import Extensions
 
     kept = tuple(tool for tool in base.tools if tool.spec.name not in own.tools)
     return Extensions(
@@ -216,7 +216,7 @@ class Models:
         return model
 
     def _scripted(self, name: str, folder: Path) -> ChatModel:
-        from minions.adapters.scripted_model import ScriptedModel
+        from minions.adapters.models.scripted import ScriptedModel
 
         path = _script_path(name, folder)
         if path.suffix not in (".yaml", ".yml"):
@@ -232,8 +232,8 @@ class Models:
         return ScriptedModel.from_yaml(path)
 
     def _endpoint(self, name: str, config: ModelConfig) -> ChatModel:
-        from minions.adapters.model_endpoints import resolve_endpoint
-        from minions.adapters.openai_model import OpenAIModel
+        from minions.adapters.models.endpoints import resolve_endpoint
+        from minions.adapters.models.openai import OpenAIModel
 
         endpoint = resolve_endpoint(name, config, self._environ, _operator(self._settings))
         capabilities = endpoint.capabilities
@@ -255,7 +255,7 @@ def _script_path(name: str, folder: Path) -> Path:
 
 
 def _operator(settings: Settings) -> OperatorModels:
-    from minions.adapters.model_endpoints import OperatorModels, ProviderConfig
+    from minions.adapters.models.endpoints import OperatorModels, ProviderConfig
 
     providers = {
         name: ProviderConfig(
@@ -336,17 +336,17 @@ def has_database(settings: Settings, folder: Path) -> bool:
 
 def make_journal(settings: Settings, folder: Path) -> Journal:
     """SQLite or PostgreSQL, or memory with `no_store`; opens nothing yet."""
-    from minions.engine.services import SystemClock
+    from minions.engine.services.services import SystemClock
 
     if settings.no_store:
-        from minions.engine.memory_journal import MemoryJournal
+        from minions.engine.services.memory_journal import MemoryJournal
 
         return MemoryJournal(SystemClock())
     if (url := postgres_of(settings)) is not None:
-        from minions.adapters.postgres_journal import PostgresJournal
+        from minions.adapters.stores.postgres_journal import PostgresJournal
 
         return PostgresJournal(url, SystemClock())
-    from minions.adapters.sqlite_journal import SqliteJournal
+    from minions.adapters.stores.sqlite_journal import SqliteJournal
 
     return SqliteJournal(database_of(settings, folder), SystemClock())
 
@@ -356,27 +356,27 @@ def make_state(settings: Settings, folder: Path) -> StateStore:
     if settings.no_store:
         return MemoryState()
     if (url := postgres_of(settings)) is not None:
-        from minions.adapters.postgres_state import PostgresState
+        from minions.adapters.stores.postgres_state import PostgresState
 
         return PostgresState(url)
-    from minions.adapters.sqlite_state import SqliteState
+    from minions.adapters.stores.sqlite_state import SqliteState
 
     return SqliteState(database_of(settings, folder))
 
 
 def make_cache(settings: Settings, folder: Path) -> StepCache:
     """In the journal's database, memory with `no_store`, none with `no_cache`; opens nothing."""
-    from minions.adapters.step_cache import MemoryStepCache, NoStepCache
+    from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
 
     if settings.no_cache:
         return NoStepCache()
     if settings.no_store:
         return MemoryStepCache()
     if (url := postgres_of(settings)) is not None:
-        from minions.adapters.postgres_step_cache import PostgresStepCache
+        from minions.adapters.stores.postgres_step_cache import PostgresStepCache
 
         return PostgresStepCache(url)
-    from minions.adapters.sqlite_step_cache import SqliteStepCache
+    from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
 
     return SqliteStepCache(database_of(settings, folder))
 
@@ -384,7 +384,7 @@ def make_cache(settings: Settings, folder: Path) -> StepCache:
 def make_log(settings: Settings, write: Callable[[str], None]) -> Log:
     """A structured log with `debug`, nothing otherwise; never a global configuration."""
     if not settings.debug:
-        from minions.engine.services import NullLog
+        from minions.engine.services.services import NullLog
 
         return NullLog()
     import structlog
@@ -409,7 +409,7 @@ def make_log(settings: Settings, write: Callable[[str], None]) -> Log:
 
 def make_prices(settings: Settings) -> PriceBook:
     """The operator's over the bundled ones; loads nothing yet."""
-    from minions.adapters.prices import GenaiPriceBook, OwnPrice
+    from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
 
     own = {
         name: OwnPrice(
@@ -445,7 +445,7 @@ def _server_of(
     name: str, config: ModelConfig, settings: Settings, environ: Mapping[str, str]
 ) -> str | None:
     """None: no server, or none that is configured."""
-    from minions.adapters.model_endpoints import base_url_of
+    from minions.adapters.models.endpoints import base_url_of
 
     try:
         return base_url_of(name, config, environ, _operator(settings))
@@ -461,8 +461,8 @@ def make_services(
     cache: StepCache | None = None,
 ) -> Services:
     """The real world, with the full output parser."""
-    from minions.adapters.structured_output import InstructorParser
-    from minions.engine.services import Services
+    from minions.adapters.models.structured_output import InstructorParser
+    from minions.engine.services.services import Services
 
     return Services(
         journal=journal,

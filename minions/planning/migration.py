@@ -14,9 +14,9 @@ from minions.contracts.errors import Fault, NotFoundError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import check_recipe_text, load_recipe_text
 from minions.recipe.model import AgentRecipe
-from minions.recipe.reader import read_document, to_plain
+from minions.recipe.reading.load import check_recipe_text, load_recipe_text
+from minions.recipe.text.nodes import read_document, to_plain
 
 __all__ = ["CheckRecipe", "Instruction", "migration_inputs", "migration_recipe", "read_instruction"]
 

@@ -12,7 +12,10 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
-from minions.recipe.expressions import Reference, compile_condition, compile_template
+from minions.recipe.expressions.template import Reference, compile_condition, compile_template
+from minions.recipe.expressions.terms import Term
+from minions.recipe.expressions.values import TemplateError, nearest
+from minions.recipe.graph_paths import Ways
 from minions.recipe.model import (
     AgentRecipe,
     ExecutionMode,
@@ -23,11 +26,8 @@ from minions.recipe.model import (
     RecipeTest,
     ToolsetUse,
 )
-from minions.recipe.reader import MappingNode, Node, Place, ScalarNode, SequenceNode
-from minions.recipe.sections import Report, Section
-from minions.recipe.terms import Term
-from minions.recipe.values import TemplateError, nearest
-from minions.recipe.ways import Ways
+from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
+from minions.recipe.text.sections import Report, Section
 
 __all__ = [
     "GoalParts",

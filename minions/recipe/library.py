@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from minions.contracts.errors import NotFoundError, near_names
-from minions.recipe.key_types import NAME_PATTERN
+from minions.recipe.text.key_types import NAME_PATTERN
 
 __all__ = [
     "SUFFIXES",

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 import minions
-from minions.adapters.sqlite_database import bundled_migrations
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.stores.sqlite_database import bundled_migrations
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import JournalError, LeaseHeldError, MinionsError
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
@@ -175,7 +175,7 @@ async def test_a_call_that_waits_for_a_lock_can_be_cancelled(tmp_path: Path) -> 
 
 _RACER = """
 import asyncio, json, sys
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import JournalError
 from minions.testing.clock import FakeClock
 
@@ -619,7 +619,7 @@ async def test_a_database_that_has_no_room_to_begin_is_refused(small_disk: Path)
 
 _LIMITED = """
 import asyncio, json, random, resource, sys
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import JournalError
 from minions.contracts.journal import EntryDraft
 from minions.testing.clock import FakeClock

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.adapters.data_tools import CsvTable, data_toolset, parse_csv, parse_json, to_csv
+from minions.adapters.tools.data import CsvTable, data_toolset, parse_csv, parse_json, to_csv
 from minions.contracts.codec import encode
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue

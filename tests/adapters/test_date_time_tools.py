@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from minions.adapters.date_time_tools import date_time_tools
+from minions.adapters.tools.date_time import date_time_tools
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import SchemaValidator, check_schema

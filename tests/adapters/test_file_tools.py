@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.adapters.confined_folder import ConfinedFolder, Place
-from minions.adapters.file_tools import files_toolset
-from minions.adapters.glob_pattern import GlobPattern, _has_choice
-from minions.adapters.line_matcher import LineMatcher
+from minions.adapters.tools.confined_folder import ConfinedFolder, Place
+from minions.adapters.tools.files import files_toolset
+from minions.adapters.tools.glob_pattern import GlobPattern, _has_choice
+from minions.adapters.tools.line_matcher import LineMatcher
 from minions.contracts.codec import encode
 from minions.contracts.errors import ToolError, UsageError
 from minions.contracts.json_values import JsonValue
@@ -410,7 +410,7 @@ async def test_edits_of_one_file_at_the_same_time_are_all_kept(root: Path) -> No
 _EDITS = """
 import sys
 from pathlib import Path
-from minions.adapters.confined_folder import ConfinedFolder
+from minions.adapters.tools.confined_folder import ConfinedFolder
 
 folder = ConfinedFolder(root=sys.argv[1])
 for _ in range(100):
@@ -590,8 +590,8 @@ def test_a_link_put_there_after_the_check_is_not_followed(root: Path) -> None:
 def test_importing_the_tools_loads_no_heavy_library() -> None:
     script = (
         "import sys\n"
-        "from minions.adapters.file_tools import files_toolset\n"
-        "from minions.adapters.time_tools import time_toolset\n"
+        "from minions.adapters.tools.files import files_toolset\n"
+        "from minions.adapters.tools.time import time_toolset\n"
         "files_toolset()\n"
         "heavy = {'cattrs', 'jsonschema', 'docstring_parser', 'openai', 'pydantic', 'sqlite3'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"

@@ -20,7 +20,7 @@ import pytest
 
 import minions
 from minions.adapters.daemon_thread import run_in_daemon_thread
-from minions.adapters.function_tool import FunctionTool, tool
+from minions.adapters.tools.function_tool import FunctionTool, tool
 from minions.contracts.errors import ToolError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import check_schema

@@ -8,8 +8,8 @@ import pytest
 
 from fakes import endpoint as fake
 from fakes.endpoint import FakeEndpoint
-from minions.adapters.http_pool import NoAnswerError, proxy_for, trusted_certificates
-from minions.adapters.openai_model import OpenAIModel
+from minions.adapters.models.http_pool import NoAnswerError, proxy_for, trusted_certificates
+from minions.adapters.models.openai import OpenAIModel
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.messages import user
 

@@ -13,8 +13,13 @@ import pytest
 from aiohttp import web
 
 import minions as m
-from minions.adapters.http_tools import _CHARSETS, HttpStatusError, http_toolset
-from minions.adapters.network_targets import AllowedHost, Resolve, check_address, resolve_by_system
+from minions.adapters.tools.http import _CHARSETS, HttpStatusError, http_toolset
+from minions.adapters.tools.network_targets import (
+    AllowedHost,
+    Resolve,
+    check_address,
+    resolve_by_system,
+)
 from minions.contracts.codec import encode
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
@@ -445,7 +450,7 @@ async def test_a_redirect_into_a_private_network_is_refused(
     async def resolve(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"]
 
-    monkeypatch.setattr("minions.adapters.http_tools.check_address", check)
+    monkeypatch.setattr("minions.adapters.tools.http.check_address", check)
     server.answer = redirect(server.url(host="in.example.com"))
     known = tools(f"*.example.com:{server.port}", resolve=resolve)
     with pytest.raises(ToolError, match=r"in\.example\.com is at 127\.0\.0\.1") as caught:

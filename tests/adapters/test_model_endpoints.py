@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.adapters.model_endpoints import (
+from minions.adapters.models.endpoints import (
     Endpoint,
     OperatorModels,
     ProviderConfig,

@@ -20,12 +20,13 @@ from returns.result import Result
 
 from fakes import endpoint as fake
 from fakes.endpoint import FakeEndpoint
-from minions.adapters import chat_request, openai_model
-from minions.adapters.chat_failures import ChatPeer, retry_after_s
-from minions.adapters.chat_request import RequestWriter, encode_body, request_body
-from minions.adapters.chat_response import StreamedAnswer, read_usage
-from minions.adapters.http_pool import load_http
-from minions.adapters.openai_model import OpenAIModel
+from minions.adapters.models import chat_request
+from minions.adapters.models import openai as openai_model
+from minions.adapters.models.chat_failures import ChatPeer, retry_after_s
+from minions.adapters.models.chat_request import RequestWriter, encode_body, request_body
+from minions.adapters.models.chat_response import StreamedAnswer, read_usage
+from minions.adapters.models.http_pool import load_http
+from minions.adapters.models.openai import OpenAIModel
 from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,
@@ -427,7 +428,7 @@ UNCLOSED = """
 import asyncio, gc, sys
 sys.path.insert(0, "tests")
 from fakes import endpoint as fake
-from minions.adapters.openai_model import OpenAIModel
+from minions.adapters.models.openai import OpenAIModel
 from minions.contracts.calls import Prompt
 from minions.contracts.messages import user
 
@@ -545,8 +546,8 @@ def test_a_bad_base_url_is_refused_at_once() -> None:
 
 def test_importing_the_adapter_imports_no_vendor() -> None:
     code = (
-        "import sys, minions.adapters.openai_model, minions.adapters.structured_output,"
-        " minions.adapters.scripted_model, minions.adapters.model_endpoints;"
+        "import sys, minions.adapters.models.openai, minions.adapters.models.structured_output,"
+        " minions.adapters.models.scripted, minions.adapters.models.endpoints;"
         "names = ('openai', 'instructor', 'pydantic', 'httpx2', 'aiohttp', 'jsonschema', 'yaml');"
         "print([name for name in names if name in sys.modules])"
     )

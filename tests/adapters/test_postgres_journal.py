@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from attrs import field, frozen, mutable
 
-from minions.adapters.postgres_database import bundled_migrations
-from minions.adapters.postgres_journal import PostgresJournal
-from minions.adapters.postgres_listener import PostgresListener
-from minions.adapters.postgres_state import PostgresState
-from minions.adapters.postgres_step_cache import PostgresStepCache
+from minions.adapters.stores.postgres_database import bundled_migrations
+from minions.adapters.stores.postgres_journal import PostgresJournal
+from minions.adapters.stores.postgres_listener import PostgresListener
+from minions.adapters.stores.postgres_state import PostgresState
+from minions.adapters.stores.postgres_step_cache import PostgresStepCache
+from minions.contracts.entry_waiters import WaitingRoom
 from minions.contracts.errors import (
     EnvironmentRefusedError,
     FencedError,
@@ -28,7 +29,6 @@ from minions.contracts.errors import (
     LeaseHeldError,
 )
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.waiting_room import WaitingRoom
 from minions.testing.clock import FakeClock
 from patience import HANG_S
 from postgres import PostgresServer, reason_without_postgres
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.rows import TupleRow
 
-    from minions.adapters.postgres_link import PostgresLink
+    from minions.adapters.stores.postgres_link import PostgresLink
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,11 +84,11 @@ async def refusal(journal: PostgresJournal) -> EnvironmentRefusedError:
 
 APPENDER = """
 import asyncio, sys
-from minions.adapters.postgres_journal import PostgresJournal
-from minions.adapters.postgres_listener import PostgresListener
+from minions.adapters.stores.postgres_journal import PostgresJournal
+from minions.adapters.stores.postgres_listener import PostgresListener
 from minions.contracts.errors import FencedError, LeaseHeldError
 from minions.contracts.journal import EntryDraft
-from minions.engine.services import SystemClock
+from minions.engine.services.services import SystemClock
 
 url, worker, turns, ttl = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 
@@ -532,7 +532,7 @@ async def test_the_server_wakes_who_waits(
     journal: PostgresJournal, other: PostgresJournal, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else would: it is not looked again."""
-    monkeypatch.setattr("minions.adapters.postgres_listener._LOOK_EVERY_S", 3600.0)
+    monkeypatch.setattr("minions.adapters.stores.postgres_listener._LOOK_EVERY_S", 3600.0)
     lease = await lease_of(other)
     assert await journal.wait("ses_1", 0, 0) is False
     assert connections_to(url) == 2
@@ -869,7 +869,7 @@ async def test_without_psycopg_it_is_said_what_to_install(monkeypatch: pytest.Mo
 def test_making_a_journal_loads_no_driver() -> None:
     script = (
         "import sys\n"
-        "from minions.adapters.postgres_journal import PostgresJournal\n"
+        "from minions.adapters.stores.postgres_journal import PostgresJournal\n"
         "from minions.testing.clock import FakeClock\n"
         "PostgresJournal('postgresql:///x', FakeClock())\n"
         "print(sorted({'psycopg', 'sqlite3', 'cattrs'} & set(sys.modules)))\n"

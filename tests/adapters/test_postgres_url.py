@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minions.adapters.postgres_url import (
+from minions.adapters.stores.postgres_url import (
     hidden_in,
     is_ambiguous,
     is_postgres_url,

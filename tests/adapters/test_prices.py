@@ -11,8 +11,8 @@ import pytest
 from genai_prices import Usage
 from genai_prices.data_snapshot import get_snapshot
 
-from minions.adapters.openai_model import OpenAIModel
-from minions.adapters.prices import GenaiPriceBook, OwnPrice
+from minions.adapters.models.openai import OpenAIModel
+from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
 from minions.contracts.messages import TokenUsage
 from patience import HANG_S, work_of
 
@@ -154,7 +154,7 @@ def test_models_of_this_machine_and_own_prices_load_no_data() -> None:
     check = """
 import sys
 from datetime import UTC, datetime
-from minions.adapters.prices import GenaiPriceBook, OwnPrice
+from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
 from minions.contracts.messages import TokenUsage
 
 book = GenaiPriceBook({"openai/mine": OwnPrice(input_per_mtok=1, output_per_mtok=1)})

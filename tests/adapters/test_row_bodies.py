@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minions.adapters.row_bodies import decoder_for
+from minions.adapters.stores.row_bodies import decoder_for
 
 
 @pytest.mark.parametrize("rows", [1, 1_000], ids=["few rows", "many rows"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from returns.pipeline import is_successful
 
-from minions.adapters.scripted_model import (
+from minions.adapters.models.scripted import (
     Answer,
     ScriptedModel,
     ScriptItem,

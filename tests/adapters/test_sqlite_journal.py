@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import minions
-from minions.adapters.sqlite_database import bundled_migrations
-from minions.adapters.sqlite_journal import SqliteJournal, _entries_query, _Query
+from minions.adapters.stores.sqlite_database import bundled_migrations
+from minions.adapters.stores.sqlite_journal import SqliteJournal, _entries_query, _Query
 from minions.contracts.errors import JournalError
 from minions.contracts.journal import EntryDraft, Lease
 from minions.contracts.json_values import JsonValue
@@ -24,7 +24,7 @@ from minions.testing.clock import FakeClock
 
 _CHILD = """
 import asyncio, sys
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal import EntryDraft
 from minions.testing.clock import FakeClock
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from minions.adapters.postgres_state import PostgresState
-from minions.adapters.sqlite_database import bundled_migrations
-from minions.adapters.sqlite_journal import SqliteJournal
-from minions.adapters.sqlite_state import SqliteState
-from minions.adapters.state_store import MemoryState, StateStore
-from minions.adapters.state_tools import state_tools
+from minions.adapters.stores.postgres_state import PostgresState
+from minions.adapters.stores.sqlite_database import bundled_migrations
+from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.adapters.stores.sqlite_state import SqliteState
+from minions.adapters.stores.state_store import MemoryState, StateStore
+from minions.adapters.tools.state import state_tools
 from minions.contracts.errors import JournalError, ToolError
 from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
@@ -217,9 +217,9 @@ def test_making_the_tools_loads_neither_sqlite_nor_other_heavy_libraries() -> No
     script = (
         "import sys\n"
         "from datetime import UTC, datetime\n"
-        "from minions.adapters.date_time_tools import date_time_tools\n"
-        "from minions.adapters.sqlite_state import SqliteState\n"
-        "from minions.adapters.state_tools import state_tools\n"
+        "from minions.adapters.tools.date_time import date_time_tools\n"
+        "from minions.adapters.stores.sqlite_state import SqliteState\n"
+        "from minions.adapters.tools.state import state_tools\n"
         "state_tools(SqliteState('x')), date_time_tools(lambda: datetime.now(UTC))\n"
         "heavy = {'sqlite3', 'cattrs', 'jsonschema', 'zoneinfo', 'aiohttp'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"

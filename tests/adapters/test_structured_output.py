@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from returns.pipeline import is_successful
 from returns.result import Result, Success
 
-from minions.adapters import structured_output
-from minions.adapters.strict_schema import is_strict_schema
-from minions.adapters.structured_output import InstructorParser
+from minions.adapters.models import structured_output
+from minions.adapters.models.strict_schema import is_strict_schema
+from minions.adapters.models.structured_output import InstructorParser
 from minions.contracts.calls import (
     ModelCallResponse,
     OutputFailure,
@@ -561,7 +561,7 @@ async def test_warming_up_again_costs_nothing(
 def test_a_schema_is_asked_for_and_read_without_the_vendors() -> None:
     code = """
 import asyncio, sys
-from minions.adapters.structured_output import InstructorParser
+from minions.adapters.models.structured_output import InstructorParser
 from minions.contracts.calls import ModelCallResponse, OutputInstructions, OutputMode
 from minions.contracts.messages import assistant
 parser, mode = InstructorParser(), OutputMode.JSON_SCHEMA
@@ -578,7 +578,7 @@ print([name for name in ("openai", "instructor", "pydantic") if name in sys.modu
 def test_free_text_is_parsed_without_the_vendors() -> None:
     code = """
 import sys
-from minions.adapters.structured_output import InstructorParser
+from minions.adapters.models.structured_output import InstructorParser
 from minions.contracts.calls import ModelCallResponse, OutputInstructions
 from minions.contracts.messages import assistant
 answer = ModelCallResponse(message=assistant('so: {"a": 1}'))

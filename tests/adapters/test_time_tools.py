@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from minions.adapters.time_tools import time_toolset
+from minions.adapters.tools.time import time_toolset
 from minions.contracts.codec import encode
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue

@@ -11,12 +11,12 @@ from types import MappingProxyType
 import pytest
 from attrs import evolve
 
-from minions.adapters.postgres_journal import PostgresJournal
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.stores.postgres_journal import PostgresJournal
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
-from minions.engine.memory_journal import MemoryJournal
+from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
 
 

@@ -22,11 +22,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from minions.adapters.postgres_journal import PostgresJournal
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.stores.postgres_journal import PostgresJournal
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
-from minions.engine.memory_journal import MemoryJournal
+from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
 from postgres import PostgresServer
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from minions.adapters.postgres_journal import PostgresJournal
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.stores.postgres_journal import PostgresJournal
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, LeaseHeldError
 from minions.contracts.journal import EntryDraft, Journal, Lease
 from minions.contracts.runtime import Clock
-from minions.engine.memory_journal import MemoryJournal
+from minions.engine.services.memory_journal import MemoryJournal
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -12,9 +12,9 @@ import pytest
 from attrs import evolve
 
 from builders import answer_of, deterministic_services, fake_tool
-from minions.adapters.postgres_journal import PostgresJournal
-from minions.adapters.scripted_model import Answer, AnswerFunction, ScriptedModel, tool_request
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.models.scripted import Answer, AnswerFunction, ScriptedModel, tool_request
+from minions.adapters.stores.postgres_journal import PostgresJournal
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.calls import ModelDelta, ModelFailure, Prompt
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.contracts.events import (
@@ -33,20 +33,20 @@ from minions.contracts.messages import MessageRole, ToolCallRequest
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.sessions import AgentHooks, SessionStep, StepMetrics
 from minions.contracts.tools import Tool, Toolbox
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.extensions import Extensions
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.services import Services
-from minions.engine.session_context import (
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import Services
+from minions.engine.sessions.context import (
     build_context_from_sequence_range,
     build_context_from_steps,
     get_context_summary,
 )
-from minions.engine.session_store import StepRepository
-from minions.engine.step_runner import ChatAgent, StepRunner, fork_session, retry_from_sequence
+from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session, retry_from_sequence
+from minions.engine.sessions.store import StepRepository
 from minions.interfaces.event_schema import events_schema
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import load_recipe_text
+from minions.recipe.reading.load import load_recipe_text
 from minions.testing.clock import FakeClock
 
 LOOK: list[Answer] = [

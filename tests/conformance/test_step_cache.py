@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from minions.adapters.postgres_step_cache import PostgresStepCache
-from minions.adapters.sqlite_database import bundled_migrations
-from minions.adapters.sqlite_journal import SqliteJournal
-from minions.adapters.sqlite_step_cache import SqliteStepCache
-from minions.adapters.step_cache import MemoryStepCache, NoStepCache
+from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
+from minions.adapters.stores.postgres_step_cache import PostgresStepCache
+from minions.adapters.stores.sqlite_database import bundled_migrations
+from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
 from minions.contracts.errors import JournalError
 from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue

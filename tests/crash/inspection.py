@@ -27,9 +27,9 @@ from minions.contracts.codec import decode
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import Effect
-from minions.engine.services import SystemClock
-from minions.engine.sessions import RunSummary, list_runs, show_run
-from minions.engine.worker_names import is_worker_gone
+from minions.engine.history.lookup import RunSummary, list_runs, show_run
+from minions.engine.services.services import SystemClock
+from minions.engine.services.worker_names import is_worker_gone
 
 __all__ = [
     "Files",

@@ -20,7 +20,7 @@ from typing import Final, cast
 from attrs import evolve, frozen
 
 from crash.legs import Order, carry_out
-from minions.adapters.postgres_url import is_postgres_url
+from minions.adapters.stores.postgres_url import is_postgres_url
 from minions.contracts.codec import decode, encode
 from minions.contracts.json_values import JsonValue, dumps
 

@@ -20,10 +20,10 @@ from typing import Any, Final, TypeVar
 from attrs import field, frozen
 
 from crash.random_runs import Deed, Outside, RandomRun, question_of
-from minions.adapters import postgres_database, postgres_link
-from minions.adapters.postgres_journal import PostgresJournal
-from minions.adapters.postgres_url import is_postgres_url
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.stores import postgres_database, postgres_link
+from minions.adapters.stores.postgres_journal import PostgresJournal
+from minions.adapters.stores.postgres_url import is_postgres_url
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.codec import encode
 from minions.contracts.errors import MinionsError
 from minions.contracts.executions import AgentResult
@@ -39,9 +39,9 @@ from minions.contracts.journal import (
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.runtime import Clock
 from minions.contracts.tools import Toolbox
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.extensions import Extensions
-from minions.engine.services import Services, SystemClock
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.services import Services, SystemClock
 
 __all__ = ["OPERATIONS", "Failpoint", "Order", "acknowledgement", "carry_out", "journal_at"]
 

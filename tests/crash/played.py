@@ -14,8 +14,8 @@ from crash.random_runs import Deed, Outside, RandomRun
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal import JournalEntry
 from minions.contracts.tools import Toolbox
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.extensions import Extensions
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_executor import AgentExecutor
 from minions.testing.clock import FakeClock
 from mortal import KilledError, MortalJournal
 

@@ -18,7 +18,7 @@ from typing import Final, cast
 from attrs import frozen
 
 from builders import ConstrainedModel, ConstrainingParser
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import (
     ChatModel,
     ModelCallResponse,
@@ -41,10 +41,10 @@ from minions.contracts.messages import (
 from minions.contracts.retry import RetryConfig
 from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
-from minions.engine.output_parsing import TextOutputParser
+from minions.engine.services.output_parsing import TextOutputParser
 from minions.recipe.catalog import Catalog, FoundRecipe
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe, Permissions
+from minions.recipe.reading.load import recipe_from_document
 
 __all__ = [
     "CHOOSERS",

@@ -20,7 +20,7 @@ from docs.markdown_blocks import Block, blocks_of, links_of
 from minions.interfaces.cli.main import run_command_line
 from minions.interfaces.extension_files import load_extensions
 from minions.interfaces.wiring import built_in_extensions, catalog_of
-from minions.recipe.load import check_recipe_text
+from minions.recipe.reading.load import check_recipe_text
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from builders import Ran, run_of
-from minions.adapters.scripted_model import Answer
+from minions.adapters.models.scripted import Answer
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
+from minions.recipe.reading.load import recipe_from_document
 
 
 async def ran(steps: list[JsonValue], answers: list[Answer], **settings: JsonValue) -> Ran:

@@ -13,14 +13,14 @@ from minions.contracts.errors import JournalError, NotFoundError, UsageError
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import message_to_json, user
-from minions.engine.archives import (
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.sessions.archive import (
     Archive,
     archive_lines,
     load_archive,
     read_archive,
     store_archive,
 )
-from minions.engine.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
 
 

@@ -7,7 +7,7 @@ import pytest
 from minions.contracts.context import Limits
 from minions.contracts.errors import StepFailedError
 from minions.contracts.messages import TokenUsage
-from minions.engine.budget import Ledger
+from minions.engine.services.budget import Ledger
 
 
 def ledger(parent: Ledger | None = None, **limits: object) -> Ledger:

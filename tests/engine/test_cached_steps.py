@@ -10,9 +10,9 @@ import pytest
 from attrs import evolve, field, mutable
 
 from builders import FakeTool, deterministic_services, fake_tool
-from minions.adapters.file_tools import files_toolset
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
-from minions.adapters.step_cache import MemoryStepCache, NoStepCache
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
+from minions.adapters.tools.files import files_toolset
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.errors import JournalError, RecipeError
 from minions.contracts.executions import AgentResult, RunStatus
@@ -20,11 +20,11 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.extensions import Extensions
-from minions.engine.model_calls import ModelCallExecutors
-from minions.recipe.load import recipe_from_document
+from minions.engine.calls.model_calls import ModelCallExecutors
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.model import AgentRecipe, ToolSpecStep
+from minions.recipe.reading.load import recipe_from_document
 from mortal import KilledError, World, outline
 
 Document = dict[str, JsonValue]

@@ -8,10 +8,10 @@ import pytest
 from attrs import evolve
 
 from builders import deterministic_services, executor_of, fake_tool, recipe_of, text_step
-from minions.adapters.scripted_model import ScriptedModel, tool_request
+from minions.adapters.models.scripted import ScriptedModel, tool_request
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
-from minions.engine.cancelling import cancel_run
+from minions.engine.sessions.cancellation import cancel_run
 
 
 async def test_its_worker_says_that_it_was_cancelled() -> None:

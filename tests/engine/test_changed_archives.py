@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from crash.played import Death, PlayedRun
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
-from minions.engine.archives import archive_lines, load_archive, read_archive, store_archive
-from minions.engine.recorded_run import load_recorded_run
-from minions.engine.services import Services
-from minions.engine.session_store import StepRepository
-from minions.engine.sessions import list_runs, show_run
+from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.run.recorded_run import load_recorded_run
+from minions.engine.services.services import Services
+from minions.engine.sessions.archive import archive_lines, load_archive, read_archive, store_archive
+from minions.engine.sessions.store import StepRepository
 
 VALUES: tuple[JsonValue, ...] = (
     None,

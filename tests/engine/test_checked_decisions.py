@@ -17,7 +17,7 @@ from builders import (
     python_step,
     run_of,
 )
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
 from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
 from minions.contracts.errors import StepFailedError, UsageError
 from minions.contracts.executions import RunStatus
@@ -25,7 +25,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect
-from minions.engine.memory_journal import MemoryJournal
+from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.model import AgentRecipe, AskSpec, GoalSpec, Permissions
 from minions.testing.clock import FakeClock
 

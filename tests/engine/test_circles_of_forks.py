@@ -9,10 +9,10 @@ import pytest
 from minions.contracts.errors import JournalError, UsageError
 from minions.contracts.journal import EntryDraft, JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.engine.archives import archive_lines, load_archive, read_archive
-from minions.engine.services import Services
-from minions.engine.session_store import StepRepository
-from minions.engine.thread import read_thread
+from minions.engine.history.conversation import read_thread
+from minions.engine.services.services import Services
+from minions.engine.sessions.archive import archive_lines, load_archive, read_archive
+from minions.engine.sessions.store import StepRepository
 
 
 class _CircleError(AssertionError):

@@ -10,16 +10,16 @@ import pytest
 from attrs import evolve
 
 from builders import counting_ids, deterministic_services, executor_of, fake_tool
-from minions.adapters.scripted_model import ScriptedModel
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.models.scripted import ScriptedModel
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Clock
 from minions.contracts.tools import Effect, Tool
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.services import Services, SystemClock
-from minions.engine.sessions import list_runs, show_run
+from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import Services, SystemClock
 from minions.recipe.model import AgentRecipe, SetSpec, ToolSpecStep
 from minions.testing.clock import FakeClock
 from mortal import MortalJournal, World

@@ -19,7 +19,7 @@ from builders import (
     run_recipe,
     text_step,
 )
-from minions.adapters.scripted_model import Answer, ScriptedModel
+from minions.adapters.models.scripted import Answer, ScriptedModel
 from minions.contracts.calls import (
     ModelCall,
     ModelCallExecutor,
@@ -35,10 +35,10 @@ from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import PriceBook
 from minions.contracts.steps import Step, StepScope
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.budget import Ledger
-from minions.engine.model_calls import DefaultModelCallExecutor
-from minions.engine.services import Services
+from minions.engine.calls.model_calls import DefaultModelCallExecutor
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.budget import Ledger
+from minions.engine.services.services import Services
 
 MODEL = "scripted/answers"
 

@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve, field, frozen
 
 from builders import FakeTool, Ran, deterministic_services, executor_of, fake_tool, run_of
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
 from minions.contracts.errors import RecipeError, UsageError
@@ -19,11 +19,11 @@ from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
 from minions.contracts.tools import Effect, Tool
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.memory_journal import MemoryJournal
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
 
 Document = dict[str, JsonValue]

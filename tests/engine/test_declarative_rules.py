@@ -8,7 +8,7 @@ from builders import run_of
 from minions.contracts.errors import RecipeError
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import load_recipe_text, recipe_from_document
+from minions.recipe.reading.load import load_recipe_text, recipe_from_document
 
 
 def document(*steps: JsonValue, **settings: JsonValue) -> dict[str, JsonValue]:

@@ -20,7 +20,7 @@ from builders import (
     text_step,
 )
 from crash.played import Death, PlayedRun
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import Prompt
 from minions.contracts.errors import StepFailedError
 from minions.contracts.journal import JournalEntry
@@ -29,7 +29,7 @@ from minions.contracts.messages import MessageRole
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Tool
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
+from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
 
 DOCUMENT: Mapping[str, JsonValue] = {

@@ -6,7 +6,7 @@ import pytest
 
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepStatus
-from minions.engine.endings import all_waiting, end_state, end_status
+from minions.engine.step.outcome import all_waiting, end_state, end_status
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from builders import entry_of
 from minions.contracts.errors import JournalError
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.engine.entry_checks import check_entries, problem_of, unreadable_among
+from minions.engine.history.entry_checks import check_entries, problem_of, unreadable_among
 
 Body = dict[str, JsonValue]
 

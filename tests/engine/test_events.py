@@ -21,7 +21,7 @@ from builders import (
     signal_step,
     text_step,
 )
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import DeltaSink, ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.errors import GraphError, JournalError
 from minions.contracts.events import (
@@ -41,9 +41,9 @@ from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Tool
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.services import Services
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import Services
 from minions.recipe.model import AgentRecipe, ExecutionMode, SetSpec, ToolSpecStep
 from minions.testing.clock import FakeClock
 from patience import HANG_S

@@ -8,12 +8,12 @@ import pytest
 
 from builders import FakeTool, Ran, fake_tool, run_of
 from minions import analyze_data, extract_params
-from minions.adapters.scripted_model import Answer, ScriptedModel
+from minions.adapters.models.scripted import Answer, ScriptedModel
 from minions.contracts.errors import AgentExecutionError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
+from minions.recipe.reading.load import recipe_from_document
 
 PARAMETERS: dict[str, JsonValue] = {
     "type": "object",

@@ -7,17 +7,17 @@ import asyncio
 import pytest
 from attrs import evolve
 
-from minions.adapters.scripted_model import ScriptedModel
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.errors import NotFoundError
 from minions.contracts.executions import RunStatus
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.services import Services
-from minions.engine.sessions import list_runs
-from minions.engine.step_runner import ChatAgent, StepRunner
+from minions.engine.history.lookup import list_runs
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import Services
+from minions.engine.sessions.runner import ChatAgent, StepRunner
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import load_recipe_text
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import load_recipe_text
 from minions.testing.clock import FakeClock
 
 KEPT = 16

@@ -6,21 +6,21 @@ import pytest
 from attrs import evolve
 
 from builders import FakeTool, deterministic_services, executor_of, fake_tool, run_of
-from minions.adapters.scripted_model import Answer, ScriptedModel
+from minions.adapters.models.scripted import Answer, ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.recorded_run import load_recorded_run
-from minions.engine.replay import Replay
-from minions.engine.waiting import waiting_decisions
+from minions.engine.calls.pending_decisions import waiting_decisions
+from minions.engine.history.replay import Replay
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.recorded_run import load_recorded_run
+from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.catalog import Catalog, FoundRecipe
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
 from patience import leap
 

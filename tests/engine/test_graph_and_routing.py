@@ -19,20 +19,20 @@ from builders import (
     signal_step,
     text_step,
 )
-from minions.adapters.scripted_model import ScriptedModel, tool_request
+from minions.adapters.models.scripted import ScriptedModel, tool_request
 from minions.contracts.errors import AgentExecutionError, FailureInfo, GraphError, NotFoundError
 from minions.contracts.executions import RunStatus, StepExecution, StepStatus
 from minions.contracts.graph import StepGraph
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageBundle, ToolCallRequest
 from minions.contracts.steps import DefaultStep, Step, StepScope
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.context import Agent, AgentContext
-from minions.engine.graph import DefaultStepGraph, DependencyStepGraph
-from minions.engine.memory import ConversationMemory
-from minions.engine.routing import NextStepChain, NextStepLink, Transition
-from minions.engine.step_manager import StepManager
-from minions.engine.tool_calls import tool_call_executors
+from minions.engine.calls.tool_calls import tool_call_executors
+from minions.engine.compile.graph import DefaultStepGraph, DependencyStepGraph
+from minions.engine.context.agent_context import Agent, AgentContext
+from minions.engine.history.memory import ConversationMemory
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.step.next_step import NextStepChain, NextStepLink, Transition
+from minions.engine.step.step_manager import StepManager
 from minions.recipe.model import AgentRecipe
 
 

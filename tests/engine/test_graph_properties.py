@@ -15,10 +15,10 @@ from minions.contracts.errors import GraphError
 from minions.contracts.executions import StepStatus
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.steps import Step
-from minions.engine.graph import DependencyStepGraph
-from minions.engine.scheduling import DependencyWalk, Skip, WayBack
+from minions.engine.compile.graph import DependencyStepGraph
+from minions.engine.run.scheduler import DependencyWalk, Skip, WayBack
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import check_recipe_text
+from minions.recipe.reading.load import check_recipe_text
 
 Edges = Mapping[str, Sequence[str]]
 

@@ -6,7 +6,7 @@ import pytest
 
 from builders import entry_of
 from minions.contracts.json_values import JsonValue
-from minions.engine.imported_entries import imported_entry
+from minions.engine.history.imported_entries import imported_entry
 
 DECIDED: dict[str, JsonValue] = {"step_id": "a", "what": "approval", "word": "approve:1"}
 

@@ -28,8 +28,8 @@ from builders import (
     signal_step,
     text_step,
 )
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.calls import ModelFailure, OutputInstructions, OutputMode
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, ToolError
 from minions.contracts.executions import RunStatus
@@ -37,9 +37,9 @@ from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message
 from minions.contracts.steps import Step, StepScope
-from minions.engine.memory import memory_from
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.services import Services
+from minions.engine.history.memory import memory_from
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import Services
 from minions.recipe.model import AgentRecipe, ExecutionMode, ToolSpecStep
 from minions.testing.clock import FakeClock
 from patience import HANG_S

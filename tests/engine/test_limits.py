@@ -22,7 +22,7 @@ from builders import (
     signal_step,
     text_step,
 )
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import ModelFailure
 from minions.contracts.errors import AgentExecutionError, MetadataError
 from minions.contracts.events import LimitReached, RunFailed

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-import minions.engine.repeats as repeats
+import minions.engine.step.iteration.while_loop as repeats
 from builders import run_of
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.json_values import dumps as real_dumps
-from minions.engine.iterations import Attempt
+from minions.engine.context.iterations import Attempt
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import recipe_from_document
 
 
 def counting_to(most: int, step: dict[str, JsonValue]) -> AgentRecipe:

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 from minions.contracts.errors import StaleSnapshotError
 from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import Message, assistant, tool_result, user
-from minions.engine.memory import ConversationMemory
+from minions.engine.history.memory import ConversationMemory
 
 CONVERSATIONS = st.sampled_from(["one", "two"])
 

@@ -6,18 +6,18 @@ import pytest
 from attrs import evolve
 
 from builders import deterministic_services
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.errors import UsageError
 from minions.contracts.messages import MessageRole
 from minions.contracts.sessions import SessionStep
 from minions.contracts.tools import Effect, Toolbox
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.cancelling import cancel_run
-from minions.engine.extensions import Extensions
-from minions.engine.session_store import StepRepository
-from minions.engine.step_runner import ChatAgent, StepRunner
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.sessions.cancellation import cancel_run
+from minions.engine.sessions.runner import ChatAgent, StepRunner
+from minions.engine.sessions.store import StepRepository
 from minions.recipe.model import Permissions
 from minions.testing.clock import FakeClock
 from mortal import KilledError, World

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import pytest
 
 from builders import deterministic_services, executor_of, fake_tool, python_step
-from minions.adapters.scripted_model import Answer, ScriptedModel
+from minions.adapters.models.scripted import Answer, ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.executions import AgentResult
 from minions.contracts.steps import StepScope
-from minions.engine.agent_executor import AgentExecutor
+from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.model import AgentRecipe, GoalSpec, RecipeSpec, ToolSpecStep
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from builders import Ran, answer_of, executor_of, fake_tool, python_step, run_of
-from minions.adapters.scripted_model import Answer, ScriptedModel
+from minions.adapters.models.scripted import Answer, ScriptedModel
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.errors import NotFoundError, RecipeError, StepFailedError
 from minions.contracts.executions import RunStatus, StepStatus
@@ -16,11 +16,11 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Tool
-from minions.engine.extensions import Extensions
-from minions.engine.sessions import list_runs, show_run
+from minions.engine.compile.extensions import Extensions
+from minions.engine.history.lookup import list_runs, show_run
 from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import recipe_from_document
 from mortal import World, outline
 
 Document = dict[str, JsonValue]

@@ -10,16 +10,16 @@ from typing import cast
 
 import pytest
 
-from minions.adapters.file_tools import files_toolset
-from minions.adapters.function_tool import tool
-from minions.adapters.scripted_model import ScriptedModel, tool_request
+from minions.adapters.models.scripted import ScriptedModel, tool_request
+from minions.adapters.tools.files import files_toolset
+from minions.adapters.tools.function_tool import tool
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Tool, Toolbox
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.extensions import Extensions
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import load_recipe_text
+from minions.recipe.reading.load import load_recipe_text
 
 
 @tool(effect="pure")

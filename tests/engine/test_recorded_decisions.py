@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve, field, frozen
 
 from builders import FakeTool, deterministic_services, entry_of, executor_of, fake_tool
-from minions.adapters.scripted_model import ScriptedModel, tool_request
+from minions.adapters.models.scripted import ScriptedModel, tool_request
 from minions.contracts.calls import CallStatus, ToolCall
 from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
 from minions.contracts.errors import UsageError
@@ -17,11 +17,11 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.journal import EntryDraft, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolbox
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.completion import FINAL_ANSWER
-from minions.engine.decisions import calls_in_doubt, checked_decisions, decided_call
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.replay import Replay
+from minions.engine.calls.decisions import calls_in_doubt, checked_decisions, decided_call
+from minions.engine.compile.completion import FINAL_ANSWER
+from minions.engine.history.replay import Replay
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.model import AgentRecipe, AskSpec, GoalSpec, Permissions, ToolSpecStep
 from minions.testing.clock import FakeClock
 from mortal import KilledError, MortalJournal

@@ -13,10 +13,10 @@ from minions.contracts.errors import JournalError, LeaseHeldError
 from minions.contracts.events import RunEvent
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
-from minions.engine.event_stream import EventStream
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.recorder import Recorder, _Turns
-from minions.engine.replay import Replay
+from minions.engine.history.events import EventStream
+from minions.engine.history.recorder import Recorder, _Turns
+from minions.engine.history.replay import Replay
+from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
 from patience import leap
 

@@ -9,9 +9,9 @@ from builders import deterministic_services
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.contracts.journal import Collected, EntryDraft, Lease
 from minions.contracts.json_values import JsonValue
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.removal import CleanUp, clean_up, find_session, remove_sessions
-from minions.engine.services import Services
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import Services
+from minions.engine.sessions.deletion import CleanUp, clean_up, find_session, remove_sessions
 from minions.testing.clock import FakeClock
 
 DAY = 86_400

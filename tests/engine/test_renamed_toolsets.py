@@ -8,14 +8,14 @@ import pytest
 from attrs import evolve, field, frozen
 
 from builders import FakeTool, deterministic_services
-from minions.adapters.scripted_model import ScriptedModel
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset, ToolSpec
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.dry_run import planned_steps
-from minions.engine.extensions import Extensions
+from minions.engine.compile.dry_run import planned_steps
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.model import AgentRecipe, Permissions, RecipeSpec, ToolsetUse, ToolSpecStep
 
 WRITE = ToolSpec(name="write", effect=Effect.ONCE)

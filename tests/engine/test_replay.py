@@ -8,7 +8,7 @@ from builders import entry_of
 from minions.contracts.executions import Warned
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.engine.replay import EXHAUSTED, STUCK, Replay, StepRows, visible
+from minions.engine.history.replay import EXHAUSTED, STUCK, Replay, StepRows, visible
 
 Row = tuple[str, str, str, dict[str, JsonValue]]
 

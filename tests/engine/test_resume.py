@@ -18,7 +18,7 @@ from builders import (
     recipe_of,
     text_step,
 )
-from minions.adapters.scripted_model import Answer, AnswerFunction, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, AnswerFunction, ScriptedModel, tool_request
 from minions.contracts.calls import Prompt
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
@@ -27,10 +27,10 @@ from minions.contracts.messages import MessageBundle, MessageRole
 from minions.contracts.runtime import IsWorkerGone
 from minions.contracts.steps import DefaultStep, StepScope
 from minions.contracts.tools import Effect
-from minions.engine.sessions import list_runs, show_run
+from minions.engine.history.lookup import list_runs, show_run
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe, Permissions
+from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
 from mortal import KilledError, MortalJournal, World, outline
 

@@ -9,15 +9,14 @@ from collections.abc import Mapping
 import pytest
 
 from builders import FakeTool, answer_of, fake_tool, text_step
-from minions.adapters.scripted_model import Answer, tool_request
+from minions.adapters.models.scripted import Answer, tool_request
 from minions.contracts.calls import ModelCallResponse, Prompt
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
 from minions.contracts.tools import Effect
-from minions.engine.sessions import list_runs, show_run
+from minions.engine.history.lookup import list_runs, show_run
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import (
     AgentRecipe,
     GoalSpec,
@@ -26,6 +25,7 @@ from minions.recipe.model import (
     SetSpec,
     ToolSpecStep,
 )
+from minions.recipe.reading.load import recipe_from_document
 from mortal import World
 
 WRITING = Permissions(allow_write=True)

@@ -20,7 +20,7 @@ from builders import (
     run_recipe,
     text_step,
 )
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import (
     CallStatus,
     DeltaSink,
@@ -39,8 +39,8 @@ from minions.contracts.messages import Message, MessageBundle, assistant, goal, 
 from minions.contracts.retry import RetryConfig
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.services import Services
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.services import Services
 from minions.recipe.model import AgentRecipe, Permissions
 from minions.testing.clock import FakeClock
 from patience import HANG_S

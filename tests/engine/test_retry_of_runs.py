@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve, frozen
 
 from builders import fake_tool, flaky_tool, python_step, recipe_of, text_step
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import OutputInstructions, Prompt
 from minions.contracts.codec import encode
 from minions.contracts.errors import JournalError, UsageError
@@ -18,10 +18,10 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import DefaultStep, StepScope
 from minions.contracts.tools import Effect, Tool
-from minions.engine.recorded_run import load_recorded_run
+from minions.engine.run.recorded_run import load_recorded_run
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe, Permissions
+from minions.recipe.reading.load import recipe_from_document
 from mortal import KilledError, World
 
 

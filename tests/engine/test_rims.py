@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import pytest
 from returns.result import Result, Success
 
-from minions.adapters.function_tool import tool
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.tools.function_tool import tool
 from minions.contracts.calls import (
     CallStatus,
     ChatModel,
@@ -31,17 +31,17 @@ from minions.contracts.executions import RunStatus, StepExecution
 from minions.contracts.messages import MessageBundle, TokenUsage, assistant
 from minions.contracts.steps import DefaultStep, PythonStep, StepScope
 from minions.contracts.tools import Toolbox
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.completion import DefaultStepCompletionChain
-from minions.engine.context import Agent, AgentContext
-from minions.engine.extensions import Extensions
-from minions.engine.graph import DefaultStepGraph
-from minions.engine.memory import ConversationMemory
-from minions.engine.model_calls import ModelCallExecutors
-from minions.engine.services import Services
-from minions.engine.step_executor import StepExecutor
-from minions.engine.step_manager import StepManager
-from minions.engine.tool_calls import tool_call_executors
+from minions.engine.calls.model_calls import ModelCallExecutors
+from minions.engine.calls.tool_calls import tool_call_executors
+from minions.engine.compile.completion import DefaultStepCompletionChain
+from minions.engine.compile.extensions import Extensions
+from minions.engine.compile.graph import DefaultStepGraph
+from minions.engine.context.agent_context import Agent, AgentContext
+from minions.engine.history.memory import ConversationMemory
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.services import Services
+from minions.engine.step.executor import StepExecutor
+from minions.engine.step.step_manager import StepManager
 from minions.recipe.model import AgentRecipe, ExecutionMode, GoalSpec, SetSpec
 from minions.testing.clock import FakeClock
 from patience import leap

@@ -14,15 +14,15 @@ from minions.contracts.executions import StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Toolbox
-from minions.engine.context import Agent, AgentContext
-from minions.engine.event_stream import EventStream
-from minions.engine.graph import DefaultStepGraph
-from minions.engine.iterations import Feedback
-from minions.engine.memory import ConversationMemory
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.nesting import Scope
-from minions.engine.replay import OpenCall, Replay
-from minions.engine.step_manager import StepManager
+from minions.engine.compile.graph import DefaultStepGraph
+from minions.engine.context.agent_context import Agent, AgentContext
+from minions.engine.context.engine_scope import Scope
+from minions.engine.context.iterations import Feedback
+from minions.engine.history.events import EventStream
+from minions.engine.history.memory import ConversationMemory
+from minions.engine.history.replay import OpenCall, Replay
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.step.step_manager import StepManager
 from minions.recipe.model import AgentRecipe, ModelConfig, Permissions
 from minions.testing.clock import FakeClock
 from patience import leap

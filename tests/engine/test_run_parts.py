@@ -8,20 +8,20 @@ import pytest
 from attrs import evolve
 
 from builders import recipe_of, text_step
-from minions.adapters.scripted_model import Answer
+from minions.adapters.models.scripted import Answer
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.errors import MinionsError, NotFoundError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolbox
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.agent_run import AgentRun
-from minions.engine.extensions import Extensions
-from minions.engine.run_parts import RunPart
-from minions.engine.sessions import list_runs, show_run
+from minions.engine.compile.extensions import Extensions
+from minions.engine.compile.selection import RunPart
+from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.agent_run import AgentRun
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
 from mortal import KilledError, World, outline
 

@@ -9,10 +9,10 @@ import pytest
 from minions.contracts.executions import RUN_STATES, RunState, RunStatus
 from minions.contracts.journal import EntryDraft, HeldLease, Lease
 from minions.contracts.json_values import JsonValue
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.services import Services
-from minions.engine.session_store import StepRepository
-from minions.engine.sessions import list_runs
+from minions.engine.history.lookup import list_runs
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import Services
+from minions.engine.sessions.store import StepRepository
 from minions.testing.clock import FakeClock
 
 

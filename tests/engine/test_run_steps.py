@@ -8,19 +8,19 @@ import pytest
 from attrs import evolve, frozen
 
 from builders import FakeTool, deterministic_services, executor_of, fake_tool, python_step, run_of
-from minions.adapters.scripted_model import ScriptedModel
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Tool
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.run_parts import RunPart
+from minions.engine.compile.selection import RunPart
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
 
 Document = dict[str, JsonValue]

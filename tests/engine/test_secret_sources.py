@@ -8,7 +8,7 @@ import pytest
 
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.secrets import SecretRef
-from minions.engine.secrets import environment_and_files
+from minions.engine.services.secrets import environment_and_files
 
 REF = SecretRef("env:MINIONS_TEST_TOKEN")
 

@@ -22,8 +22,8 @@ from builders import (
     signal_step,
     text_step,
 )
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.codec import encode
 from minions.contracts.errors import EnvironmentRefusedError, ToolError, UsageError
@@ -34,12 +34,12 @@ from minions.contracts.messages import MessageBundle, ToolCallRequest
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Tool, Toolbox, Toolset, ToolSpec
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.extensions import Extensions
-from minions.engine.services import Services
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.services import Services
 from minions.interfaces.wiring import catalog_of
-from minions.recipe.load import load_recipe_text
 from minions.recipe.model import AgentRecipe, InputSpec
+from minions.recipe.reading.load import load_recipe_text
 from minions.testing.clock import FakeClock
 
 VALUE = 'sk.*+"quoted"\\back+slash/é'

@@ -6,7 +6,7 @@ import pytest
 
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
-from minions.engine.session_context import messages_from_context, validate_context
+from minions.engine.sessions.context import messages_from_context, validate_context
 
 CALL: dict[str, JsonValue] = {
     "role": "assistant",

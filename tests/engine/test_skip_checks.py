@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minions.adapters.scripted_model import ScriptedModel
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
-from minions.engine.agent_executor import AgentExecutor
+from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import check_recipe_text
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import check_recipe_text
 
 HEAD = "inputs: {a: {type: boolean}, b: {type: boolean}}\n"
 LEFT = "  - {id: left, when: inputs.a, set: {x: 1}}\n"

@@ -25,8 +25,8 @@ from builders import (
     signal_step,
     text_step,
 )
-from minions.adapters.function_tool import tool
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.tools.function_tool import tool
 from minions.contracts.calls import (
     CallStatus,
     DeltaSink,
@@ -47,21 +47,21 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageBundle, assistant, tool_result
 from minions.contracts.steps import DefaultStep, Step, StepScope
 from minions.contracts.tools import Tool, Toolbox
-from minions.engine.completion import (
+from minions.engine.calls.model_calls import ModelCallExecutors
+from minions.engine.calls.tool_calls import tool_call_executors
+from minions.engine.compile.completion import (
     CallBudgetLink,
     DefaultStepCompletionChain,
     InstructionLink,
     PatternLink,
     TextLink,
 )
-from minions.engine.context import Agent, AgentContext
-from minions.engine.graph import DefaultStepGraph
-from minions.engine.memory import ConversationMemory
-from minions.engine.memory_journal import MemoryJournal
-from minions.engine.model_calls import ModelCallExecutors
-from minions.engine.step_executor import StepExecutor
-from minions.engine.step_manager import StepManager
-from minions.engine.tool_calls import tool_call_executors
+from minions.engine.compile.graph import DefaultStepGraph
+from minions.engine.context.agent_context import Agent, AgentContext
+from minions.engine.history.memory import ConversationMemory
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.step.executor import StepExecutor
+from minions.engine.step.step_manager import StepManager
 from minions.testing.clock import FakeClock
 from patience import HANG_S
 

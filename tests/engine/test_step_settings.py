@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import Ran, fake_tool, run_of
-from minions.adapters.scripted_model import Answer, tool_request
+from minions.adapters.models.scripted import Answer, tool_request
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.errors import RecipeError
 from minions.contracts.executions import RunStatus
@@ -13,8 +13,8 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
 from minions.contracts.tools import Effect, Tool
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import recipe_from_document
 from mortal import World, outline
 
 

@@ -20,7 +20,7 @@ from builders import (
     signal_step,
     text_step,
 )
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import OutputInstructions, OutputMode
 from minions.contracts.completion import Completion, CompletionLink
 from minions.contracts.errors import SchemaError
@@ -28,7 +28,7 @@ from minions.contracts.executions import RunStatus, StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole, assistant, goal
 from minions.contracts.steps import Step, StepScope
-from minions.engine.completion import DefaultStepCompletionChain
+from minions.engine.compile.completion import DefaultStepCompletionChain
 
 
 @frozen

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import deterministic_services
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.errors import UsageError
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import OPEN_STATES
 from minions.contracts.tools import Effect
-from minions.engine.session_store import StepRepository
-from minions.engine.step_runner import ChatAgent, StepRunner, fork_session
+from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session
+from minions.engine.sessions.store import StepRepository
 from minions.testing.clock import FakeClock
 from mortal import KilledError, World
 

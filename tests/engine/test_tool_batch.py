@@ -20,7 +20,7 @@ from builders import (
     run_of,
     text_step,
 )
-from minions.adapters.scripted_model import ScriptedModel, tool_request
+from minions.adapters.models.scripted import ScriptedModel, tool_request
 from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.errors import StepFailedError
@@ -29,7 +29,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect
-from minions.engine.tool_batch import _CUT_OFF, _result_body, _state, _told_failure
+from minions.engine.calls.tool_batch import _CUT_OFF, _result_body, _state, _told_failure
 from minions.recipe.model import Permissions
 from minions.testing.clock import FakeClock
 

@@ -12,7 +12,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from builders import Ran, answer_of, deterministic_services, executor_of, fake_tool, run_of
-from minions.adapters.scripted_model import Answer, ScriptedModel, tool_request
+from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.analysis.explanation import explain
+from minions.analysis.pictures.data import picture_to_json
+from minions.analysis.pictures.mermaid import mermaid
+from minions.analysis.pictures.outline import outline as drawn
+from minions.analysis.pictures.picture import picture_of
+from minions.analysis.pictures.svg import svg
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
 from minions.contracts.errors import AgentExecutionError, GraphError, RecipeError
@@ -20,21 +26,15 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage
 from minions.contracts.tools import Effect, Tool, Toolbox
-from minions.engine.build import build_recipe
-from minions.engine.dry_run import planned_steps
-from minions.engine.extensions import Extensions
-from minions.engine.graph import DefaultStepGraph
-from minions.engine.recorded_run import steps_from
-from minions.engine.sessions import list_runs, show_run
-from minions.interfaces.explanation import explain
-from minions.interfaces.pictures.data import picture_to_json
-from minions.interfaces.pictures.mermaid import mermaid
-from minions.interfaces.pictures.outline import outline as drawn
-from minions.interfaces.pictures.picture import picture_of
-from minions.interfaces.pictures.svg import svg
+from minions.engine.compile.build import build_recipe
+from minions.engine.compile.dry_run import planned_steps
+from minions.engine.compile.extensions import Extensions
+from minions.engine.compile.graph import DefaultStepGraph
+from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.run.recorded_run import steps_from
 from minions.recipe.catalog import Catalog, FoundRecipe
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe, SetSpec
+from minions.recipe.reading.load import recipe_from_document
 from mortal import KilledError, World, outline
 
 Document = dict[str, JsonValue]

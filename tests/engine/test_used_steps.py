@@ -8,7 +8,7 @@ import pytest
 from attrs import frozen
 
 from builders import deterministic_services, fake_tool
-from minions.adapters.scripted_model import Answer, ScriptedModel
+from minions.adapters.models.scripted import Answer, ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.context import RunContext
 from minions.contracts.errors import EnvironmentRefusedError, RecipeError
@@ -18,13 +18,13 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, user
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Toolbox
-from minions.engine.agent_executor import AgentExecutor
-from minions.engine.extensions import Extensions
-from minions.engine.preparation import Preparation
-from minions.engine.sandbox_steps import refuse_code
+from minions.engine.compile.extensions import Extensions
+from minions.engine.compile.preparation import Preparation
+from minions.engine.compile.sandbox_steps import refuse_code
+from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe, RecipeSpec, SetSpec
+from minions.recipe.reading.load import recipe_from_document
 
 
 @frozen(kw_only=True)

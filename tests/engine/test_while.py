@@ -7,15 +7,15 @@ from collections.abc import Mapping
 import pytest
 
 from builders import Ran, fake_tool, run_of
-from minions.adapters.scripted_model import Answer
+from minions.adapters.models.scripted import Answer
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.errors import RecipeError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Tool
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import recipe_from_document
 from mortal import World, outline
 
 Document = dict[str, JsonValue]

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 import pytest
 
 from builders import fake_tool, python_step, run_of
+from minions.analysis.explanation import explain
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Toolbox
-from minions.engine.dry_run import planned_steps
-from minions.engine.extensions import Extensions
-from minions.interfaces.explanation import explain
+from minions.engine.compile.dry_run import planned_steps
+from minions.engine.compile.extensions import Extensions
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import recipe_from_document
 
 
 def document(chance: random.Random, mode: str) -> dict[str, JsonValue]:

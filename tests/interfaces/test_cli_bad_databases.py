@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
-from minions.adapters import sqlite_journal
+from minions.adapters.stores import sqlite_journal
 
 SET = "id: bind\nsteps:\n  - {id: a, set: {n: 1}}\n"
 LOSE = """

@@ -13,7 +13,7 @@ import pytest
 
 from command_line import Cli, Write
 from minions.contracts.errors import UsageError
-from minions.interfaces.money import dollars
+from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.settings import PriceSettings, load_settings
 
 TWO = """

@@ -20,8 +20,8 @@ OWN = """
 import asyncio
 from pathlib import Path
 from minions import SqliteJournal, tool
-from minions.engine.services import SystemClock
-from minions.engine.sessions import list_runs, show_run
+from minions.engine.services.services import SystemClock
+from minions.engine.history.lookup import list_runs, show_run
 
 @tool(effect="pure")
 async def look() -> list[str]:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
-from minions.engine.services import SystemClock
+from minions.engine.services.services import SystemClock
 
 RECIPE = """
 id: greet
@@ -93,7 +93,9 @@ def test_a_person_is_asked(
 ) -> None:
     first, _ = ids(cli)
     monkeypatch.setattr("sys.stdin", Terminal(answer))
-    monkeypatch.setattr("minions.interfaces.cli.sessions_removal._is_terminal", lambda: True)
+    monkeypatch.setattr(
+        "minions.interfaces.cli.commands.sessions_deletion._is_terminal", lambda: True
+    )
     told = cli("sessions", "rm", first, *DB)
     assert f"Remove {first}, for good? [y/N]" in told.out + told.err
     assert (told.code, len(ids(cli))) == (code, left)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import minions as m
 from command_line import Cli, Write
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.json_values import JsonValue
 from minions.testing.clock import FakeClock
 

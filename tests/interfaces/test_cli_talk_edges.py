@@ -17,13 +17,13 @@ from typing import TypeAlias
 import pytest
 
 from command_line import Cli, Outcome, Write
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import NotFoundError
-from minions.engine.services import Services, SystemClock
-from minions.engine.session_store import StepRepository
-from minions.engine.sessions import find_run
-from minions.interfaces.cli.voice import say, tell
-from minions.interfaces.render import painter, plain
+from minions.engine.history.lookup import find_run
+from minions.engine.services.services import Services, SystemClock
+from minions.engine.sessions.store import StepRepository
+from minions.interfaces.cli.console.console import say, tell
+from minions.interfaces.cli.console.render import painter, plain
 
 MINIONS = (sys.executable, "-m", "minions")
 DB = ("--db", "j.sqlite")

@@ -9,10 +9,10 @@ import pytest
 
 from builders import deterministic_services
 from command_line import Cli, Write
-from minions.adapters.scripted_model import ScriptedModel
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ChatModel
 from minions.contracts.json_values import JsonValue
-from minions.engine.extensions import Extensions
+from minions.engine.compile.extensions import Extensions
 from minions.interfaces.recipe_tests import run_test
 from minions.recipe.model import AgentRecipe, GoalSpec, ModelConfig, RecipeTest
 

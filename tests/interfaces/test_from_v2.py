@@ -13,10 +13,10 @@ from attrs import Factory, define
 import minions
 from command_line import Cli, Write
 from minions import AgentResult, Prompt, ScriptedModel, Tool, tool
-from minions.adapters.scripted_model import Answer
+from minions.adapters.models.scripted import Answer
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import load_recipe
+from minions.recipe.reading.load import load_recipe
 
 GET_TIME: Final = """\
 - id: "get_time"

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
-from minions.engine.extensions import Extensions
+from minions.engine.compile.extensions import Extensions
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring import Models
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import load_recipe_text
 from minions.recipe.model import ModelConfig
+from minions.recipe.reading.load import load_recipe_text
 
 
 async def test_each_recipe_is_answered_by_its_own_offline_model(tmp_path: Path) -> None:

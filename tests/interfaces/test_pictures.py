@@ -10,13 +10,13 @@ from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minions.analysis.pictures.layout import MOST_IN_A_ROW, laid_out, rows_of
+from minions.analysis.pictures.mermaid import mermaid
+from minions.analysis.pictures.outline import outline
+from minions.analysis.pictures.picture import KINDS, Edge, Node, Picture, cut, picture_of
+from minions.analysis.pictures.svg import svg
 from minions.contracts.steps import PythonStep, StepScope
-from minions.engine.graph import DefaultStepGraph
-from minions.interfaces.pictures.layout import MOST_IN_A_ROW, laid_out, rows_of
-from minions.interfaces.pictures.mermaid import mermaid
-from minions.interfaces.pictures.outline import outline
-from minions.interfaces.pictures.picture import KINDS, Edge, Node, Picture, cut, picture_of
-from minions.interfaces.pictures.svg import svg
+from minions.engine.compile.graph import DefaultStepGraph
 from minions.recipe.model import AgentRecipe
 
 SVG = "{http://www.w3.org/2000/svg}"

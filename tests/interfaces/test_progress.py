@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from minions.contracts.events import RunStarted, StepFinished, StepStarted
-from minions.interfaces.progress import LiveProgress
+from minions.interfaces.cli.console.progress import LiveProgress
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from patience import HANG_S
 
 RUN = """
 import asyncio, io, os, signal, sys, threading
-from minions.interfaces.cli.following import Signals
+from minions.interfaces.cli.run_follower import Signals
 
 class Run:
     def __init__(self):

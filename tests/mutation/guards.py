@@ -76,11 +76,11 @@ _JOURNAL: Final = (
 )
 
 GUARDS: Final[Mapping[str, Guard]] = {
-    "engine/waiting.py": Guard(tests=_DECISIONS),
-    "engine/decisions.py": Guard(tests=_DECISIONS),
-    "engine/budget.py": Guard(tests=_LIMITS),
-    "recipe/rights.py": Guard(tests=("recipe/test_rights.py", *_RIGHTS)),
-    "engine/context.py": Guard(
+    "engine/calls/pending_decisions.py": Guard(tests=_DECISIONS),
+    "engine/calls/decisions.py": Guard(tests=_DECISIONS),
+    "engine/services/budget.py": Guard(tests=_LIMITS),
+    "recipe/permissions.py": Guard(tests=("recipe/test_rights.py", *_RIGHTS)),
+    "engine/context/agent_context.py": Guard(
         tests=_engine(
             "run_context",
             "limits",
@@ -100,27 +100,29 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "used_steps",
         )
     ),
-    "engine/replay.py": Guard(tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops"))),
-    "engine/recorder.py": Guard(
+    "engine/history/replay.py": Guard(
+        tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops"))
+    ),
+    "engine/history/recorder.py": Guard(
         tests=_engine(
             "recorder", "events", "resume", "cancelled_from_outside", "clock_jumps", "rims"
         )
     ),
-    "engine/routes.py": Guard(tests=_engine("transition_recipes")),
-    "engine/routing.py": Guard(tests=_engine("graph_and_routing", "transition_recipes")),
-    "engine/scheduling.py": Guard(
+    "engine/run/routes.py": Guard(tests=_engine("transition_recipes")),
+    "engine/step/next_step.py": Guard(tests=_engine("graph_and_routing", "transition_recipes")),
+    "engine/run/scheduler.py": Guard(
         tests=_engine("scheduling", "graph_properties", "on_error", "skip_checks", "decisions")
     ),
-    "engine/run_steps.py": Guard(
+    "engine/run/run_steps.py": Guard(
         tests=(
             *_engine("run_steps", "scheduling", "cached_steps", "limits", "used_steps"),
             *_RESUMED,
         )
     ),
-    "engine/endings.py": Guard(
+    "engine/step/outcome.py": Guard(
         tests=(*_engine("endings", "limits", "cancelled_from_outside"), *_DECISIONS)
     ),
-    "engine/tool_batch.py": Guard(
+    "engine/calls/tool_batch.py": Guard(
         tests=(
             *_DECISIONS,
             *_engine(
@@ -132,26 +134,26 @@ GUARDS: Final[Mapping[str, Guard]] = {
             ),
         )
     ),
-    "engine/entry_checks.py": Guard(
+    "engine/history/entry_checks.py": Guard(
         tests=_engine("entry_checks", "archives", "journal_fold", "run_states")
     ),
-    "engine/imported_entries.py": Guard(
+    "engine/history/imported_entries.py": Guard(
         tests=(
             *_engine("imported_entries", "archives"),
             "interfaces/test_cli_imported_consent.py",
         )
     ),
-    "interfaces/server/recovery.py": Guard(
+    "interfaces/server/live/recovery.py": Guard(
         tests=(
             "server/test_recovery_rules.py",
             "server/test_server_recovery.py",
             "server/test_server_run_states.py",
         )
     ),
-    "interfaces/server/caller_secrets.py": Guard(
+    "interfaces/server/http/caller_secrets.py": Guard(
         tests=("server/test_caller_secrets.py", "server/test_server_secrets.py")
     ),
-    "engine/memory_journal.py": Guard(
+    "engine/services/memory_journal.py": Guard(
         tests=_JOURNAL,
         places=frozenset(
             {
@@ -170,7 +172,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
             }
         ),
     ),
-    "adapters/sqlite_journal.py": Guard(
+    "adapters/stores/sqlite_journal.py": Guard(
         tests=(*_JOURNAL, "adapters/test_sqlite_journal.py", "adapters/test_bad_databases.py"),
         places=frozenset(
             {
@@ -199,35 +201,35 @@ _HOLDING: Final = "A session in memory is only made with a holding; the type all
 
 EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
-        "recipe/rights.py",
+        "recipe/permissions.py",
         "_Said._is_about",
         "called, meant = {tool.name, tool.origin or tool.name}, {written, origin or written}",
         "called, meant = {tool.name, tool.origin or tool.name}, {written, (origin)}",
         "None is the name of no tool; it only adds a text to the set.",
     ),
     Equivalent(
-        "engine/memory_journal.py",
+        "engine/services/memory_journal.py",
         "MemoryJournal.release",
         "if session and session.holding and session.holding.lease.epoch == lease.epoch:",
         "if (session and session.holding.lease.epoch == lease.epoch):",
         _HOLDING,
     ),
     Equivalent(
-        "engine/memory_journal.py",
+        "engine/services/memory_journal.py",
         "MemoryJournal.held_leases",
         "if each is not None and each.deadline is not None",
         "if (each.deadline is not None)",
         _HOLDING,
     ),
     Equivalent(
-        "engine/memory_journal.py",
+        "engine/services/memory_journal.py",
         "MemoryJournal._refuse_to_touch",
         "if session is not None and session.holding is not None:",
         "if (session is not None):",
         _HOLDING,
     ),
     Equivalent(
-        "engine/memory_journal.py",
+        "engine/services/memory_journal.py",
         "MemoryJournal._owned",
         "session is None or holding is None or holding.deadline is None "
         "or holding.lease.epoch != lease.epoch or holding.lease.run_id != lease.run_id",
@@ -236,7 +238,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         _HOLDING,
     ),
     Equivalent(
-        "engine/memory_journal.py",
+        "engine/services/memory_journal.py",
         "MemoryJournal._owned",
         "session is None or holding is None or holding.deadline is None "
         "or holding.lease.epoch != lease.epoch or holding.lease.run_id != lease.run_id",
@@ -245,70 +247,70 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         _HOLDING,
     ),
     Equivalent(
-        "engine/context.py",
+        "engine/context/agent_context.py",
         "AgentContext.withdraw_result",
         "if name is not None and name not in _RESERVED:",
         "if (name not in _RESERVED):",
         "Nothing is named None; what is not there is forgotten already.",
     ),
     Equivalent(
-        "engine/context.py",
+        "engine/context/agent_context.py",
         "AgentContext.publish_result",
         'if status is StepStatus.SKIPPED and "output" in before:',
         "if (status is StepStatus.SKIPPED):",
         "Without an output before, both write the same.",
     ),
     Equivalent(
-        "engine/context.py",
+        "engine/context/agent_context.py",
         "AgentContext.publish_result",
         "if self._secrets and not isinstance(step, PythonStep):",
         "if (not isinstance(step, PythonStep)):",
         "A short cut: without secrets there is nothing to disarm.",
     ),
     Equivalent(
-        "engine/recorder.py",
+        "engine/history/recorder.py",
         "_Turns.wait",
         "if turn.done() and not turn.cancelled(): # it came at the same moment",
         "if (not turn.cancelled()): # it came at the same moment",
         "Who is cancelled has a turn that is cancelled, or that has come.",
     ),
     Equivalent(
-        "engine/recorder.py",
+        "engine/history/recorder.py",
         "Recorder.record",
         "lease = self._lease or await self.open()",
         "lease = (await self.open())",
         "A short cut: opened again it gives the same lease.",
     ),
     Equivalent(
-        "engine/recorder.py",
+        "engine/history/recorder.py",
         "Recorder.record",
         "if self._events.is_watched and (event := self._maker.event_of(entry)) is not None:",
         "if ((event := self._maker.event_of(entry)) is not None):",
         "A short cut: an event that nobody watches is told to nobody.",
     ),
     Equivalent(
-        "engine/scheduling.py",
+        "engine/run/scheduler.py",
         "DependencyWalk.__init__",
         "self._has_gaps = False",
         "self._has_gaps = True",
         "A short cut: without gaps the long way comes to the same.",
     ),
     Equivalent(
-        "engine/tool_batch.py",
+        "engine/calls/tool_batch.py",
         "ToolBatch._judged",
         "is_told = call.failure is not None and self.reports_failures",
         "is_told = (self.reports_failures)",
         "A call that was decided and has no failure is completed already.",
     ),
     Equivalent(
-        "engine/replay.py",
+        "engine/history/replay.py",
         "StepRows.was_not_enough",
         "if not self.has_failed or self.ended is None:",
         "if (not self.has_failed):",
         "What has failed has an end; the type allows for none.",
     ),
     Equivalent(
-        "engine/replay.py",
+        "engine/history/replay.py",
         "Replay._add",
         'if entry.kind == "step" and entry.state == "skipped":',
         "if (entry.state == 'skipped'):",

@@ -21,7 +21,7 @@ class Mutant:
     """A module with one change."""
 
     path: str
-    """Of the module, from the package's folder: `engine/budget.py`."""
+    """Of the module, from the package's folder: `engine/services/budget.py`."""
     first_line: int
     last_line: int
     place: str

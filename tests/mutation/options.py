@@ -20,7 +20,7 @@ class Options:
     """As they were given."""
 
     modules: Sequence[str]
-    """As `engine/budget.py`."""
+    """As `engine/services/budget.py`."""
     sample: int | None
     """So many of the mutants, by chance; None: all."""
     seed: int
@@ -35,7 +35,9 @@ class Options:
             SystemExit: One of them is wrong, or a module is not in the table.
         """
         parser = argparse.ArgumentParser(prog="mutation")
-        parser.add_argument("--module", action="append", help="as engine/budget.py; repeatable")
+        parser.add_argument(
+            "--module", action="append", help="as engine/services/budget.py; repeatable"
+        )
         parser.add_argument("--sample", type=int, help="so many mutants, by chance")
         parser.add_argument("--seed", type=int, default=0, help="of the sample and of the tests")
         parser.add_argument("--list", action="store_true", help="show the mutants only")

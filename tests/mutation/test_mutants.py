@@ -101,7 +101,9 @@ def test_every_change_that_is_called_equivalent_is_one_of_the_mutants(
 
 def test_the_same_seed_chooses_the_same_mutants() -> None:
     def sample(seed: str) -> list[str]:
-        options = Options.read(["--module", "engine/budget.py", "--sample", "5", "--seed", seed])
+        options = Options.read(
+            ["--module", "engine/services/budget.py", "--sample", "5", "--seed", seed]
+        )
         return [mutant.text for mutant in chosen_mutants(ROOT, options)]
 
     assert sample("1") == sample("1")
@@ -115,5 +117,5 @@ def test_mutants_are_programs() -> None:
 
 def test_a_module_without_an_entry_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        Options.read(["--module", "engine/memory.py"])
-    assert "engine/memory.py is not in the table GUARDS" in capsys.readouterr().err
+        Options.read(["--module", "engine/history/memory.py"])
+    assert "engine/history/memory.py is not in the table GUARDS" in capsys.readouterr().err

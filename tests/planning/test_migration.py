@@ -14,7 +14,7 @@ from minions.contracts.tools import Toolbox, ToolScope
 from minions.interfaces.wiring import built_in_extensions, catalog_of
 from minions.planning.migration import CheckRecipe, migration_recipe, read_instruction
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import check_recipe_text
+from minions.recipe.reading.load import check_recipe_text
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 SCOPE: Final = ToolScope(run_id="r", step_id="s", call_id="c", idempotency_key="k")

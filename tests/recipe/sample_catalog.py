@@ -5,8 +5,8 @@ from __future__ import annotations
 from minions.contracts.errors import Fault
 from minions.contracts.tools import Effect, Toolset, ToolSpec
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import LoadedRecipe, check_recipe_text, load_recipe_text
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import LoadedRecipe, check_recipe_text, load_recipe_text
 
 READ = ToolSpec(
     name="read",

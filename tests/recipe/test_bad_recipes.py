@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minions.recipe.load import check_recipe_text
+from minions.recipe.reading.load import check_recipe_text
 from recipe.sample_catalog import CATALOG, shown
 
 FOLDER = Path(__file__).parent.parent / "bad_recipes"

@@ -9,11 +9,11 @@ from minions.contracts.context import Limits
 from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import SchemaValidator
-from minions.recipe import keys, step_keys
-from minions.recipe.editor_schema import recipe_schema
-from minions.recipe.key_types import Table
+from minions.recipe.language import keys, step_keys
+from minions.recipe.language.editor_schema import recipe_schema
 from minions.recipe.model import ModelConfig
-from minions.recipe.reader import read_document, to_plain
+from minions.recipe.text.key_types import Table
+from minions.recipe.text.nodes import read_document, to_plain
 from recipe.sample_catalog import check
 from recipe.test_recipe_load import FULL
 

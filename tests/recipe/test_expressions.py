@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.contracts.json_values import JsonValue
-from minions.recipe.expressions import (
+from minions.recipe.expressions.template import (
     EvaluationError,
     MissingValueError,
     Reference,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from minions.recipe.load import check_recipe_text
 from minions.recipe.model import GoalSpec, SetSpec
+from minions.recipe.reading.load import check_recipe_text
 from recipe.sample_catalog import CATALOG
 
 TEXT = """
@@ -31,7 +31,7 @@ def test_a_step_takes_from_its_template_what_it_does_not_say() -> None:
 
 
 def test_a_stored_recipe_is_read_again_with_its_templates() -> None:
-    from minions.recipe.load import recipe_from_document
+    from minions.recipe.reading.load import recipe_from_document
 
     recipe = check_recipe_text(TEXT, "r.yaml", CATALOG).unwrap()
     assert recipe.document is not None

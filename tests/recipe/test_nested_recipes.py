@@ -10,8 +10,8 @@ from attrs import evolve
 
 from minions.contracts.errors import NotFoundError
 from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
-from minions.recipe.load import LoadedRecipe, check_recipe, check_recipe_text
 from minions.recipe.model import Permissions
+from minions.recipe.reading.load import LoadedRecipe, check_recipe, check_recipe_text
 from recipe.sample_catalog import CATALOG
 
 

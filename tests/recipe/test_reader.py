@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from minions.contracts.errors import Fault, RecipeError
 from minions.contracts.json_values import JsonValue
-from minions.recipe.reader import (
+from minions.recipe.text.nodes import (
     MappingNode,
     ScalarNode,
     SequenceNode,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from minions.contracts.errors import Fault, RecipeError
 from minions.contracts.json_values import JsonValue
-from minions.recipe.load import check_recipe_text
-from minions.recipe.reader import (
+from minions.recipe.reading.load import check_recipe_text
+from minions.recipe.text.nodes import (
     MappingNode,
     Node,
     ScalarNode,

@@ -9,7 +9,7 @@ import pytest
 from minions.contracts.errors import NotFoundError
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import find_recipe, recipe_ids
-from minions.recipe.load import check_recipe
+from minions.recipe.reading.load import check_recipe
 
 
 @pytest.fixture

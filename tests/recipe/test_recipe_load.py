@@ -16,13 +16,6 @@ from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import (
-    check_recipe_text,
-    find_faults,
-    load_recipe,
-    load_recipe_text,
-    recipe_from_document,
-)
 from minions.recipe.model import (
     ExecutionMode,
     GoalSpec,
@@ -36,6 +29,13 @@ from minions.recipe.model import (
     ToolsetUse,
     ToolSpecStep,
     Where,
+)
+from minions.recipe.reading.load import (
+    check_recipe_text,
+    find_faults,
+    load_recipe,
+    load_recipe_text,
+    recipe_from_document,
 )
 from patience import work_of
 from recipe.sample_catalog import CATALOG, check, load

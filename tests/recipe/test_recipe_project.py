@@ -8,8 +8,8 @@ import pytest
 
 from minions.contracts.errors import Fault
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import check_recipe, check_recipe_text
-from minions.recipe.project import project_root
+from minions.recipe.project_folders import project_root
+from minions.recipe.reading.load import check_recipe, check_recipe_text
 
 PART = "id: part\nsteps: [{id: a, set: {n: 1}}]\n"
 OUTSIDE = "id: outside\npassword_of_the_host: hunter2\n"

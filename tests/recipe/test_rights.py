@@ -8,7 +8,7 @@ import pytest
 
 from minions.contracts.tools import Effect, ToolSpec
 from minions.recipe.model import AgentRecipe, Permissions, ToolsetUse
-from minions.recipe.rights import Rights
+from minions.recipe.permissions import Rights
 
 
 def recipe(

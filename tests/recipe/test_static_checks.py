@@ -18,9 +18,9 @@ from minions.contracts.tools import ToolSpec
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.conditions import facts_of
 from minions.recipe.checks.shapes import Shape, find_dead_end
-from minions.recipe.expressions import compile_condition
-from minions.recipe.load import check_recipe_text
-from minions.recipe.schemas import schema_of_example
+from minions.recipe.expressions.template import compile_condition
+from minions.recipe.reading.load import check_recipe_text
+from minions.recipe.text.schemas import schema_of_example
 from recipe.sample_catalog import check, shown
 
 HEAD = "inputs: {deep: {type: boolean}, mode: {type: string}, n: 1}\nexecution_mode: planned\n"

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minions.contracts.json_values import JsonValue, dumps
-from minions.recipe.expressions import (
+from minions.recipe.expressions.filters import FILTERS, TESTS
+from minions.recipe.expressions.template import (
     EvaluationError,
     MissingValueError,
     TemplateError,
     compile_condition,
     compile_template,
 )
-from minions.recipe.filters import FILTERS, TESTS
 
 SCOPE: dict[str, JsonValue] = {
     "a": [1, "x", None, 1.5, True, {"k": "v"}],

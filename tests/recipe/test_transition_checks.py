@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from minions.contracts.errors import RecipeError
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import recipe_from_document
+from minions.recipe.graph_paths import Ways
 from minions.recipe.model import DecisionToolSpec, StepSpec
-from minions.recipe.ways import Ways
+from minions.recipe.reading.load import recipe_from_document
 from recipe.sample_catalog import check, load, shown
 
 LIMITS = "limits: {allow_repeated_steps: true, max_steps: 9}"

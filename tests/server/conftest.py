@@ -10,13 +10,13 @@ import pytest_asyncio
 from attrs import evolve
 
 from asgi_client import TOKEN, Client
-from minions.adapters.scripted_model import Answer, AnswerFunction, ScriptedModel
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.models.scripted import Answer, AnswerFunction, ScriptedModel
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.calls import ChatModel
 from minions.contracts.journal import Journal
 from minions.contracts.tools import Effect, Tool, Toolbox
-from minions.engine.extensions import Extensions
-from minions.engine.services import Services, SystemClock
+from minions.engine.compile.extensions import Extensions
+from minions.engine.services.services import Services, SystemClock
 from minions.interfaces.server.app import App, create_app
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.settings import Settings

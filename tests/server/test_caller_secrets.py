@@ -7,8 +7,8 @@ import pytest
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue, SecretRef
-from minions.interfaces.server.caller_secrets import CallerSecrets
-from minions.interfaces.server.problems import RefusedError
+from minions.interfaces.server.http.caller_secrets import CallerSecrets
+from minions.interfaces.server.http.problems import RefusedError
 from minions.recipe.model import AgentRecipe, InputSpec
 
 LISTED = SecretRef("env:LISTED")

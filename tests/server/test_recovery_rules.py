@@ -19,11 +19,11 @@ from minions.contracts.errors import (
 )
 from minions.contracts.journal import EntryDraft, HeldLease, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
-from minions.engine.memory_journal import MemoryJournal
-from minions.interfaces.server.hub import RunHub
-from minions.interfaces.server.problems import RefusedError
-from minions.interfaces.server.recovery import Recovery
-from minions.interfaces.server.workshop import Workshop
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.server.live.recovery import Recovery
+from minions.interfaces.server.live.run_manager import RunHub
+from minions.interfaces.server.runtime import Workshop
 from minions.testing.clock import FakeClock
 from patience import leap
 

@@ -12,8 +12,8 @@ import pytest
 from returns.result import Result, Success
 
 from asgi_client import Client, Event, events_in
-from minions.adapters.scripted_model import ScriptedModel, tool_request
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.models.scripted import ScriptedModel, tool_request
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.calls import (
     ChatModel,
     DeltaSink,
@@ -24,7 +24,7 @@ from minions.contracts.calls import (
 )
 from minions.contracts.events import StepEventType
 from minions.contracts.messages import assistant
-from minions.engine.services import SystemClock
+from minions.engine.services.services import SystemClock
 from served import Door, MakeApp, resume
 
 
@@ -268,7 +268,9 @@ async def test_many_readers_cost_one_encoding(
         for _ in range(200):
             await ready.acquire()
         encoded: list[object] = []
-        monkeypatch.setattr("minions.interfaces.server.frames.event_to_json", _counted(encoded))
+        monkeypatch.setattr(
+            "minions.interfaces.server.live.frames.event_to_json", _counted(encoded)
+        )
         model.words.put_nowait("word")
         for _ in range(200):
             await done.acquire()

@@ -165,7 +165,9 @@ def test_without_the_extra_it_says_how_to_install_it(folder: Path) -> None:
     assert "pip install 'minions-engine[server]'" in done.stderr
 
 
-@pytest.mark.parametrize("words", ["import minions", "import minions.interfaces.cli.serve"])
+@pytest.mark.parametrize(
+    "words", ["import minions", "import minions.interfaces.cli.commands.serve"]
+)
 def test_the_servers_libraries_are_loaded_by_the_server_alone(words: str) -> None:
     program = f"import sys; {words}; print({{'litestar', 'uvicorn'}} & set(sys.modules))"
     done = subprocess.run(

@@ -10,8 +10,8 @@ import pytest
 
 from asgi_client import Client
 from minions.recipe.catalog import Catalog
-from minions.recipe.load import load_recipe
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import load_recipe
 from served import RECIPES, MakeApp
 
 STEPS = "steps: [{id: a, set: {n: 1}}]\n"
@@ -53,7 +53,7 @@ async def test_a_fault_of_ours_leaves_the_other_recipes_in_the_list(
             raise RecursionError("what stands in the file")
         return load_recipe(path, catalog)
 
-    monkeypatch.setattr("minions.interfaces.server.shelf.load_recipe", failing)
+    monkeypatch.setattr("minions.interfaces.server.recipe_store.load_recipe", failing)
     listed = await rows(client)
     assert listed["adds"]["ok"]
     (fault,) = listed["odd"]["faults"]

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from asgi_client import Client
-from minions.adapters.sqlite_journal import SqliteJournal
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import JournalError
 from minions.contracts.journal import EntryDraft, HeldLease, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
-from minions.engine.archives import load_archive, store_archive
-from minions.engine.services import NullLog, SystemClock
-from minions.interfaces.server.recovery import Recovery
+from minions.engine.services.services import NullLog, SystemClock
+from minions.engine.sessions.archive import load_archive, store_archive
+from minions.interfaces.server.live.recovery import Recovery
 from served import Door, MakeApp
 
 SOON = 0.01

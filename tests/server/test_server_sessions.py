@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from asgi_client import Client, Event, Reply, events_in
-from minions.adapters.scripted_model import ScriptedModel, tool_request
+from minions.adapters.models.scripted import ScriptedModel, tool_request
 from minions.contracts.calls import Prompt
 from minions.contracts.events import StepEventType
 from minions.interfaces.settings import Settings

@@ -13,9 +13,9 @@ import click
 
 from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError, words_of
 from minions.contracts.executions import RunStatus
-from minions.interfaces.cli.voice import json_text, say, tell
-from minions.interfaces.render import error_lines, error_to_json, stderr_painter
-from minions.interfaces.results import EXIT_CODES
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.render import error_lines, error_to_json, stderr_painter
+from minions.interfaces.cli.console.results import EXIT_CODES
 from minions.interfaces.settings import Settings, load_settings, user_settings_file
 
 __all__ = ["report_failure"]

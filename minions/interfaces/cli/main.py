@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 import minions
-from minions.interfaces.cli.voice import tell
+from minions.interfaces.cli.console.console import tell
 
 __all__ = ["command", "run_command_line"]
 
@@ -48,7 +48,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"minions.interfaces.cli.{cmd_name}")
+        module = importlib.import_module(f"minions.interfaces.cli.commands.{cmd_name}")
         found: click.Command = module.command
         return found
 

@@ -9,10 +9,10 @@ from attrs import evolve
 
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.json_values import JsonValue, dumps, parse_json
-from minions.interfaces.cli.setup import Surroundings
+from minions.interfaces.cli.options import Surroundings
+from minions.recipe.expressions.values import type_name
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
-from minions.recipe.values import type_name
 
 __all__ = ["given_inputs", "some_inputs"]
 
@@ -90,7 +90,7 @@ def _json_params(content: bytes, path: Path) -> JsonValue:
 
 
 def _yaml_params(content: bytes, path: Path) -> JsonValue:
-    from minions.recipe.reader import read_document, to_plain
+    from minions.recipe.text.nodes import read_document, to_plain
 
     try:
         return to_plain(read_document(content, str(path)))

@@ -6,10 +6,10 @@ import contextlib
 from pathlib import Path
 
 from minions.contracts.errors import MinionsError, RecipeError
-from minions.engine.rejected_runs import record_rejected_run
-from minions.engine.services import Services
-from minions.interfaces.cli.setup import Surroundings
-from minions.interfaces.cli.voice import tell
+from minions.engine.run.rejection import record_rejected_run
+from minions.engine.services.services import Services
+from minions.interfaces.cli.console.console import tell
+from minions.interfaces.cli.options import Surroundings
 from minions.recipe.library import recipe_id_of
 
 __all__ = ["keep_rejection"]

@@ -16,32 +16,32 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Log
-from minions.engine.extensions import Extensions, ModelSource
-from minions.engine.services import NullLog, Services
-from minions.engine.session_store import StepRepository
-from minions.interfaces.server.answers import Answer, AsgiApp, Receive, Scope, Send
-from minions.interfaces.server.channels import Channels
-from minions.interfaces.server.decision_endpoints import (
+from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.engine.services.services import NullLog, Services
+from minions.engine.sessions.store import StepRepository
+from minions.interfaces.server.http.access import ROOT, Gate, StaticFile
+from minions.interfaces.server.http.app_state import Rooms
+from minions.interfaces.server.http.endpoints import Endpoint
+from minions.interfaces.server.http.incidents import Incidents, StandardLog
+from minions.interfaces.server.http.openapi import openapi_of
+from minions.interfaces.server.http.responses import Answer, AsgiApp, Receive, Scope, Send
+from minions.interfaces.server.live.channels import Channels
+from minions.interfaces.server.live.recovery import BEGUN_BY_SERVER, Recovery
+from minions.interfaces.server.live.run_manager import RunHub
+from minions.interfaces.server.live.run_starter import Starter
+from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.recipe_store import Shelf
+from minions.interfaces.server.routes.decisions import (
     DECISION_ENDPOINTS,
     HEALTH_ENDPOINT,
     SYSTEM_ENDPOINT,
 )
-from minions.interfaces.server.endpoints import Endpoint
-from minions.interfaces.server.gate import ROOT, Gate, StaticFile
-from minions.interfaces.server.going_on_endpoints import GOING_ON_ENDPOINTS
-from minions.interfaces.server.hub import RunHub
-from minions.interfaces.server.incidents import Incidents, StandardLog
-from minions.interfaces.server.openapi import openapi_of
-from minions.interfaces.server.options import ServerOptions
-from minions.interfaces.server.recipe_endpoints import RECIPE_ENDPOINTS
-from minions.interfaces.server.recovery import BEGUN_BY_SERVER, Recovery
-from minions.interfaces.server.rooms import Rooms
-from minions.interfaces.server.run_endpoints import RUN_ENDPOINTS
-from minions.interfaces.server.session_endpoints import SESSION_ENDPOINTS
-from minions.interfaces.server.shelf import Shelf
-from minions.interfaces.server.starting import Starter
-from minions.interfaces.server.turn_endpoints import TURN_ENDPOINTS
-from minions.interfaces.server.workshop import Workshop
+from minions.interfaces.server.routes.recipes import RECIPE_ENDPOINTS
+from minions.interfaces.server.routes.resumptions import GOING_ON_ENDPOINTS
+from minions.interfaces.server.routes.runs import RUN_ENDPOINTS
+from minions.interfaces.server.routes.sessions import SESSION_ENDPOINTS
+from minions.interfaces.server.routes.turns import TURN_ENDPOINTS
+from minions.interfaces.server.runtime import Workshop
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring import (
     built_in_extensions,
@@ -153,7 +153,7 @@ class _Front:
 
 def _routes(rooms: Rooms, incidents: Incidents) -> AsgiApp:
     try:
-        from minions.interfaces.server.routing import litestar_app
+        from minions.interfaces.server.http.router import litestar_app
     except ModuleNotFoundError as error:
         raise EnvironmentRefusedError(
             f"The server needs the package '{error.name}', which is not installed. Install the "

@@ -7,8 +7,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from minions.recipe.terms import Comparison, DefinedTest, Literal, Logic, Not, Term
-from minions.recipe.values import PathPart, Reference, is_number
+from minions.recipe.expressions.terms import Comparison, DefinedTest, Literal, Logic, Not, Term
+from minions.recipe.expressions.values import PathPart, Reference, is_number
 
 __all__ = ["NO_FACTS", "Facts", "facts_of", "merged"]
 

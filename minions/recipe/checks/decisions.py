@@ -18,8 +18,8 @@ from minions.recipe.model import (
     ToolSpecStep,
     UsesSpec,
 )
-from minions.recipe.reader import Entry, MappingNode, ScalarNode
-from minions.recipe.sections import suggestion, type_of
+from minions.recipe.text.nodes import Entry, MappingNode, ScalarNode
+from minions.recipe.text.sections import suggestion, type_of
 
 __all__ = ["check_decisions"]
 

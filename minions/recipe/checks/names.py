@@ -6,8 +6,8 @@ from typing import Final
 
 from minions.contracts.errors import Fault
 from minions.recipe.drafts import RecipeDraft, Report, StepDraft
-from minions.recipe.reader import Place
-from minions.recipe.syntax import WORDS
+from minions.recipe.expressions.syntax import WORDS
+from minions.recipe.text.nodes import Place
 
 __all__ = ["check_names", "check_unused_names"]
 

@@ -8,12 +8,12 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.recipe.checks.tools import check_against_schema, is_constant
 from minions.recipe.drafts import RecipeDraft, Report, StepDraft
-from minions.recipe.expressions import compile_template
+from minions.recipe.expressions.template import compile_template
+from minions.recipe.expressions.terms import Path
+from minions.recipe.expressions.values import TemplateError
 from minions.recipe.model import AgentRecipe
-from minions.recipe.reader import Entry, Node, to_plain
-from minions.recipe.sections import masked
-from minions.recipe.terms import Path
-from minions.recipe.values import TemplateError
+from minions.recipe.text.nodes import Entry, Node, to_plain
+from minions.recipe.text.sections import masked
 
 __all__ = ["check_given", "check_rights"]
 

@@ -10,11 +10,11 @@ from minions.contracts.schema import JsonSchema
 from minions.recipe.checks.shapes import Shape, find_dead_end
 from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import RecipeDraft, Report, StepDraft, TemplateUse, is_lost_name
-from minions.recipe.expressions import Reference
+from minions.recipe.expressions.template import Reference
+from minions.recipe.expressions.values import path_text
 from minions.recipe.model import ExecutionMode
-from minions.recipe.reader import Place
-from minions.recipe.sections import later, suggestion
-from minions.recipe.values import path_text
+from minions.recipe.text.nodes import Place
+from minions.recipe.text.sections import later, suggestion
 
 __all__ = ["TEXT_OUTPUT", "AllReadings", "Needed", "Readings", "check_references"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minions.recipe.drafts import RecipeDraft, Report, StepDraft, is_lost_name
-from minions.recipe.sections import suggestion
+from minions.recipe.text.sections import suggestion
 
 __all__ = ["check_returns"]
 

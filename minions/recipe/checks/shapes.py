@@ -12,7 +12,7 @@ from attrs import frozen
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
-from minions.recipe.values import PathPart, is_list
+from minions.recipe.expressions.values import PathPart, is_list
 
 __all__ = ["ANYTHING", "DeadEnd", "Misfit", "Shape", "find_dead_end", "kind_names", "kind_of"]
 

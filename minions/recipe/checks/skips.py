@@ -15,10 +15,10 @@ from minions.recipe.checks.conditions import NO_FACTS, Facts, facts_of, merged
 from minions.recipe.checks.references import AllReadings, Needed, Readings
 from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.expressions.terms import Term
+from minions.recipe.expressions.values import EvaluationError, MissingValueError
 from minions.recipe.model import OnError
-from minions.recipe.reader import ScalarNode, SequenceNode
-from minions.recipe.terms import Term
-from minions.recipe.values import EvaluationError, MissingValueError
+from minions.recipe.text.nodes import ScalarNode, SequenceNode
 
 __all__ = ["check_skips"]
 

@@ -11,11 +11,9 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.recipe.checks.shapes import ANYTHING, Shape, kind_of
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
-from minions.recipe.expressions import Reference
-from minions.recipe.filters import FILTERS
-from minions.recipe.reader import Place, ScalarNode
-from minions.recipe.schemas import shape_of_values
-from minions.recipe.terms import (
+from minions.recipe.expressions.filters import FILTERS
+from minions.recipe.expressions.template import Reference
+from minions.recipe.expressions.terms import (
     Choice,
     Comparison,
     DefaultFilter,
@@ -26,6 +24,8 @@ from minions.recipe.terms import (
     Path,
     Term,
 )
+from minions.recipe.text.nodes import Place, ScalarNode
+from minions.recipe.text.schemas import shape_of_values
 
 __all__ = ["Known", "Sources"]
 

@@ -1,0 +1,1 @@
+"""Models: providers, wire formats, structured output, prices."""

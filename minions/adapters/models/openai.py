@@ -1,0 +1,490 @@
+"""`OpenAIModel`: any server that speaks OpenAI's chat completions.
+
+Here is the exchange: one pool of connections, time limits, what was lost on the way. What a
+request says and what an answer means is in `chat_request`, `chat_response` and `chat_failures`;
+the connections themselves are `http_pool`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import urlencode
+
+from attrs import evolve, field, frozen
+from returns.pipeline import is_successful
+from returns.result import Failure, Result
+
+from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.adapters.models.chat_failures import ChatPeer, status_failure
+from minions.adapters.models.chat_request import RequestWriter
+from minions.adapters.models.chat_response import AnswerReader, PlainAnswer, StreamedAnswer
+from minions.adapters.models.endpoints import check_header, check_key, is_loopback_url
+from minions.adapters.models.http_pool import (
+    HttpPool,
+    NoAnswerError,
+    is_http_loaded,
+    load_http,
+    lost_errors,
+    lost_words,
+    proxy_for,
+    trusted_certificates,
+)
+from minions.contracts.base_url import check_base_url
+from minions.contracts.calls import (
+    ChatModel,
+    DeltaSink,
+    ModelCallResponse,
+    ModelCapabilities,
+    ModelDelta,
+    ModelFailure,
+    ModelOptions,
+    Prompt,
+)
+from minions.contracts.errors import UsageError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from aiohttp import ClientResponse, StreamReader
+    from openai import AsyncOpenAI
+
+__all__ = ["OpenAIModel"]
+
+_MOST_BYTES: Final = 20 * 1_048_576
+"""Of one answer; more is refused."""
+
+_MOST_ERROR_BYTES: Final = 65_536
+"""Of the body behind an error status; the rest is not read."""
+
+_CONNECT_S: Final = 10.0
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@frozen(kw_only=True)
+class _Route:
+    """The way to the server, and what each request says beside its body."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    connect_s: float = _CONNECT_S
+    most_s: float = math.inf
+    """A limit on every call, whatever the options say."""
+
+
+MAX_REQUESTS: Final = 256
+"""In flight at a time to one model, unless said otherwise."""
+
+
+def _log_warning(text: str) -> None:
+    logging.getLogger("minions.models").warning(text)
+
+
+class OpenAIModel(ChatModel):
+    """One model behind one base URL. Connections are made at the first call and kept.
+
+    Raises:
+        UsageError: `base_url` is no base URL.
+        EnvironmentRefusedError: No HTTP header can carry `api_key`.
+    """
+
+    def __init__(
+        self,
+        *,
+        provider: str,
+        model: str,
+        base_url: str,
+        api_key: str | None,
+        capabilities: ModelCapabilities | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = _utc_now,
+        max_requests: int = MAX_REQUESTS,
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            max_requests: In flight at a time, from 1; further ones wait for their turn.
+            warn: Told once when one has to wait; None: the logger `minions.models`.
+        """
+        if max_requests < 1:
+            raise UsageError(
+                f"max_requests={max_requests}: at least one request has to be in flight at a time.",
+                code="bad-limit",
+            )
+        self._max_requests = max_requests
+        self._warn = warn or _log_warning
+        self._is_told = False
+        """Whether somebody was told that requests wait."""
+        self._peer = ChatPeer(
+            provider=provider,
+            model=model,
+            base_url=check_base_url(base_url, "`base_url`"),
+            secret=check_key(api_key, "`api_key`") if api_key else None,
+        )
+        self._route = _Route(
+            url=f"{self._peer.base_url}/chat/completions", headers=_headers(self._peer.secret)
+        )
+        self._capabilities = capabilities or ModelCapabilities()
+        self._clock = clock
+        self._now = now
+        self._requests = RequestWriter(
+            provider=provider, model=model, most_conversations=max_requests
+        )
+        self._certificates: ssl.SSLContext | None = None
+        self._pools: dict[asyncio.AbstractEventLoop, HttpPool] = {}
+
+    @classmethod
+    def from_client(
+        cls,
+        client: AsyncOpenAI,
+        *,
+        model: str,
+        provider: str = "openai",
+        capabilities: ModelCapabilities | None = None,
+    ) -> Self:
+        """The model behind an SDK client that the application has configured.
+
+        Taken over are the base URL, the key, the headers and the query that go with every
+        request, organization and project among them, and the time limits: `timeout` ends a call
+        that has a longer `timeout_s`. The client's retries and its own transport are not used:
+        the engine retries, and the connections are those of every `OpenAIModel`.
+
+        Args:
+            client: Changes to it after this are not seen.
+            model: As the server calls it.
+            provider: How the server is called in names, messages and metrics.
+        Raises:
+            UsageError: `unknown-client`: it has no plain key (a key function, a workload
+                identity), or addresses models in another way, as Azure's does.
+            EnvironmentRefusedError: No HTTP header can carry its key or its headers.
+        """
+        base_url = _base_url_of(client)
+        made = cls(
+            provider=provider,
+            model=model,
+            base_url=base_url,
+            api_key=client.api_key,
+            capabilities=capabilities,
+        )
+        made._route = _route_of(client, made._peer.base_url)
+        made._peer = evolve(made._peer, other_secrets=_secrets_in(made._route.headers))
+        return made
+
+    @property
+    def name(self) -> str:
+        """`provider/model`."""
+        return self._peer.name
+
+    @property
+    def base_url(self) -> str:
+        """As given."""
+        return self._peer.base_url
+
+    @property
+    def capabilities(self) -> ModelCapabilities:
+        """As given."""
+        return self._capabilities
+
+    async def complete(
+        self, prompt: Prompt, on_delta: DeltaSink | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """One POST to `chat/completions`. Follows no redirect; cancelling closes the connection."""
+        peer, options = self._peer, prompt.options
+        try:
+            content = self._requests.write(prompt, stream=on_delta is not None)
+        except (TypeError, ValueError, RecursionError) as error:
+            what = f"The request to '{peer.name}' cannot be written as JSON: {error}."
+            return Failure(ModelFailure(code="bad-request", message=what))
+        seconds = min(options.timeout_s, self._route.most_s)
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await self._exchange(content, options, on_delta)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        option = "timeout_s" if seconds == options.timeout_s else "the client's timeout"
+        return Failure(peer.timed_out("gave no whole answer within", seconds, option))
+
+    async def aclose(self) -> None:
+        """Closes the connections. A later call opens new ones."""
+        self._requests.forget()
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.close()
+
+    async def warm_up(self) -> None:
+        """Import what the first call needs, and read the certificates, in a thread."""
+        if not is_http_loaded() or (self._is_encrypted and self._certificates is None):
+            await import_in_daemon_thread(self._load)
+
+    @property
+    def _is_encrypted(self) -> bool:
+        return self._route.url.startswith("https:")
+
+    def _load(self) -> None:
+        load_http()
+        if self._is_encrypted:
+            with contextlib.suppress(NoAnswerError):  # told by the first call
+                self._certificates = trusted_certificates()
+
+    def _open_pool(self) -> HttpPool:
+        """The pool of this event loop, for loops cannot share sockets.
+
+        Raises:
+            NoAnswerError: Proxy or certificates cannot be used.
+        """
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            self._pools = {own: kept for own, kept in self._pools.items() if not own.is_closed()}
+            pool = self._pools[loop] = self._new_pool()
+        return pool
+
+    def _new_pool(self) -> HttpPool:
+        from urllib.request import getproxies
+
+        if self._is_encrypted and self._certificates is None:
+            self._certificates = trusted_certificates()
+        base_url = self._peer.base_url
+        return HttpPool(
+            self._route.url,
+            self._route.headers,
+            connect_s=self._route.connect_s,
+            certificates=self._certificates,
+            # A proxy from the environment cannot reach this machine's own servers.
+            proxy=None if is_loopback_url(base_url) else proxy_for(base_url, getproxies()),
+            max_requests=self._max_requests,
+        )
+
+    async def _exchange(
+        self, content: bytes, options: ModelOptions, on_delta: DeltaSink | None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        started = self._clock()
+        try:
+            pool = self._open_pool()
+            if pool.places.locked():
+                self._tell_of_waiting()
+            async with pool.places:
+                response = await pool.post(content)
+                try:
+                    return await self._answer(response, started, options, on_delta)
+                finally:
+                    response.close()
+        except NoAnswerError as error:
+            return Failure(self._peer.unreachable(str(error)))
+
+    def _tell_of_waiting(self) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._warn(
+                f"{self._max_requests} requests to '{self.name}' are in flight; further ones wait "
+                "for their turn. Raise max_model_requests (of OpenAIModel: max_requests) if the "
+                "server takes more."
+            )
+
+    async def _answer(
+        self,
+        response: ClientResponse,
+        started: float,
+        options: ModelOptions,
+        on_delta: DeltaSink | None,
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        if not 200 <= response.status < 300:
+            return Failure(await self._refusal(response))
+        kind = response.headers.get("content-type", "")
+        if on_delta is None or "json" in kind or "html" in kind:
+            return await self._read(response, PlainAnswer(self._peer), options, on_delta)
+        reader = StreamedAnswer(self._peer, self._clock, started)
+        return await self._read(response, reader, options, on_delta)
+
+    async def _refusal(self, response: ClientResponse) -> ModelFailure:
+        """The failure behind another status than 2xx."""
+        body = b""
+        try:
+            while len(body) < _MOST_ERROR_BYTES and (chunk := await response.content.readany()):
+                body += chunk
+        except lost_errors() as error:
+            return self._peer.interrupted(self._peer.clean(lost_words(error)))
+        return status_failure(self._peer, response.status, response.headers, body, self._now())
+
+    async def _read(
+        self,
+        response: ClientResponse,
+        reader: AnswerReader,
+        options: ModelOptions,
+        on_delta: DeltaSink | None,
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """The body, to its end or until the answer is known."""
+        silence = asyncio.timeout(None)
+        broken: str | None = None
+        try:
+            async with silence:
+                watch = _Watch(silence, options.idle_timeout_s)
+                await _feed(response.content, reader, watch, on_delta)
+        except TimeoutError:
+            if not silence.expired():
+                raise
+            if not reader.is_complete:
+                what, seconds = "fell silent in mid-answer for", options.idle_timeout_s
+                return Failure(self._peer.timed_out(what, seconds, "idle_timeout_s"))
+        except _TooLargeError:
+            return Failure(self._peer.too_large(_MOST_BYTES))
+        except _BrokenOffError as error:
+            broken = self._peer.clean(str(error))
+        result = reader.result(broken)
+        if on_delta is not None and isinstance(reader, PlainAnswer) and is_successful(result):
+            _show(result.unwrap(), on_delta)
+        return result
+
+
+class _TooLargeError(Exception):
+    """More than `_MOST_BYTES`."""
+
+
+class _BrokenOffError(Exception):
+    """The connection was lost in the middle of the answer; says how."""
+
+
+class _Watch:
+    """Counts the silence from the first byte on: before it, the model may be thinking."""
+
+    def __init__(self, silence: asyncio.Timeout, idle_timeout_s: float) -> None:
+        self._silence = silence
+        self._idle_timeout_s = idle_timeout_s
+        self._now = asyncio.get_running_loop().time
+        self._allowed_s = 0.0
+        self._soonest = 0.0
+
+    def heard(self, reader: AnswerReader) -> None:
+        """Wait anew. The deadline moves in steps: a timer for each piece would cost the most."""
+        now, allowed_s = self._now(), reader.longest_silence(self._idle_timeout_s)
+        if now >= self._soonest or allowed_s != self._allowed_s:
+            step_s = allowed_s / 50
+            self._silence.reschedule(now + allowed_s + step_s)
+            self._allowed_s, self._soonest = allowed_s, now + step_s
+
+
+async def _feed(
+    content: StreamReader, reader: AnswerReader, watch: _Watch, on_delta: DeltaSink | None
+) -> None:
+    """Bytes to the reader, as they come.
+
+    Raises:
+        _TooLargeError: Too many.
+        _BrokenOffError: They ended before their time.
+    """
+    size, lost = 0, lost_errors()
+    while not content.at_eof():
+        try:
+            chunk = await content.readany()
+        except lost as error:
+            raise _BrokenOffError(lost_words(error)) from error
+        if reader.is_done:
+            break
+        size += len(chunk)
+        if size > _MOST_BYTES:
+            raise _TooLargeError
+        for delta in reader.feed(chunk):
+            if on_delta is not None:
+                on_delta(delta)
+        if not content.at_eof():
+            watch.heard(reader)
+
+
+def _show(response: ModelCallResponse, on_delta: DeltaSink) -> None:
+    """The whole answer at once, where a server answered a streaming request without a stream."""
+    if response.text is not None:
+        on_delta(ModelDelta(content=response.text))
+    for index, call in enumerate(response.tool_calls):
+        on_delta(ModelDelta(tool_call={"index": index, **call.to_message_dict()}))
+
+
+def _headers(api_key: str | None) -> dict[str, str]:
+    own = {
+        "Accept": "application/json, text/event-stream",
+        "Accept-Encoding": "identity",
+        "Content-Type": "application/json",
+        "User-Agent": "minions",
+    }
+    return own if api_key is None else {**own, "Authorization": f"Bearer {api_key}"}
+
+
+# --- clients of the SDK ------------------------------------------------------------------------
+
+
+def _base_url_of(client: AsyncOpenAI) -> str:
+    """The client's, if its requests are like ours.
+
+    Raises:
+        UsageError: They are not.
+    """
+    from openai import AsyncAzureOpenAI
+
+    if isinstance(client, AsyncAzureOpenAI) or not client.auth_headers:
+        raise UsageError(
+            f"The client is a {type(client).__name__} without a plain `api_key`, or one that "
+            "addresses models in a way of its own. Expected an `openai.AsyncOpenAI` with "
+            "`api_key=` and `base_url=`; for a server without keys any text will do as key.",
+            code="unknown-client",
+        )
+    return str(client.base_url)
+
+
+def _route_of(client: AsyncOpenAI, base_url: str) -> _Route:
+    query = urlencode({key: str(value) for key, value in client.default_query.items()})
+    timeout = client.timeout
+    connect_s: float | None = None
+    if timeout is None or isinstance(timeout, float | int):
+        most_s = timeout
+    else:
+        connect_s, most_s = timeout.connect, timeout.read
+    return _Route(
+        url=f"{base_url}/chat/completions{'?' if query else ''}{query}",
+        headers=_headers_of(client),
+        connect_s=_CONNECT_S if connect_s is None else connect_s,
+        most_s=math.inf if most_s is None else most_s,
+    )
+
+
+def _headers_of(client: AsyncOpenAI) -> dict[str, str]:
+    """Ours, with what the client sets or leaves out in their place."""
+    said = client.default_headers
+    known = {name.lower() for name in said}
+    headers = {
+        name: value for name, value in _headers(client.api_key).items() if name.lower() not in known
+    }
+    for name, value in said.items():
+        # What the SDK tells of its own transport would not be true.
+        if isinstance(value, str) and not name.lower().startswith("x-stainless-"):
+            headers[name] = check_header(value, f"the client's header {name}")
+    return headers
+
+
+_OPEN_HEADERS: Final = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "content-type",
+        "user-agent",
+        "openai-organization",
+        "openai-project",
+    }
+)
+
+
+def _secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """The values that no message may show."""
+    return tuple(
+        value for name, value in headers.items() if value and name.lower() not in _OPEN_HEADERS
+    )

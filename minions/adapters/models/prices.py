@@ -1,0 +1,146 @@
+"""Prices of models: the operator's own, then those that come with `genai-prices`.
+
+Its bundled data are read and nothing else; no network is here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from attrs import frozen
+
+from minions.adapters.daemon_thread import IMPORTING
+from minions.adapters.models.endpoints import is_loopback_url
+from minions.contracts.messages import TokenUsage
+from minions.contracts.runtime import PriceBook
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, ModelPrice
+
+__all__ = ["GenaiPriceBook", "OwnPrice"]
+
+
+@frozen(kw_only=True)
+class OwnPrice:
+    """What the operator pays for one model, in US dollars per million tokens."""
+
+    input_per_mtok: float
+    output_per_mtok: float
+    cached_input_per_mtok: float | None = None
+    """Of input that comes from the provider's cache; None: as other input."""
+
+    def cost_usd(self, usage: TokenUsage) -> float:
+        """For these tokens."""
+        cached = min(usage.cached_tokens, usage.input_tokens)
+        of_cached = self.cached_input_per_mtok
+        of_cached = self.input_per_mtok if of_cached is None else of_cached
+        return (
+            (usage.input_tokens - cached) * self.input_per_mtok
+            + cached * of_cached
+            + usage.output_tokens * self.output_per_mtok
+        ) / _MTOK
+
+
+_MTOK: Final = 1_000_000
+_NEVER_LISTED: Final = ("scripted", "ollama")
+"""Providers that are asked on this machine: the data need not be loaded to know that."""
+
+
+class GenaiPriceBook(PriceBook):
+    """Prices of the operator win over bundled ones. Loads `genai-prices` when it is first needed.
+
+    A bundled price is that of the provider's own server: the same name behind another URL has
+    none, unless a provider in the data lives at that URL.
+    """
+
+    def __init__(self, own: Mapping[str, OwnPrice] | None = None) -> None:
+        """Load nothing yet.
+
+        Args:
+            own: By `provider/name`.
+        """
+        self._own = dict(own or {})
+        self._found: dict[tuple[str, str | None], ModelInfo | None] = {}
+        self._is_loading = False
+
+    def cost_usd(
+        self, model: str, usage: TokenUsage, *, at: datetime, base_url: str | None = None
+    ) -> float | None:
+        """The first look at a listed model loads the data, which takes a good half second."""
+        own = self._own.get(model)
+        if own is not None:
+            return own.cost_usd(usage)
+        info = self._info(model, base_url)
+        return None if info is None else _listed_cost(info.get_prices(at), usage)
+
+    def context_tokens(self, model: str, *, base_url: str | None = None) -> int | None:
+        """As listed, also for a model of the operator's own price."""
+        info = self._info(model, base_url)
+        return info.context_window if info is not None else None
+
+    def expect(self, model: str, *, base_url: str | None = None) -> None:
+        """Loads in a thread; only the end of the process waits for it."""
+        if self._is_loading or model in self._own or not _may_be_listed(model, base_url):
+            return
+        self._is_loading = True
+
+        def load() -> None:
+            with contextlib.suppress(Exception):  # who asks for the cost meets it again
+                self._info(model, base_url)
+
+        threading.Thread(target=load, name=f"{IMPORTING}-prices", daemon=True).start()
+
+    def _info(self, model: str, base_url: str | None) -> ModelInfo | None:
+        key = (model, base_url)
+        if key not in self._found:
+            self._found[key] = _look_up(model, base_url)
+        return self._found[key]
+
+
+def _may_be_listed(model: str, base_url: str | None) -> bool:
+    """False is certain, and costs no import."""
+    provider, slash, name = model.partition("/")
+    if base_url is not None:
+        return base_url.startswith("https:") and not is_loopback_url(base_url) and bool(name)
+    return bool(slash) and bool(name) and provider not in _NEVER_LISTED
+
+
+def _look_up(model: str, base_url: str | None) -> ModelInfo | None:
+    """By the server's address where it is known, else by the provider's name, exactly."""
+    if not _may_be_listed(model, base_url):
+        return None
+    from genai_prices import Usage, calc_price
+
+    provider, _, name = model.partition("/")
+    probe = Usage(input_tokens=1, output_tokens=1)
+    try:
+        if base_url is not None:
+            return calc_price(probe, name, provider_api_url=base_url).model
+        found = calc_price(probe, name, provider_id=provider)
+    except (LookupError, ValueError):  # ValueError: priced in something else than tokens
+        return None
+    return found.model if found.provider.id == provider else None
+
+
+def _listed_cost(price: ModelPrice, usage: TokenUsage) -> float | None:
+    """As the library counts it, without the steps that repeat for every call.
+
+    A model without a price for its tokens has another kind of price, and is not free.
+    """
+    from genai_prices.types import calc_unit_price
+
+    asked = usage.input_tokens
+    if price.input_mtok is None or (price.output_mtok is None and usage.output_tokens):
+        return None
+    cached = min(usage.cached_tokens, asked)
+    of_cached = price.input_mtok if price.cache_read_mtok is None else price.cache_read_mtok
+    return float(
+        calc_unit_price(price.input_mtok, asked - cached, asked, _MTOK)
+        + calc_unit_price(of_cached, cached, asked, _MTOK)
+        + calc_unit_price(price.output_mtok, usage.output_tokens, asked, _MTOK)
+        + calc_unit_price(price.requests_kcount, 1, asked, 1000)
+    )

@@ -1,0 +1,249 @@
+"""Script files for `ScriptedModel`: read, checked, every mistake told at once.
+
+answers:
+  - plain text
+  - json: {city: Bern}
+    match: part of the prompt this is for
+  - tool_calls: [{name: weather, arguments: {city: Bern}}]
+  - fail: rate-limited
+    retryable: true
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, cast
+
+from minions.adapters.models.scripted import Answer, ScriptItem, tool_request
+from minions.contracts.calls import ModelCallResponse, ModelFailure
+from minions.contracts.errors import UsageError, did_you_mean
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
+
+__all__ = ["read_script", "script_items"]
+
+_MOST_BYTES: Final = 1_048_576
+
+
+def read_script(path: Path) -> tuple[ScriptItem, ...]:
+    """The items of a script file, in file order.
+
+    Raises:
+        UsageError: `bad-script`: the file cannot be read, or the list of its mistakes.
+    """
+    document = _read(path)
+    answers = document.get("answers") if isinstance(document, dict) else None
+    if not isinstance(answers, list) or not answers:
+        raise _bad(path, "it needs a list under `answers:`, with at least one answer")
+    if others := [str(key) for key in cast("dict[object, object]", document) if key != "answers"]:
+        raise _bad(path, f"it holds {', '.join(others)}; only `answers` is known")
+    try:
+        return script_items(answers)
+    except UsageError as error:
+        raise _bad(path, error.message) from error
+
+
+def script_items(answers: Sequence[object]) -> tuple[ScriptItem, ...]:
+    """Answers as a script file gives them.
+
+    Raises:
+        UsageError: `bad-script`, with every mistake in them.
+    """
+    faults: list[str] = []
+    items: list[ScriptItem] = []
+    for number, raw in enumerate(answers, start=1):
+        found = list(_faults(raw))
+        faults += [f"answers[{number}]: {fault}" for fault in found]
+        if not found:
+            items.append(_item(raw))
+    if faults:
+        raise UsageError("; ".join(faults), code="bad-script")
+    return tuple(items)
+
+
+def _bad(path: Path, what: str) -> UsageError:
+    return UsageError(
+        f"The script {path} cannot be used: {what}.", code="bad-script", where=str(path)
+    )
+
+
+def _read(path: Path) -> object:
+    import yaml
+
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise _bad(path, f"it cannot be read ({error.strerror or error})") from error
+    if len(raw) > _MOST_BYTES:
+        raise _bad(path, f"it is larger than {_MOST_BYTES // 1_048_576} MiB")
+    try:
+        return _bounded(path, yaml.safe_load(raw))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise _bad(path, f"it is not YAML ({text})") from error
+
+
+_MOST_VALUES: Final = 1_048_576
+
+
+def _bounded(path: Path, document: object) -> object:
+    """The document. Aliases repeat what they stand for: a short file may be an endless one.
+
+    Raises:
+        UsageError: It is larger than a file of this size could be without them.
+    """
+    left, count = [document], 0
+    while left:
+        value = left.pop()
+        count += 1
+        if count > _MOST_VALUES:
+            raise _bad(path, f"with its aliases followed it holds over {_MOST_VALUES} values")
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+    return document
+
+
+# --- checking one item -----------------------------------------------------------------------
+
+_CONTENT: Final = ("text", "json", "tool_calls", "fail")
+_OF_FAIL: Final = ("message", "retryable", "retry_after_s")
+_KEYS: Final = (*_CONTENT, *_OF_FAIL, "match", "usage")
+_USAGE_KEYS: Final = ("input_tokens", "output_tokens")
+
+
+def _faults(raw: object) -> Iterator[str]:
+    """What is wrong with an item; nothing means it can be made."""
+    if isinstance(raw, str):
+        return
+    if not isinstance(raw, dict):
+        kinds = ", ".join(_CONTENT)
+        yield f"{raw!r:.60} is neither text (put it in quotes) nor a mapping with one of {kinds}"
+        return
+    item = cast("dict[object, object]", raw)
+    yield from _key_faults(item)
+    if "text" in item and not isinstance(item["text"], str):
+        yield "`text` must be text; put it in quotes"
+    if "json" in item:
+        yield from _json_faults("json", item["json"])
+    if "tool_calls" in item:
+        yield from _call_faults(item["tool_calls"])
+    if "match" in item and not _is_words(item["match"]):
+        yield "`match` must be text that is not empty"
+    if "usage" in item:
+        yield from _usage_faults(item["usage"])
+    yield from _fail_faults(item)
+
+
+def _key_faults(item: Mapping[object, object]) -> Iterator[str]:
+    for key in item:
+        if key not in _KEYS:
+            yield f"there is no key `{key}`.{did_you_mean(str(key), _KEYS)}"
+    given = [key for key in _CONTENT if key in item]
+    if not given:
+        yield f"it needs one of {', '.join(_CONTENT)}"
+    # A model may say something beside its calls; nothing else goes together.
+    if len(given) > 1 and given != ["text", "tool_calls"]:
+        yield f"{' and '.join(given)} do not go together"
+
+
+def _json_faults(place: str, value: object) -> Iterator[str]:
+    try:
+        dumps(cast("JsonValue", value))  # this is the check
+    except (TypeError, ValueError, RecursionError) as error:
+        yield f"`{place}` is not JSON ({error}); put dates in quotes"
+
+
+def _call_faults(calls: object) -> Iterator[str]:
+    if not isinstance(calls, list) or not calls:
+        yield "`tool_calls` must be a list of {name, arguments}"
+        return
+    for position, call in enumerate(calls, start=1):
+        place = f"tool_calls[{position}]"
+        if not isinstance(call, dict) or not _is_words(call.get("name")):
+            yield f"`{place}` needs a name"
+            continue
+        if others := sorted(str(key) for key in call if key not in ("name", "arguments", "id")):
+            yield f"`{place}` holds {', '.join(others)}; name, arguments and id are known"
+        if not isinstance(call.get("arguments", {}), dict | str):
+            yield f"`{place}.arguments` must be a mapping, or JSON text"
+        elif "arguments" in call:
+            yield from _json_faults(f"{place}.arguments", call["arguments"])
+        if "id" in call and not _is_words(call["id"]):
+            yield f"`{place}.id` must be text"
+
+
+def _usage_faults(usage: object) -> Iterator[str]:
+    if not isinstance(usage, dict) or not usage:
+        yield f"`usage` must be a mapping of {' and '.join(_USAGE_KEYS)}"
+        return
+    for key, value in usage.items():
+        if key not in _USAGE_KEYS:
+            yield f"`usage` knows no `{key}`.{did_you_mean(str(key), _USAGE_KEYS)}"
+        elif not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            yield f"`usage.{key}` must be a whole number, 0 or more"
+
+
+def _fail_faults(item: Mapping[object, object]) -> Iterator[str]:
+    if "fail" not in item:
+        if lone := [key for key in _OF_FAIL if key in item]:
+            yield f"{', '.join(lone)} go with `fail` only"
+        return
+    if not _is_words(item["fail"]):
+        yield "`fail` must be a code such as rate-limited"
+    if "message" in item and not isinstance(item["message"], str):
+        yield "`message` must be text"
+    if not isinstance(item.get("retryable", False), bool):
+        yield "`retryable` must be true or false"
+    wait = item.get("retry_after_s", 0)
+    if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < _FOREVER:
+        yield "`retry_after_s` must be a number of seconds, 0 or more"
+
+
+_FOREVER: Final = 1e9
+
+
+def _is_words(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+# --- making one item ---------------------------------------------------------------------------
+
+
+def _item(raw: object) -> ScriptItem:
+    """The item, which has no faults."""
+    if isinstance(raw, str):
+        return ScriptItem(answer=raw)
+    item = cast("Mapping[str, JsonValue]", raw)
+    return ScriptItem(answer=_answer(item), match=cast("str | None", item.get("match")))
+
+
+def _answer(item: Mapping[str, JsonValue]) -> Answer:
+    usage = TokenUsage(**cast("dict[str, int]", item.get("usage", {})))
+    if "fail" in item:
+        return _failure(item, usage)
+    text = dumps(item["json"]) if "json" in item else cast("str | None", item.get("text"))
+    raw_calls = cast("list[Mapping[str, JsonValue]]", item.get("tool_calls", []))
+    message = assistant(text, tool_calls=[_call(call) for call in raw_calls])
+    if usage == TokenUsage():
+        return message
+    return ModelCallResponse(message=message, usage=usage)
+
+
+def _call(call: Mapping[str, JsonValue]) -> ToolCallRequest:
+    arguments = cast("Mapping[str, JsonValue] | str | None", call.get("arguments"))
+    return tool_request(cast("str", call["name"]), arguments, id=cast("str | None", call.get("id")))
+
+
+def _failure(item: Mapping[str, JsonValue], usage: TokenUsage) -> ModelFailure:
+    code, wait_s = cast("str", item["fail"]), cast("float | None", item.get("retry_after_s"))
+    return ModelFailure(
+        code=code,
+        message=cast("str", item.get("message", f"The script says: {code}.")),
+        is_retryable=bool(item.get("retryable", False)),
+        retry_after_s=None if wait_s is None else float(wait_s),
+        usage=usage,
+    )

@@ -1,0 +1,322 @@
+"""`ScriptedModel`: a model whose answers are written beforehand, in Python or in a YAML file.
+
+It answers tests, examples and recipes that must run offline. The file's form is checked in
+`script_file`; no network and no randomness is here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self, TypeAlias
+
+from attrs import evolve, frozen
+from returns.result import Failure, Result, Success
+
+from minions.contracts.calls import (
+    ChatModel,
+    DeltaSink,
+    ModelCallResponse,
+    ModelCapabilities,
+    ModelDelta,
+    ModelFailure,
+    Prompt,
+)
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, assistant
+
+__all__ = ["Answer", "AnswerFunction", "ScriptItem", "ScriptedModel", "load_script", "tool_request"]
+
+_Good: TypeAlias = (
+    str
+    | Message
+    | ModelCallResponse
+    | ToolCallRequest
+    | Sequence[ToolCallRequest]
+    | Mapping[str, JsonValue]
+)
+Answer: TypeAlias = _Good | ModelFailure | BaseException
+"""Text, a message, a whole response, a failure, tool calls, or a mapping sent as JSON text.
+
+An exception becomes a failure (retryable for TimeoutError and ConnectionError); one that is no
+`Exception`, such as CancelledError, is raised as it is.
+"""
+
+AnswerFunction: TypeAlias = Callable[[Prompt], Answer | Awaitable[Answer]]
+
+
+def tool_request(
+    name: str,
+    arguments: Mapping[str, JsonValue] | str | None = None,
+    *,
+    id: str | None = None,  # noqa: A002  # as the field of a ToolCallRequest is called
+) -> ToolCallRequest:
+    """A tool call for a script.
+
+    Args:
+        arguments: JSON text is sent as it is, broken or not; None sends `{}`.
+        id: None: the model gives it one of its own when it answers.
+    """
+    text = arguments if isinstance(arguments, str) else dumps(arguments or {})
+    return ToolCallRequest(id=id or "", name=name, arguments=text)
+
+
+@frozen(kw_only=True)
+class ScriptItem:
+    """One answer of a script file."""
+
+    answer: Answer
+    match: str | None = None
+    """Only for prompts that hold this text; None fits any."""
+
+
+def load_script(path: Path | str) -> tuple[ScriptItem, ...]:
+    """The items of a script file, in file order.
+
+    Raises:
+        UsageError: `bad-script`: the file cannot be read, or the list of its mistakes.
+    """
+    from minions.adapters.models.script_file import read_script
+
+    return read_script(Path(path))
+
+
+class ScriptedModel(ChatModel):
+    """Answers in the order given, or as a function says; remembers every prompt.
+
+    Example:
+        `ScriptedModel([tool_request("weather", {"city": "Bern"}), "It rains in Bern."])`
+
+    Raises:
+        UsageError: `answers` is one text or mapping instead of a list.
+    """
+
+    def __init__(
+        self, answers: Iterable[Answer] | AnswerFunction, *, name: str = "scripted/answers"
+    ) -> None:
+        if isinstance(answers, str | Mapping):
+            raise UsageError(
+                f"ScriptedModel takes a list of answers or a function, not one "
+                f"{type(answers).__name__}. Write [{answers!r:.60}].",
+                code="bad-script",
+            )
+        self._answer = answers if callable(answers) else _InTurn(answers)
+        self._name = name
+        self._used_ids: set[str] = set()
+        self._last_id = 0
+        self.prompts: list[Prompt] = []
+        """Every prompt received, oldest first."""
+
+    @classmethod
+    def from_yaml(cls, path: Path | str) -> Self:
+        """The model of a script file, called `scripted/<file name>`.
+
+        Raises:
+            UsageError: `bad-script`, with every mistake in the file.
+        """
+        return cls(_ByMatch(load_script(path)), name=f"scripted/{Path(path).name}")
+
+    @classmethod
+    def from_answers(cls, answers: Sequence[JsonValue], name: str = "scripted/answers") -> Self:
+        """The model of a list of answers as a script file holds it.
+
+        Raises:
+            UsageError: `bad-script`, with every mistake in them.
+        """
+        from minions.adapters.models.script_file import script_items
+
+        return cls(_ByMatch(script_items(answers)), name=name)
+
+    @property
+    def name(self) -> str:
+        """As given."""
+        return self._name
+
+    @property
+    def answers_left(self) -> int:
+        """Written answers that nobody asked for yet; 0 where they are made as they are asked."""
+        return self._answer.left if isinstance(self._answer, _ByMatch) else 0
+
+    @property
+    def capabilities(self) -> ModelCapabilities:
+        """Words only: a script cannot be constrained."""
+        return ModelCapabilities(output_mode=None)
+
+    async def complete(
+        self, prompt: Prompt, on_delta: DeltaSink | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """The next answer, in words when `on_delta` is given."""
+        self.prompts.append(prompt)
+        try:
+            answer = self._answer(prompt)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except Exception as error:  # noqa: BLE001  # a function may raise what a script may hold
+            answer = error
+        if isinstance(answer, BaseException):
+            answer = _failure_of(answer)
+        if isinstance(answer, ModelFailure):
+            return Failure(answer)
+        try:
+            response = self._response(prompt, answer)
+        except (TypeError, ValueError, UsageError) as error:
+            return Failure(_failure_of(error))
+        if on_delta is not None:
+            for delta in _deltas(response):
+                on_delta(delta)
+        return Success(response)
+
+    def recall(self, prompt: Prompt) -> None:
+        """Take the answer out of the script: a recorded one was used in its place."""
+        if isinstance(self._answer, _InTurn | _ByMatch):
+            self._answer(prompt)
+
+    def _response(self, prompt: Prompt, answer: _Good) -> ModelCallResponse:
+        given = answer if isinstance(answer, ModelCallResponse) else None
+        response = given or ModelCallResponse(message=_message(answer))
+        self._used_ids.update(call.id for said in prompt.messages for call in said.tool_calls)
+        calls = tuple(self._with_id(call) for call in response.tool_calls)
+        message = evolve(response.message, tool_calls=calls)
+        provider, _, model_name = self._name.partition("/")
+        return evolve(
+            response,
+            message=message,
+            usage=response.usage if response.usage != TokenUsage() else _estimate(prompt, message),
+            finish_reason=response.finish_reason or ("tool_calls" if calls else "stop"),
+            model_name=response.model_name or model_name or provider,
+            provider=response.provider or provider,
+        )
+
+    def _with_id(self, call: ToolCallRequest) -> ToolCallRequest:
+        while not call.id:
+            self._last_id += 1
+            if (fresh := f"call_{self._last_id}") not in self._used_ids:
+                call = evolve(call, id=fresh)
+        self._used_ids.add(call.id)
+        return call
+
+
+# --- where answers come from -------------------------------------------------------------------
+
+
+class _InTurn:
+    """One after the other; the iterable may be endless."""
+
+    def __init__(self, answers: Iterable[Answer]) -> None:
+        self._answers: Iterator[Answer] = iter(answers)
+        self._count = 0
+
+    def __call__(self, prompt: Prompt) -> Answer:
+        for answer in self._answers:
+            self._count += 1
+            return answer
+        return _exhausted(f"it had {_counted(self._count)}, and all are used")
+
+
+class _ByMatch:
+    """The first unused item that fits the prompt."""
+
+    def __init__(self, items: Sequence[ScriptItem]) -> None:
+        self._items = list(items)
+        self._count = len(items)
+
+    @property
+    def left(self) -> int:
+        return len(self._items)
+
+    def __call__(self, prompt: Prompt) -> Answer:
+        text = "\n".join(message.content or "" for message in prompt.messages)
+        for position, item in enumerate(self._items):
+            if item.match is None or item.match in text:
+                return self._items.pop(position).answer
+        counted = _counted(self._count)
+        if not self._items:
+            return _exhausted(f"it had {counted}, and all are used")
+        waiting = ", ".join(f"{item.match!r:.60}" for item in self._items[:3])
+        return _exhausted(
+            f"it had {counted}; {len(self._items)} are left, for prompts that hold {waiting}"
+        )
+
+
+def _counted(count: int) -> str:
+    return f"{count} answer{'' if count == 1 else 's'}"
+
+
+def _exhausted(why: str) -> ModelFailure:
+    return ModelFailure(
+        code="script-exhausted",
+        message=f"The script has no answer for this prompt: {why}. Add one, or ask less often.",
+        suggestions=("add an answer to the script",),
+    )
+
+
+def _failure_of(error: BaseException) -> ModelFailure:
+    if not isinstance(error, Exception):
+        raise error
+    text = str(error) or type(error).__name__
+    if isinstance(error, TimeoutError):
+        return ModelFailure(code="model-timeout", message=text, is_retryable=True)
+    if isinstance(error, ConnectionError):
+        return ModelFailure(code="model-unreachable", message=text, is_retryable=True)
+    return ModelFailure(code="scripted-error", message=f"{type(error).__name__}: {text}")
+
+
+# --- what an answer becomes --------------------------------------------------------------------
+
+
+def _message(answer: _Good) -> Message:
+    match answer:
+        case ModelCallResponse():
+            return answer.message
+        case Message():
+            return answer
+        case str():
+            return assistant(answer)
+        case ToolCallRequest():
+            return assistant(tool_calls=(answer,))
+        case Mapping():
+            return assistant(dumps(answer))
+        case Sequence():
+            calls = [call for call in answer if isinstance(call, ToolCallRequest)]
+            if len(calls) == len(answer):
+                return assistant(tool_calls=calls)
+    raise UsageError(
+        f"A scripted answer is {answer!r:.80}. Expected text, a message, a response, a failure, "
+        "an exception, a mapping, or tool calls made with tool_request().",
+        code="bad-script",
+    )
+
+
+_CHARACTERS_PER_TOKEN: Final = 4
+
+
+def _estimate(prompt: Prompt, answer: Message) -> TokenUsage:
+    """A count that is the same at every run."""
+    extra = prompt.output_request.messages if prompt.output_request is not None else ()
+    asked = sum(_characters(message) for message in (*prompt.messages, *extra))
+    return TokenUsage(
+        input_tokens=max(1, asked // _CHARACTERS_PER_TOKEN),
+        output_tokens=max(1, _characters(answer) // _CHARACTERS_PER_TOKEN),
+    )
+
+
+def _characters(message: Message) -> int:
+    calls = sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
+    return len(message.content or "") + calls
+
+
+def _deltas(response: ModelCallResponse) -> Iterator[ModelDelta]:
+    """The text in words, each call in two fragments."""
+    for word in re.findall(r"\S+\s*|\A\s+", response.text or ""):
+        yield ModelDelta(content=word)
+    for index, call in enumerate(response.tool_calls):
+        half = len(call.arguments) // 2
+        first: JsonValue = {"name": call.name, "arguments": call.arguments[:half]}
+        begin: dict[str, JsonValue] = {"index": index, "id": call.id, "type": "function"}
+        yield ModelDelta(tool_call={**begin, "function": first})
+        yield ModelDelta(
+            tool_call={"index": index, "function": {"arguments": call.arguments[half:]}}
+        )

@@ -1,0 +1,283 @@
+"""`InstructorParser`: requests that constrain an answer, and answers read against the schema.
+
+`instructor` writes the requests, but for the one that is nothing but the schema: that saves half a
+second of imports. Finding the answer and checking it is `contracts.output`'s, in every mode.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from attrs import define, field, frozen
+from returns.pipeline import is_successful
+from returns.result import Failure, Result
+
+from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.adapters.models.strict_schema import is_strict_schema
+from minions.contracts.calls import (
+    ModelCallResponse,
+    OutputFailure,
+    OutputInstructions,
+    OutputMode,
+    OutputParser,
+    OutputRequest,
+)
+from minions.contracts.json_values import JsonValue, find_json_value
+from minions.contracts.messages import Message, MessageRole, assistant
+from minions.contracts.output import bare_text, checked_output, parse_text
+from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.contracts.tool_parameters import sent_parameters
+
+if TYPE_CHECKING:
+    from instructor.v2.core.function_calls import ResponseSchema
+
+__all__ = ["InstructorParser"]
+
+T = TypeVar("T")
+
+
+class InstructorParser(OutputParser):
+    """Builds requests with `instructor` and checks every answer on this side.
+
+    What is made for an `OutputInstructions` object is kept as long as that object lives.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, _Kept[Any]] = {}  # Any: each entry has a T of its own
+        self._loaded: set[OutputMode] = set()
+
+    async def warm_up(self, mode: OutputMode | None = None) -> None:
+        """Load what requests and checks need, once, in a thread.
+
+        Args:
+            mode: How answers will be constrained; None: in any way.
+        """
+        # Where instructor is needed, any of its modes fills its registry.
+        loaded = OutputMode.TOOLS if mode is None else mode
+        if loaded not in self._loaded:
+            await import_in_daemon_thread(_load, loaded)
+            self._loaded.add(loaded)
+
+    def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> OutputRequest:
+        """The constraining part of a request; the same object at every call.
+
+        Raises:
+            SchemaError: The instructions hold no usable schema.
+        """
+        return self._plan(instructions, mode).request
+
+    def parse(
+        self,
+        instructions: OutputInstructions[T],
+        response: ModelCallResponse,
+        mode: OutputMode | None,
+    ) -> Result[T, OutputFailure]:
+        """The answer as the declared type. Never raises but for cancellation."""
+        try:
+            if mode is None:
+                validator = self._kept_for(instructions).validator()
+                return parse_text(instructions, validator, response.text or "")
+            kept, plan = self._kept_for(instructions), self._plan(instructions, mode)
+            return _parse(kept, plan, response)
+        except Exception as error:  # noqa: BLE001  # whatever breaks, the answer is not the output
+            text = f"{type(error).__name__}: {error}"
+            return Failure(OutputFailure(message=f"The answer could not be read: {text}"))
+
+    def _plan(self, instructions: OutputInstructions[T], mode: OutputMode) -> _Plan:
+        kept = self._kept_for(instructions)
+        if mode not in kept.plans:
+            kept.plans[mode] = _new_plan(kept, mode)
+        return kept.plans[mode]
+
+    def _kept_for(self, instructions: OutputInstructions[T]) -> _Kept[T]:
+        """By identity: the schema is a mapping, so instructions have no hash."""
+        key = id(instructions)
+        kept: _Kept[T] | None = self._kept.get(key)
+        if kept is None or kept.owner() is not instructions:
+            everything = self._kept
+            # Gone with its owner, before another object can get the same id.
+            owner = weakref.ref(instructions, lambda _: everything.pop(key, None))
+            kept = everything[key] = _Kept(owner=owner)
+        return kept
+
+
+@define
+class _Kept(Generic[T]):
+    """What was made for one `OutputInstructions` object."""
+
+    owner: Callable[[], OutputInstructions[T] | None]
+    """Weak, or the object would never go."""
+    plans: dict[OutputMode, _Plan] = field(factory=dict)
+    _validator: SchemaValidator | None = None
+
+    def instructions(self) -> OutputInstructions[T]:
+        """The object; every caller holds it while it asks."""
+        owner = self.owner()
+        assert owner is not None  # noqa: S101  # see above
+        return owner
+
+    def validator(self) -> SchemaValidator:
+        """Compiled once."""
+        if self._validator is None:
+            self._validator = SchemaValidator(self.instructions().json_schema())
+        return self._validator
+
+
+@frozen(kw_only=True)
+class _Plan:
+    """How one schema is put to a server in one mode."""
+
+    name: str
+    """The schema's in the request."""
+    request: OutputRequest
+    is_wrapped: bool
+    """The answer is asked for inside an object."""
+
+
+def _load(mode: OutputMode) -> None:
+    example: OutputInstructions[object] = OutputInstructions(schema={"type": "object"})
+    answer = ModelCallResponse(message=assistant("{}"))
+    InstructorParser().parse(example, answer, mode)
+
+
+# --- the request -------------------------------------------------------------------------------
+
+
+def _new_plan(kept: _Kept[T], mode: OutputMode) -> _Plan:
+    instructions = kept.instructions()
+    schema: JsonSchema = instructions.json_schema()
+    # Only a text can be an array or a number as a whole; elsewhere servers want an object.
+    is_wrapped = mode is not OutputMode.MD_JSON and not _is_object(schema)
+    if is_wrapped:
+        schema = _wrapped(schema)
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", instructions.name)[:64] or "output"
+    write = _schema_request if mode is OutputMode.JSON_SCHEMA else _instructor_request
+    return _Plan(name=name, request=write(name, schema, mode), is_wrapped=is_wrapped)
+
+
+def _schema_request(name: str, schema: JsonSchema, mode: OutputMode) -> OutputRequest:
+    """The schema and its name; `instructor` adds not one word."""
+    named: dict[str, JsonValue] = {"name": name, "schema": dict(schema)}
+    if is_strict_schema(schema):
+        named["strict"] = True
+    body: JsonSchema = {"response_format": {"type": "json_schema", "json_schema": named}}
+    return OutputRequest(mode=mode, body=body)
+
+
+def _instructor_request(name: str, schema: JsonSchema, mode: OutputMode) -> OutputRequest:
+    """In the words, or the form of a tool, that `instructor` has for the schema."""
+    from instructor.mode import Mode
+    from instructor.processing.response import handle_response_model
+
+    if mode is OutputMode.TOOLS:
+        schema = {**schema, "title": name}  # instructor calls the tool by it
+    answer = _response_class(name, schema)
+    _, patch = handle_response_model(answer, mode=Mode[mode.name], messages=[])
+    messages = tuple(_message(item) for item in patch.pop("messages"))
+    if mode is OutputMode.TOOLS:
+        # Not by its name, which llama.cpp ignores; it is the only tool of the request.
+        patch["tool_choice"] = "required"
+        for tool in patch["tools"]:
+            function = tool["function"]
+            function["parameters"] = sent_parameters(function["parameters"])
+    return OutputRequest(mode=mode, body=patch, messages=messages)
+
+
+def _response_class(name: str, schema: JsonSchema) -> type[ResponseSchema]:
+    from instructor.v2.core.function_calls import ResponseSchema
+
+    class Answer(ResponseSchema):
+        @classmethod
+        def model_json_schema(cls, *_: object, **__: object) -> dict[str, JsonValue]:
+            return dict(schema)  # a new one: instructor writes into it
+
+    Answer.__name__ = Answer.__qualname__ = name
+    return Answer
+
+
+def _message(item: Mapping[str, str]) -> Message:
+    return Message(role=MessageRole(item["role"]), content=item["content"].strip())
+
+
+def _is_object(schema: JsonSchema) -> bool:
+    return schema.get("type") == "object" or ("type" not in schema and "properties" in schema)
+
+
+_WRAPPER: Final = "value"
+_DEFINITIONS: Final = ("$defs", "definitions")
+
+
+def _wrapped(schema: JsonSchema) -> dict[str, JsonValue]:
+    """An object with `value` as its only property; definitions stay at the root."""
+    inner = {
+        key: _moved(item)
+        for key, item in schema.items()
+        if key not in (*_DEFINITIONS, "$schema", "$id")
+    }
+    definitions = {key: _moved(schema[key]) for key in _DEFINITIONS if key in schema}
+    return {
+        "type": "object",
+        "properties": {_WRAPPER: inner},
+        "required": [_WRAPPER],
+        "additionalProperties": False,
+        **definitions,
+    }
+
+
+def _moved(schema: JsonValue) -> JsonValue:
+    """The same with references to what has moved under `value`."""
+    if isinstance(schema, Mapping):
+        return {
+            key: _moved_reference(item) if key == "$ref" and isinstance(item, str) else _moved(item)
+            for key, item in schema.items()
+        }
+    if isinstance(schema, list | tuple):
+        return [_moved(item) for item in schema]
+    return schema
+
+
+def _moved_reference(reference: str) -> str:
+    if not reference.startswith("#") or reference.startswith(("#/$defs/", "#/definitions/")):
+        return reference
+    return f"#/properties/{_WRAPPER}{reference[1:]}"
+
+
+# --- the answer -----------------------------------------------------------------------------------
+
+
+_CUT_OFF: Final = (
+    "The answer could not be read: The output is incomplete due to a max_tokens length limit."
+)
+
+
+def _parse(kept: _Kept[T], plan: _Plan, response: ModelCallResponse) -> Result[T, OutputFailure]:
+    called = None
+    if plan.request.mode is OutputMode.TOOLS:
+        called = next((call for call in response.tool_calls if call.name == plan.name), None)
+    if called is None and response.text is None and response.tool_calls:
+        names = ", ".join(call.name for call in response.tool_calls)
+        return Failure(OutputFailure(message=f"The answer only calls {names}; it holds no JSON."))
+    if response.finish_reason == "length":
+        return Failure(OutputFailure(message=_CUT_OFF))
+    text = response.text or "" if called is None else called.arguments
+    return _check(kept, text, plan.is_wrapped)
+
+
+def _check(kept: _Kept[T], text: str, is_wrapped: bool) -> Result[T, OutputFailure]:
+    instructions, validator = kept.instructions(), kept.validator()
+    try:
+        value = find_json_value(text)
+    except ValueError as error:
+        refusal = OutputFailure(message=f"The answer holds no JSON: {error}.")
+        if text.lstrip().startswith(("{", "[", "```")):  # JSON it was to be, and is broken
+            return Failure(refusal)
+        return bare_text(instructions, validator, text, Failure(refusal))
+    if not (is_wrapped and isinstance(value, dict) and set(value) == {_WRAPPER}):
+        return checked_output(instructions, validator, value)
+    inner = checked_output(instructions, validator, value[_WRAPPER])
+    # The words in the prompt show the schema unwrapped, and a model may follow those.
+    whole = inner if is_successful(inner) else checked_output(instructions, validator, value)
+    return whole if is_successful(whole) else inner

@@ -1,0 +1,1 @@
+"""Stores: journals, step caches and state in SQLite, PostgreSQL and memory."""

@@ -1,0 +1,135 @@
+"""One SQLite file of ours in use: opened at its first use, waited for, faults put in words.
+
+What is stored in it is not known here; how it is opened and migrated is in `sqlite_database`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+from minions.adapters.stores.sqlite_database import (
+    FileIdentity,
+    bundled_migrations,
+    damaged,
+    identity_of,
+    is_busy,
+    journal_error,
+    journal_gone,
+    open_database,
+)
+from minions.contracts.errors import JournalError
+from minions.contracts.runtime import Sleep
+
+__all__ = ["DamageError", "SqliteFile"]
+
+T = TypeVar("T")
+
+_LONGEST_PAUSE_S: Final = 0.05
+
+
+class DamageError(Exception):
+    """A row holds what was never written to it; the text says what."""
+
+
+class SqliteFile:
+    """One connection to a database that other processes use, too."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        busy_timeout_s: float,
+        sleep: Sleep,
+        migrations: Mapping[str, str] | None = None,
+    ) -> None:
+        """No I/O here.
+
+        Args:
+            path: Of the database; created 0600, its missing directories 0700.
+            busy_timeout_s: How long a call waits for other processes, in all.
+            migrations: SQL by name, oldest first; None: those of this package.
+        """
+        self.path = path
+        self._busy_timeout_s = busy_timeout_s
+        self._sleep = sleep
+        self._migrations = migrations
+        self._connection: sqlite3.Connection | None = None
+        self._file: FileIdentity | None = None
+        """Of the open file."""
+        self._is_gone = False
+        """Whether something else, or nothing, stood in its place when it was last looked for."""
+        # It may serve the event loops of several threads; a transaction is never split.
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the file; a later call opens it again."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    async def run(self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool = False) -> T:
+        """`work` in this thread; again after a pause while another process is in the way.
+
+        Args:
+            is_landmark: Make sure before that the file still stands where it was opened.
+        Raises:
+            JournalError: The file cannot be used, is gone, or stayed busy.
+        """
+        pauses = None
+        while True:
+            try:
+                return self._attempt(work, is_landmark=is_landmark)
+            except sqlite3.OperationalError as error:  # busy: _attempt lets no other of these out
+                pauses = pauses or _pauses(self._busy_timeout_s)
+                pause_s = next(pauses, None)
+                if pause_s is None:
+                    raise journal_error(self.path, error) from error
+            await self._sleep(pause_s)
+
+    def _attempt(self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool) -> T:
+        with self._lock:
+            try:
+                return work(self._open(is_landmark=is_landmark))
+            except sqlite3.Error as error:
+                if is_busy(error):
+                    raise
+                raise journal_error(self.path, error) from error
+            except UnicodeDecodeError as error:  # sqlite3's own message of a damaged text
+                raise damaged(self.path, "a text in it is no UTF-8") from error
+            except DamageError as error:
+                raise damaged(self.path, str(error)) from error
+            except UnicodeEncodeError as error:
+                raise JournalError(
+                    f"A name of {error.object!r} cannot be stored in {self.path}: {error.reason}. "
+                    "Keys and ids are plain Unicode text; odd text belongs in the body.",
+                    code="bad-text",
+                ) from error
+
+    def _open(self, *, is_landmark: bool) -> sqlite3.Connection:
+        if self._connection is None:
+            migrations = self._migrations or bundled_migrations()
+            self._connection = open_database(self.path, migrations)
+            self._file = identity_of(self.path)
+            self._is_gone = self._file is None
+        elif is_landmark or self._is_gone:  # it may have been put back
+            self._is_gone = self._file is None or identity_of(self.path) != self._file
+        if self._is_gone:  # nothing is written that nobody would find
+            raise journal_gone(self.path)
+        return self._connection
+
+
+def _pauses(total_s: float) -> Iterator[float]:
+    """Short ones first; they add up to about `total_s`."""
+    spent = 0.0
+    for attempt in itertools.count(1):
+        pause_s = min(_LONGEST_PAUSE_S, 0.002 * attempt)
+        spent += pause_s
+        if spent > total_s:
+            return
+        yield pause_s

@@ -1,0 +1,1 @@
+"""Toolsets that come along, and what they are made of."""

@@ -1,0 +1,118 @@
+"""`saveState`, `loadState`, `listStateKeys`: JSON values that outlive the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from attrs import frozen
+
+from minions.adapters.stores.state_store import StateStore
+from minions.adapters.tools.declared_tool import DeclaredTool
+from minions.contracts.errors import ToolError
+from minions.contracts.json_values import JsonValue, parse_json
+from minions.contracts.tools import Effect, Tool, ToolSpec
+
+__all__ = ["state_tools"]
+
+_KEY: Final[Mapping[str, JsonValue]] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 500,
+    "description": "Its name.",
+}
+
+_SAVE: Final = ToolSpec(
+    name="saveState",
+    description="Keep a value under a key, for later runs. What the key held before is replaced.",
+    parameters={
+        "type": "object",
+        "properties": {"key": _KEY, "value": {"description": "Any JSON value."}},
+        "required": ["key", "value"],
+        "additionalProperties": False,
+    },
+    effect=Effect.IDEMPOTENT,
+)
+_LOAD: Final = ToolSpec(
+    name="loadState",
+    description="The value that was kept under a key, or the default where nothing was.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "key": _KEY,
+            "default": {"description": "The value where nothing was kept.", "default": None},
+        },
+        "required": ["key"],
+        "additionalProperties": False,
+    },
+    effect=Effect.PURE,
+)
+_LIST: Final = ToolSpec(
+    name="listStateKeys",
+    description="The keys under which values are kept, sorted.",
+    parameters={"type": "object", "properties": {}, "additionalProperties": False},
+    effect=Effect.PURE,
+)
+
+
+def state_tools(store: StateStore) -> Sequence[Tool]:
+    """The three tools over `store`, which is not touched yet."""
+    tools = _StateTools(store)
+    return (
+        DeclaredTool(_SAVE, tools.save),
+        DeclaredTool(_LOAD, tools.load),
+        DeclaredTool(_LIST, tools.list_keys),
+    )
+
+
+@frozen
+class _StateTools:
+    store: StateStore
+
+    async def save(self, arguments: Mapping[str, JsonValue]) -> JsonValue:
+        key = cast(str, arguments["key"])
+        await self.store.put(key, _as_text(key, arguments["value"]))
+        return {"success": True, "key": key, "message": f"Saved '{key}'."}
+
+    async def load(self, arguments: Mapping[str, JsonValue]) -> JsonValue:
+        key = cast(str, arguments["key"])
+        text = await self.store.get(key)
+        found = text is not None
+        value = arguments.get("default") if text is None else _as_value(key, text)
+        return {"success": True, "key": key, "value": value, "found": found}
+
+    async def list_keys(self, _: Mapping[str, JsonValue]) -> JsonValue:
+        keys = list(await self.store.keys())
+        return {"success": True, "keys": keys, "count": len(keys)}
+
+
+def _as_text(key: str, value: JsonValue) -> str:
+    """In ASCII: no store can fail to hold it, also where a text has half a character."""
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolError(
+            f"The value for '{key}' is not JSON: {error}. Nothing was saved.",
+            code="state-not-json",
+        ) from error
+
+
+def _plain(value: object) -> object:
+    """Mappings and sequences other than dict and list, which the type of a value allows."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return list(value)
+    raise TypeError(f"{type(value).__qualname__} is no JSON value")
+
+
+def _as_value(key: str, text: str) -> JsonValue:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise ToolError(
+            f"What is kept under '{key}' is damaged: it is not JSON ({error}). "
+            "Save a value to replace it.",
+            code="damaged-state",
+        ) from error

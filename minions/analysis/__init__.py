@@ -1,0 +1,1 @@
+"""What can be said of a recipe without running it: bounds, spending, rights, pictures."""

@@ -1,0 +1,363 @@
+"""How often a recipe's steps run at most, and the calls that takes. Values, no words.
+
+A step that runs `loop` items or `while` attempts counts so often, what is in a recipe that is a
+step as often as that step. `on_error: {goto: T, max: n}` of a step F sends a run back at most n
+times, however often F comes again. Each time T and all that rests on T begin anew, but nothing
+that can begin only when F has ended well. So a step runs 1 + the sum of the n of all such F times:
+the numbers of overlapping ones add up, those of a recipe and of the recipe around it multiply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import attrs
+from attrs import field, frozen
+
+from minions.contracts.context import Limits
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.tools import ToolSpec
+from minions.recipe.expressions.template import Reference, Template, compile_template
+from minions.recipe.graph_paths import Ways
+from minions.recipe.model import (
+    MOST_ROUTING_CALLS,
+    AgentRecipe,
+    AnalyzeSpec,
+    GoalSpec,
+    ModelConfig,
+    RecipeSpec,
+    StepSpec,
+    ToolSpecStep,
+    UsesSpec,
+)
+from minions.recipe.permissions import Rights
+
+if TYPE_CHECKING:
+    from minions.contracts.steps import Step
+
+__all__ = ["AnyStep", "Bound", "Place", "RecipeBound", "StepBound", "StepKinds", "recipe_bound"]
+
+AnyStep: TypeAlias = "StepSpec | Step[object]"
+StepKinds: TypeAlias = "Mapping[str, type[Step[object]]]"
+"""Registered `Step` classes by name."""
+
+
+@frozen(kw_only=True)
+class Bound:
+    """At most so many, or why nobody can tell."""
+
+    known: int = 0
+    """Calls in those parts that have a bound."""
+    unbounded: tuple[str, ...] = ()
+    """Reasons; none: `known` is the bound of all."""
+
+    def plus(self, other: Bound) -> Bound:
+        """Of both together."""
+        reasons = dict.fromkeys((*self.unbounded, *other.unbounded))
+        return Bound(known=self.known + other.known, unbounded=tuple(reasons))
+
+    def times(self, count: Bound) -> Bound:
+        """Of as many of these."""
+        if self == _NOTHING:
+            return self
+        if count.unbounded:
+            reasons = dict.fromkeys((*self.unbounded, *count.unbounded))
+            return Bound(unbounded=tuple(reasons))
+        return attrs.evolve(self, known=self.known * count.known)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """`{"at_most": null where there is no bound, "unbounded_because": [reason]}`."""
+        at_most = None if self.unbounded else self.known
+        return {"at_most": at_most, "unbounded_because": list(self.unbounded)}
+
+
+_NOTHING: Final = Bound()
+
+
+@frozen(kw_only=True)
+class StepBound:
+    """Of one step in one run of its recipe: all its items, attempts and visits together."""
+
+    id: str
+    model_calls: Bound
+    """Logical ones: repairs count, transport retries do not."""
+    tool_calls: Bound
+    """Attempts."""
+    visits: int = 1
+    """How often the run may come to it."""
+    turns: Bound = field(default=Bound(known=1))
+    """How often it is done at each visit."""
+    inner: RecipeBound | None = None
+    """Of the recipe that it is, done once."""
+
+
+@frozen(kw_only=True)
+class RecipeBound:
+    """Of one run of a recipe."""
+
+    steps: tuple[StepBound, ...]
+    model_calls: Bound
+    tool_calls: Bound
+
+
+@frozen(kw_only=True)
+class Place:
+    """A recipe where it stands: the run's own, or a step of another one."""
+
+    recipe: AgentRecipe
+    tools_of: Callable[[AgentRecipe], Mapping[str, ToolSpec]]
+    """Those that a recipe can reach, by full name."""
+    kinds: StepKinds = field(factory=dict)
+    path: str = ""
+    """Before the ids of its steps: `outer/`."""
+    base_model: ModelConfig
+    rights: Rights
+    tools: Mapping[str, ToolSpec] = field(init=False)
+
+    @tools.default
+    def _tools(self) -> Mapping[str, ToolSpec]:
+        return self.tools_of(self.recipe)
+
+    @classmethod
+    def of_run(
+        cls,
+        recipe: AgentRecipe,
+        tools_of: Callable[[AgentRecipe], Mapping[str, ToolSpec]],
+        kinds: StepKinds,
+    ) -> Place:
+        """The recipe that is run."""
+        rights = Rights.of(recipe)
+        return cls(
+            recipe=recipe, tools_of=tools_of, kinds=kinds, base_model=recipe.model, rights=rights
+        )
+
+    def inside(self, spec: RecipeSpec) -> Place:
+        """The recipe that is a step of this one."""
+        recipe = spec.recipe
+        return Place(
+            recipe=recipe,
+            tools_of=self.tools_of,
+            kinds=self.kinds,
+            path=f"{self.path}{spec.id}/",
+            base_model=self.base_model.overlaid(recipe.model),
+            rights=self.rights.within(recipe),
+        )
+
+    def with_inner(self) -> Iterator[Place]:
+        """This one and all within it, in the order of their steps."""
+        yield self
+        for step in self.recipe.steps:
+            if isinstance(step, RecipeSpec):
+                yield from self.inside(step).with_inner()
+
+    @property
+    def limits(self) -> Limits:
+        """The recipe's own."""
+        return Limits.from_metadata(self.recipe.limits)
+
+    def limits_of(self, step: AnyStep) -> Limits:
+        """The step's over the recipe's."""
+        own = dict(step.limits) if isinstance(step, StepSpec) else {}
+        return Limits.of_step({**step.metadata, **own}, base=self.limits)
+
+    def is_code(self, step: AnyStep) -> bool:
+        """Whether Python decides what it calls."""
+        from minions.contracts.steps import PythonStep
+
+        if isinstance(step, UsesSpec):
+            kind = self.kinds.get(step.uses)
+            return kind is None or issubclass(kind, PythonStep)
+        return isinstance(step, PythonStep)
+
+    def asks(self, step: AnyStep) -> bool:
+        """Whether the step may ask a model for its work."""
+        if isinstance(step, ToolSpecStep):
+            return _may_be_filled_in(step, self.tools[step.tool])
+        if isinstance(step, StepSpec) and not isinstance(step, UsesSpec):
+            return isinstance(step, GoalSpec | AnalyzeSpec)
+        return True
+
+    def asks_where_to_go(self, step: AnyStep) -> bool:
+        """Whether a model says which step comes next."""
+        if not isinstance(step, StepSpec) or step.route is None:
+            return False
+        return not compile_template(step.route).is_whole
+
+    def called(self, step: AnyStep) -> tuple[str, ...]:
+        """Names of the tools that the step calls, or lets its model call, as far as is known."""
+        if not isinstance(step, StepSpec):
+            return tuple(sorted(step.available_tools & self.tools.keys()))
+        decides = (step.decision_tool.tool,) if step.decision_tool is not None else ()
+        if isinstance(step, ToolSpecStep):
+            return (step.tool, *decides)
+        return (*(step.tools if isinstance(step, GoalSpec) else ()), *decides)
+
+
+def recipe_bound(place: Place) -> RecipeBound:
+    """Of one run of the recipe, of all within it and of each of its steps."""
+    visits = _visits(place.recipe, place.limits)
+    steps = tuple(_step_bound(place, step, visits.get(step.id, 1)) for step in place.recipe.steps)
+    most = place.limits.max_steps
+    return RecipeBound(
+        steps=steps,
+        model_calls=_within(((step.model_calls, step.visits) for step in steps), most),
+        tool_calls=_within(((step.tool_calls, step.visits) for step in steps), most),
+    )
+
+
+def _within(parts: Iterable[tuple[Bound, int]], max_steps: int | None) -> Bound:
+    """All together; with a limit on steps no more than the dearest that fit into it."""
+    total, each = Bound(), list[int]()
+    for bound, visits in parts:
+        total = total.plus(bound)
+        each += [bound.known // visits] * visits if visits else []
+    if max_steps is None:
+        return total
+    dearest = sum(sorted(each, reverse=True)[:max_steps])
+    return attrs.evolve(total, known=min(total.known, dearest))
+
+
+def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
+    limits, path = place.limits_of(step), f"{place.path}{step.id}"
+    turns = _turns(step, path) if isinstance(step, StepSpec) else Bound(known=1)
+    inner = recipe_bound(place.inside(step)) if isinstance(step, RecipeSpec) else None
+    if inner is not None:
+        model_calls, tool_calls = inner.model_calls, inner.tool_calls
+    elif place.asks(step) and place.is_code(step):
+        model_calls = tool_calls = Bound(unbounded=(f"the code of '{path}' decides",))
+    else:
+        model_calls = Bound(known=limits.max_model_calls_per_step if place.asks(step) else 0)
+        tool_calls = _tool_calls(place, step, limits)
+    routing = Bound(known=MOST_ROUTING_CALLS if place.asks_where_to_go(step) else 0)
+    count = Bound(known=visits)
+    return StepBound(
+        id=step.id,
+        model_calls=model_calls.times(turns).plus(routing).times(count),
+        tool_calls=tool_calls.times(turns).plus(_decision(place, step)).times(count),
+        visits=visits,
+        turns=turns,
+        inner=inner,
+    )
+
+
+def _tool_calls(place: Place, step: AnyStep, limits: Limits) -> Bound:
+    if isinstance(step, ToolSpecStep):
+        return Bound(known=1 + limits.max_tool_call_retries)
+    may_call = not isinstance(step, StepSpec) and bool(step.available_tools)
+    if may_call or isinstance(step, UsesSpec) or (isinstance(step, GoalSpec) and step.tools):
+        words = (
+            f"the model of '{place.path}{step.id}' may ask for any number of tools in one answer"
+        )
+        return Bound(unbounded=(words,))
+    return Bound()
+
+
+def _decision(place: Place, step: AnyStep) -> Bound:
+    is_decided = isinstance(step, StepSpec) and step.decision_tool is not None
+    return Bound(known=1 + place.limits.max_tool_call_retries if is_decided else 0)
+
+
+def _turns(spec: StepSpec, path: str) -> Bound:
+    if spec.repeat is not None:
+        return Bound(known=spec.repeat.max_iterations)
+    if spec.loop is None:
+        return Bound(known=1)
+    over = spec.loop.over
+    if isinstance(over, list | tuple):
+        return Bound(known=len(over))
+    shown = over if isinstance(over, str) else dumps(over)
+    return Bound(unbounded=(f"the loop of '{path}' goes over {shown.strip()}",))
+
+
+# --- visits -----------------------------------------------------------------------------------
+
+
+@frozen
+class _Return:
+    """A failure that leads back."""
+
+    start: str
+    target: str
+    most: int
+
+
+def _visits(recipe: AgentRecipe, limits: Limits) -> dict[str, int]:
+    """How often a run may come to each step; nothing said: once."""
+    specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
+    returns = [
+        _Return(spec.id, spec.on_error.goto, spec.on_error.max_times)
+        for spec in specs
+        if spec.on_error.goto is not None
+    ]
+    ids = [step.id for step in recipe.steps]
+    repeats = limits.max_steps if limits.allow_repeated_steps else None
+    if not specs:
+        return dict.fromkeys(ids, repeats or 1)
+    if not isinstance(recipe.graph, Mapping):
+        return _returned(ids, returns, Ways.of(ids, _dependents(specs)))
+    if repeats is None:
+        ways = Ways.of(ids, recipe.graph)
+        reached = {ids[place] for place in ways.reached}
+        counts = _passed_again(ids, returns, ways)
+        return {step_id: count * (step_id in reached) for step_id, count in counts.items()}
+    graph = {step_id: list(others) for step_id, others in recipe.graph.items()}
+    for each in returns:
+        graph.setdefault(each.start, []).append(each.target)
+    ways = Ways.of(ids, graph)
+    return {step_id: ways.most_visits(place, repeats) for place, step_id in enumerate(ids)}
+
+
+def _dependents(specs: Sequence[StepSpec]) -> dict[str, list[str]]:
+    edges: dict[str, list[str]] = {}
+    for spec in specs:
+        for other in dict.fromkeys((*spec.depends_on, *spec.after)):
+            edges.setdefault(other, []).append(spec.id)
+    return edges
+
+
+def _returned(ids: Sequence[str], returns: Sequence[_Return], ways: Ways) -> dict[str, int]:
+    """In a dependency graph: by each failure that takes back what the step rests on."""
+    places = {step_id: place for place, step_id in enumerate(ids)}
+    counts = dict.fromkeys(ids, 1)
+    for each in returns:
+        again = ways.after(places[each.target]) | {places[each.target], places[each.start]}
+        for place in again - ways.after(places[each.start]):
+            counts[ids[place]] += each.most
+    return counts
+
+
+def _passed_again(ids: Sequence[str], returns: Sequence[_Return], ways: Ways) -> dict[str, int]:
+    """In transitions without circles: on each way that ends with such a failure."""
+    places = {step_id: place for place, step_id in enumerate(ids)}
+    return {
+        step_id: 1
+        + sum(
+            each.most
+            for each in returns
+            if each.start == step_id or places[each.start] in ways.after(places[step_id])
+        )
+        for step_id in ids
+    }
+
+
+# --- what a model fills in ----------------------------------------------------------------------
+
+
+def _may_be_filled_in(spec: ToolSpecStep, tool: ToolSpec) -> bool:
+    """Whether a required parameter is not given, or a template may come to nothing."""
+    given = {**spec.params, **spec.params_template}
+    required = tool.parameters.get("required")
+    if isinstance(required, list | tuple) and not set(map(str, required)) <= set(given):
+        return True
+    return any(_may_be_missing(compile_template(value)) for value in given.values())
+
+
+def _may_be_missing(template: Template) -> bool:
+    return template.is_whole and not all(map(_is_certain, template.references))
+
+
+def _is_certain(reference: Reference) -> bool:
+    """A whole input, output or item is there when the step runs; a part of one may not be."""
+    path = reference.path
+    return reference.is_guarded or len(path) <= (2 if path[0] in ("inputs", "loop", "run") else 1)

@@ -1,0 +1,393 @@
+"""What a recipe needs, what it may do, and what it uses at most. Values, no words.
+
+The bounds hold for a run that is not resumed or retried, whatever a model answers. Recipes that
+are steps are looked through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from attrs import field, frozen
+
+from minions.analysis.bounds import (
+    AnyStep,
+    Bound,
+    Place,
+    RecipeBound,
+    StepBound,
+    StepKinds,
+    recipe_bound,
+)
+from minions.analysis.spending import (
+    Asking,
+    AskingRecipe,
+    KnowModel,
+    Spending,
+    nothing_known,
+    spending,
+)
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+from minions.contracts.tools import ToolSpec
+from minions.recipe.model import (
+    MOST_ROUTING_CALLS,
+    AgentRecipe,
+    AnalyzeSpec,
+    AskSpec,
+    CodeSpec,
+    ExecutionMode,
+    GoalSpec,
+    ModelConfig,
+    RecipeSpec,
+    StepSpec,
+    ToolSpecStep,
+    UsesSpec,
+)
+
+__all__ = [
+    "Bound",
+    "ClassUse",
+    "Explanation",
+    "InputUse",
+    "ModelUse",
+    "Question",
+    "RightsUse",
+    "StepBound",
+    "ToolUse",
+    "explain",
+]
+
+
+@frozen(kw_only=True)
+class InputUse:
+    """One input."""
+
+    name: str
+    type: str
+    """`string`, `integer or null`, `any` …"""
+    is_required: bool
+    is_secret: bool
+    default: JsonValue = None
+    description: str = ""
+
+
+@frozen(kw_only=True)
+class ToolUse:
+    """One tool that some step calls, or lets a model call."""
+
+    name: str
+    effect: str
+    writes: bool
+    """A declared write."""
+    steps: tuple[str, ...]
+    """`outer/inner` in a recipe that is a step."""
+    denied_in: tuple[str, ...] = ()
+    """Steps that may not call it."""
+    needs_approval_in: tuple[str, ...] = ()
+    """Steps in which somebody has to consent to each call."""
+
+
+@frozen(kw_only=True)
+class RightsUse:
+    """What a recipe may do where it stands."""
+
+    path: str
+    """The step that it is; "" is the run's own."""
+    recipe: str
+    may_write: bool
+    """Whatever nothing else is said of."""
+    allowed: tuple[str, ...] = ()
+    """Tools of its steps that write and may be called although it may not write."""
+    refused: tuple[str, ...] = ()
+    """Tools of its steps that may not be called."""
+    needs_approval: tuple[str, ...] = ()
+    """Tools of its steps that somebody has to consent to."""
+
+
+@frozen(kw_only=True)
+class ModelUse:
+    """One model and the steps that ask it."""
+
+    name: str | None
+    """None: whichever is configured."""
+    steps: tuple[str, ...] = ()
+    """That always ask it."""
+    fills_in: tuple[str, ...] = ()
+    """Tool steps that ask it only where a parameter is not given or its template finds nothing."""
+
+
+@frozen(kw_only=True)
+class Question:
+    """What a person is asked; the run may wait for the answer."""
+
+    step: str
+    text: str
+    """As written: a template."""
+    form: JsonSchema | None
+    """None: any text."""
+    timeout_s: float | None
+    """None: as long as it takes."""
+    default: JsonValue = None
+    has_default: bool = False
+
+
+@frozen(kw_only=True)
+class ClassUse:
+    """A registered `Step` class."""
+
+    name: str
+    is_code: bool
+    """Whether Python decides what it calls; else it asks a model."""
+    steps: tuple[str, ...]
+
+
+@frozen(kw_only=True)
+class Explanation:
+    """Of one recipe."""
+
+    recipe: str
+    name: str
+    """What people call it; empty: its id."""
+    description: str
+    inputs: tuple[InputUse, ...]
+    tools: tuple[ToolUse, ...]
+    rights: RightsUse
+    recipes: tuple[RightsUse, ...]
+    """Those that are steps, at each of their places."""
+    models: tuple[ModelUse, ...]
+    questions: tuple[Question, ...]
+    classes: tuple[ClassUse, ...]
+    code: tuple[str, ...]
+    """Steps that are Python for a sandbox: with one of them a run is refused."""
+    limits: Mapping[str, JsonValue]
+    """As the recipe says them, for the whole run."""
+    attempts_per_model_call: int
+    """The most of any step that asks, else the recipe's."""
+    bound: RecipeBound
+    spending: Spending
+    """Tokens and dollars."""
+    steps: tuple[StepBound, ...] = field(init=False)
+    model_calls: Bound = field(init=False)
+    tool_calls: Bound = field(init=False)
+    allow_write: bool = field(init=False)
+
+    @steps.default
+    def _steps(self) -> tuple[StepBound, ...]:
+        return self.bound.steps
+
+    @model_calls.default
+    def _model_calls(self) -> Bound:
+        return self.bound.model_calls
+
+    @tool_calls.default
+    def _tool_calls(self) -> Bound:
+        return self.bound.tool_calls
+
+    @allow_write.default
+    def _allow_write(self) -> bool:
+        return self.rights.may_write
+
+
+def explain(
+    recipe: AgentRecipe,
+    tools: Mapping[str, ToolSpec],
+    know: KnowModel = nothing_known,
+    *,
+    tools_within: Callable[[AgentRecipe], Mapping[str, ToolSpec]] | None = None,
+    kinds: StepKinds | None = None,
+) -> Explanation:
+    """Of a recipe that was read: its steps are specs.
+
+    Args:
+        tools: By full name.
+        know: Context and price of the models.
+        tools_within: Those of a recipe that is a step; None: the same.
+        kinds: Registered `Step` classes; what is not there is taken for code.
+    """
+    within = tools_within or (lambda _: tools)
+    place = Place.of_run(recipe, lambda one: tools if one is recipe else within(one), kinds or {})
+    places = list(place.with_inner())
+    bound = recipe_bound(place)
+    attempts = [_attempts(each, step) for each, step in _steps(places) if _asks(each, step)]
+    return Explanation(
+        recipe=recipe.id,
+        name=recipe.name,
+        description=recipe.description,
+        inputs=tuple(_inputs(recipe)),
+        tools=tuple(_tools(places)),
+        rights=_rights(place),
+        recipes=tuple(_rights(each) for each in places[1:]),
+        models=tuple(_models(places)),
+        questions=tuple(_questions(places)),
+        classes=tuple(_classes(places)),
+        code=tuple(_path(each, step) for each, step in _steps(places) if type(step) is CodeSpec),
+        limits=recipe.limits,
+        attempts_per_model_call=max(attempts, default=recipe.retry.max_attempts),
+        bound=bound,
+        spending=spending(_asking_recipe(place, bound), know),
+    )
+
+
+def _steps(places: Sequence[Place]) -> Iterator[tuple[Place, AnyStep]]:
+    for place in places:
+        for step in place.recipe.steps:
+            yield place, step
+
+
+def _path(place: Place, step: AnyStep) -> str:
+    return f"{place.path}{step.id}"
+
+
+# --- what it needs ----------------------------------------------------------------------------
+
+
+def _inputs(recipe: AgentRecipe) -> Iterator[InputUse]:
+    for name, spec in recipe.inputs.items():
+        yield InputUse(
+            name=name,
+            type=_type_words(spec.schema),
+            is_required=not spec.has_default,
+            is_secret=spec.is_secret,
+            default=spec.default,
+            description=spec.description,
+        )
+
+
+def _type_words(schema: JsonSchema) -> str:
+    kind = schema.get("type", "any")
+    if isinstance(kind, list | tuple):
+        return " or ".join(str(one) for one in kind)
+    return "path" if schema.get("format") == "path" else str(kind)
+
+
+def _tools(places: Sequence[Place]) -> Iterator[ToolUse]:
+    users: dict[str, list[tuple[Place, str]]] = {}
+    specs: dict[str, ToolSpec] = {}
+    for place, step in _steps(places):
+        for name in place.called(step):
+            specs.setdefault(name, place.tools[name])
+            users.setdefault(name, []).append((place, _path(place, step)))
+    for name, uses in users.items():
+        tool = specs[name]
+        denied = [path for place, path in uses if not place.rights.allows(place.tools[name])]
+        asked = [path for place, path in uses if place.rights.needs_approval(place.tools[name])]
+        yield ToolUse(
+            name=name,
+            effect=tool.effect.value,
+            writes=tool.is_write,
+            steps=tuple(path for _, path in uses),
+            denied_in=tuple(denied),
+            needs_approval_in=tuple(path for path in asked if path not in denied),
+        )
+
+
+def _rights(place: Place) -> RightsUse:
+    named = dict.fromkeys(name for step in place.recipe.steps for name in place.called(step))
+    tools, rights = [place.tools[name] for name in named], place.rights
+    allowed = [tool.name for tool in tools if rights.allows(tool)]
+    writing = [tool.name for tool in tools if tool.is_write]
+    return RightsUse(
+        path=place.path.rstrip("/"),
+        recipe=place.recipe.id,
+        may_write=rights.may_write,
+        allowed=tuple(name for name in allowed if name in writing and not rights.may_write),
+        refused=tuple(name for name in named if name not in allowed),
+        needs_approval=tuple(
+            tool.name for tool in tools if tool.name in allowed and rights.needs_approval(tool)
+        ),
+    )
+
+
+def _asks(place: Place, step: AnyStep) -> bool:
+    return place.asks(step) or place.asks_where_to_go(step)
+
+
+def _models(places: Sequence[Place]) -> Iterator[ModelUse]:
+    users: dict[str | None, list[tuple[str, bool]]] = {}
+    for place, step in _steps(places):
+        if _asks(place, step):
+            only_fills_in = isinstance(step, ToolSpecStep) and not place.asks_where_to_go(step)
+            asking = users.setdefault(_model_of(place, step).name, [])
+            asking.append((_path(place, step), only_fills_in))
+    for name, asking in users.items():
+        yield ModelUse(
+            name=name,
+            steps=tuple(path for path, only_fills_in in asking if not only_fills_in),
+            fills_in=tuple(path for path, only_fills_in in asking if only_fills_in),
+        )
+
+
+def _model_of(place: Place, step: AnyStep) -> ModelConfig:
+    own = step.model if isinstance(step, GoalSpec | AnalyzeSpec) else None
+    return place.base_model.overlaid(own) if own is not None else place.base_model
+
+
+def _attempts(place: Place, step: AnyStep) -> int:
+    return (step.retry or place.recipe.retry).max_attempts
+
+
+def _questions(places: Sequence[Place]) -> Iterator[Question]:
+    for place, step in _steps(places):
+        if isinstance(step, AskSpec):
+            yield Question(
+                step=_path(place, step),
+                text=step.ask,
+                form=step.form,
+                timeout_s=step.waits_s,
+                default=step.default,
+                has_default=step.has_default,
+            )
+
+
+def _classes(places: Sequence[Place]) -> Iterator[ClassUse]:
+    users: dict[str, list[tuple[Place, UsesSpec]]] = {}
+    for place, step in _steps(places):
+        if isinstance(step, UsesSpec):
+            users.setdefault(step.uses, []).append((place, step))
+    for name, uses in users.items():
+        place, step = uses[0]
+        paths = tuple(_path(*use) for use in uses)
+        yield ClassUse(name=name, is_code=place.is_code(step), steps=paths)
+
+
+# --- what it spends ---------------------------------------------------------------------------
+
+
+def _asking_recipe(
+    place: Place, bound: RecipeBound, own: StepBound | None = None, at_once: int = 1
+) -> AskingRecipe:
+    """The recipe; `own` is the bound of the step that it is."""
+    is_parallel = place.recipe.execution_mode is ExecutionMode.PARALLEL
+    known = own is None or not own.turns.unbounded
+    return AskingRecipe(
+        parts=tuple(_parts(place, bound)),
+        limits=place.limits,
+        max_parallel=place.recipe.max_parallel if is_parallel else 1,
+        times=(own.visits * own.turns.known if own is not None else 1) if known else None,
+        unbounded=own.turns.unbounded if own is not None else (),
+        at_once=at_once,
+    )
+
+
+def _parts(place: Place, bound: RecipeBound) -> Iterator[Asking | AskingRecipe]:
+    for step, own in zip(place.recipe.steps, bound.steps, strict=True):
+        width = step.loop.max_parallel if isinstance(step, StepSpec) and step.loop else 1
+        if isinstance(step, RecipeSpec) and own.inner is not None:
+            yield _asking_recipe(place.inside(step), own.inner, own, width)
+        if isinstance(step, RecipeSpec) and not place.asks_where_to_go(step):
+            continue
+        calls = own.model_calls if not isinstance(step, RecipeSpec) else _routing_calls(own)
+        is_code = place.asks(step) and place.is_code(step)
+        yield Asking(
+            config=_model_of(place, step),
+            calls=calls.known if not calls.unbounded else None,
+            unbounded=calls.unbounded,
+            at_once=None if is_code else width,
+            attempts=_attempts(place, step),
+        )
+
+
+def _routing_calls(own: StepBound) -> Bound:
+    """Of a recipe that is a step, after which a model says where to go."""
+    return Bound(known=MOST_ROUTING_CALLS * own.visits)

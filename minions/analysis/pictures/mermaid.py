@@ -1,0 +1,88 @@
+"""A picture as Mermaid text, which many sites draw from Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from minions.analysis.pictures.picture import KINDS, Node, Picture, cut, status_class
+
+__all__ = ["mermaid"]
+
+_MOST_OF_A_LINE: Final = 60
+_BRACKETS: Final = {
+    "goal": ("(", ")"),
+    "analyze": ("([", "])"),
+    "tool": ("[", "]"),
+    "set": ("[/", "/]"),
+    "assert": ("{{", "}}"),
+    "recipe": ("[/", "\\]"),
+    "ask": (">", "]"),
+    "uses": ("[\\", "/]"),
+    "code": ("[[", "]]"),
+}
+_CODES: Final = str.maketrans(
+    {sign: f"#{ord(sign)};" for sign in "\"#&'<>\\`;"}  # Mermaid's own way of escaping
+)
+
+
+def mermaid(picture: Picture) -> str:
+    """A flowchart. Nodes are called `n1`, `n2` …, so that no id of a step can break it."""
+    return "\n".join(_lines(picture)) + "\n"
+
+
+def _lines(picture: Picture) -> Iterator[str]:
+    yield "flowchart TD"
+    for number, node in enumerate(picture.nodes, 1):
+        opening, closing = _BRACKETS[node.kind]
+        yield f'  n{number}{opening}"{_text(number, node)}"{closing}:::{node.kind}'
+    for edge in picture.edges:
+        arrow = _BACK[edge.back] if edge.back else "-.->" if edge.is_dashed else "-->"
+        yield f"  n{edge.start + 1} {arrow} n{edge.end + 1}"
+    shown = {node.kind for node in picture.nodes}
+    for kind in KINDS:
+        if kind in shown:
+            yield f"  classDef {kind} stroke:{_COLOURS[kind]},stroke-width:2px"
+    yield from _status_lines(picture)
+
+
+def _status_lines(picture: Picture) -> Iterator[str]:
+    """How the steps of a run ended, by the colour of their boxes."""
+    groups: dict[str, list[str]] = {}
+    for number, node in enumerate(picture.nodes, 1):
+        if node.status is not None:
+            groups.setdefault(status_class(node.status), []).append(f"n{number}")
+    for name, nodes in groups.items():
+        yield f"  class {','.join(nodes)} {name}"
+        yield f"  classDef {name} fill:{_FILLS[name]}"
+
+
+def _text(number: int, node: Node) -> str:
+    head = (
+        f"{number} · {node.id}" if node.status is None else f"{number} · {node.id}: {node.status}"
+    )
+    parts = (head, f"{node.kind}: {node.label}".rstrip(": "), *node.notes)
+    return "<br/>".join(cut(part, _MOST_OF_A_LINE).translate(_CODES) for part in parts)
+
+
+_COLOURS: Final = {
+    "goal": "#7c3aed",
+    "analyze": "#c026d3",
+    "tool": "#0284c7",
+    "set": "#64748b",
+    "assert": "#d97706",
+    "recipe": "#4f46e5",
+    "ask": "#e11d48",
+    "uses": "#0d9488",
+    "code": "#16a34a",
+}
+"""Of the outline: fills and text stay those of the page's theme, light or dark."""
+_FILLS: Final = {
+    "has-completed": "#16a34a33",
+    "has-failed": "#dc262644",
+    "is-waiting": "#f59e0b44",
+    "is-open": "#0284c733",
+    "has-not-run": "transparent",
+}
+"""Thin enough for either theme."""
+_BACK: Final = {"while": "-. while .->", "goto": "-. on failure .->"}

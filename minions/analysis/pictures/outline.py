@@ -1,0 +1,89 @@
+"""A picture as plain text, for terminals and mail: a tree that stays under 100 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from minions.analysis.pictures.layout import rows_of
+from minions.analysis.pictures.picture import Picture, cut
+
+__all__ = ["outline"]
+
+_WIDTH: Final = 98
+_MOST_LEVELS: Final = 12
+"""Below that a branch starts again at the left."""
+_MOST_OF_A_LABEL: Final = 40
+
+
+def outline(picture: Picture) -> str:
+    """Each step once, under that one of those it waits for that comes latest; ASCII lines."""
+    return "".join(f"{line}\n" for line in _Outline(picture).lines())
+
+
+class _Outline:
+    def __init__(self, picture: Picture) -> None:
+        self._nodes = picture.nodes
+        count = len(picture.nodes)
+        depths = {step: depth for depth, row in enumerate(rows_of(picture)) for step in row}
+        self._before: list[list[int]] = [[] for _ in range(count)]
+        self._weak = {(edge.start, edge.end) for edge in picture.edges if edge.is_dashed}
+        for edge in picture.edges:
+            if edge.back is None:  # the notes tell the others
+                self._before[edge.end].append(edge.start)
+        self._children: list[list[int]] = [[] for _ in range(count)]
+        self._roots: list[int] = []
+        for step in sorted(range(count), key=lambda step: (depths[step], step)):
+            above = [other for other in self._before[step] if depths[other] < depths[step]]
+            latest = max(above, key=lambda other: (depths[other], other), default=None)
+            (self._roots if latest is None else self._children[latest]).append(step)
+
+    def lines(self) -> Iterator[str]:
+        for root in self._roots:  # grows while it is walked
+            yield from self._branch(root, "", None)
+
+    def _branch(self, step: int, indent: str, parent: int | None) -> Iterator[str]:
+        """The step and all below it. An only child stands below, not to the right."""
+        yield self._line(indent, step, parent)
+        children = self._children[step]
+        below = self._hanging(indent)
+        while len(children) == 1:
+            yield f"{below} v"
+            parent, step = step, children[0]
+            yield self._line(below, step, parent)
+            children = self._children[step]
+        if len(below) >= 3 * _MOST_LEVELS:
+            self._roots += children
+            return
+        for child in children:
+            mark = "`- " if child == children[-1] else "|- "
+            yield from self._branch(child, f"{below} {mark}", step)
+
+    @staticmethod
+    def _hanging(indent: str) -> str:
+        """What stands left of the lines under a step."""
+        if indent.endswith("|- "):
+            return f"{indent[:-3]}|  "
+        return f"{indent[:-3]}   " if indent else ""
+
+    def _line(self, indent: str, step: int, parent: int | None) -> str:
+        node = self._nodes[step]
+        what = f"{node.kind} {cut(node.label, _MOST_OF_A_LABEL, '...')}".rstrip()
+        status = [f"[{node.status}]"] if node.status is not None else []
+        named = " ".join((f"{step + 1} {node.id}:", *status, what))
+        parts = (named, *self._waits(step, parent), *node.notes)
+        return indent + cut("; ".join(parts), _WIDTH - len(indent), "...")
+
+    def _waits(self, step: int, parent: int | None) -> Iterator[str]:
+        """What the lines do not show."""
+        before = self._before[step]
+        others = [
+            str(other + 1)
+            for other in before
+            if other != parent and (other, step) not in self._weak
+        ]
+        weak = [str(other + 1) for other in before if (other, step) in self._weak]
+        if others:
+            yield f"{'after' if parent is None else 'also after'} {', '.join(others)}"
+        if weak:
+            yield f"however {', '.join(weak)} ended"

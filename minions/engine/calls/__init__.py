@@ -1,0 +1,1 @@
+"""Model calls and tool calls: attempts, approvals, results, and the output ladder."""

@@ -1,0 +1,198 @@
+"""What a person decides when a run goes on: calls in doubt, approvals, answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from attrs import evolve
+
+from minions.contracts.calls import CallStatus, ToolCall, ToolCallResponse, ToolFailure
+from minions.contracts.errors import FailureInfo, UsageError, near_names
+from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.schema import JsonSchema
+from minions.contracts.tools import Effect, Toolbox
+from minions.engine.calls.pending_decisions import (
+    APPROVED,
+    REJECTED,
+    Waiting,
+    misfit,
+    shortened,
+    waiting_decisions,
+)
+from minions.engine.compile.completion import FINAL_ANSWER
+from minions.engine.history.replay import OpenCall, Replay
+
+__all__ = ["REDO", "calls_in_doubt", "checked_decisions", "decided_call", "doubt", "read_answer"]
+
+REDO: Final = "redo"
+_DONE: Final = "done"
+_FAIL: Final = "fail"
+_UNKNOWN: Final = "The call was made; what it gave is not known."
+
+
+def calls_in_doubt(replay: Replay, tools: Toolbox) -> tuple[OpenCall, ...]:
+    """Calls that nobody may repeat without being asked, and that nobody decided."""
+    return tuple(
+        call
+        for call in replay.opened()
+        if call.key not in replay.decisions and not _is_repeatable(tools, call.tool)
+    )
+
+
+def _is_repeatable(tools: Toolbox, name: str) -> bool:
+    tool = tools.find(name)
+    if tool is None:
+        return name == FINAL_ANSWER
+    return tool.spec.effect in (Effect.PURE, Effect.IDEMPOTENT)
+
+
+def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, str]:
+    """Decisions by the keys of the calls they are about.
+
+    Args:
+        given: The key of what waits, or the beginning of one that is unique, or its tool's or
+            step's name. Of a call in doubt to `redo`, `done`, `done:` with the result as JSON, or
+            `fail`; of a call that needs approval to `approve` or `reject`; of a question to
+            `answer:` with the answer.
+    Raises:
+        UsageError: Nothing waits under that name, or the word does not fit.
+    """
+    opened = tuple(replay.opened())
+    waiting: tuple[OpenCall | Waiting, ...] = (
+        *(call for call in opened if call.key not in replay.decisions),
+        *waiting_decisions(replay),
+    )
+    decided: dict[str, str] = {}
+    for name, word in given.items():
+        about = _named(name, opened, waiting)
+        if decided.setdefault(about.key, checked := _checked(word, about)) != checked:
+            raise UsageError(f"Two decisions about {about.key}.", code="bad-decision")
+    return decided
+
+
+def _named(
+    name: str, opened: Sequence[OpenCall], waiting: Sequence[OpenCall | Waiting]
+) -> OpenCall | Waiting:
+    """By its key, which may be decided anew, or by what is unique among those that wait."""
+    found: list[OpenCall | Waiting] = [call for call in opened if call.key == name]
+    found = found or [each for each in waiting if _is_meant(each, name)]
+    if len(found) == 1:
+        return found[0]
+    keys = [each.key for each in waiting]
+    what = f"means {len(found)} decisions" if found else "does not wait for a decision"
+    raise UsageError(
+        f"'{name}' {what}. What waits: {', '.join(keys) or 'nothing'}.",
+        code="unknown-call",
+        suggestions=near_names(name, keys),
+    )
+
+
+def _is_meant(each: OpenCall | Waiting, name: str) -> bool:
+    """Otherwise than by the key of a call, which is looked for before."""
+    if isinstance(each, Waiting):
+        return each.is_meant_by(name)
+    return name in (each.tool, each.step_id) or each.key.startswith(f"{name}/")
+
+
+def _checked(word: object, about: OpenCall | Waiting) -> str:
+    """The word as it is stored.
+
+    Raises:
+        UsageError: It is not one that decides this.
+    """
+    if not isinstance(word, str):
+        wanted = "redo, done or fail" if isinstance(about, OpenCall) else _wanted(about)
+        raise UsageError(
+            f"The decision about {about.key} is {word!r:.80}, which is no text. Say {wanted}.",
+            code="bad-decision",
+        )
+    if isinstance(about, OpenCall):
+        return _checked_word(word)
+    kind, colon, rest = word.partition(":")
+    if about.what == "approval" and word in (APPROVED, REJECTED):
+        return f"{word}:{about.digest}"
+    if about.what == "answer" and kind == "answer" and colon:
+        return f"answer:{dumps(read_answer(rest, about.form))}"
+    raise UsageError(
+        f"'{word[:80]}' decides nothing here: {about.words}. Say {_wanted(about)}.",
+        code="bad-decision",
+    )
+
+
+def _wanted(about: Waiting) -> str:
+    return "approve or reject" if about.what == "approval" else "answer:VALUE"
+
+
+def read_answer(text: str, form: JsonSchema | None) -> JsonValue:
+    """What somebody typed, as the question's form wants it.
+
+    Raises:
+        UsageError: It does not fit.
+    """
+    value: JsonValue = text
+    if misfit(text, form) is not None:
+        try:
+            value = parse_json(text)
+        except ValueError:
+            value = text
+    problem = misfit(value, form)
+    if problem is None:
+        return value
+    raise UsageError(
+        f"{text[:80]!r} is no answer to that question: {problem}. It takes what fits "
+        f"{dumps(form or {'type': 'string'})}.",
+        code="bad-answer",
+    )
+
+
+def _checked_word(word: str) -> str:
+    kind, colon, value = word.partition(":")
+    if kind == _DONE and colon:
+        try:
+            parse_json(value)
+        except ValueError as error:
+            raise UsageError(
+                f"The result in 'done:{value[:80]}' is not JSON: {error}.", code="bad-decision"
+            ) from error
+        return word
+    if word not in (REDO, _DONE, _FAIL):
+        raise UsageError(
+            f"'{word}' is no decision. Say redo (make the call again), done (it was made; "
+            "done:JSON gives its result) or fail (count it as failed).",
+            code="bad-decision",
+        )
+    return word
+
+
+def decided_call(call: ToolCall, word: str) -> ToolCall:
+    """The call as a person says it ended."""
+    kind, colon, value = word.partition(":")
+    if kind == _FAIL:
+        failure = ToolFailure(
+            code="decided-failed",
+            message=f"The call of '{call.name}' was cut off by a crash; it was decided to count it "
+            "as failed.",
+        )
+        response = ToolCallResponse(content=f"Error: {failure.message}", is_error=True)
+        return evolve(call, status=CallStatus.FAILED, response=response, failure=failure)
+    result = parse_json(value) if colon else None
+    content = result if isinstance(result, str) else value if colon else _UNKNOWN
+    response = ToolCallResponse(content=content, value=result)
+    return evolve(call, status=CallStatus.COMPLETED, response=response, attempts=1)
+
+
+def doubt(calls: Sequence[OpenCall], run_id: str) -> FailureInfo:
+    """What a person reads, with the commands that go on."""
+    listed = "\n".join(
+        f"  {call.key}: {call.tool}({shortened(call.arguments)}) in step '{call.step_id}'"
+        for call in calls
+    )
+    return FailureInfo(
+        code="in-doubt",
+        message="The run was cut off inside calls that may have had their effect and that are not "
+        f"declared safe to repeat:\n{listed}\nFind out whether the effect is there; then say "
+        f"`minions resume {run_id} --decide {calls[0].key}=done`, or `=redo` to make the call "
+        "again, or `=fail`.",
+        suggestions=(f"minions resume {run_id} --decide {calls[0].key}=redo",),
+    )

@@ -1,0 +1,422 @@
+"""Model calls: one attempt, and the attempts of one logical call under a step's budget."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+
+from attrs import evolve, frozen
+from returns.pipeline import is_successful
+from returns.result import Failure, Result, Success
+
+from minions.contracts.calls import (
+    CallStatus,
+    ChatModel,
+    ModelCall,
+    ModelCallExecutor,
+    ModelCallExecutorFactory,
+    ModelCallResponse,
+    ModelCapabilities,
+    ModelFailure,
+    OutputParser,
+    Prompt,
+    StepCompletionInstruction,
+)
+from minions.contracts.codec import encode
+from minions.contracts.context import RunContext, snake_case
+from minions.contracts.errors import JournalError, MinionsError, words_of
+from minions.contracts.events import Retrying
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import TokenUsage, message_to_json
+from minions.contracts.runtime import Clock
+from minions.engine.calls.trace import StepTrace
+from minions.engine.context.step_view import StepView
+from minions.engine.history.recorded import recorded_model_call
+from minions.engine.services.pricing import expect_price, with_cost
+from minions.engine.services.retry import checked_result, is_retryable_error, with_retries
+
+__all__ = [
+    "DefaultModelCallExecutor",
+    "ModelCallExecutors",
+    "ModelCalls",
+    "capabilities_of",
+    "instruction_in",
+    "recall",
+    "warm_up",
+]
+
+
+class ModelCallExecutors:
+    """The `ModelCallExecutorFactory` for one model; knows what its server can be trusted with."""
+
+    def __init__(self, model: ChatModel | Callable[[], ChatModel]) -> None:
+        """Take the model, or a way to it that is asked at the first call."""
+        self._source = model
+        self._executor: DefaultModelCallExecutor | None = None
+
+    @property
+    def model(self) -> ChatModel:
+        """The model; looked up now if that was put off."""
+        return self._open().model
+
+    def __call__(self, call: ModelCall, context: RunContext) -> ModelCallExecutor:
+        """The same executor for every call: it keeps nothing."""
+        return self._open()
+
+    def _open(self) -> DefaultModelCallExecutor:
+        if self._executor is None:
+            source = self._source
+            model = source if isinstance(source, ChatModel) else source()
+            self._executor = DefaultModelCallExecutor(model)
+        return self._executor
+
+
+async def warm_up(
+    factory: ModelCallExecutorFactory, parser: OutputParser, *, constrains: bool
+) -> None:
+    """Load libraries now: no step's time shall go into imports."""
+    if not isinstance(factory, ModelCallExecutors):
+        return
+    model = factory.model
+    await model.warm_up()
+    mode = model.capabilities.output_mode
+    if constrains and mode is not None:
+        await parser.warm_up(mode)
+
+
+def recall(factory: ModelCallExecutorFactory, prompt: Prompt) -> None:
+    """Tell the model, where there is one, that a recorded answer stands for this call."""
+    if isinstance(factory, ModelCallExecutors):
+        factory.model.recall(prompt)
+
+
+def model_of(factory: ModelCallExecutorFactory) -> ChatModel | None:
+    """The model that is asked; None where an application carries out calls in its own way."""
+    return factory.model if isinstance(factory, ModelCallExecutors) else None
+
+
+def capabilities_of(factory: ModelCallExecutorFactory) -> ModelCapabilities:
+    """The model's, where the factory tells; else words only."""
+    if isinstance(factory, ModelCallExecutors):
+        return factory.model.capabilities
+    return ModelCapabilities(output_mode=None)
+
+
+class DefaultModelCallExecutor(ModelCallExecutor):
+    """Puts the prompt to a `ChatModel` and reads a completion instruction out of its answer."""
+
+    def __init__(self, model: ChatModel) -> None:
+        self.model = model
+
+    async def execute(
+        self, call: ModelCall, context: RunContext
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """One attempt."""
+        outcome = checked_result(
+            self.model.complete, await self.model.complete(call.prompt, context.delta_sink)
+        )
+        if not is_successful(outcome):
+            return outcome
+        response = outcome.unwrap()
+        if response.completion_instruction is None and response.text:
+            instruction = instruction_in(response.text, besides=_declared(call.prompt))
+            if instruction is not None:
+                return Success(evolve(response, completion_instruction=instruction))
+        return outcome
+
+
+_FLAGS = ("is_complete", "is_more_calls_needed", "is_non_recoverable")
+_TEXTS = ("next_step_id", "failure_reason")
+
+
+def _declared(prompt: Prompt) -> Collection[str]:
+    """Fields of the declared output: they are data, whatever they are called."""
+    if prompt.instructions is None:
+        return ()
+    properties = prompt.instructions.json_schema().get("properties")
+    return tuple(properties) if isinstance(properties, Mapping) else ()
+
+
+def instruction_in(text: str, *, besides: Collection[str] = ()) -> StepCompletionInstruction | None:
+    """The instruction that a whole-text JSON object gives: at least one of its flags, as a bool.
+
+    Both spellings count (`is_complete`, `isComplete`). JSON inside prose does not: what a model
+    quotes is not what it says.
+
+    Args:
+        besides: Keys that mean something else here.
+    """
+    stripped = text.strip()
+    if not stripped.startswith("{") or (
+        "omplete" not in stripped and "ecoverable" not in stripped and "eeded" not in stripped
+    ):
+        return None
+    try:
+        parsed = json.loads(stripped)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(parsed, dict):
+        return None
+    values = {snake_case(key): value for key, value in parsed.items() if key not in besides}
+    flags = {name: values[name] for name in _FLAGS if isinstance(values.get(name), bool)}
+    texts = {name: values[name] for name in _TEXTS if isinstance(values.get(name), str)}
+    return StepCompletionInstruction(**flags, **texts) if flags else None
+
+
+_CUT_OFF = ModelFailure(
+    code="cut-off",
+    message="The call was cut off before its answer came; it may have been paid for.",
+)
+
+
+def _with(
+    call: ModelCall,
+    status: CallStatus,
+    *,
+    response: ModelCallResponse | None = None,
+    failure: ModelFailure | None = None,
+    attempts: int = 0,
+    wasted: Sequence[TokenUsage] = (),
+    started_at: datetime | None = None,
+    completed_at: datetime | None = None,
+) -> ModelCall:
+    """The same call in another state. Spelled out: `evolve` takes ten times as long."""
+    return ModelCall(
+        key=call.key,
+        prompt=call.prompt,
+        phase=call.phase,
+        status=status,
+        response=response,
+        failure=failure,
+        retried_usage=sum(wasted, TokenUsage()),
+        attempts=attempts,
+        started_at=started_at or call.started_at,
+        completed_at=completed_at,
+    )
+
+
+def _elapsed_ms(clock: Clock, begin: float) -> float:
+    return round((clock.monotonic() - begin) * 1000, 3)
+
+
+@frozen(kw_only=True)
+class ModelCalls:
+    """Carries out logical model calls for one step: attempts, ledger, journal, memory."""
+
+    view: StepView
+    factory: ModelCallExecutorFactory
+    trace: StepTrace
+    """A call that is cut off stands in it, too: it may have been paid for."""
+
+    async def carry_out(self, call: ModelCall, *, remember: bool = True) -> ModelCall:
+        """The call, COMPLETED with a response or FAILED with a failure.
+
+        Each attempt starts from the same mark in memory, so it sees an identical prompt and a
+        failed one leaves no trace.
+
+        Args:
+            remember: Whether the answer joins the step's conversation.
+        Raises:
+            StepFailedError: The run's ledger is spent, or its cost is limited and the price of
+                the model is not known; no call was made.
+        """
+        view, context = self.view, self.view.context
+        recorded = context.recorded("model_call", call.key)
+        if recorded is not None:
+            return self._fed_back(call, recorded, remember=remember)
+        context.check_time()
+        context.ledger.check()
+        model = model_of(self.factory)
+        expect_price(model, context.ledger, context.services)
+        clock = context.services.clock
+        begin = clock.monotonic()
+        running = _with(call, CallStatus.EXECUTING, started_at=clock.now())
+        executor = self.factory(running, view)
+        memory = view.memory
+        mark = memory.take_snapshot(view.conversation_id)
+        wasted: list[TokenUsage] = []
+
+        def on_retry(attempt: int, delay_s: float, failure: ModelFailure) -> None:
+            usage = with_cost(failure.usage, model, context.services)
+            wasted.append(usage)
+            context.ledger.spend(usage)
+            self._tell_retry(attempt, delay_s, failure)
+
+        async def attempt() -> Result[ModelCallResponse, ModelFailure]:
+            if wasted:
+                memory.restore_snapshot(mark)
+            try:
+                return checked_result(executor.execute, await executor.execute(running, view))
+            except JournalError:
+                raise
+            except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
+                return Failure(_raised(error))
+
+        try:
+            attempted = await with_retries(
+                attempt,
+                most=view.retry.max_attempts,
+                config=view.retry,
+                services=context.services,
+                on_retry=on_retry,
+            )
+        except asyncio.CancelledError:
+            cut = _with(
+                running,
+                CallStatus.FAILED,
+                failure=_CUT_OFF,
+                attempts=len(wasted) + 1,
+                wasted=wasted,
+                completed_at=clock.now(),
+            )
+            self.trace.add_model_call(cut)
+            await self._record(cut, _elapsed_ms(clock, begin), remember=False)
+            raise
+        duration_ms = _elapsed_ms(clock, begin)
+        done = await self._ended(running, attempted.outcome, attempted.attempts, wasted)
+        if done.response is None:
+            memory.restore_snapshot(mark)
+            remember = False
+        await self._record(done, duration_ms, remember=remember)
+        if remember and done.response is not None:
+            memory.save_chat_response(view.conversation_id, done.response.message)
+        return done
+
+    async def _ended(
+        self,
+        running: ModelCall,
+        outcome: Result[ModelCallResponse, ModelFailure],
+        attempts: int,
+        wasted: Sequence[TokenUsage],
+    ) -> ModelCall:
+        """The call with what came of it; what it used is off the ledger."""
+        context = self.view.context
+        model = model_of(self.factory)
+        response = failure = None
+        if is_successful(outcome):
+            response = outcome.unwrap()
+            usage = response.usage
+            if not usage.total_tokens:
+                estimate = await self._usage(running.prompt, response)
+                usage = evolve(estimate, cost_usd=usage.cost_usd)
+            usage = with_cost(usage, model, context.services)
+            if usage is not response.usage:
+                response = evolve(response, usage=usage)
+            context.ledger.spend(usage)
+        else:
+            failure = outcome.failure()
+            usage = with_cost(failure.usage, model, context.services)
+            failure = evolve(failure, usage=usage)
+            context.ledger.spend(usage)
+        return _with(
+            running,
+            CallStatus.COMPLETED if failure is None else CallStatus.FAILED,
+            response=response,
+            failure=failure,
+            attempts=attempts,
+            wasted=wasted,
+            completed_at=context.services.clock.now(),
+        )
+
+    def _fed_back(self, call: ModelCall, entry: JournalEntry, *, remember: bool) -> ModelCall:
+        """The call as an earlier leg of the run recorded it; no request is made."""
+        view, context = self.view, self.view.context
+        done = recorded_model_call(call, entry)
+        context.recorder.feed_back(entry)
+        context.ledger.spend(done.usage)
+        if view.thread is not None:
+            view.thread.follow((entry,))
+        recall(self.factory, call.prompt)
+        if remember and done.response is not None:
+            view.memory.save_chat_response(view.conversation_id, done.response.message)
+        return done
+
+    async def _usage(self, prompt: Prompt, response: ModelCallResponse) -> TokenUsage:
+        """An estimate where the server counts nothing, and one warning."""
+        context = self.view.context
+        if not any(warned.code == "usage-unknown" for warned in context.warnings):
+            await context.warn(
+                "usage-unknown",
+                f"The model '{response.model_name}' reports no token usage: the run's tokens are "
+                "estimated from characters.",
+            )
+        asked = sum(len(message.content or "") for message in prompt.messages)
+        said = len(response.text or "") + sum(len(c.arguments) for c in response.tool_calls)
+        return TokenUsage(input_tokens=asked // 4 + 1, output_tokens=said // 4 + 1)
+
+    async def _record(self, call: ModelCall, duration_ms: float, *, remember: bool) -> None:
+        view = self.view
+        body: dict[str, JsonValue] = {
+            "step_id": view.step_id,
+            "phase": call.phase,
+            "attempts": call.attempts,
+        }
+        if call.retried_usage.total_tokens:
+            body["retried_usage"] = call.retried_usage.to_json()
+        if call.failure is not None:
+            body["error"] = dict(call.failure.info().to_json())
+            body["usage"] = call.failure.usage.to_json()
+            state = "interrupted" if call.failure is _CUT_OFF else "failed"
+            await view.context.recorder.record("model_call", call.key, state, body)
+            return
+        assert call.response is not None  # noqa: S101  # a call without failure has a response
+        body["conversation"] = view.conversation_id if remember else f"{view.conversation_id}#aside"
+        body["message"] = message_to_json(call.response.message)
+        if remember and view.thread is not None:
+            view.thread.count += 1
+            body["sequence"] = view.thread.count
+        body["metrics"] = _metrics(call.response, duration_ms)
+        body["finish_reason"] = call.response.finish_reason
+        if call.response.completion_instruction is not None:
+            body["instruction"] = encode(call.response.completion_instruction)
+        await view.context.recorder.record("model_call", call.key, "finished", body)
+
+    def _tell_retry(self, attempt: int, delay_s: float, failure: ModelFailure) -> None:
+        context = self.view.context
+        context.services.log.warning("model_call_retried", attempt=attempt, code=failure.code)
+        context.events.publish(
+            Retrying(
+                run_id=context.run_id,
+                session_id=context.session_id,
+                timestamp=context.services.clock.now(),
+                step_id=self.view.step_id,
+                what="model",
+                attempt=attempt,
+                delay_s=delay_s,
+                error=dict(failure.info().to_json()),
+            )
+        )
+
+
+def _raised(error: Exception) -> ModelFailure:
+    if isinstance(error, MinionsError):
+        return ModelFailure(
+            code=error.error_code, message=error.message, suggestions=error.suggestions
+        )
+    return ModelFailure(
+        code="model-raised",
+        message=f"The model call raised {words_of(error)}",
+        is_retryable=is_retryable_error(error, unless_known=False),
+    )
+
+
+def _metrics(response: ModelCallResponse, duration_ms: float) -> Mapping[str, JsonValue]:
+    metrics: dict[str, JsonValue] = {
+        "duration_ms": duration_ms,
+        "input_tokens": response.usage.input_tokens,
+        "output_tokens": response.usage.output_tokens,
+        "total_tokens": response.usage.total_tokens,
+        "cached_tokens": response.usage.cached_tokens,
+    }
+    if response.usage.cost_usd is not None:
+        metrics["cost_usd"] = response.usage.cost_usd
+    if response.model_name is not None:
+        metrics["model_name"] = response.model_name
+    if response.provider is not None:
+        metrics["provider"] = response.provider
+    if response.first_token_latency_ms is not None:
+        metrics["first_token_latency_ms"] = response.first_token_latency_ms
+    return metrics

@@ -1,0 +1,317 @@
+"""Decisions of a person that steps need: from the journal, given with a resume, or asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final, cast
+
+from attrs import frozen
+
+from minions.contracts.calls import ToolCall, ToolFailure
+from minions.contracts.decisions import ApprovalRequest, Question, Unanswered, Verdict
+from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.engine.context.step_view import StepView
+from minions.engine.history.replay import Replay
+
+__all__ = [
+    "APPROVED",
+    "REJECTED",
+    "Waiting",
+    "answer_to",
+    "consent_digest",
+    "misfit",
+    "needed_approval",
+    "shortened",
+    "waiting_decisions",
+]
+
+APPROVED: Final = "approve"
+REJECTED: Final = "reject"
+_MOST_SHOWN: Final = 200
+"""Characters of arguments in a line of text."""
+
+
+@frozen(kw_only=True)
+class Waiting:
+    """A decision that a run waits for."""
+
+    key: str
+    step_id: str
+    what: str
+    """`approval` or `answer`."""
+    body: Mapping[str, JsonValue]
+
+    @property
+    def tool(self) -> str | None:
+        """Of an approval."""
+        return cast("str | None", self.body.get("tool"))
+
+    @property
+    def digest(self) -> str | None:
+        """Of the tool and arguments that are shown; None: it is no call.
+
+        Reckoned of just these. A row of a file that somebody changed may show one call beside the
+        digest of another one, and consent is to what was shown.
+        """
+        if self.tool is None:
+            return None
+        return consent_digest(self.tool, str(self.body.get("arguments")))
+
+    @property
+    def path(self) -> str:
+        """Of the step, as it is shown: `outer/step[2]`."""
+        return cast(str, self.body.get("path", self.step_id))
+
+    def is_meant_by(self, name: str) -> bool:
+        """By its key, its tool, its step, or what that is within."""
+        if name in (self.key, self.tool, self.path):
+            return True
+        return self.key.startswith(f"{name}/") or self.path.startswith((f"{name}/", f"{name}["))
+
+    @property
+    def form(self) -> JsonSchema | None:
+        """Of a question."""
+        return cast("JsonSchema | None", self.body.get("form"))
+
+    @property
+    def words(self) -> str:
+        """For a person."""
+        if self.what == "approval":
+            arguments = shortened(str(self.body.get("arguments")))
+            return f"{self.tool}({arguments}) in step '{self.path}' needs approval"
+        return f"step '{self.step_id}' asks: {self.body.get('question')}"
+
+
+def waiting_decisions(replay: Replay) -> tuple[Waiting, ...]:
+    """Those that the executions that stand wait for, and that nobody took."""
+    return tuple(
+        Waiting(
+            key=entry.key,
+            step_id=cast(str, entry.body["step_id"]),
+            what=cast(str, entry.body["what"]),
+            body=entry.body,
+        )
+        for entry in replay.waiting()
+    )
+
+
+# --- approvals -----------------------------------------------------------------------------------
+
+
+async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
+    """Nothing, where the call may be made; the failure, where somebody said no.
+
+    Raises:
+        StepFailedError: Nobody said anything yet; code `needs-decision`.
+    """
+    if not view.context.needs_approval(call.name):
+        return None
+    digest = consent_digest(call.name, call.request.arguments)
+    key = f"{call.key}/approval"
+    facts: dict[str, JsonValue] = {
+        "what": "approval",
+        "step_id": view.step_id,
+        "path": view.path,
+        "tool": call.name,
+        "arguments": call.request.arguments,
+        "digest": digest,
+    }
+    said = _said(view, key)
+    if said is not None:
+        word, _, given_for = said.partition(":")
+        if given_for == digest:
+            await _record(view, key, {**facts, "word": said})
+            return None if word == APPROVED else _rejected(call, "it was rejected")
+    request = ApprovalRequest(
+        key=key,
+        run_id=view.run_id,
+        step_id=view.step_id,
+        tool=call.name,
+        arguments=call.request.arguments,
+        digest=digest,
+    )
+    verdict: object = await view.context.services.decider.approve(request)
+    if not isinstance(verdict, Verdict):
+        return _no_verdict(call, verdict)
+    if verdict is Verdict.LATER:
+        await view.context.recorder.record("decision", key, "waiting", facts)
+        what = f"{call.name}({shortened(call.request.arguments)}) needs approval"
+        raise StepFailedError(
+            _wait(view, what, f"minions approve {view.run_id} {shlex.quote(key)}")
+        )
+    word = APPROVED if verdict is Verdict.APPROVED else REJECTED
+    await _record(view, key, {**facts, "word": f"{word}:{digest}"})
+    if verdict is Verdict.APPROVED:
+        return None
+    return _rejected(call, "nobody gave it (--approve says who is asked)")
+
+
+def _rejected(call: ToolCall, why: str) -> ToolFailure:
+    return ToolFailure(
+        code="approval-denied",
+        message=f"The tool '{call.name}' needs approval, and {why}. It was not called.",
+    )
+
+
+def _no_verdict(call: ToolCall, said: object) -> ToolFailure:
+    return ToolFailure(
+        code="bad-verdict",
+        message=f"Asked whether '{call.name}' may be called, the Decider's `approve` said "
+        f"{said!r:.80}. It returns Verdict.APPROVED, Verdict.REJECTED or Verdict.LATER. The tool "
+        "was not called.",
+    )
+
+
+def consent_digest(tool: str, arguments: str) -> str:
+    """Of tool and arguments (JSON text), however those are spelled."""
+    try:
+        spelled = dumps(parse_json(arguments or "{}"))
+    except ValueError:
+        spelled = arguments
+    text = f"{tool}\n{spelled}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def shortened(arguments: str) -> str:
+    """For a line of text, which says what it leaves out."""
+    more = len(arguments) - _MOST_SHOWN
+    return arguments if more <= 0 else f"{arguments[:_MOST_SHOWN]}… {more} more characters"
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+async def answer_to(view: StepView, question: Question) -> JsonValue:
+    """The answer, from wherever it comes.
+
+    Raises:
+        StepFailedError: Nobody gave one yet (`needs-decision`), or not in time (`ask-timeout`).
+    """
+    said = _said(view, question.key)
+    if said is not None:
+        await _record(view, question.key, _facts(question, word=said))
+        return parse_json(said.partition(":")[2])
+    asked = _asked_at(view, question.key)
+    if asked is not None and _is_over(view, asked, question.timeout_s):
+        return await _in_place_of_an_answer(view, question)
+    answer = await view.context.services.decider.answer(question)
+    if not isinstance(answer, Unanswered):
+        value = _fitting(answer, question)
+        await _record(view, question.key, _facts(question, word=f"answer:{dumps(value)}"))
+        return value
+    if asked is None:
+        recorder = view.context.recorder
+        await recorder.record("decision", question.key, "waiting", _facts(question))
+    command = f"minions answer {view.run_id} {shlex.quote(question.key)} VALUE"
+    raise StepFailedError(_wait(view, f"it asks: {question.text}", command))
+
+
+def _asked_at(view: StepView, key: str) -> datetime | None:
+    replay = view.context.replay
+    entry = replay.newest("decision", key) if replay is not None else None
+    return entry.at if entry is not None and entry.state == "waiting" else None
+
+
+def _is_over(view: StepView, asked: datetime, timeout_s: float | None) -> bool:
+    if timeout_s is None:
+        return False
+    return view.context.services.clock.now() >= asked + timedelta(seconds=timeout_s)
+
+
+async def _in_place_of_an_answer(view: StepView, question: Question) -> JsonValue:
+    """The default, after the time is over."""
+    if not question.has_default:
+        raise StepFailedError(
+            FailureInfo(
+                code="ask-timeout",
+                message=f"Nobody answered within {question.timeout_s:g} s: {question.text}",
+                where=view.step_id,
+            )
+        )
+    word = f"answer:{dumps(question.default)}"
+    await _record(view, question.key, _facts(question, word=word, is_default=True))
+    return question.default
+
+
+def _facts(question: Question, **more: JsonValue) -> dict[str, JsonValue]:
+    facts: dict[str, JsonValue] = {
+        "what": "answer",
+        "step_id": question.step_id,
+        "question": question.text,
+    }
+    if question.form is not None:
+        facts["form"] = dict(question.form)
+    if question.has_default:
+        facts["default"] = question.default
+    if question.timeout_s is not None:
+        facts["timeout_s"] = question.timeout_s
+    return {**facts, **more}
+
+
+def _fitting(answer: object, question: Question) -> JsonValue:
+    """What the Decider answered, as JSON.
+
+    Raises:
+        StepFailedError: `bad-answer`; it is none, or does not fit the form.
+    """
+    try:
+        value = parse_json(dumps(cast("JsonValue", answer)))
+        problem = misfit(value, question.form)
+    except (TypeError, ValueError, RecursionError) as error:
+        value, problem = None, f"it is not JSON ({error})"
+    if problem is None:
+        return value
+    form = dumps(question.form or {"type": "string"})
+    message = (
+        f"The Decider's answer {_shown(answer)} to '{question.text}' is none: {problem}. It takes "
+        f"what fits {form}."
+    )
+    raise StepFailedError(FailureInfo(code="bad-answer", message=message))
+
+
+def _shown(answer: object) -> str:
+    try:
+        return f"{answer!r:.80}"
+    except RecursionError:  # what is nested too deeply for JSON is so for `repr`, too
+        return f"(a {type(answer).__name__})"
+
+
+def misfit(value: JsonValue, form: JsonSchema | None) -> str | None:
+    """Why that is no answer to a question with that form; None: it is one."""
+    errors = SchemaValidator(form or {"type": "string"}).errors(value)
+    return "; ".join(errors) or None
+
+
+# --- both ----------------------------------------------------------------------------------------
+
+
+def _said(view: StepView, key: str) -> str | None:
+    """The word that was given, in an earlier leg or with this one."""
+    recorded = view.context.recorded("decision", key)
+    if recorded is not None:
+        return _word(recorded)
+    replay = view.context.replay
+    return replay.decisions.get(key) if replay is not None else None
+
+
+def _word(entry: JournalEntry) -> str:
+    return cast(str, entry.body["word"])
+
+
+async def _record(view: StepView, key: str, facts: Mapping[str, JsonValue]) -> None:
+    await view.context.recorder.record("decision", key, "recorded", facts)
+
+
+def _wait(view: StepView, what: str, command: str) -> FailureInfo:
+    return FailureInfo(
+        code=NEEDS_DECISION,
+        message=f"Step '{view.path}' waits for a decision: {what}",
+        where=view.step_id,
+        suggestions=(command,),
+    )

@@ -1,0 +1,325 @@
+"""The tool calls of one answer: attempts, the journal, and results in request order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from attrs import evolve, field, frozen
+from returns.pipeline import is_successful
+from returns.result import Failure, Result
+
+from minions.contracts.calls import (
+    CallOrigin,
+    CallStatus,
+    ToolCall,
+    ToolCallExecutorFactory,
+    ToolCallResponse,
+    ToolFailure,
+)
+from minions.contracts.errors import JournalError, StepFailedError, words_of
+from minions.contracts.events import Retrying
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import ToolCallRequest, tool_result
+from minions.contracts.tools import Tool
+from minions.engine.calls.decisions import REDO, decided_call
+from minions.engine.calls.pending_decisions import consent_digest, needed_approval, shortened
+from minions.engine.calls.tool_calls import DefaultToolCallExecutor
+from minions.engine.calls.trace import StepTrace
+from minions.engine.context.step_view import StepView
+from minions.engine.history.conversation import PendingCall
+from minions.engine.history.recorded import recorded_tool_call
+from minions.engine.services.retry import checked_result, with_retries
+
+__all__ = ["ToolBatch"]
+
+
+@frozen(kw_only=True)
+class ToolBatch:
+    """Runs the tool calls of one answer and puts their results into memory in request order."""
+
+    view: StepView
+    factory: ToolCallExecutorFactory
+    trace: StepTrace
+    """Every call stands in it at the end, also one that was cut off."""
+    reports_failures: bool
+    """Policy `report`: what is left over after the retries goes to the model."""
+    _pending: dict[str, str] = field(factory=dict, init=False)
+    """Names of calls that an earlier run was asked for, by their key here."""
+
+    async def run(
+        self,
+        requests: Sequence[ToolCallRequest],
+        key: str,
+        *,
+        remember: bool = True,
+        pending: Sequence[PendingCall] = (),
+    ) -> tuple[ToolCall, ...]:
+        """All calls, carried out, in request order.
+
+        Workers return values and touch no memory, so one call's failed attempt can never
+        erase its neighbour's result.
+
+        Args:
+            key: Of the answer; each call's key adds its index.
+            remember: Whether a conversation waits for the results.
+            pending: The same calls, where an earlier run was asked for them.
+        """
+        calls = [
+            ToolCall(
+                key=f"{key}/{index}",
+                request=request,
+                origin=CallOrigin.MODEL if remember else CallOrigin.STEP,
+                effect_key=pending[index].effect_key if pending else None,
+            )
+            for index, request in enumerate(requests)
+        ]
+        self._pending.update((f"{key}/{n}", each.name) for n, each in enumerate(pending))
+        ended: dict[int, ToolCall] = {}
+        waiting: list[StepFailedError] = []
+        try:
+            await self._carry_out_all(calls, ended, waiting)
+        finally:
+            done = tuple(ended[index] for index in sorted(ended))
+            self.trace.add_tool_calls(done)
+        if waiting:
+            self.trace.wait(waiting[0].failure)
+            raise waiting[0]
+        if remember:
+            for call in done:
+                await self._remember(call)
+        return done
+
+    async def _carry_out_all(
+        self, calls: Sequence[ToolCall], ended: dict[int, ToolCall], waiting: list[StepFailedError]
+    ) -> None:
+        """Calls that wait for a decision are left out; the others do not wait for them."""
+
+        async def carry_out(index: int, call: ToolCall) -> None:
+            try:
+                await self._carry_out(index, call, ended)
+            except StepFailedError as error:
+                waiting.append(error)
+
+        if self.view.limits.sequential_tool_calls or len(calls) == 1:
+            for index, call in enumerate(calls):
+                await carry_out(index, call)
+                if waiting:
+                    return
+            return
+        async with asyncio.TaskGroup() as group:
+            for index, call in enumerate(calls):
+                group.create_task(carry_out(index, call))
+
+    async def _carry_out(self, index: int, call: ToolCall, ended: dict[int, ToolCall]) -> None:
+        view, services = self.view, self.view.context.services
+        recorder = view.context.recorder
+        recorded = view.context.recorded("tool_call", call.key)
+        if recorded is not None:
+            recorder.feed_back(recorded)
+            ended[index] = recorded_tool_call(call, recorded)
+            return
+        begin = services.clock.monotonic()
+        facts: dict[str, JsonValue] = {
+            "step_id": view.step_id,
+            "call_id": call.request.id,
+            "tool": call.name,
+        }
+        if (name := self._pending.get(call.key)) is not None:
+            facts["pending"] = name
+        if (word := self._decision(call)) is not None:
+            ended[index] = self._judged(decided_call(call, word))
+            facts.update(_result_body(ended[index]), decided=word)
+            await recorder.record("tool_call", call.key, _state(ended[index]), facts)
+            return
+        unfit = self._misfit(call) or self._not_as_decided(call)
+        if unfit is None and (rejected := await self._rejection(call)) is not None:
+            ended[index] = evolve(call, status=CallStatus.FAILED, failure=rejected)
+            facts.update(_result_body(ended[index]), arguments=call.request.arguments)
+            await recorder.record("tool_call", call.key, "failed", facts)
+            return
+        await recorder.record(
+            "tool_call", call.key, "started", {**facts, "arguments": call.request.arguments}
+        )
+        running = evolve(call, status=CallStatus.EXECUTING, started_at=services.clock.now())
+        done = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF)
+        try:
+            done = self._told(running, unfit) if unfit else await self._attempts(running)
+        finally:
+            done = evolve(done, completed_at=services.clock.now())
+            ended[index] = done
+            facts["attempts"] = done.attempts
+            facts["duration_ms"] = round((services.clock.monotonic() - begin) * 1000, 3)
+            facts.update(_result_body(done))
+            await recorder.record("tool_call", call.key, _state(done), facts)
+
+    def _misfit(self, call: ToolCall) -> ToolFailure | None:
+        """What is wrong with arguments that somebody would be asked about; None: nothing is."""
+        tool = self._allowed(call)
+        if tool is None or not self.view.context.needs_approval(call.name):
+            return None
+        try:
+            executor = self.factory(call, self.view)
+            if not isinstance(executor, DefaultToolCallExecutor):
+                return None  # an application's own: what it makes of the arguments only it knows
+            return executor.misfit(tool, call, self.view)
+        except Exception:  # noqa: BLE001  # the attempt at the call will tell
+            return None
+
+    async def _rejection(self, call: ToolCall) -> ToolFailure | None:
+        """Why nobody consents to the call; None: it may be made. Rights are looked at before.
+
+        Raises:
+            StepFailedError: It waits for a decision.
+        """
+        if self._allowed(call) is None:
+            return None
+        return await needed_approval(self.view, call)
+
+    def _allowed(self, call: ToolCall) -> Tool | None:
+        tool = self.view.tools.find(call.name)
+        return None if tool is None or self.view.refusal(tool.spec) is not None else tool
+
+    def _told(self, call: ToolCall, failure: ToolFailure) -> ToolCall:
+        """A call that was not made, as one whose only attempt failed."""
+        return self._settled(call, Failure(failure), 1)
+
+    def _decision(self, call: ToolCall) -> str | None:
+        """What a person said of a call that was in doubt; None: carry it out."""
+        replay = self.view.context.replay
+        word = replay.decisions.get(call.key) if replay is not None else None
+        return None if word == REDO else word
+
+    def _not_as_decided(self, call: ToolCall) -> ToolFailure | None:
+        """Why a call is not made though a person said `redo`: it is not the one that was shown."""
+        replay = self.view.context.replay
+        if replay is None or replay.decisions.get(call.key) != REDO:
+            return None
+        shown = replay.begun_call(call.key)
+        if shown is None or consent_digest(shown.tool, shown.arguments) == consent_digest(
+            call.name, call.request.arguments
+        ):
+            return None
+        return ToolFailure(
+            code="other-arguments",
+            message=f"It was decided to make {shown.tool}({shortened(shown.arguments)}) again, but "
+            f"the step calls {call.name}({shortened(call.request.arguments)}). It was not called. "
+            "Retry the step if that is what you want.",
+        )
+
+    def _judged(self, call: ToolCall) -> ToolCall:
+        """A call that was decided to have failed, treated as one that failed by itself."""
+        is_told = call.failure is not None and self.reports_failures
+        return evolve(call, status=CallStatus.COMPLETED) if is_told else call
+
+    async def _attempts(self, running: ToolCall) -> ToolCall:
+        view = self.view
+
+        async def attempt() -> Result[ToolCallResponse, ToolFailure]:
+            try:
+                executor = self.factory(running, view)
+                return checked_result(executor.execute, await executor.execute(running, view))
+            except JournalError:
+                raise
+            except Exception as error:  # noqa: BLE001  # an application's executor raises anything
+                message = f"The call of '{running.name}' raised {words_of(error)}"
+                return Failure(ToolFailure(code="tool-failed", message=message))
+
+        attempted = await with_retries(
+            attempt,
+            most=view.limits.max_tool_call_retries + 1,
+            config=view.retry,
+            services=view.context.services,
+            on_retry=lambda attempt, delay_s, failure: self._tell_retry(
+                running, attempt, delay_s, failure
+            ),
+        )
+        return self._settled(running, attempted.outcome, attempted.attempts)
+
+    def _settled(
+        self, call: ToolCall, outcome: Result[ToolCallResponse, ToolFailure], attempts: int
+    ) -> ToolCall:
+        """A mendable failure, or any under policy `report`, becomes an answer the model reads."""
+        if is_successful(outcome):
+            return evolve(
+                call, status=CallStatus.COMPLETED, response=outcome.unwrap(), attempts=attempts
+            )
+        failure = outcome.failure()
+        answers = failure.is_mendable or self.reports_failures
+        response = ToolCallResponse(content=f"Error: {failure.message}", is_error=True)
+        return evolve(
+            call,
+            status=CallStatus.COMPLETED if answers else CallStatus.FAILED,
+            response=response,
+            failure=failure,
+            attempts=attempts,
+        )
+
+    async def _remember(self, call: ToolCall) -> None:
+        view = self.view
+        content = call.response.content if call.response else _told_failure(call)
+        view.memory.save_tool_response(
+            view.conversation_id,
+            tool_result(content, tool_call_id=call.request.id, name=call.name),
+        )
+        body: dict[str, JsonValue] = {
+            "step_id": view.step_id,
+            "conversation": view.conversation_id,
+            "call": call.key,
+            "tool_call_id": call.request.id,
+            "name": call.name,
+        }
+        if view.thread is not None:
+            view.thread.count += 1
+            body["sequence"] = view.thread.count
+        await view.context.recorder.record("message", f"{call.key}/answer", "recorded", body)
+
+    def _tell_retry(
+        self, call: ToolCall, attempt: int, delay_s: float, failure: ToolFailure
+    ) -> None:
+        context = self.view.context
+        context.services.log.warning(
+            "tool_call_retried", tool=call.name, attempt=attempt, code=failure.code
+        )
+        context.events.publish(
+            Retrying(
+                run_id=context.run_id,
+                session_id=context.session_id,
+                timestamp=context.services.clock.now(),
+                step_id=self.view.step_id,
+                what=call.name,
+                attempt=attempt,
+                delay_s=delay_s,
+                error=dict(failure.info().to_json()),
+            )
+        )
+
+
+def _told_failure(call: ToolCall) -> str:
+    """What a conversation holds of a call that failed and has no words for the model."""
+    return f"Error: {call.failure.message}" if call.failure is not None else ""
+
+
+_CUT_OFF = ToolFailure(
+    code="cut-off", message="The call was cut off before it ended; what it did is not known."
+)
+
+
+def _state(call: ToolCall) -> str:
+    if call.failure is _CUT_OFF:
+        return "interrupted"
+    return "finished" if call.status is CallStatus.COMPLETED else "failed"
+
+
+def _result_body(call: ToolCall) -> dict[str, JsonValue]:
+    """The value, and its words where they are not the value as text."""
+    response = call.response
+    if response is None:
+        return {"error": dict(call.failure.info().to_json())} if call.failure else {}
+    if call.failure is not None:
+        return {"content": response.content, "error": dict(call.failure.info().to_json())}
+    if response.value == response.content:
+        return {"content": response.content}
+    if dumps(response.value) == response.content:
+        return {"value": response.value}
+    return {"content": response.content, "value": response.value}

@@ -1,0 +1,274 @@
+"""One attempt at a tool call: the tool is found, allowed, given its arguments, and timed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from attrs import evolve
+from returns.pipeline import is_successful
+from returns.result import Failure, Result, Success
+
+from minions.contracts.calls import (
+    CallOrigin,
+    ToolCall,
+    ToolCallExecutor,
+    ToolCallExecutorFactory,
+    ToolCallResponse,
+    ToolFailure,
+)
+from minions.contracts.codec import encode
+from minions.contracts.context import RunContext
+from minions.contracts.errors import MinionsError, ToolError, near_names, words_of
+from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
+from minions.contracts.messages import ToolCallRequest
+from minions.contracts.schema import SchemaValidator
+from minions.contracts.secrets import Secrets
+from minions.contracts.tools import Effect, Tool, ToolScope
+from minions.engine.compile.completion import FINAL_ANSWER
+from minions.engine.services.retry import is_being_cancelled, is_retryable_error
+
+__all__ = ["DefaultToolCallExecutor", "tool_call_executors"]
+
+
+def tool_call_executors() -> ToolCallExecutorFactory:
+    """The factory for tools in the run's own toolbox."""
+    executor = DefaultToolCallExecutor()
+
+    def factory(_call: ToolCall, _context: RunContext) -> ToolCallExecutor:
+        return executor
+
+    return factory
+
+
+class DefaultToolCallExecutor(ToolCallExecutor):
+    """Finds the tool, checks permission and arguments, invokes it within its time."""
+
+    def __init__(self) -> None:
+        self._validators: dict[str, SchemaValidator] = {}
+
+    async def execute(
+        self, call: ToolCall, context: RunContext
+    ) -> Result[ToolCallResponse, ToolFailure]:
+        """One attempt."""
+        tool = context.tools.find(call.name)
+        if tool is None:
+            return self._without_tool(call, context)
+        if (reason := context.refusal(tool.spec)) is not None:
+            return Failure(ToolFailure(code="permission-denied", message=reason))
+        values = self._fitting(tool, call, context)
+        if not is_successful(values):
+            return Failure(values.failure())
+        outcome = await _invoke(tool, values.unwrap(), call, context)
+        return outcome if is_successful(outcome) else _hidden(outcome, context.secrets)
+
+    def misfit(self, tool: Tool, call: ToolCall, context: RunContext) -> ToolFailure | None:
+        """Why the tool cannot be called with these arguments; None: they fit."""
+        values = self._fitting(tool, call, context)
+        return None if is_successful(values) else values.failure()
+
+    def _fitting(
+        self, tool: Tool, call: ToolCall, context: RunContext
+    ) -> Result[Mapping[str, JsonValue], ToolFailure]:
+        """The arguments for the tool."""
+        arguments = _arguments(call.request)
+        if not is_successful(arguments):
+            return arguments
+        written = arguments.unwrap()
+        values = _revealed(written, call, context.secrets)
+        if errors := _errors(self._validator(tool), values, written):
+            return Failure(_misfit(tool, errors))
+        return Success(values)
+
+    def _without_tool(
+        self, call: ToolCall, context: RunContext
+    ) -> Result[ToolCallResponse, ToolFailure]:
+        if call.name == FINAL_ANSWER:  # ends the step; needs no tool of that name
+            return Success(ToolCallResponse(content="The step is complete."))
+        names = context.tools.names
+        near = near_names(call.name, names)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        return Failure(
+            ToolFailure(
+                code="unknown-tool",
+                message=f"There is no tool '{call.name}' here.{hint} "
+                f"Available tools: {', '.join(names) or 'none'}.",
+                is_mendable=True,
+                suggestions=near,
+            )
+        )
+
+    def _validator(self, tool: Tool) -> SchemaValidator:
+        """One per schema: tools need no hash, and each run opens new ones."""
+        parameters = tool.spec.parameters
+        text = dumps(parameters)
+        validator = self._validators.get(text)
+        if validator is None:
+            validator = self._validators[text] = SchemaValidator(parameters)
+        return validator
+
+
+def _revealed(
+    written: Mapping[str, JsonValue], call: ToolCall, secrets: Secrets
+) -> Mapping[str, JsonValue]:
+    """The arguments with the secrets that a step put there; a model's marker stays a text."""
+    if call.origin is not CallOrigin.STEP:
+        return written
+    return cast("Mapping[str, JsonValue]", secrets.reveal(written))
+
+
+def _errors(
+    validator: SchemaValidator, values: Mapping[str, JsonValue], written: Mapping[str, JsonValue]
+) -> Sequence[str]:
+    """What does not fit, told in terms of what was written: a secret's text is never quoted."""
+    errors = validator.errors(values)
+    if not errors or values == written:
+        return errors
+    told = {error.partition(": ")[0]: error for error in validator.errors(written)}
+    places = [error.partition(": ")[0] for error in errors]
+    return [told.get(place, f"{place}: the value with the secret does not fit") for place in places]
+
+
+def _hidden(
+    outcome: Result[ToolCallResponse, ToolFailure], secrets: Secrets
+) -> Result[ToolCallResponse, ToolFailure]:
+    """A failure without the secrets that the tool was given and may have told of."""
+    failure = outcome.failure()
+    return Failure(
+        evolve(
+            failure,
+            message=secrets.clean_text(failure.message),
+            suggestions=tuple(secrets.clean_text(text) for text in failure.suggestions),
+        )
+    )
+
+
+def _misfit(tool: Tool, errors: Sequence[str]) -> ToolFailure:
+    return ToolFailure(
+        code="bad-arguments",
+        message=f"The arguments do not fit the tool '{tool.spec.name}': {'; '.join(errors)}. "
+        f"Its parameters are: {dumps(tool.spec.parameters.get('properties', {}))}.",
+        is_mendable=True,
+    )
+
+
+def _arguments(request: ToolCallRequest) -> Result[Mapping[str, JsonValue], ToolFailure]:
+    """The arguments as a mapping; an empty text is none."""
+    try:
+        value = parse_json(request.arguments or "{}")
+    except ValueError as error:
+        return _no_arguments(request, f"are not JSON ({error})")
+    if not isinstance(value, dict):
+        return _no_arguments(request, f"are a JSON {json_type(value)}, not an object")
+    return Success(value)
+
+
+def _no_arguments(
+    request: ToolCallRequest, what: str
+) -> Result[Mapping[str, JsonValue], ToolFailure]:
+    return Failure(
+        ToolFailure(
+            code="bad-arguments",
+            message=f"The arguments of '{request.name}' {what}: {request.arguments[:200]!r}. "
+            "Send one JSON object.",
+            is_mendable=True,
+        )
+    )
+
+
+async def _invoke(
+    tool: Tool, arguments: Mapping[str, JsonValue], call: ToolCall, context: RunContext
+) -> Result[ToolCallResponse, ToolFailure]:
+    spec = tool.spec
+    timeout_s = spec.timeout_s or context.limits.tool_timeout_s
+    scope = ToolScope(
+        run_id=context.run_id,
+        step_id=context.step_id,
+        call_id=call.request.id,
+        idempotency_key=call.effect_key or f"{context.run_id}/{call.key}",
+        max_result_bytes=context.limits.max_tool_result_bytes,
+    )
+    try:
+        async with asyncio.timeout(timeout_s) as deadline:
+            result = await tool.invoke(arguments, scope)
+    except ToolError as error:
+        return Failure(
+            ToolFailure(
+                code=error.error_code,
+                message=error.message,
+                is_mendable=True,
+                suggestions=error.suggestions,
+            )
+        )
+    except TimeoutError as error:
+        if deadline.expired():
+            return Failure(_overrun(tool, timeout_s))
+        return Failure(_raised(tool, error))
+    except asyncio.CancelledError as error:
+        if is_being_cancelled():
+            raise
+        return Failure(_raised(tool, error))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # the rim of a tool call: a stranger's code raises anything
+        return Failure(_raised(tool, error))
+    return _response(tool, result, context)
+
+
+def _overrun(tool: Tool, timeout_s: float) -> ToolFailure:
+    """An overrun may still have its effect, so only what changes nothing is tried again."""
+    return ToolFailure(
+        code="tool-timeout",
+        message=f"The tool '{tool.spec.name}' did not answer within {timeout_s:g} s "
+        "(limit tool_timeout_s).",
+        is_retryable=tool.spec.effect in (Effect.PURE, Effect.IDEMPOTENT),
+    )
+
+
+def _raised(tool: Tool, error: BaseException) -> ToolFailure:
+    may_repeat = tool.spec.effect is not Effect.ONCE
+    if isinstance(error, MinionsError):
+        code, text = error.error_code, error.message
+    else:
+        code, text = "tool-failed", words_of(error)
+    return ToolFailure(
+        code=code,
+        message=f"The tool '{tool.spec.name}' failed: {text}",
+        is_retryable=may_repeat and is_retryable_error(error, unless_known=True),
+    )
+
+
+def _response(
+    tool: Tool, result: object, context: RunContext
+) -> Result[ToolCallResponse, ToolFailure]:
+    name, most_bytes = tool.spec.name, context.limits.max_tool_result_bytes
+    try:
+        value = context.secrets.clean(encode(result))
+        content = value if isinstance(value, str) else dumps(value)
+        size = len(content.encode("utf-8", "surrogatepass"))
+    except (TypeError, ValueError, RecursionError) as error:
+        return Failure(
+            ToolFailure(
+                code="tool-result-not-json",
+                message=f"The tool '{name}' returned {type(result).__name__}, which is not JSON "
+                f"({error}). Return text, numbers, lists, mappings or attrs values.",
+            )
+        )
+    if size > most_bytes:
+        return Failure(
+            ToolFailure(
+                code="tool-result-too-large",
+                message=f"The tool '{name}' returned {size:,} bytes; at most {most_bytes:,} are "
+                "taken (limit max_tool_result_bytes). Ask for less at a time.",
+                is_mendable=True,
+            )
+        )
+    if tool.spec.success_key and isinstance(value, dict) and value.get("success") is False:
+        reason = value.get("error") or value.get("message") or content
+        return Failure(
+            ToolFailure(
+                code="tool-unsuccessful",
+                message=f"The tool '{name}' says success: false: {reason}",
+                is_mendable=True,
+            )
+        )
+    return Success(ToolCallResponse(content=content, value=value))

@@ -1,0 +1,1 @@
+"""A recipe becomes a graph of steps: templates and schemas are compiled once."""

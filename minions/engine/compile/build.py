@@ -1,0 +1,341 @@
+"""From a recipe to a graph of steps: templates and schemas are compiled here, once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias, cast
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.errors import (
+    GraphError,
+    UsageError,
+)
+from minions.contracts.graph import StepGraph
+from minions.contracts.json_values import dumps
+from minions.contracts.steps import PythonStep, Step
+from minions.contracts.tools import Toolbox
+from minions.engine.compile.code_steps import (
+    AskStep,
+    AssertStep,
+    RecipeStep,
+    SetStep,
+    ToolCallStep,
+    ask_step,
+    assert_step,
+    recipe_step,
+    tool_call_step,
+)
+from minions.engine.compile.extensions import Extensions
+from minions.engine.compile.graph import DefaultStepGraph, DependencyStepGraph
+from minions.engine.compile.model_steps import AnalyzeStep, GoalStep, analyze_step, goal_step
+from minions.engine.compile.recipe_step import step_named
+from minions.engine.compile.registered_steps import UsedCode, UsedStep, used_step
+from minions.engine.compile.sandbox_steps import CodeStep, code_step
+from minions.recipe.expressions.template import (
+    Condition,
+    Reference,
+    Template,
+    compile_condition,
+    compile_template,
+)
+from minions.recipe.model import (
+    AgentRecipe,
+    AnalyzeSpec,
+    AskSpec,
+    AssertSpec,
+    CodeSpec,
+    GoalSpec,
+    LoopSpec,
+    ModelConfig,
+    OnError,
+    OnErrorSpec,
+    RecipeSpec,
+    SetSpec,
+    StepSpec,
+    ToolSpecStep,
+    UsesSpec,
+    WhileSpec,
+)
+
+__all__ = ["BuiltRecipe", "StepControl", "asking_within", "build_recipe", "part_of"]
+
+
+@frozen(kw_only=True)
+class LoopControl:
+    """For which items a step is done, and what becomes of their outputs."""
+
+    over: Template
+    aggregate: bool
+    max_parallel: int
+
+
+@frozen(kw_only=True)
+class RepeatControl:
+    """How long a step is done again."""
+
+    condition: Condition
+    text: str
+    """The condition as it is written."""
+    max_iterations: int
+    allow_repeats: bool
+
+
+@frozen(kw_only=True)
+class StepControl:
+    """What decides around a step, not in it."""
+
+    when: Condition | None = None
+    loop: LoopControl | None = None
+    repeat: RepeatControl | None = None
+    on_error: OnErrorSpec = field(factory=OnErrorSpec)
+    route: Template | None = None
+    """Which step comes next: its id, or a question to a model."""
+    save_as: str | None = None
+    model: ModelConfig | None = None
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether the step is done several times."""
+        return self.loop is not None or self.repeat is not None
+
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        """What decides whether and for what the step runs reads."""
+        return (
+            *(self.when.references if self.when is not None else ()),
+            *(self.loop.over.references if self.loop is not None else ()),
+            *(self.repeat.condition.references if self.repeat is not None else ()),
+        )
+
+    @property
+    def asks_where_to_go(self) -> bool:
+        """Whether a model says which step comes next."""
+        return self.route is not None and not self.route.is_whole
+
+
+_NO_CONTROL: Final = StepControl()
+
+
+@frozen(kw_only=True)
+class BuiltRecipe:
+    """A recipe ready to run; immutable, so many runs may share it."""
+
+    graph: StepGraph
+    controls: Mapping[str, StepControl] = field(factory=dict)
+    output: Template | None = None
+    system_prompt: Template | None = None
+    goal: Template | None = None
+    document: bytes | None = None
+    """The recipe as it travels with its runs."""
+    asking: tuple[tuple[str, ModelConfig], ...] = ()
+    """Each way in which steps are put to a model, with the first step that is."""
+
+    def model_config(self, base: ModelConfig, step_id: str) -> ModelConfig:
+        """The step's own settings over the recipe's."""
+        own = self.control(step_id).model
+        return base.overlaid(own) if own else base
+
+    def control(self, step_id: str) -> StepControl:
+        """Of that step."""
+        return self.controls.get(step_id, _NO_CONTROL)
+
+
+def build_recipe(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> BuiltRecipe:
+    """Steps and graph of a recipe.
+
+    Raises:
+        GraphError: Ids, edges or dependencies that make no graph.
+        UsageError: A template, link or tool name that is wrong.
+    """
+    built = _built(recipe, tools, extensions)
+    is_read = recipe.document is not None  # a recipe made by code has texts, not templates
+    return evolve(
+        built,
+        output=compile_template(recipe.output) if recipe.output is not None else None,
+        system_prompt=_text_template(recipe.system_prompt, is_read=is_read),
+        goal=_text_template(recipe.goal, is_read=is_read),
+        document=dumps(recipe.document).encode() if is_read else None,
+        asking=_asking(built, recipe.model, built.graph.steps),
+    )
+
+
+def part_of(built: BuiltRecipe, recipe: AgentRecipe, among: Collection[str]) -> BuiltRecipe:
+    """The same steps, of which those that are not in `among` wait for nothing and ask nobody.
+
+    Args:
+        recipe: Of which `built` was made: a dependency graph.
+    """
+    graph = cast(DependencyStepGraph, built.graph).only(among)
+    steps = [step for step in graph.steps if step.id in among]
+    return evolve(built, graph=graph, asking=_asking(built, recipe.model, steps))
+
+
+def _asking(
+    built: BuiltRecipe, base: ModelConfig, steps: Iterable[Step[object]]
+) -> tuple[tuple[str, ModelConfig], ...]:
+    """Each way in which the steps are put to a model, with the first step that is."""
+    asking: dict[ModelConfig, str] = {}
+    for step in steps:
+        if not isinstance(step, PythonStep) or built.control(step.id).asks_where_to_go:
+            asking.setdefault(built.model_config(base, step.id), step.id)
+        if isinstance(step, RecipeStep):
+            for config in asking_within(step.recipe, base):
+                asking.setdefault(config, step.id)
+    return tuple((step_id, config) for config, step_id in asking.items())
+
+
+def asking_within(recipe: AgentRecipe, base: ModelConfig) -> Iterator[ModelConfig]:
+    """Each way in which steps of a recipe that is a step are put to a model."""
+    own = base.overlaid(recipe.model)
+    for step in recipe.steps:
+        if isinstance(step, RecipeSpec):
+            yield from asking_within(step.recipe, own)
+        if isinstance(step, GoalSpec | AnalyzeSpec):
+            yield own.overlaid(step.model) if step.model is not None else own
+        elif isinstance(step, StepSpec):
+            if step.route is not None and not compile_template(step.route).is_whole:
+                yield own
+        elif not isinstance(step, PythonStep):
+            yield own
+
+
+def _text_template(text: str | None, *, is_read: bool) -> Template | None:
+    return compile_template(text) if text is not None and is_read else None
+
+
+def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> BuiltRecipe:
+    specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
+    if not specs:
+        return BuiltRecipe(graph=_transitions(recipe))
+    if len(specs) < len(recipe.steps) or isinstance(recipe.graph, StepGraph):
+        raise GraphError(
+            "Steps from YAML and Step objects cannot be mixed in one recipe, nor in one graph. "
+            "Register a Step and name it, or write all steps in Python."
+        )
+    saved = {spec.save_as: spec.id for spec in specs if spec.save_as}
+    counts = Counter(spec.save_as for spec in specs)
+    # A name that several steps save under is that of whichever ran: no single one is needed.
+    sole = {name: step_id for name, step_id in saved.items() if counts[name] == 1}
+    controls = {spec.id: _control(spec) for spec in specs}
+    steps = [
+        _build_step(spec, saved, tools, extensions, _read_by(controls[spec.id], saved))
+        for spec in specs
+    ]
+    if recipe.graph is not None:
+        return BuiltRecipe(graph=DefaultStepGraph(steps, recipe.graph), controls=controls)
+    graph = DependencyStepGraph(
+        steps,
+        {spec.id: spec.depends_on for spec in specs},
+        {spec.id: spec.after for spec in specs},
+        reads={step.id: _steps_read(step, controls[step.id], sole) for step in steps},
+    )
+    return BuiltRecipe(graph=graph, controls=controls)
+
+
+def _transitions(recipe: AgentRecipe) -> StepGraph:
+    if isinstance(recipe.graph, StepGraph):
+        return recipe.graph
+    return DefaultStepGraph(cast("Iterable[Step[object]]", recipe.steps), recipe.graph)
+
+
+def _control(spec: StepSpec) -> StepControl:
+    own_model = spec.model if isinstance(spec, GoalSpec | AnalyzeSpec) else None
+    if spec.idle_timeout_s is not None:
+        own_model = evolve(own_model or ModelConfig(), idle_timeout_s=spec.idle_timeout_s)
+    plain = (spec.when, spec.loop, spec.repeat, spec.save_as, spec.route, own_model)
+    if plain == (None,) * 6 and spec.on_error.action is OnError.FAIL:
+        return _NO_CONTROL
+    return StepControl(
+        when=compile_condition(spec.when) if spec.when is not None else None,
+        loop=_loop(spec.loop) if spec.loop is not None else None,
+        repeat=_repeat(spec.repeat) if spec.repeat is not None else None,
+        on_error=spec.on_error,
+        route=compile_template(spec.route) if spec.route is not None else None,
+        save_as=spec.save_as,
+        model=own_model,
+    )
+
+
+def _loop(spec: LoopSpec) -> LoopControl:
+    return LoopControl(
+        over=compile_template(spec.over), aggregate=spec.aggregate, max_parallel=spec.max_parallel
+    )
+
+
+def _repeat(spec: WhileSpec) -> RepeatControl:
+    return RepeatControl(
+        condition=compile_condition(spec.condition),
+        text=spec.condition,
+        max_iterations=spec.max_iterations,
+        allow_repeats=spec.allow_repeats,
+    )
+
+
+def _steps_read(step: BuiltStep, control: StepControl, saved: Mapping[str, str]) -> Sequence[str]:
+    """Dependencies whose output some template of the step names without a default."""
+    own = [reference for template in step.templates for reference in template.references]
+    references = (
+        *own,
+        *(step.references if isinstance(step, AssertStep) else ()),
+        *control.references,
+    )
+    named = {
+        step_named(reference, saved)
+        for reference in references
+        if not reference.is_guarded and not reference.is_status
+    }
+    return [step_id for step_id in step.spec.depends_on if step_id in named]
+
+
+def _read_by(control: StepControl, saved: Mapping[str, str]) -> frozenset[str]:
+    """Steps whose output it reads, not only their status."""
+    references = [each for each in control.references if not each.is_status]
+    return frozenset(step_named(each, saved) for each in references)
+
+
+def _build_step(
+    spec: StepSpec,
+    saved: Mapping[str, str],
+    tools: Toolbox,
+    extensions: Extensions,
+    read_by_control: frozenset[str],
+) -> BuiltStep:
+    if isinstance(spec, GoalSpec):
+        return goal_step(spec, saved, tools, extensions.links, read_by_control)
+    if isinstance(spec, ToolSpecStep):
+        tools.get(spec.tool)
+        given = {**spec.params, **spec.params_template}
+        params = {name: compile_template(value) for name, value in given.items()}
+        return tool_call_step(spec, saved, params, read_by_control)
+    if isinstance(spec, SetSpec):
+        return SetStep(id=spec.id, spec=spec, values=compile_template(spec.set))
+    if isinstance(spec, AnalyzeSpec):
+        return analyze_step(spec)
+    if isinstance(spec, AssertSpec):
+        return assert_step(spec)
+    if isinstance(spec, RecipeSpec):
+        return recipe_step(spec)
+    if isinstance(spec, AskSpec):
+        return ask_step(spec)
+    if isinstance(spec, UsesSpec):
+        return used_step(spec, extensions.steps)
+    if isinstance(spec, CodeSpec):
+        return code_step(spec)
+    raise UsageError(f"Step '{spec.id}' is of a kind that is not known: {type(spec).__name__}.")
+
+
+BuiltStep: TypeAlias = (
+    GoalStep
+    | ToolCallStep
+    | SetStep
+    | AnalyzeStep
+    | AssertStep
+    | RecipeStep
+    | AskStep
+    | UsedCode
+    | UsedStep
+    | CodeStep
+)
+"""A step of a recipe that was read."""

@@ -1,0 +1,431 @@
+"""What a run would do, without doing any of it: every planned call in order.
+
+No tool, no model, no journal. What is known now is filled in; what only a run can know is shown by
+its name, as `<path>`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from attrs import evolve, frozen
+
+from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.steps import PythonStep, Step
+from minions.contracts.tools import Tool, Toolbox, ToolScope, ToolSpec
+from minions.engine.compile.build import BuiltRecipe, LoopControl, build_recipe
+from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.engine.compile.graph import DependencyStepGraph
+from minions.engine.compile.selection import ChosenSteps
+from minions.engine.compile.static_values import KnownValues
+from minions.recipe.inputs import resolve_inputs
+from minions.recipe.model import (
+    AgentRecipe,
+    AnalyzeSpec,
+    AskSpec,
+    AssertSpec,
+    CodeSpec,
+    GoalSpec,
+    ModelConfig,
+    OnError,
+    RecipeSpec,
+    SetSpec,
+    StepSpec,
+    ToolSpecStep,
+    UsesSpec,
+)
+from minions.recipe.permissions import Rights
+
+__all__ = ["PlannedStep", "planned_steps"]
+
+_NO_SANDBOX: Final = "there is no sandbox: the run is refused before it begins"
+
+
+@frozen(kw_only=True)
+class PlannedStep:
+    """One step as far as it is known before the run."""
+
+    step_id: str
+    """`outer/inner` in a recipe that is a step."""
+    kind: str
+    """`model`, `tool`, `analysis`, `set`, `assert`, `recipe`, `ask`, `uses` or `code`."""
+    target: str | None = None
+    """The tool, the model that would be asked, the recipe, or the registered class."""
+    shown: JsonValue = None
+    """Arguments, goal, question or values, filled in as far as may be."""
+    tools: tuple[str, ...] = ()
+    """That the model may call."""
+    writes: bool = False
+    """Whether the call changes something."""
+    asks_for: tuple[str, ...] = ()
+    """Parameters that a model call would fill in."""
+    loop: str | None = None
+    """`3 items`, or over what."""
+    when: str | None = None
+    """`false: skipped`, or the condition as it stands."""
+    next: tuple[str, ...] | None = None
+    """In a transition graph: what may come next; empty at an end. None: it is no such graph."""
+    next_by: str | None = None
+    """What decides between them: the template or the question, or a tool."""
+    depth: int = 0
+    """How many recipes it stands in, but the run's own."""
+    model: str | None = None
+    """That a registered step would ask."""
+    repeats_while: str | None = None
+    """The condition under which it is done again."""
+    max_iterations: int | None = None
+    """How often it is done then, at most."""
+    on_error: str = "fail"
+    """Or `continue`, or `goto`."""
+    goto: str | None = None
+    """The step that runs again when this one fails."""
+    max_returns: int | None = None
+    """How often, at most."""
+    memory: str | None = None
+    """`conversation`: it sees what was said in the steps before it that have this, too."""
+    needs_approval: tuple[str, ...] = ()
+    """Tools that somebody has to consent to before each call."""
+    denied: tuple[str, ...] = ()
+    """Tools that it names and may not call."""
+    refused: str | None = None
+    """Why it cannot be done at all."""
+
+
+def planned_steps(
+    recipe: AgentRecipe,
+    inputs: Mapping[str, JsonValue],
+    tools: Toolbox,
+    extensions: Extensions,
+    models: ModelSource | None = None,
+    chosen: ChosenSteps | None = None,
+) -> tuple[PlannedStep, ...]:
+    """All steps that would run, in their order, each once; those of a recipe that is a step come
+    right after it.
+
+    Args:
+        inputs: Checked.
+        models: Names the models that would be asked; None: they are not looked for.
+        chosen: The steps that would run, with what the others gave; None: all.
+    Raises:
+        GraphError, UsageError: As before a run.
+    """
+    plan = _Plan(
+        recipe,
+        inputs,
+        tools,
+        extensions,
+        models,
+        rights=Rights.of(recipe),
+        base_model=recipe.model,
+    )
+    return tuple(plan.steps(chosen))
+
+
+class _Plan:
+    """Walks the steps of one recipe and remembers what is known for sure."""
+
+    def __init__(
+        self,
+        recipe: AgentRecipe,
+        inputs: Mapping[str, JsonValue],
+        tools: Toolbox,
+        extensions: Extensions,
+        models: ModelSource | None,
+        *,
+        rights: Rights,
+        base_model: ModelConfig,
+        open_inputs: Sequence[str] = (),
+        path: str = "",
+    ) -> None:
+        self._recipe = recipe
+        self._built = build_recipe(recipe, tools, extensions)
+        self._tools = tools
+        self._extensions = extensions
+        self._models = models
+        self._rights = rights
+        self._base_model = base_model
+        self._path = path
+        may_pass_by = not isinstance(self._built.graph, DependencyStepGraph)
+        self._known = KnownValues(inputs, open_inputs, may_pass_by=may_pass_by)
+        self._specs = {spec.id: spec for spec in recipe.steps if isinstance(spec, StepSpec)}
+
+    def steps(self, chosen: ChosenSteps | None = None) -> Iterator[PlannedStep]:
+        for step_id, output in chosen.pinned.items() if chosen is not None else ():
+            spec = self._specs.get(step_id)
+            self._known.know(step_id, output, spec.save_as if spec is not None else None)
+        for step in _in_order(self._built):
+            if chosen is None or step.id in chosen.runs:
+                yield from self._step(step)
+
+    def output(self) -> tuple[JsonValue, ...] | None:
+        """What the recipe gives, after all its steps; None: only a run can know."""
+        if self._built.output is not None:
+            try:
+                return (self._known.render(self._built.output),)
+            except (LookupError, MinionsError):
+                return None
+        if not isinstance(self._built.graph, DependencyStepGraph):
+            return None
+        last = (self._known.find(step.id) for step in reversed(self._built.graph.steps))
+        return next((found for found in last if found != ()), None)
+
+    def _step(self, step: Step[object]) -> Iterator[PlannedStep]:
+        path, depth = f"{self._path}{step.id}", self._path.count("/")
+        spec = self._specs.get(step.id)
+        if spec is None:
+            kind = "code" if isinstance(step, PythonStep) else "model"
+            tools = tuple(sorted(step.available_tools))
+            yield PlannedStep(step_id=path, kind=kind, tools=tools, depth=depth)
+            return
+        when = self._when(spec.when) if spec.when is not None else None
+        planned = evolve(self._around(spec, step), step_id=path, depth=depth, when=when)
+        if when == _SKIPPED:
+            self._known.pass_over(spec.id, spec.save_as)
+            yield planned
+            return
+        inner: _Plan | None = None
+        if isinstance(spec, RecipeSpec):
+            try:
+                inner = self._inner(spec)
+            except UsageError as error:
+                planned = evolve(planned, refused=error.message)
+        yield planned
+        if inner is not None:
+            yield from inner.steps()
+        is_plain = spec.loop is None and spec.repeat is None and when in (None, "true")
+        output = self._output_of(spec, inner) if is_plain else None
+        if output:
+            self._known.know(spec.id, output[0], spec.save_as)
+
+    def _around(self, spec: StepSpec, step: Step[object]) -> PlannedStep:
+        """The step with what decides around it."""
+        loop, repeat, on_error = self._built.control(step.id).loop, spec.repeat, spec.on_error
+        is_goto = on_error.action is OnError.GOTO
+        denied, asked = self._rights_of(spec, step)
+        return evolve(
+            self._of_kind(spec, step),
+            loop=self._loop(loop, spec) if loop is not None else None,
+            repeats_while=repeat.condition if repeat is not None else None,
+            max_iterations=repeat.max_iterations if repeat is not None else None,
+            on_error=on_error.action.value,
+            goto=f"{self._path}{on_error.goto}" if is_goto else None,
+            max_returns=on_error.max_times if is_goto else None,
+            next=self._next(step),
+            next_by=_decided_by(spec),
+            denied=denied,
+            needs_approval=asked,
+        )
+
+    def _next(self, step: Step[object]) -> tuple[str, ...] | None:
+        if self._recipe.graph is None:
+            return None
+        return tuple(other.id for other in self._built.graph.possible_next_steps(step))
+
+    def _rights_of(
+        self, spec: StepSpec, step: Step[object]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The tools that it may not call, and those that it may when somebody consents."""
+        named = [spec.tool] if isinstance(spec, ToolSpecStep) else sorted(step.available_tools)
+        if spec.decision_tool is not None:
+            named.append(spec.decision_tool.tool)
+        tools = [tool for name in dict.fromkeys(named) if (tool := self._tools.find(name))]
+        specs = [tool.spec for tool in tools]
+        denied = tuple(tool.name for tool in specs if not self._rights.allows(tool))
+        allowed = [tool for tool in specs if tool.name not in denied]
+        return denied, tuple(t.name for t in allowed if self._rights.needs_approval(t))
+
+    # --- kinds --------------------------------------------------------------------------------
+
+    def _of_kind(self, spec: StepSpec, step: Step[object]) -> PlannedStep:
+        if isinstance(spec, GoalSpec | AnalyzeSpec):
+            return self._asking(spec)
+        if isinstance(spec, RecipeSpec | UsesSpec | CodeSpec):
+            return self._given(spec, step)
+        if isinstance(spec, ToolSpecStep):
+            return self._tool(spec)
+        if isinstance(spec, AssertSpec):
+            return PlannedStep(step_id=spec.id, kind="assert", shown=list(spec.conditions))
+        if isinstance(spec, AskSpec):
+            return PlannedStep(step_id=spec.id, kind="ask", shown=self._question(spec))
+        if isinstance(spec, SetSpec):
+            return PlannedStep(step_id=spec.id, kind="set", shown=self._known.shown(spec.set))
+        return PlannedStep(step_id=spec.id, kind=type(spec).__name__)
+
+    def _asking(self, spec: GoalSpec | AnalyzeSpec) -> PlannedStep:
+        if isinstance(spec, GoalSpec):
+            return PlannedStep(
+                step_id=spec.id,
+                kind="model",
+                target=self._model(spec.model),
+                shown=self._known.shown(spec.goal),
+                tools=spec.tools,
+                memory=spec.memory if spec.memory != "isolated" else None,
+            )
+        shown: dict[str, JsonValue] = {"task": self._known.shown(spec.task)}
+        if spec.has_input:
+            shown["input"] = self._known.shown(spec.input)
+        target = self._model(spec.model)
+        return PlannedStep(step_id=spec.id, kind="analysis", target=target, shown=shown)
+
+    def _given(self, spec: RecipeSpec | UsesSpec | CodeSpec, step: Step[object]) -> PlannedStep:
+        """Kinds with `with`."""
+        shown = {name: self._known.shown(value) for name, value in spec.given.items()}
+        if isinstance(spec, RecipeSpec):
+            return PlannedStep(step_id=spec.id, kind="recipe", target=spec.recipe.id, shown=shown)
+        if isinstance(spec, CodeSpec):
+            return PlannedStep(step_id=spec.id, kind="code", shown=shown, refused=_NO_SANDBOX)
+        return PlannedStep(
+            step_id=spec.id,
+            kind="uses",
+            target=spec.uses,
+            shown=shown,
+            tools=tuple(sorted(step.available_tools)),
+            model=None if isinstance(step, PythonStep) else self._model(None),
+        )
+
+    def _tool(self, spec: ToolSpecStep) -> PlannedStep:
+        given = {**spec.params, **spec.params_template}
+        tool = self._tools.get(spec.tool).spec
+        required = tool.parameters.get("required")
+        missing = [
+            str(name)
+            for name in (required if isinstance(required, list | tuple) else ())
+            if name not in given
+        ]
+        return PlannedStep(
+            step_id=spec.id,
+            kind="tool",
+            target=spec.tool,
+            shown=self._known.shown(given),
+            writes=tool.is_write,
+            asks_for=tuple(missing),
+        )
+
+    def _question(self, spec: AskSpec) -> dict[str, JsonValue]:
+        shown: dict[str, JsonValue] = {"question": self._known.shown(spec.ask)}
+        if spec.form is not None:
+            shown["form"] = dict(spec.form)
+        if spec.has_default:
+            shown["default"] = spec.default
+        if spec.waits_s is not None:
+            shown["timeout_s"] = spec.waits_s
+        return shown
+
+    def _inner(self, spec: RecipeSpec) -> _Plan:
+        """The plan of a recipe that is a step.
+
+        Raises:
+            UsageError: It is given what it does not take.
+        """
+        recipe, known = spec.recipe, dict[str, JsonValue]()
+        for name, value in spec.given.items():
+            if self._known.is_known(value):
+                known[name] = self._known.shown(value)
+        unknown = [name for name in spec.given if name not in known]
+        inputs = {name: one for name, one in recipe.inputs.items() if name not in unknown}
+        checked = resolve_inputs(
+            evolve(recipe, inputs=inputs), known, from_text=False, base=Path.cwd()
+        )
+        return _Plan(
+            recipe,
+            checked,
+            _named_tools(recipe, self._extensions),
+            self._extensions,
+            self._models,
+            rights=self._rights.within(recipe),
+            base_model=self._base_model.overlaid(recipe.model),
+            open_inputs=unknown,
+            path=f"{self._path}{spec.id}/",
+        )
+
+    def _output_of(self, spec: StepSpec, inner: _Plan | None) -> tuple[JsonValue, ...] | None:
+        """What the step gives; None: only a run can know."""
+        if isinstance(spec, SetSpec) and self._known.is_known(spec.set):
+            return (self._known.shown(spec.set),)
+        return inner.output() if inner is not None else None
+
+    # --- what is known ------------------------------------------------------------------------
+
+    def _when(self, condition: str) -> str:
+        holds = self._known.holds(condition)
+        if holds is None:
+            return condition
+        return "true" if holds else _SKIPPED
+
+    def _loop(self, loop: LoopControl, spec: StepSpec) -> str:
+        try:
+            items = self._known.render(loop.over)
+        except (LookupError, MinionsError):
+            over = spec.loop.over if spec.loop is not None else ""
+            return f"each item of {self._known.shown(over)}"
+        return f"{len(items)} items" if isinstance(items, Sequence) else dumps(items)
+
+    def _model(self, own: ModelConfig | None) -> str | None:
+        config = self._base_model.overlaid(own) if own is not None else self._base_model
+        if self._models is None:
+            return config.name
+        try:
+            return self._models(config).name
+        except EnvironmentRefusedError:
+            return "(no model is configured)"
+
+
+_SKIPPED: Final = "false: skipped"
+
+
+def _in_order(built: BuiltRecipe) -> Iterator[Step[object]]:
+    """Dependencies first, else as written: as a run does them one at a time."""
+    graph = built.graph
+    if not isinstance(graph, DependencyStepGraph):
+        yield from graph.steps
+        return
+    counts = graph.wait_counts()
+    ready = [at for at, count in enumerate(counts) if count == 0]
+    while ready:
+        at = heapq.heappop(ready)
+        yield graph.steps[at]
+        for other in graph.dependents(at):
+            counts[other] -= 1
+            if counts[other] == 0:
+                heapq.heappush(ready, other)
+
+
+def _decided_by(spec: StepSpec) -> str | None:
+    return spec.decision_tool.tool if spec.decision_tool is not None else spec.route
+
+
+# --- tools that are only named ------------------------------------------------------------------
+
+
+@frozen
+class _NamedTool(Tool):
+    """A tool of a toolset that is not opened: the options may be known only in the run."""
+
+    _spec: ToolSpec
+
+    @property
+    def spec(self) -> ToolSpec:
+        """As the toolset tells it."""
+        return self._spec
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        """Never called.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(f"The tool '{self._spec.name}' is only named here.", code="only-planned")
+
+
+def _named_tools(recipe: AgentRecipe, extensions: Extensions) -> Toolbox:
+    """All that a recipe which is a step may name."""
+    named: list[Tool] = []
+    for use in recipe.tools:
+        toolset = extensions.toolsets.get(use.name)
+        specs = toolset.specs_under(use.prefix) if toolset is not None else ()
+        named += [_NamedTool(spec) for spec in specs]
+    return Toolbox((*named, *extensions.tools))

@@ -1,0 +1,51 @@
+"""What the operator brought: named things that recipes may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from attrs import field, frozen
+
+from minions.contracts.calls import ChatModel
+from minions.contracts.completion import CompletionLink
+from minions.contracts.steps import Step
+from minions.contracts.tools import Toolbox, Toolset
+from minions.engine.compile.registered_steps import parameters_of
+from minions.recipe.catalog import Catalog
+from minions.recipe.model import AgentRecipe, ModelConfig
+
+if TYPE_CHECKING:
+    pass
+
+
+__all__ = ["Extensions", "ModelSource"]
+
+ModelSource: TypeAlias = Callable[[ModelConfig], ChatModel]
+"""Gives the model that a configuration names; the same object for the same configuration."""
+
+
+@frozen(kw_only=True)
+class Extensions:
+    """What the operator brought: named things that recipes may use."""
+
+    toolsets: Mapping[str, Toolset] = field(factory=dict)
+    tools: Toolbox = field(factory=Toolbox)
+    links: Mapping[str, CompletionLink] = field(factory=dict)
+    models: Mapping[str, ChatModel] = field(factory=dict)
+    """Models by their full name, such as `scripted/demo`."""
+    recipes: Mapping[str, AgentRecipe] = field(factory=dict)
+    """Recipes made by code, which steps may name."""
+    steps: Mapping[str, type[Step[object]]] = field(factory=dict)
+    """`Step` classes, which steps may use; made with `id` and what `with` gives."""
+
+    def catalog(self) -> Catalog:
+        """What recipes may name, for the static checks."""
+        return Catalog(
+            toolsets=self.toolsets,
+            tools={tool.spec.name: tool.spec for tool in self.tools},
+            links=frozenset(self.links),
+            models=frozenset(self.models),
+            recipes=self.recipes,
+            steps={name: parameters_of(kind) for name, kind in self.steps.items()},
+        )

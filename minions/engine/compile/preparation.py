@@ -1,0 +1,127 @@
+"""What is made of a recipe before it runs, and kept for its next run: graph, toolbox, checks."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Mapping
+from typing import Final, cast
+
+from minions.contracts.context import Limits
+from minions.contracts.errors import SchemaError
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.schema import SchemaValidator, check_schema, schema_of
+from minions.contracts.secrets import Secrets
+from minions.contracts.steps import PythonStep, Step
+from minions.contracts.tools import Tool, Toolbox
+from minions.engine.compile.build import BuiltRecipe, build_recipe
+from minions.engine.compile.extensions import Extensions
+from minions.engine.compile.sandbox_steps import refuse_code
+from minions.engine.services.secrets import hidden_errors, refuse_shown_secrets
+from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["Preparation", "rendered"]
+
+_MOST_COMPILED: Final = 64
+"""Recipes that are kept ready; an application that makes new ones for each run fills no memory."""
+
+
+class Preparation:
+    """Of one executor; shared by all its runs."""
+
+    def __init__(self, extensions: Extensions) -> None:
+        self._extensions = extensions
+        self._output_checks: dict[type[object], SchemaValidator] = {}
+        self._compiled: dict[
+            tuple[int, tuple[str, ...]], tuple[weakref.ref[AgentRecipe], BuiltRecipe]
+        ] = {}
+
+    def output_check(self, output_class: type[object] | None) -> SchemaValidator | None:
+        """Made once per class."""
+        if output_class is None:
+            return None
+        check = self._output_checks.get(output_class)
+        if check is None:
+            check = self._output_checks[output_class] = SchemaValidator(schema_of(output_class))
+        return check
+
+    def built(
+        self, recipe: AgentRecipe, tools: Toolbox, runs: Collection[str] | None = None
+    ) -> BuiltRecipe:
+        """Compiled once as long as the recipe lives and the tools are called the same.
+
+        Args:
+            runs: Ids of the steps that run; None: all of them. It is built whole in either case.
+        Raises:
+            UsageError: Steps, tools or limits are wrong.
+            EnvironmentRefusedError: A step that runs is code, and there is no sandbox.
+        """
+        refuse_code(recipe, runs)
+        key = (id(recipe), tools.names)
+        known = self._compiled.get(key)
+        if known is not None and known[0]() is recipe:
+            return known[1]
+        built = build_recipe(recipe, tools, self._extensions)
+        _check_steps(built, Limits.from_metadata(recipe.limits))
+        if len(self._compiled) >= _MOST_COMPILED:
+            self._compiled.clear()
+        self._compiled[key] = (weakref.ref(recipe), built)
+        return built
+
+    def open_tools(
+        self, recipe: AgentRecipe, known: Mapping[str, JsonValue], secrets: Secrets
+    ) -> Toolbox:
+        """The recipe's toolsets and every tool the operator registered.
+
+        Args:
+            known: What options may name: `inputs` and `run`.
+        Raises:
+            UsageError, EnvironmentRefusedError: A toolset is not there or refuses.
+        """
+        opened: list[Tool] = []
+        for use in recipe.tools:
+            toolset = self._extensions.toolsets.get(use.name)
+            if toolset is None:
+                self._extensions.tools.get(use.name)  # registered, or a clear error
+                continue
+            options = secrets.reveal(compile_template(use.options).render(known))
+            checked = cast("Mapping[str, JsonValue]", options)
+            with hidden_errors(secrets, f"Opening the toolset '{use.name}'"):
+                opened += toolset.open_under(use.prefix, checked)
+        for tool in opened if secrets else ():
+            refuse_shown_secrets(tool, secrets)
+        own = self._extensions.tools
+        return Toolbox(tuple(opened)).plus(own) if opened else own
+
+
+def rendered(template: Template | None, known: Mapping[str, JsonValue]) -> str | None:
+    """A prompt of the recipe's own; None: as it stands in the recipe."""
+    if template is None:
+        return None
+    value = template.render(known)
+    return value if isinstance(value, str) else dumps(value)
+
+
+def _check_output(step: Step[object]) -> None:
+    """The declared output of a step made by code.
+
+    Raises:
+        SchemaError: It has no schema, or none that is safe.
+    """
+    try:
+        output = step.output
+        schema = output.json_schema() if output is not None else None
+    except SchemaError:
+        raise
+    except Exception:  # noqa: BLE001  # an application's property: the run tells what it raises
+        return
+    if schema is not None:
+        check_schema(schema)
+
+
+def _check_steps(built: BuiltRecipe, base: Limits) -> None:
+    """Limits and declared outputs of every step, before the first one starts."""
+    for step in built.graph.steps:
+        Limits.of_step(step.metadata, base=base)
+        if not isinstance(step, PythonStep) and not built.controls:
+            _check_output(step)  # a loaded recipe's schemas are checked already

@@ -1,0 +1,95 @@
+"""What the steps of a recipe that was read have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import evolve
+
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import ToolCallRequest
+from minions.contracts.retry import RetryConfig
+from minions.recipe.expressions.template import (
+    Reference,
+    compile_template,
+)
+from minions.recipe.model import (
+    OnError,
+    StepSpec,
+)
+
+__all__ = ["WrittenStep", "as_text", "bounded", "step_named"]
+
+_MOST_SHOWN: Final = 4_000
+"""Characters of an output in a prompt."""
+
+
+class WrittenStep:
+    """What every step of a recipe has from its spec."""
+
+    spec: StepSpec
+
+    @property
+    def description(self) -> str:
+        """As written."""
+        return self.spec.description
+
+    @property
+    def is_optional(self) -> bool:
+        """As written: `optional`, or `on_error: continue`."""
+        return self.spec.optional or self.spec.on_error.action is OnError.CONTINUE
+
+    @property
+    def retry(self) -> RetryConfig | None:
+        """As written."""
+        return self.spec.retry
+
+    @property
+    def decision_tool(self) -> ToolCallRequest | None:
+        """As written; `filled_decision` has its templates filled in."""
+        decision = self.spec.decision_tool
+        if decision is None:
+            return None
+        return ToolCallRequest(
+            id="decide", name=decision.tool, arguments=dumps(dict(decision.params))
+        )
+
+    def filled_decision(self, values: Mapping[str, JsonValue]) -> ToolCallRequest | None:
+        """The call that names the next step, with what is known now.
+
+        Raises:
+            MissingValueError: A template names a value that is not there.
+        """
+        request, decision = self.decision_tool, self.spec.decision_tool
+        if request is None or decision is None:
+            return None
+        params = compile_template(dict(decision.params)).render(values)
+        return evolve(request, arguments=dumps(params))
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """The step's metadata and limits, which the executor reads as one."""
+        spec = self.spec
+        times = {"timeout_s": spec.timeout_s} if spec.timeout_s is not None else {}
+        return {**spec.metadata, **spec.limits, **times}
+
+
+def step_named(reference: Reference, saved: Mapping[str, str]) -> str:
+    """The id of the step that a reference reads."""
+    path = reference.path
+    root = str(path[1]) if path[0] == "steps" and len(path) > 1 else str(path[0])
+    return saved.get(root, root)
+
+
+def as_text(value: JsonValue) -> str:
+    """A text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else dumps(value)
+
+
+def bounded(text: str) -> str:
+    """The beginning of a long text, and how much was left out."""
+    left_out = len(text) - _MOST_SHOWN
+    if left_out <= 0:
+        return text
+    return f"{text[:_MOST_SHOWN]}\n… ({left_out} more characters left out)"

@@ -1,0 +1,262 @@
+"""Steps that the operator registered and a recipe uses: `uses: NAME`, `with: {…}`."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import typing
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from attrs import frozen
+
+from minions.contracts.calls import OutputInstructions
+from minions.contracts.codec import decode
+from minions.contracts.completion import CompletionCriteria, StepCompletionChain
+from minions.contracts.context import RunContext
+from minions.contracts.errors import MinionsError, SchemaError, UsageError, words_of
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import Message, ToolCallRequest
+from minions.contracts.schema import JsonSchema, schema_of
+from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.engine.compile.recipe_step import WrittenStep
+from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.model import UsesSpec
+
+__all__ = ["UsedCode", "UsedStep", "parameters_of", "used_step"]
+
+
+def parameters_of(kind: type[Step[object]]) -> JsonSchema:
+    """What `with:` may give a step of that class: its constructor's arguments but `id`."""
+    hints = _hints(kind)
+    properties: dict[str, JsonValue] = {}
+    required: list[JsonValue] = []
+    is_open = False
+    for name, parameter in _parameters(kind):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            is_open = True
+            continue
+        properties[name] = _schema(hints.get(name))
+        if parameter.default is parameter.empty:
+            required.append(name)
+    schema: dict[str, JsonValue] = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = required
+    if not is_open:
+        schema["additionalProperties"] = False
+    return schema
+
+
+def _parameters(kind: type[Step[object]]) -> list[tuple[str, inspect.Parameter]]:
+    parameters = inspect.signature(kind).parameters.items()
+    return [(name, parameter) for name, parameter in parameters if name != "id"]
+
+
+def _hints(kind: type[Step[object]]) -> Mapping[str, object]:
+    """Of the constructor's arguments; attrs names them as the fields."""
+    for source in (kind, kind.__init__):
+        with contextlib.suppress(Exception):  # an application's hints may name anything
+            hints = typing.get_type_hints(source)
+            if any(name in hints for name, _ in _parameters(kind)):
+                return hints
+    return {}
+
+
+def _schema(hint: object) -> dict[str, JsonValue]:
+    """{} where JSON cannot say it."""
+    if hint is None:
+        return {}
+    try:
+        return schema_of(hint)
+    except SchemaError:
+        return {}
+
+
+@frozen
+class _Maker:
+    """Makes the step for one execution."""
+
+    kind: type[Step[object]]
+    given: Mapping[str, Template]
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is the same for every execution."""
+        return all(template.is_constant for template in self.given.values())
+
+    def make(self, step_id: str, values: Mapping[str, JsonValue]) -> Step[object]:
+        """The step, with its arguments rendered and converted.
+
+        Raises:
+            MissingValueError: A template names a value that is not there.
+            UsageError: The class refuses what it is given.
+        """
+        arguments = {name: template.render(values) for name, template in self.given.items()}
+        hints = _hints(self.kind)
+        try:
+            typed = {
+                name: decode(value, cast("type[object]", hints[name])) if name in hints else value
+                for name, value in arguments.items()
+            }
+            make = cast("typing.Callable[..., Step[object]]", self.kind)
+            return make(id=step_id, **typed)
+        except MinionsError:
+            raise
+        except Exception as error:  # an application's class raises anything
+            raise UsageError(
+                f"Step '{step_id}' cannot be made: {self.kind.__name__} refuses what `with` gives "
+                f"it. {words_of(error)}",
+                code="bad-step-arguments",
+            ) from error
+
+
+@frozen(kw_only=True)
+class UsedCode(WrittenStep, PythonStep[object]):
+    """A registered `PythonStep`."""
+
+    id: str
+    spec: UsesSpec
+    maker: _Maker
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return list(self.maker.given.values())
+
+    async def run(self, scope: StepScope) -> object:
+        """What the registered class does.
+
+        Raises:
+            Exception: Anything.
+        """
+        step = self.maker.make(self.id, scope.context.values)
+        return await cast("PythonStep[object]", step).run(scope)
+
+
+@frozen(kw_only=True)
+class UsedStep(WrittenStep, Step[object]):
+    """A registered `Step`, made for one execution or, where it is always the same, for all."""
+
+    id: str
+    spec: UsesSpec
+    maker: _Maker
+    inner: Step[object] | None = None
+    """None: it can be made only when its execution begins."""
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that `with` renders."""
+        return list(self.maker.given.values())
+
+    def bound(self, values: Mapping[str, JsonValue]) -> Step[object]:
+        """The step for one execution; one that fails with what keeps it from being made."""
+        if self.inner is not None:
+            return self
+        try:
+            inner = self.maker.make(self.id, values)
+        except MinionsError as error:
+            return _Unmade(id=self.id, spec=self.spec, error=error)
+        return UsedStep(id=self.id, spec=self.spec, maker=self.maker, inner=inner)
+
+    @property
+    def _made(self) -> Step[object]:
+        assert self.inner is not None  # noqa: S101  # executions begin with `bound`
+        return self.inner
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """The class's own, and what the recipe says over it."""
+        own = self.inner.metadata if self.inner is not None else {}
+        return {**own, **super().metadata}
+
+    @property
+    def goal(self) -> Message | None:
+        """The class's own."""
+        return self._made.goal
+
+    @property
+    def system_prompt(self) -> Message | None:
+        """The class's own."""
+        return self._made.system_prompt
+
+    @property
+    def available_tools(self) -> frozenset[str]:
+        """The class's own."""
+        return self._made.available_tools if self.inner is not None else frozenset()
+
+    @property
+    def completion_criteria(self) -> CompletionCriteria:
+        """The class's own."""
+        return self._made.completion_criteria
+
+    @property
+    def completion_chain(self) -> StepCompletionChain | None:
+        """The class's own."""
+        return self._made.completion_chain
+
+    @property
+    def output(self) -> OutputInstructions[object] | None:
+        """The class's own; until it is made nobody knows."""
+        return self._made.output if self.inner is not None else None
+
+    @property
+    def decision_tool(self) -> ToolCallRequest | None:
+        """The class's own."""
+        return self._made.decision_tool if self.inner is not None else None
+
+    @property
+    def tool_failure(self) -> str:
+        """The class's own."""
+        return self._made.tool_failure
+
+    @property
+    def shares_conversation(self) -> bool:
+        """The class's own."""
+        return self.inner is not None and self.inner.shares_conversation
+
+    @property
+    def version(self) -> str:
+        """The class's own."""
+        return self._made.version if self.inner is not None else "1"
+
+    def messages(self, view: RunContext) -> Sequence[Message]:
+        """The class's own."""
+        return self._made.messages(view)
+
+
+@frozen(kw_only=True)
+class _Unmade(WrittenStep, PythonStep[object]):
+    """Stands for a step that could not be made."""
+
+    id: str
+    spec: UsesSpec
+    error: MinionsError
+
+    async def run(self, scope: StepScope) -> object:
+        """Say why.
+
+        Raises:
+            MinionsError: Always.
+        """
+        raise self.error
+
+
+def used_step(spec: UsesSpec, kinds: Mapping[str, type[Step[object]]]) -> UsedCode | UsedStep:
+    """The step of that spec.
+
+    Raises:
+        UsageError: No such class is registered, or it refuses constant arguments.
+    """
+    kind = kinds.get(spec.uses)
+    if kind is None:
+        raise UsageError(
+            f"Step '{spec.id}' uses '{spec.uses}', which is not registered. Registered steps: "
+            f"{', '.join(kinds) or 'none'}.",
+            code="unknown-step-class",
+        )
+    given = {name: compile_template(value) for name, value in spec.given.items()}
+    maker = _Maker(kind, given)
+    if issubclass(kind, PythonStep):
+        return UsedCode(id=spec.id, spec=spec, maker=maker)
+    inner = maker.make(spec.id, {}) if maker.is_constant else None
+    return UsedStep(id=spec.id, spec=spec, maker=maker, inner=inner)

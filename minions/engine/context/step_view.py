@@ -1,0 +1,145 @@
+"""The run as one step sees it."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping
+from copy import copy
+from typing import TYPE_CHECKING, cast
+
+from minions.contracts.calls import DeltaSink, ModelDelta
+from minions.contracts.context import Limits, RunContext
+from minions.contracts.events import StepDelta, StepDeltaEvent
+from minions.contracts.json_values import JsonValue
+from minions.contracts.memory import ModelMemory
+from minions.contracts.retry import RetryConfig
+from minions.contracts.secrets import Secrets
+from minions.contracts.tools import Toolbox, ToolSpec
+from minions.engine.context.iterations import Turn
+from minions.engine.history.conversation import LiveThread
+
+if TYPE_CHECKING:
+    from minions.engine.context.agent_context import AgentContext
+
+__all__ = ["StepView"]
+
+
+class StepView(RunContext):
+    """The run as one step sees it: its own limits, tools and conversation."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        *,
+        step_id: str,
+        key: str,
+        limits: Limits,
+        metadata: Mapping[str, object],
+        tools: Toolbox,
+        item: Turn | None = None,
+        retry: RetryConfig | None = None,
+        thread: LiveThread | None = None,
+    ) -> None:
+        self.retry = retry or context.recipe.retry
+        """How calls of the step are tried again."""
+        self.context = context
+        self.thread = thread
+        """The session's conversation, where the step has part in it."""
+        self._item = item
+        self.key = key
+        self.conversation_id = f"{context.run_id}/{key}"
+        self._step_id = step_id
+        self._limits = limits
+        self._metadata = metadata
+        self._tools = tools
+
+    def with_tools(self, names: frozenset[str]) -> StepView:
+        """The same step, with these tools of the run beside its own."""
+        wider = copy(self)
+        wider._tools = self.context.tools.subset({*self._tools.names, *names})  # noqa: SLF001  # a copy of itself
+        return wider
+
+    @property
+    def run_id(self) -> str:
+        """The run's."""
+        return self.context.run_id
+
+    @property
+    def session_id(self) -> str:
+        """The run's."""
+        return self.context.session_id
+
+    @property
+    def inputs(self) -> Mapping[str, JsonValue]:
+        """The run's."""
+        return self.context.inputs
+
+    @property
+    def values(self) -> Mapping[str, JsonValue]:
+        """The run's; in a loop also `loop.item` and `loop.index`, for this step alone."""
+        if self._item is None:
+            return self.context.values
+        here: dict[str, JsonValue] = {"loop": self._item.loop}
+        return ChainMap(here, cast("dict[str, JsonValue]", self.context.values))
+
+    @property
+    def limits(self) -> Limits:
+        """The step's own over the agent's."""
+        return self._limits
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """The step's own over the agent's."""
+        return self._metadata
+
+    @property
+    def tools(self) -> Toolbox:
+        """Only what this step may use."""
+        return self._tools
+
+    @property
+    def memory(self) -> ModelMemory:
+        """The run's; this step's conversation is `conversation_id`."""
+        return self.context.memory
+
+    @property
+    def step_id(self) -> str:
+        """The step's, as the whole run knows it."""
+        return self._step_id
+
+    @property
+    def path(self) -> str:
+        """The step's, with the item that it is about: `step[2]`."""
+        item = self._item
+        return self._step_id if item is None else f"{self._step_id}[{item.index}]"
+
+    @property
+    def may_write(self) -> bool:
+        """The run's."""
+        return self.context.may_write
+
+    def refusal(self, tool: ToolSpec) -> str | None:
+        """The run's."""
+        return self.context.refusal(tool)
+
+    @property
+    def secrets(self) -> Secrets:
+        """The run's."""
+        return self.context.secrets
+
+    @property
+    def delta_sink(self) -> DeltaSink | None:
+        """Publishes pieces as `step_delta` when somebody watches."""
+        return self._publish_delta if self.context.events.is_watched else None
+
+    def _publish_delta(self, delta: ModelDelta) -> None:
+        calls = (delta.tool_call,) if delta.tool_call is not None else ()
+        self.context.events.publish(
+            StepDeltaEvent(
+                run_id=self.run_id,
+                session_id=self.session_id,
+                timestamp=self.context.services.clock.now(),
+                step_id=self._step_id,
+                delta=StepDelta(content=delta.content, tool_calls=calls),
+            )
+        )

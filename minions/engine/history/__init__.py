@@ -1,0 +1,1 @@
+"""What a journal tells: keys of work, and the folds over its facts."""

@@ -1,0 +1,472 @@
+"""What ran, as folds over the journal: lists of runs, and one run with its steps and messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import cast
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.codec import decode
+from minions.contracts.errors import (
+    NEEDS_DECISION,
+    Fault,
+    JournalError,
+    NotFoundError,
+    UsageError,
+    near_names,
+)
+from minions.contracts.events import StepCompleted
+from minions.contracts.executions import OPEN_STATES, RunState
+from minions.contracts.journal import Journal, JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.contracts.runtime import IsWorkerGone
+from minions.contracts.sessions import SessionStep
+from minions.engine.history.entry_checks import check_entries, unreadable_among
+from minions.engine.history.events import EventMaker
+from minions.engine.history.keys import base_key, execution_key
+from minions.engine.history.replay import Replay, visible
+from minions.engine.history.run_states import with_states
+from minions.engine.services.worker_names import is_worker_gone
+
+__all__ = [
+    "REJECTED",
+    "UNREADABLE",
+    "RunDetail",
+    "RunNote",
+    "RunSummary",
+    "StepSummary",
+    "find_run",
+    "list_runs",
+    "readable",
+    "show_run",
+]
+
+REJECTED = RunState.REJECTED.value
+"""The state of a run that never began: its recipe has faults."""
+
+UNREADABLE = RunState.UNREADABLE.value
+"""The state of a run whose entries are damaged; `problem` says how."""
+
+
+@frozen(kw_only=True)
+class RunSummary:
+    """One run in a list."""
+
+    run_id: str
+    session_id: str
+    recipe: str
+    status: str = RunState.INTERRUPTED.value
+    """One of `RunState`."""
+    model: str | None = None
+    started_at: datetime
+    finished_at: datetime | None = None
+    usage: Mapping[str, JsonValue] = field(factory=dict)
+    problem: str | None = None
+    """Of an unreadable run: which entry cannot be read, and why."""
+
+    @property
+    def has_ended(self) -> bool:
+        """False of a run that is running or was interrupted."""
+        return self.status not in OPEN_STATES
+
+
+@frozen(kw_only=True)
+class StepSummary:
+    """One step of a run, for each time that the run came to it, or one attempt of a `while`."""
+
+    step_id: str
+    """`outer/inner` in a recipe that is a step; `step[0]` is the first attempt."""
+    status: str
+    """That of the run, `running` or `interrupted`, where the step's end is not recorded."""
+    reason: str | None = None
+    output: JsonValue = None
+    facts: Mapping[str, JsonValue] = field(factory=dict)
+    """The recorded body: usage, counts, duration."""
+    position: int = 0
+    """Of the row with which it began, among those of the run."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a person has to say something before it goes on."""
+        error = cast("Mapping[str, JsonValue]", self.facts.get("error") or {})
+        return error.get("code") == NEEDS_DECISION
+
+    @property
+    def kept_as(self) -> str | None:
+        """`pinned` or `cached`, where its output was taken from another run."""
+        if self.facts.get("pinned_from"):
+            return "pinned"
+        return "cached" if self.facts.get("cached_from") else None
+
+
+@frozen(kw_only=True)
+class RunNote:
+    """What happened between the steps of a run."""
+
+    kind: str
+    """`goto`: it went back because a step failed; `decision`: a person was asked, or said
+    something; `route`: nobody could say where it goes on."""
+    step_id: str
+    state: str
+    """Of a decision `waiting`, or the word: `approve`, `reject`, `answer`, `default`, or what was
+    said of a call in doubt. Else that of the row."""
+    facts: Mapping[str, JsonValue] = field(factory=dict)
+    """The recorded body; of an answer the `answer`."""
+    position: int
+    """As of a step."""
+
+
+@frozen(kw_only=True)
+class RunDetail:
+    """One run with everything a person asks for."""
+
+    summary: RunSummary
+    inputs: JsonValue
+    output: JsonValue
+    error: JsonValue
+    steps: tuple[StepSummary, ...]
+    messages: tuple[tuple[str, Mapping[str, JsonValue]], ...]
+    """Step id and message as the provider saw it, in the order they were recorded."""
+    notes: tuple[RunNote, ...] = ()
+    """In the order they were recorded."""
+    faults: tuple[Fault, ...] = ()
+    """Of a rejected run, in file order; without the lines of the recipe's text."""
+
+
+async def list_runs(
+    journal: Journal,
+    *,
+    run_id: str | None = None,
+    limit: int | None = None,
+    is_worker_gone: IsWorkerGone = is_worker_gone,
+) -> tuple[RunSummary, ...]:
+    """All runs, the newest first; one that is damaged is `unreadable` and hides no other.
+
+    Args:
+        run_id: Only this one, without a look at the others.
+        limit: At most so many, the newest.
+        is_worker_gone: Whether a lease that is held means nothing any more.
+    """
+
+    async def read() -> Sequence[RunSummary]:
+        return await _recorded_runs(journal, run_id, limit)
+
+    return tuple(await with_states(journal, is_worker_gone, read, lambda run: run.run_id))
+
+
+async def _recorded_runs(
+    journal: Journal, run_id: str | None, limit: int | None
+) -> Sequence[RunSummary]:
+    """Of their rows alone: `interrupted` where no end is recorded."""
+    rows: dict[str, list[JournalEntry]] = {}
+    for entry in await journal.entries(run_id=run_id, kinds={"run"}, with_damaged=True):
+        if entry.state in ("started", REJECTED):
+            rows[entry.run_id] = [entry]
+        elif entry.run_id in rows:
+            rows[entry.run_id].append(entry)
+    newest = sorted(rows.values(), key=lambda own: own[0].at, reverse=True)
+    return [_summary(own) for own in newest[:limit]]
+
+
+def _summary(rows: Sequence[JournalEntry]) -> RunSummary:
+    first = rows[0]
+    if (error := unreadable_among(rows)) is not None:
+        return _unreadable(first, error)
+    model = first.body.get("model")
+    status, finished_at = RunState.INTERRUPTED.value, None
+    usage: Mapping[str, JsonValue] = {}
+    for row in rows:
+        if row.state == REJECTED:
+            status, finished_at = REJECTED, row.at
+        elif row.state == "resumed":
+            status, finished_at = RunState.INTERRUPTED.value, None
+            model = row.body.get("model")
+        elif row.state == "finished":
+            status, finished_at = cast(str, row.body["status"]), row.at
+            usage = cast("Mapping[str, JsonValue]", row.body.get("usage") or {})
+    return RunSummary(
+        run_id=first.run_id,
+        session_id=first.session_id,
+        recipe=cast(str, first.body["recipe"]),
+        status=status,
+        model=cast("str | None", model) if status != REJECTED else None,
+        started_at=first.at,
+        finished_at=finished_at,
+        usage=usage,
+    )
+
+
+def _unreadable(first: JournalEntry, error: JournalError) -> RunSummary:
+    recipe = first.body.get("recipe")
+    return RunSummary(
+        run_id=first.run_id,
+        session_id=first.session_id,
+        recipe=recipe if isinstance(recipe, str) else "?",
+        status=UNREADABLE,
+        started_at=first.at,
+        problem=error.message,
+    )
+
+
+async def find_run(journal: Journal, name: str) -> RunSummary:
+    """The run of that id or unique start of an id; a session's id means its last run.
+
+    A whole id wins over others that start so.
+
+    Raises:
+        NotFoundError: Nothing starts so, or nothing ran yet in the session of that id.
+        UsageError: Several do.
+        JournalError: `corrupt-entry`; it is there and cannot be read.
+    """
+    if exact := await list_runs(journal, run_id=name):
+        return readable(exact[0])  # without a look at the others
+    runs = await list_runs(journal)
+    matches = _named_so(runs, name)
+    if len(matches) == 1 and name not in (matches[0].run_id, matches[0].session_id):
+        await _refuse_a_session_without_runs(journal, name)
+    if len(matches) == 1:
+        return readable(matches[0])
+    if matches:
+        ids = ", ".join(run.run_id for run in matches[:5])
+        raise UsageError(f"'{name}' is not unique: {ids} … Give more of the id.")
+    known = [run.run_id for run in runs] + [run.session_id for run in runs]
+    raise NotFoundError(
+        f"No run or session starts with '{name}'. `minions sessions list` shows all.",
+        code="unknown-session",
+        suggestions=near_names(name, known),
+    )
+
+
+def readable(run: RunSummary) -> RunSummary:
+    """The run itself.
+
+    Raises:
+        JournalError: `corrupt-entry`; it cannot be read.
+    """
+    if run.problem is not None:
+        raise JournalError(run.problem, code="corrupt-entry")
+    return run
+
+
+def _named_so(runs: Sequence[RunSummary], name: str) -> list[RunSummary]:
+    """The one with that id, or the last one of the session with it; else all that start so."""
+    if exact := [run for run in runs if run.run_id == name]:
+        return exact
+    if own := [run for run in runs if run.session_id == name]:
+        return own[:1]
+    if starting := [run for run in runs if run.run_id.startswith(name)]:
+        return starting
+    of_session = [run for run in runs if run.session_id.startswith(name)]
+    is_one = len({run.session_id for run in of_session}) <= 1
+    return of_session[:1] if is_one else of_session
+
+
+async def _refuse_a_session_without_runs(journal: Journal, name: str) -> None:
+    """Its name may be the start of another's id, which is not what is meant."""
+    if await journal.entries(name, limit=1):
+        raise NotFoundError(
+            f"Nothing ran yet in session '{name}'. `minions sessions list` shows all runs.",
+            code="unknown-session",
+        )
+
+
+async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
+    """The run with its steps and messages.
+
+    Raises:
+        JournalError: `corrupt-entry`; it cannot be read.
+    """
+    entries_of_run = await journal.entries(run.session_id, run_id=run.run_id)
+    check_entries(entries_of_run)
+    rows = _standing(entries_of_run)
+    if run.status == REJECTED:
+        return _rejected(run, rows)
+    started = _newest(rows, "started", "resumed")
+    finished = _newest(rows, "finished") if run.has_ended else {}
+    ids = await _step_ids(journal, started)
+    entries = [
+        entry
+        for entry in rows
+        if _outermost(cast(str, entry.body.get("step_id", ids[0])), ids) in ids
+    ]
+    return RunDetail(
+        summary=run,
+        inputs=started.get("inputs"),
+        output=finished.get("output"),
+        error=finished.get("error"),
+        steps=_steps(entries, RunState.INTERRUPTED.value if run.has_ended else run.status),
+        messages=_messages(entries),
+        notes=tuple(_notes(entries)),
+    )
+
+
+def _standing(rows: Sequence[JournalEntry]) -> list[JournalEntry]:
+    """Without what a retry threw away, whether the run came to it again or not."""
+    replay = Replay(rows, max((row.generation for row in rows), default=1))
+    begun = {base_key(row.key) for row in rows if row.kind == "step" and row.state != "skipped"}
+    gone = {base for base in begun if replay.execution(base) is None}
+    places = _places(rows)
+    return [
+        evolve(row, position=places[row.position])
+        for row in visible(rows)
+        if row.state == "skipped" or base_key(execution_key(row.key)) not in gone
+    ]
+
+
+def _places(rows: Sequence[JournalEntry]) -> Mapping[int, int]:
+    """Where each row stands in the story: what was done again since a retry, where it was first."""
+    first: dict[tuple[str, str, str], int] = {}
+    places: dict[int, int] = {}
+    for row in rows:
+        if row.kind == "run" and row.body.get("retries"):
+            first = {}
+        key = execution_key(row.key)
+        name = (row.kind, f"{base_key(key)}{row.key.removeprefix(key)}", row.state)
+        is_anew = row.state == "skipped"  # who is passed over is decided anew each time
+        places[row.position] = row.position if is_anew else first.setdefault(name, row.position)
+    return places
+
+
+def _rejected(run: RunSummary, rows: Sequence[JournalEntry]) -> RunDetail:
+    body = _newest(rows, REJECTED)
+    return RunDetail(
+        summary=run,
+        inputs=None,
+        output=None,
+        error=body.get("error"),
+        steps=(),
+        messages=(),
+        faults=tuple(decode(fault, Fault) for fault in cast("Sequence[JsonValue]", body["faults"])),
+    )
+
+
+async def _step_ids(journal: Journal, started: Mapping[str, JsonValue]) -> Sequence[str]:
+    """Of the recipe as it is now: an edit may have taken steps away."""
+    digest = cast("str | None", started.get("document"))
+    if digest is None:
+        return list(cast("Mapping[str, JsonValue]", started["steps"]))
+    document = json.loads(await journal.get_blob(digest))
+    return [step["id"] for step in document["steps"]]
+
+
+def _outermost(path: str, ids: Sequence[str]) -> str:
+    """The run's own step, of `outer/inner` or of an item's `outer[2]/inner`."""
+    root, slash, _ = path.partition("/")
+    return root.rpartition("[")[0] if slash and root not in ids else root
+
+
+def _newest(entries: Sequence[JournalEntry], *states: str) -> Mapping[str, JsonValue]:
+    found = (e for e in reversed(entries) if e.kind == "run" and e.state in states)
+    entry = next(found, None)
+    return entry.body if entry else {}
+
+
+def _steps(entries: Sequence[JournalEntry], open_state: str) -> tuple[StepSummary, ...]:
+    """In order of start, each with its latest state; `open_state` where no end is recorded."""
+    steps: dict[str, StepSummary] = {}
+    newest = max(entry.generation for entry in entries)
+    repeated = {
+        _whole(entry.key) for entry in entries if entry.kind == "step" and _begins_while(entry)
+    }
+    for entry in entries:
+        if entry.kind == "route" and entry.state == "finished":
+            _note_choice(steps, entry)
+        if entry.kind != "step":
+            continue
+        body, base = entry.body, base_key(entry.key)
+        index, step_id = body.get("index"), cast(str, body["step_id"])
+        if index is not None and _whole(base) not in repeated:
+            continue  # an item of a loop: the loop itself tells
+        before = steps.get(base)
+        if entry.state == "skipped" and before is not None and entry.generation < newest:
+            continue  # who is passed over is decided anew each time
+        begun = before is not None and before.status != "skipped"
+        steps[base] = StepSummary(
+            step_id=step_id if index is None else f"{step_id}[{index}]",
+            status=cast(str, body.get("status", open_state)),
+            reason=cast("str | None", body.get("reason")),
+            output=body.get("output"),
+            facts=body,
+            position=before.position if before is not None and begun else entry.position,
+        )
+    return tuple(sorted(steps.values(), key=lambda step: step.position))
+
+
+def _begins_while(entry: JournalEntry) -> bool:
+    return entry.state == "started" and "attempts" in entry.body
+
+
+def _whole(key: str) -> str:
+    """Without the number of the item or attempt."""
+    return base_key(key).rpartition("/")[0]
+
+
+# --- between the steps ------------------------------------------------------------------------
+
+
+def _notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
+    called: dict[str, Mapping[str, JsonValue]] = {}
+    for entry in entries:
+        if entry.kind == "goto" or (entry.kind == "route" and entry.state == "failed"):
+            yield _note(entry, entry.state, entry.body)
+        elif entry.kind == "run" and entry.state == "resumed":
+            said = cast("Mapping[str, str]", entry.body.get("decisions") or {})
+            for key, word in said.items():
+                if key in called:  # of a call in doubt; other decisions have rows of their own
+                    yield _decided(entry, word, called[key])
+        elif entry.kind == "decision" and entry.state == "waiting":
+            yield _note(entry, "waiting", entry.body)
+        elif entry.kind == "decision":
+            yield _decided(entry, cast(str, entry.body["word"]), entry.body)
+        elif entry.kind == "tool_call" and entry.state == "started":
+            called[entry.key] = entry.body
+
+
+def _decided(entry: JournalEntry, word: str, facts: Mapping[str, JsonValue]) -> RunNote:
+    """What a person said, or what counted because nobody said anything."""
+    said, _, rest = word.partition(":")
+    if said != "answer":
+        return _note(entry, said, facts)
+    state = "default" if facts.get("is_default") else said
+    return _note(entry, state, {**facts, "answer": json.loads(rest)})
+
+
+def _note(entry: JournalEntry, state: str, facts: Mapping[str, JsonValue]) -> RunNote:
+    kind = "decision" if entry.kind == "run" else entry.kind
+    step_id = cast(str, facts.get("step_id", ""))
+    return RunNote(kind=kind, step_id=step_id, state=state, facts=facts, position=entry.position)
+
+
+def _note_choice(steps: dict[str, StepSummary], entry: JournalEntry) -> None:
+    """Where a model said that the run goes on, and why."""
+    base = base_key(execution_key(entry.key))
+    if (step := steps.get(base)) is not None:
+        choice = {"next": entry.body.get("output"), "next_because": entry.body.get("reason")}
+        steps[base] = evolve(step, facts={**step.facts, **choice})
+
+
+def _shown_message(step: SessionStep) -> Mapping[str, JsonValue]:
+    """The message as the provider sees it, and `metrics`."""
+    shown = step.to_message_dict()
+    if (metrics := step.metrics.to_json()) and step.is_assistant_step():
+        shown["metrics"] = metrics
+    return shown
+
+
+def _messages(
+    entries: Sequence[JournalEntry],
+) -> tuple[tuple[str, Mapping[str, JsonValue]], ...]:
+    maker = EventMaker()
+    found: list[tuple[str, Mapping[str, JsonValue]]] = []
+    for entry in entries:
+        opening = cast("Sequence[Mapping[str, JsonValue]]", entry.body.get("messages") or ())
+        step_id = cast(str, entry.body.get("step_id", ""))
+        found += [(step_id, message) for message in opening]
+        maker.note(entry)
+        event = maker.event_of(entry)
+        if isinstance(event, StepCompleted):
+            found.append((event.step_id, _shown_message(event.snapshot)))
+    return tuple(found)

@@ -1,0 +1,351 @@
+"""What a run did before: its recorded work by key, fed back instead of being done again.
+
+A run that goes on writes into a new generation. What an earlier generation finished stands; what
+was cut off is done again. How recorded rows become calls and executions is in `recorded`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, cast
+
+from attrs import field, frozen, mutable
+
+from minions.contracts.context import RunContext
+from minions.contracts.executions import Warned
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.engine.history.keys import (
+    base_key,
+    enclosing,
+    execution_key,
+    head_of,
+    outermost,
+    path_of,
+)
+
+__all__ = [
+    "EXHAUSTED",
+    "STUCK",
+    "KnowsItsInputs",
+    "OpenCall",
+    "Replay",
+    "StepRows",
+    "TellsItself",
+    "visible",
+]
+
+EXHAUSTED: Final = "while-exhausted"
+STUCK: Final = "while-stuck"
+"""Codes of steps whose attempts went well and were not enough."""
+
+_FINAL: Final = frozenset({"finished", "failed", "skipped", "recorded", "withdrawn"})
+"""States that need no more work. `interrupted`, `in_doubt` and `waiting` are not among them."""
+
+
+@mutable
+class StepRows:
+    """The rows of one execution of one step."""
+
+    key: str
+    """`step/visit/iteration`, with `@generation` where it was begun anew."""
+    started: JournalEntry | None = None
+    ended: JournalEntry | None = None
+    """Its end, unless it was cut off."""
+    rows: list[JournalEntry] = field(factory=list)
+    """All of them, in order."""
+    is_answered: bool = False
+    """Whether the run went back because of its failure: it stands, also in a retry."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its end is a failure that nothing made up for."""
+        return self.ended is not None and self.ended.state == "failed" and not self.is_answered
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether it waited for a person when the run went back: nobody is asked any more."""
+        return self.ended is not None and self.ended.state == "withdrawn"
+
+    @property
+    def was_not_enough(self) -> bool:
+        """Whether it failed though every attempt of it went well: then all begin anew."""
+        if not self.has_failed or self.ended is None:
+            return False
+        error = cast("Mapping[str, JsonValue]", self.ended.body.get("error") or {})
+        return error.get("code") in (EXHAUSTED, STUCK)
+
+    @property
+    def until_end(self) -> list[JournalEntry]:
+        """What belongs to the execution itself: a decision about the next step comes after it."""
+        end = self.ended
+        return self.rows if end is None else [e for e in self.rows if e.position <= end.position]
+
+    @property
+    def unsettled(self) -> list[JournalEntry]:
+        """What no end of the execution settles: all of it, or the decision about the next step."""
+        end = self.ended
+        return self.rows if end is None else [e for e in self.rows if e.position > end.position]
+
+
+class KnowsItsInputs(ABC):
+    """A Python step that can tell what it would ask, without asking it."""
+
+    @abstractmethod
+    def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
+        """Whether it would do now just what it did then."""
+
+
+class TellsItself:
+    """A Python step whose parts are recorded one by one: entered again, it does nothing twice."""
+
+
+@frozen(kw_only=True)
+class OpenCall:
+    """A tool call that was started and whose end nobody saw."""
+
+    key: str
+    step_id: str
+    tool: str
+    arguments: str
+
+
+class Replay:
+    """The recorded work of one run, as far as it still stands.
+
+    `entries` are all rows of the run, oldest first; `generation` is the one it goes on in.
+    """
+
+    def __init__(self, entries: Iterable[JournalEntry], generation: int) -> None:
+        self.generation = generation
+        self.checks_inputs = False
+        """Whether finished steps are reused only if what they read is unchanged."""
+        self.is_over = False
+        """Whether the run came to its output: it is told again, and nothing is a new fact."""
+        self.warnings: list[Warned] = []
+        self.decisions: dict[str, str] = {}
+        """What was decided of calls in doubt, by key."""
+        self.retried_at = 0
+        """Ways back that are recorded before this position count no more: a retry came after."""
+        self.position = 0
+        """Of the newest row that is known here."""
+        self._latest: dict[tuple[str, str], JournalEntry] = {}
+        self._executions: dict[str, StepRows] = {}
+        self._current: dict[str, StepRows | None] = {}
+        self._ways_back: dict[str, JournalEntry] = {}
+        self._given_up: set[str] = set()
+        """Keys of choices of a next step that failed and are to be made again."""
+        for entry in entries:
+            self._add(entry)
+
+    def _add(self, entry: JournalEntry) -> None:
+        self.position = max(self.position, entry.position)
+        if entry.kind == "run":
+            self._add_run_row(entry)
+            return
+        self._latest[entry.kind, entry.key] = entry
+        if entry.kind == "warning":
+            body = cast("Mapping[str, str]", entry.body)
+            self.warnings.append(Warned(code=body["code"], message=body["message"]))
+            return
+        key = execution_key(entry.key)
+        if entry.kind == "step" and entry.state == "skipped":
+            return  # decided anew each time: what is under way in the step is still there
+        rows = self._executions.get(key)
+        if rows is None:
+            rows = self._executions[key] = StepRows(key)
+        rows.rows.append(entry)
+        if entry.kind == "step":
+            self._add_step_row(rows, entry)
+        elif entry.kind == "goto":
+            rows.is_answered = True
+            self._ways_back[base_key(rows.key)] = entry
+        elif entry.kind == "tool_call" and entry.state == "started":
+            self.decisions.pop(entry.key, None)  # begun again: decided and done
+
+    def _add_step_row(self, rows: StepRows, entry: JournalEntry) -> None:
+        self._current[base_key(rows.key)] = rows
+        if entry.state == "started":
+            rows.started = entry
+        elif entry.state in _FINAL:
+            rows.ended = entry
+
+    def _add_run_row(self, entry: JournalEntry) -> None:
+        if entry.state != "resumed":
+            return
+        body = entry.body
+        self.decisions.update(cast("Mapping[str, str]", body.get("decisions") or {}))
+        if body.get("retries"):
+            self.retry(cast("Sequence[str]", body.get("anew") or ()))
+
+    def retry(self, anew: Collection[str]) -> None:
+        """Forget the ends of failed steps, and what the steps `anew` did.
+
+        Args:
+            anew: `outer/inner`: that step alone; `outer/`: all within it, too.
+        """
+        self.checks_inputs = True
+        steps, wholes = set(anew), tuple(name for name in anew if name.endswith("/"))
+        self.retried_at = self.position + 1
+        failed = (e for e in self._latest.values() if e.kind == "route" and e.state == "failed")
+        self._given_up.update(entry.key for entry in failed)
+        stale = {
+            head_of(base)
+            for base, rows in self._current.items()
+            if rows is not None and rows.was_not_enough
+        }
+        for base, rows in self._current.items():
+            if rows is None:
+                continue
+            path = path_of(base)
+            is_chosen = path in steps or f"{path}/".startswith(wholes)
+            is_stale = any(head_of(each) in stale for each in (base, *enclosing(base)))
+            if rows.has_failed or rows.is_withdrawn or is_stale or is_chosen:
+                self._current[base] = None
+
+    # --- looking up -----------------------------------------------------------------------------
+
+    def execution(self, base: str) -> StepRows | None:
+        """The execution that stands for `step/visit/iteration`; None: it is to be begun."""
+        return self._current.get(base)
+
+    def outputs_of(self, step_id: str) -> Iterator[JsonValue]:
+        """What the executions of that step gave that stand and came to their end."""
+        for base, rows in self._current.items():
+            if base.partition("/")[0] != step_id or rows is None or rows.ended is None:
+                continue
+            if rows.ended.state == "finished":
+                yield rows.ended.body.get("output")
+
+    def begun_calls(self, step_ids: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Key and tool of every call that these steps ever began."""
+        for rows in self._executions.values():
+            stands = self._current.get(base_key(rows.key)) is not None
+            if stands or outermost(rows.key) not in step_ids:
+                continue
+            for entry in rows.rows:
+                if entry.kind == "tool_call" and entry.state == "started":
+                    yield entry.key, cast(str, entry.body["tool"])
+
+    def forget(self, base: str) -> None:
+        """Begin it anew."""
+        self._current[base] = None
+
+    def key_of(self, base: str) -> str:
+        """The key of the execution that stands, or of the one that is begun now."""
+        rows = self._current.get(base)
+        if rows is not None:
+            return rows.key
+        return f"{base}@{self.generation}" if base in self._executions else base
+
+    def key_of_choice(self, base: str) -> str:
+        """The key of the choice of a next step: a later try of one that failed has its own."""
+        key, number = base, 1
+        while key in self._given_up:
+            number += 1
+            key = f"{base}@{number}"
+        return key
+
+    def find(self, kind: str, key: str) -> JournalEntry | None:
+        """The end of that work, if it has one."""
+        entry = self._latest.get((kind, key))
+        return entry if entry is not None and entry.state in _FINAL else None
+
+    def newest(self, kind: str, key: str) -> JournalEntry | None:
+        """The newest row about that key, if it has one."""
+        return self._latest.get((kind, key))
+
+    def waiting(self) -> Iterator[JournalEntry]:
+        """Decisions that the executions that stand wait for, and that nobody took."""
+        for base, rows in self._current.items():
+            if rows is None or self._is_withdrawn(base):
+                continue
+            for entry in rows.rows:
+                is_open = entry is self.newest("decision", entry.key)
+                if is_open and entry.state == "waiting" and entry.key not in self.decisions:
+                    yield entry
+
+    def _is_withdrawn(self, base: str) -> bool:
+        """It, or what it is within; of a loop or `while` all turns at once."""
+        for each in (base, *enclosing(base)):
+            for rows in (self._current.get(each), self._current.get(f"{head_of(each)}/0")):
+                if rows is not None and rows.is_withdrawn:
+                    return True
+        return False
+
+    def way_back(self, base: str) -> JournalEntry | None:
+        """That the run went back because of that visit of a step, whichever try of it."""
+        return self._ways_back.get(base)
+
+    def newest_visit(self, step_id: str) -> StepRows | None:
+        """Of the run's own step, the last time that it was done; None: it is to be begun."""
+        rows, visit = None, 1
+        while (base := f"{step_id}/{visit}/0") in self._current:
+            rows, visit = self._current[base], visit + 1
+        return rows
+
+    def same(
+        self, kind: str, key: str, state: str, body: Mapping[str, JsonValue]
+    ) -> JournalEntry | None:
+        """That very fact, if it is the newest about its key.
+
+        A call that begins again is a fact of its own; so is a step that is passed over, or that is
+        cut off for another reason, or a loop that gives something else now.
+        """
+        if kind == "tool_call" or (state == "skipped" and not self.is_over):
+            return None
+        entry = self._newest(kind, key, state)
+        if entry is None or entry.state != state:
+            return None
+        is_same = all(entry.body.get(name) == body.get(name) for name in ("reason", "output"))
+        return entry if is_same or self.is_over else None
+
+    def _newest(self, kind: str, key: str, state: str) -> JournalEntry | None:
+        if (kind, state) == ("step", "started"):  # it stands also after the end, as of a loop
+            rows = self._executions.get(key)
+            return rows.started if rows is not None else None
+        return self._latest.get((kind, key))
+
+    def opened(self) -> Iterator[OpenCall]:
+        """Tool calls of the executions that stand, started and not ended, oldest first."""
+        for rows in self._current.values():
+            for entry in rows.unsettled if rows is not None else ():
+                if entry.kind == "tool_call" and entry is self._begin_of_open(entry.key):
+                    yield _open_call(entry)
+
+    def begun_call(self, key: str) -> OpenCall | None:
+        """The call of that key as it was started, where nobody saw its end."""
+        if execution_key(key) not in self._executions:
+            return None
+        begun = self._begin_of_open(key)
+        return _open_call(begun) if begun is not None else None
+
+    def _begin_of_open(self, key: str) -> JournalEntry | None:
+        """The newest start of a call without an end."""
+        if self.find("tool_call", key) is not None:
+            return None
+        rows = self._executions[execution_key(key)].rows
+        starts = (row for row in reversed(rows) if row.key == key and row.state == "started")
+        return next(starts, None)
+
+
+def _open_call(entry: JournalEntry) -> OpenCall:
+    body = cast("Mapping[str, str]", entry.body)
+    return OpenCall(
+        key=entry.key, step_id=body["step_id"], tool=body["tool"], arguments=body["arguments"]
+    )
+
+
+def visible(entries: Sequence[JournalEntry]) -> list[JournalEntry]:
+    """The rows that still tell what happened: not those of executions that were begun anew."""
+    newest: dict[str, str] = {}
+    for entry in entries:
+        if entry.kind == "step" and entry.state != "skipped":
+            newest[base_key(entry.key)] = entry.key
+    return [
+        entry
+        for entry in entries
+        if entry.state == "skipped"
+        or (key := execution_key(entry.key)) == newest.get(base_key(key), key)
+    ]

@@ -1,0 +1,1 @@
+"""One run of a recipe, from its first step to its result."""

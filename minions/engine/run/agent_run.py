@@ -1,0 +1,487 @@
+"""One run of a recipe: its walk through the graph, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.calls import (
+    ChatModel,
+    ModelCallExecutorFactory,
+    ToolCallExecutorFactory,
+)
+from minions.contracts.codec import encode
+from minions.contracts.errors import FailureInfo, FencedError, JournalError, MinionsError, words_of
+from minions.contracts.events import RunCompleted
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import message_to_json, user
+from minions.contracts.schema import SchemaValidator
+from minions.contracts.steps import PythonStep
+from minions.contracts.tools import Effect
+from minions.engine.compile.build import BuiltRecipe
+from minions.engine.compile.extensions import ModelSource
+from minions.engine.compile.selection import ChosenSteps
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.history.conversation import MESSAGE_INPUT, ThreadStart, open_thread
+from minions.engine.history.events import Listener
+from minions.engine.history.keys import base_key, execution_key, path_of
+from minions.engine.history.replay import OpenCall
+from minions.engine.run.routes import Routes
+from minions.engine.run.run_models import RunModels
+from minions.engine.run.run_output import RunOutput
+from minions.engine.run.run_steps import RunSteps
+from minions.engine.run.walk import RecipeWalk, WalkEnd
+from minions.engine.services.error_groups import leading_error
+from minions.recipe.bundles import bundle_of
+from minions.recipe.model import ModelConfig
+
+__all__ = ["AgentRun", "GoingOn"]
+
+
+@frozen(kw_only=True)
+class GoingOn:
+    """How a recorded run goes on."""
+
+    retries: bool = False
+    """Whether failed steps, and those that read something else now, run again."""
+    anew: frozenset[str] = frozenset()
+    """Steps that run again whatever they left."""
+    decisions: Mapping[str, str] = field(factory=dict)
+    """What is to become of calls in doubt, by key."""
+    doubt: tuple[OpenCall, ...] = ()
+    """Calls that wait for a decision: nothing is done until there is one."""
+
+
+class AgentRun:
+    """Prepared by an `AgentExecutor`; runs once."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        built: BuiltRecipe,
+        *,
+        models: ModelSource,
+        loaded: dict[tuple[int, bool], ChatModel],
+        model_call_executor_factory: ModelCallExecutorFactory | None,
+        tool_call_executor_factory: ToolCallExecutorFactory,
+        output_class: type[object] | None,
+        output_check: SchemaValidator | None,
+        note: Mapping[str, JsonValue] | None = None,
+        going_on: GoingOn | None = None,
+        is_over: bool = False,
+        chosen: ChosenSteps | None = None,
+        thread: ThreadStart | None = None,
+    ) -> None:
+        """Take what was prepared.
+
+        Args:
+            loaded: Models that need no more loading; shared by the runs of one executor.
+            output_check: Of what `output_class` says.
+            note: What the caller wants to find again when the run goes on; stored with its start.
+            going_on: How it goes on; None: it is new.
+            is_over: It came to its output before: it is told again, and nothing is stored.
+            chosen: The steps that run; None: all.
+            thread: Where it takes up the session's conversation, if steps of it have part in one.
+        """
+        self.context = context
+        self._built = built
+        self._note = dict(note or {})
+        self._going_on = going_on
+        self._is_over = is_over
+        self._chosen = chosen
+        self._thread = thread if _has_conversation(built) else None
+        self._models = RunModels(context, built, models, model_call_executor_factory, loaded)
+        context.open_calls = going_on.doubt if going_on is not None else ()
+        steps = RunSteps(context, built, self._models, tool_call_executor_factory, chosen=chosen)
+        routes = Routes(context, built, self._models, tool_call_executor_factory)
+        self._walk = RecipeWalk(context, built, steps, routes, tool_call_executor_factory)
+        self._output = RunOutput(
+            context, built, output_class, output_check, is_part=chosen is not None
+        )
+        self._has_recorded_end = is_over
+        self._is_cancel_wanted = False
+        self._lost: JournalError | None = None
+        """Why the journal could not be written; then no end is recorded, and the run can be
+        resumed, also where the journal works again before this process is done with the run."""
+        self._task: asyncio.Task[object] | None = None
+
+    @property
+    def run_id(self) -> str:
+        """`run_…`."""
+        return self.context.run_id
+
+    @property
+    def session_id(self) -> str:
+        """`ses_…`."""
+        return self.context.session_id
+
+    @property
+    def has_conversation(self) -> bool:
+        """Whether a step of it shares the conversation of its session."""
+        return _has_conversation(self._built)
+
+    @property
+    def keeps(self) -> int | None:
+        """How many messages of the session it goes on with; None: all."""
+        return self._thread.keep if self._thread is not None else None
+
+    @property
+    def model_name(self) -> str | None:
+        """Which models answer, as far as is known; None when none is needed."""
+        return self._models.names
+
+    def require_model(self, config: ModelConfig) -> None:
+        """Make sure before the run that there is one.
+
+        Raises:
+            EnvironmentRefusedError: No model is configured, or its key is missing.
+        """
+        self._models.require(config)
+
+    def listen(self, listener: Listener) -> None:
+        """Hand every event from now on to `listener`."""
+        self.context.events.listen(listener)
+
+    def outlook(self) -> Iterator[str]:
+        """What is kept of a recorded run, what is a part of it, what is to be done; for a person.
+
+        Nothing of a new run that is whole.
+        """
+        replay = self.context.replay
+        if replay is None:
+            yield from self._outlook_of_part()
+            return
+        if self._is_over:
+            yield f"run {self.run_id} has its output; nothing is done again"
+            return
+        kept, begun, again = [], [], []
+        for step in self._built.graph.steps:
+            if self._chosen is not None and step.id not in self._chosen.runs:
+                continue
+            rows = replay.newest_visit(step.id)
+            if rows is not None and rows.ended is not None:
+                kept.append(step.id)
+            elif rows is not None:
+                begun.append(step.id)
+            else:
+                again.append(step.id)
+        waits = bool(self.context.open_calls)
+        yield f"run {self.run_id} {'waits for a decision' if waits else 'goes on'}"
+        if_unchanged = " (where what they read is the same)" if replay.checks_inputs else ""
+        for words, ids in ((f"kept{if_unchanged}", kept), ("half done", begun), ("to do", again)):
+            if ids:
+                yield f"  {words}: {_few(ids)}"
+        if (calls := self._effects_again(again)) and not waits:
+            yield f"  may have their effect a second time: {_few(calls)}"
+
+    def _outlook_of_part(self) -> Iterator[str]:
+        chosen = self._chosen
+        if chosen is None:
+            return
+        ids = [step.id for step in self._built.graph.steps]
+        pinned = [step_id for step_id in ids if step_id in chosen.pinned]
+        runs = [step_id for step_id in ids if step_id in chosen.runs]
+        others = [step_id for step_id in ids if step_id not in {*pinned, *runs}]
+        yield f"run {self.run_id} does a part of '{self.context.recipe.id}'"
+        if pinned:
+            yield f"  pinned (as in {chosen.pinned_from}): {_few(pinned)}"
+        yield f"  to do: {_few(runs)}"
+        if others:
+            yield f"  not asked for: {_few(others)}"
+
+    def _effects_again(self, step_ids: Sequence[str]) -> list[str]:
+        """Calls that changed something, in executions that are begun anew, by tool and step."""
+        tools, replay = self.context.tools, self.context.replay
+        found: dict[str, None] = {}
+        for key, tool in replay.begun_calls(step_ids) if replay is not None else ():
+            known = tools.find(tool)
+            if known is None or known.spec.effect is not Effect.PURE:
+                found[f"{tool} in {path_of(base_key(execution_key(key)))}"] = None
+        return list(found)
+
+    @property
+    def waiting_calls(self) -> Sequence[str]:
+        """Keys of the calls that wait for a decision."""
+        return [call.key for call in self.context.open_calls]
+
+    @property
+    def has_recorded_end(self) -> bool:
+        """Whether the journal knows how the run ended; else it can be resumed."""
+        return self._has_recorded_end
+
+    def cancel(self) -> None:
+        """Stop as soon as may be; `execute` then returns a CANCELLED result."""
+        if self._task is not None and not self._is_cancel_wanted:
+            self._task.cancel()
+        self._is_cancel_wanted = True
+
+    # --- the run ----------------------------------------------------------------------------
+
+    async def execute(self) -> AgentResult[object]:
+        """Run to the end. Once begun, every end is a result.
+
+        Raises:
+            LeaseHeldError, JournalError: The journal refused before anything was done.
+            CancelledError: The task was cancelled by somebody else; what was done is recorded.
+        """
+        recorder = self.context.recorder
+        if not self._is_over:
+            await recorder.open()
+        try:
+            if not self._is_over:
+                await self._refuse_what_went_on()
+            await self._take_up_conversation()
+            if not self._is_over:
+                await self._record_start()
+            await self._record_message()
+            try:
+                end = _CANCELLED if self._is_cancel_wanted else await self._walk_until_cancelled()
+            except asyncio.CancelledError:
+                await self._finish(_CANCELLED)
+                raise
+            return await self._finish(end)
+        finally:
+            await recorder.close()
+
+    async def _refuse_what_went_on(self) -> None:
+        """What another worker did between the look at the run and its lease must not be repeated.
+
+        Raises:
+            JournalError: There is such work.
+        """
+        replay, journal = self.context.replay, self.context.services.journal
+        if replay is None:
+            return
+        after = replay.position
+        if await journal.entries(self.session_id, run_id=self.run_id, after=after):
+            raise JournalError(
+                f"Run '{self.run_id}' went on elsewhere while this was about to begin. Nothing was "
+                "done here; say it again if there is still something to do.",
+                code="run-went-on",
+            )
+
+    async def _walk_until_cancelled(self) -> WalkEnd:
+        """The walk, in reach of `cancel` from its first moment to its last."""
+        self._task = task = asyncio.current_task()
+        try:
+            end = await self._walk_within_time()
+            if self._is_cancel_wanted:
+                await asyncio.sleep(0)  # the request arrives here, not at the caller's
+        except asyncio.CancelledError:
+            # Our own request is used up here; any other one goes on to whoever made it.
+            if task is None or not self._is_cancel_wanted or task.uncancel() > 0:
+                raise
+            return _CANCELLED
+        else:
+            return end
+        finally:
+            self._task = None
+
+    async def _take_up_conversation(self) -> None:
+        """What was said in the session before, for the steps that go on with it."""
+        if self._thread is None:
+            return
+        context = self.context
+        message = context.inputs.get(MESSAGE_INPUT)
+        context.thread, self._thread = await open_thread(
+            context.services.journal,
+            self.session_id,
+            self._thread,
+            run_id=self.run_id,
+            message=message if isinstance(message, str) else None,
+            tools=context.tools,
+        )
+        talking = (step for step in self._built.graph.steps if not isinstance(step, PythonStep))
+        context.thread.pending_tools = frozenset[str]().union(
+            *(step.available_tools for step in talking if step.shares_conversation)
+        )
+
+    async def _record_message(self) -> None:
+        """What the user says, at once; behind the answers of tools where there are open calls."""
+        thread = self.context.thread
+        if thread is None or thread.message is None or thread.pending:
+            return
+        message = user(thread.message)
+        thread.say(message)
+        body: dict[str, JsonValue] = {
+            "message": message_to_json(message),
+            "sequence": thread.count,
+        }
+        if not self._is_over:
+            await self.context.recorder.record("message", "turn/1/0/message", "recorded", body)
+
+    async def _record_start(self) -> None:
+        context = self.context
+        recipe = context.recipe
+        body: dict[str, JsonValue] = {
+            "recipe": recipe.id,
+            "version": recipe.version,
+            "inputs": context.inputs,
+            "model": self.model_name,
+        }
+        if self._note:
+            body["note"] = self._note
+        if self._thread is not None:
+            body["thread"] = self._thread.to_json()
+        if self._chosen is not None:
+            body["part"] = await self._chosen.stored(context.services.journal)
+        if self._built.document is not None:
+            journal = context.services.journal
+            body["document"] = await journal.put_blob(self._built.document)
+            body["directory"] = recipe.directory
+            if bundle := bundle_of(recipe):
+                body["recipes"] = await journal.put_blob(dumps(bundle).encode())
+        else:
+            body["steps"] = {step.id: step.version for step in self._built.graph.steps}
+        going_on = self._going_on
+        if going_on is None:
+            await context.recorder.record("run", "run", "started", body)
+            context.services.log.info("run_started", run_id=self.run_id, recipe=recipe.id)
+            return
+        body["retries"] = going_on.retries
+        body["anew"] = sorted(going_on.anew)
+        body["decisions"] = dict(going_on.decisions)
+        await context.recorder.record("run", "run", "resumed", body)
+        context.services.log.info("run_resumed", run_id=self.run_id, recipe=recipe.id)
+        for call in going_on.doubt:
+            facts: dict[str, JsonValue] = {
+                "step_id": call.step_id,
+                "tool": call.tool,
+                "arguments": call.arguments,
+            }
+            await context.recorder.record("tool_call", call.key, "in_doubt", facts)
+
+    async def _walk_within_time(self) -> WalkEnd:
+        context = self.context
+        context.deadline = deadline = asyncio.timeout(context.limits.timeout_s)
+        try:
+            async with deadline:
+                await self._walk.walk()
+        except Exception as error:  # noqa: BLE001  # the rim of a run: once begun, every end is a result
+            if not (isinstance(error, TimeoutError) and deadline.expired()):
+                leading = leading_error(error)
+                if isinstance(leading, JournalError) and not leading.is_about_one_fact:
+                    self._lost = leading
+                return WalkEnd(status=RunStatus.FAILED, error=_raised(leading))
+            context.ledger.run_out_of_time()
+        return self._walk.end()
+
+    # --- the end ------------------------------------------------------------------------------
+
+    async def _finish(self, end: WalkEnd) -> AgentResult[object]:
+        """The result, recorded. A store that fails now cannot hide what was done."""
+        context = self.context
+        context.step_manager.set_workflow_complete()
+        end, output = self._with_output(end)
+        try:
+            if self._lost is not None:
+                raise self._lost
+            if not self._is_over:
+                await self._walk.record_what_never_started(end)
+                await self._record_end_of_run(end, output)
+                self._has_recorded_end = True
+        except JournalError as error:
+            end = WalkEnd(status=RunStatus.FAILED, error=end.error or error.info())
+            if isinstance(error, FencedError) and await self._was_cancelled():
+                end = _CANCELLED_OUTSIDE
+        if self._is_over:
+            self._tell_again(end, output)
+        executions = context.step_manager.step_executions
+        return AgentResult(
+            run_id=self.run_id,
+            session_id=self.session_id,
+            recipe_id=context.recipe.id,
+            status=end.status,
+            executions=executions,
+            output=output,
+            usage=context.ledger.usage,
+            error=end.error,
+            model_name=self.model_name,
+            warnings=tuple(context.warnings),
+            step_ids={execution.step_id: at for at, execution in enumerate(executions)},
+        )
+
+    async def _was_cancelled(self) -> bool:
+        """Whether somebody else recorded that it is cancelled."""
+        rows = await self.context.services.journal.entries(
+            self.session_id, run_id=self.run_id, kinds={"run"}, limit=1, newest_first=True
+        )
+        self._has_recorded_end = bool(rows) and rows[0].body.get("status") == RunStatus.CANCELLED
+        return self._has_recorded_end
+
+    def _tell_again(self, end: WalkEnd, output: object) -> None:
+        """The last event of a run whose end is recorded already."""
+        context = self.context
+        context.events.publish(
+            RunCompleted(
+                run_id=self.run_id,
+                session_id=self.session_id,
+                timestamp=context.services.clock.now(),
+                status=end.status.value,
+                data={"response": encode(output), "metrics": context.ledger.usage.to_json()},
+            )
+        )
+
+    async def _record_end_of_run(self, end: WalkEnd, output: object) -> None:
+        context = self.context
+        if end.status is RunStatus.LIMIT_REACHED and end.error is not None:
+            limit: dict[str, JsonValue] = {
+                "limit": context.ledger.reached,
+                "message": end.error.message,
+            }
+            await context.recorder.record("run", "run/limit", "limit_reached", limit)
+        body: dict[str, JsonValue] = {
+            "status": end.status.value,
+            "output": encode(output),
+            "usage": context.ledger.usage.to_json(),
+            "error": dict(end.error.to_json()) if end.error else None,
+        }
+        thread = context.thread
+        if thread is not None and thread.restores is not None and end.status is RunStatus.FAILED:
+            body["sequence"] = thread.restores  # what it took the place of is there again
+        await context.recorder.record("run", "run", "finished", body)
+        context.services.log.info("run_finished", run_id=self.run_id, status=end.status.value)
+
+    def _with_output(self, end: WalkEnd) -> tuple[WalkEnd, object]:
+        """The run's result: the recipe's template, or the last completed step's output."""
+        if end.status not in (RunStatus.COMPLETED, RunStatus.PARTIAL):
+            return end, None
+        try:
+            return end, self._output.get()
+        except (MinionsError, ValueError) as error:
+            message = f"The run's output: {error}"
+            info = FailureInfo(code=getattr(error, "error_code", "invalid-output"), message=message)
+            return evolve(end, status=RunStatus.FAILED, error=info), None
+
+
+def _has_conversation(built: BuiltRecipe) -> bool:
+    steps = built.graph.steps
+    return any(not isinstance(step, PythonStep) and step.shares_conversation for step in steps)
+
+
+_CANCELLED = WalkEnd(
+    status=RunStatus.CANCELLED,
+    error=FailureInfo(code="cancelled", message="The run was cancelled; what was done is kept."),
+)
+_CANCELLED_OUTSIDE = WalkEnd(
+    status=RunStatus.CANCELLED,
+    error=FailureInfo(
+        code="cancelled", message="The run was cancelled from outside; what was done is kept."
+    ),
+)
+
+
+def _few(ids: Sequence[str]) -> str:
+    """The first ones by name, the rest as a number."""
+    shown, more = ids[:8], len(ids) - 8
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _raised(error: BaseException) -> FailureInfo:
+    if isinstance(error, MinionsError):
+        return error.info()
+    text = f"The run raised {words_of(error)}. What was done is kept."
+    return FailureInfo(code="run-raised", message=text)

@@ -1,0 +1,169 @@
+"""What steps gave in an earlier run, for a run that does only a part of the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.errors import UsageError
+from minions.contracts.journal import Journal, JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.engine.compile.selection import RunPart, choose_steps, missing_pins, needed_steps
+from minions.engine.history.keys import base_key, enclosing
+from minions.engine.history.lookup import REJECTED, RunSummary, find_run, list_runs
+from minions.engine.history.replay import visible
+from minions.engine.run.recorded_run import RecordedRun, given_inputs, load_recorded_run
+from minions.engine.run.run_steps import WHEN_IS_FALSE
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["Pins", "find_pins"]
+
+_MOST_RUNS: Final = 50
+"""Of the recipe, the newest ones, that are looked at."""
+
+OwnRecipe = Callable[[RecordedRun], "AgentRecipe | None"]
+"""The recipe that travels with a run, where it can still be loaded."""
+
+
+@frozen(kw_only=True)
+class Pins:
+    """A part of a run with all that it needs of an earlier one."""
+
+    part: RunPart
+    """With its pinned outputs."""
+    run_id: str | None = None
+    """The earlier run; None: none is needed."""
+    inputs: Mapping[str, JsonValue] = field(factory=dict)
+    """What it was given, as far as the recipe takes it."""
+    edited: tuple[str, ...] = ()
+    """Pinned steps that were other ones then."""
+
+
+async def find_pins(
+    journal: Journal,
+    recipe: AgentRecipe,
+    part: RunPart,
+    *,
+    run: str | None,
+    asked_as: str,
+    own_recipe: OwnRecipe,
+) -> Pins:
+    """From the run of that id, or the newest ended run of the recipe that has all that is needed.
+
+    Args:
+        asked_as: How the caller named the recipe, for commands to try.
+    Raises:
+        NotFoundError: No such step or run.
+        UsageError: No run has it, or the run is one of another recipe.
+    """
+    needs = needed_steps(recipe, choose_steps(recipe, part))
+    required = [step_id for step_id in needs.required if step_id not in part.pinned]
+    if run is None and not required:
+        return Pins(part=part)
+    if run is None:
+        found = await _newest(journal, recipe, required, asked_as)
+    else:
+        found = await _named(journal, recipe, required, run, asked_as)
+    recorded = await load_recorded_run(journal, found.run_id)
+    given = _Given.of(recorded.entries)
+    wanted = [step_id for step_id in (*required, *needs.welcome) if step_id not in part.pinned]
+    outputs = {name: given.output(name) for name in wanted if given.has_output(name)}
+    own = own_recipe(recorded)
+    edited = recorded.changed(own, recipe)
+    return Pins(
+        part=evolve(
+            part,
+            pinned={**part.pinned, **outputs},
+            passed_over=tuple(name for name in wanted if given.was_passed_over(name)),
+            pinned_from=recorded.run_id,
+        ),
+        run_id=recorded.run_id,
+        inputs=given_inputs(recorded, own, recipe),
+        edited=tuple(name for name in outputs if name in edited),
+    )
+
+
+@frozen(kw_only=True)
+class _Given:
+    """What the steps of one run came to, as its rows tell."""
+
+    latest: Mapping[str, JournalEntry]
+    """The newest end of each step."""
+
+    @classmethod
+    def of(cls, entries: Sequence[JournalEntry]) -> _Given:
+        """From the rows of the run."""
+        ends = [
+            entry
+            for entry in visible(entries)
+            if entry.kind == "step"
+            and entry.state != "started"
+            and not any(enclosing(entry.key))  # not a step of a recipe within
+            and base_key(entry.key).endswith("/0")  # not an item of a loop
+        ]
+        return cls(latest={entry.key.partition("/")[0]: entry for entry in ends})
+
+    def has_output(self, step_id: str) -> bool:
+        """Whether it COMPLETED."""
+        return self.state(step_id) == "finished"
+
+    def output(self, step_id: str) -> JsonValue:
+        """Of a step that COMPLETED."""
+        return self.latest[step_id].body.get("output")
+
+    def was_passed_over(self, step_id: str) -> bool:
+        """By its own condition."""
+        entry = self.latest.get(step_id)
+        return entry is not None and entry.body.get("reason") == WHEN_IS_FALSE
+
+    def state(self, step_id: str) -> str:
+        """How it ended, in a word."""
+        entry = self.latest.get(step_id)
+        return "not run" if entry is None else entry.state
+
+    def missing(self, required: Sequence[str]) -> list[str]:
+        """Those of which neither is known."""
+        return [
+            step_id
+            for step_id in required
+            if not (self.has_output(step_id) or self.was_passed_over(step_id))
+        ]
+
+
+async def _given(journal: Journal, run: RunSummary) -> _Given:
+    rows = await journal.entries(run.session_id, run_id=run.run_id, kinds={"step"})
+    return _Given.of(rows)
+
+
+async def _newest(
+    journal: Journal, recipe: AgentRecipe, required: Sequence[str], asked_as: str
+) -> RunSummary:
+    of_recipe = [run for run in await list_runs(journal) if run.recipe == recipe.id]
+    ended = [run for run in of_recipe if run.has_ended and run.status != REJECTED][:_MOST_RUNS]
+    fewest = required
+    for run in ended:
+        missing = (await _given(journal, run)).missing(required)
+        if not missing:
+            return run
+        fewest = min(fewest, missing, key=len)
+    why = f"no earlier run of '{recipe.id}' has {'all of it' if len(required) > 1 else 'it'}"
+    raise missing_pins(asked_as, fewest, why)
+
+
+async def _named(
+    journal: Journal, recipe: AgentRecipe, required: Sequence[str], name: str, asked_as: str
+) -> RunSummary:
+    run = await find_run(journal, name)
+    if run.recipe != recipe.id:
+        raise UsageError(
+            f"Run '{run.run_id}' belongs to the recipe '{run.recipe}', not to '{recipe.id}': name "
+            "one of its own (`minions sessions list`).",
+            code="other-recipe",
+        )
+    given = await _given(journal, run)
+    if missing := given.missing(required):
+        states = ", ".join(f"{step_id} {given.state(step_id)}" for step_id in missing)
+        raise missing_pins(asked_as, missing, f"run '{run.run_id}' has it not ({states})")
+    return run

@@ -1,0 +1,163 @@
+"""The models of one run: which one each step asks, and that it is loaded before it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+
+from minions.contracts.calls import (
+    ChatModel,
+    ModelCallExecutorFactory,
+    ModelOptions,
+    OutputParser,
+)
+from minions.contracts.codec import encode
+from minions.contracts.json_values import JsonValue
+from minions.contracts.steps import Step
+from minions.engine.calls.model_calls import ModelCallExecutors, warm_up
+from minions.engine.compile.build import BuiltRecipe, asking_within
+from minions.engine.compile.code_steps import RecipeStep
+from minions.engine.compile.extensions import ModelSource
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.services.pricing import check_price
+from minions.recipe.model import ModelConfig
+
+__all__ = ["RunModels"]
+
+
+class RunModels:
+    """One way to call a model per configuration."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        built: BuiltRecipe,
+        source: ModelSource,
+        own_factory: ModelCallExecutorFactory | None,
+        loaded: dict[tuple[int, bool], ChatModel],
+    ) -> None:
+        """Ask for nothing yet.
+
+        Args:
+            own_factory: An application's; None: the models of `source`.
+            loaded: Models that need no more loading; shared by the runs of one executor.
+        """
+        self._context = context
+        self._built = built
+        self._source = source
+        self._own_factory = own_factory
+        self._loaded = loaded
+        self._factories: dict[ModelConfig, ModelCallExecutors] = {}
+        self._warm: dict[tuple[int, bool], asyncio.Future[None]] = {}
+        """What is being loaded, by factory and whether answers are constrained."""
+        self._options: dict[ModelConfig, ModelOptions] = {}
+        self._code_factory: ModelCallExecutorFactory | None = None
+
+    @property
+    def names(self) -> str | None:
+        """Which models answer, as far as is known; None when none is needed."""
+        names = dict.fromkeys(factory.model.name for factory in self._factories.values())
+        return ", ".join(names) or None
+
+    def of(self, step: Step[object]) -> ModelCallExecutorFactory:
+        """How this step's model is called; made once per configuration.
+
+        Raises:
+            EnvironmentRefusedError: No model is configured, or its key is missing.
+        """
+        if self._own_factory is not None:
+            return self._own_factory
+        return self._executors(self._model_config(step))
+
+    def require(self, config: ModelConfig) -> None:
+        """Make sure before the run that there is one, and that its price is known where it must be.
+
+        Raises:
+            EnvironmentRefusedError: No model is configured, its key is missing, or cost is limited
+                and its price not known.
+        """
+        if self._own_factory is None:
+            model = self._executors(config).model
+            check_price(model, self._context.ledger, self._context.services)
+
+    def _executors(self, config: ModelConfig) -> ModelCallExecutors:
+        factory = self._factories.get(config)
+        if factory is None:
+            factory = self._factories[config] = ModelCallExecutors(self._source(config))
+        return factory
+
+    def _model_config(self, step: Step[object]) -> ModelConfig:
+        return self._built.model_config(self._context.base_model, step.id)
+
+    def facts(self, step: Step[object]) -> JsonValue:
+        """Which models the step may ask, and how; None: an application asks in its own way.
+
+        Raises:
+            EnvironmentRefusedError: As `of`.
+        """
+        if self._own_factory is not None:
+            return None
+        config = self._model_config(step)
+        configs = [config]
+        if isinstance(step, RecipeStep):
+            configs = [config.overlaid(step.recipe.model), *asking_within(step.recipe, config)]
+        return [[self._name_of(each), encode(each)] for each in dict.fromkeys(configs)]
+
+    def _name_of(self, config: ModelConfig) -> str:
+        return self._executors(config).model.name
+
+    async def ready(
+        self, step: Step[object], *, constrains: bool | None = None
+    ) -> ModelCallExecutorFactory:
+        """The step's way to its model, loaded before the step's clock starts.
+
+        Args:
+            constrains: Whether answers have a declared form; None: where the step has an output.
+        """
+        factory = self.of(step)
+        constrains = step.output is not None if constrains is None else constrains
+        if not isinstance(factory, ModelCallExecutors):
+            return factory
+        model = factory.model
+        if (id(model), constrains) in self._loaded:
+            return factory
+        loading = self._warm.get((id(factory), constrains))
+        if loading is None:
+            parser = self._context.services.parser
+            loading = asyncio.ensure_future(self._load(factory, parser, constrains=constrains))
+            self._warm[id(factory), constrains] = loading
+        await asyncio.shield(loading)  # parallel steps wait for the same loading
+        self._loaded[id(model), constrains] = model
+        return factory
+
+    async def _load(
+        self, factory: ModelCallExecutorFactory, parser: OutputParser, *, constrains: bool
+    ) -> None:
+        """Warm up; the run's own time stands still meanwhile."""
+        loop, deadline = asyncio.get_running_loop(), self._context.deadline
+        begin, end = loop.time(), deadline.when() if deadline is not None else None
+        if deadline is None or end is None:
+            await warm_up(factory, parser, constrains=constrains)
+            return
+        deadline.reschedule(None)
+        try:
+            await warm_up(factory, parser, constrains=constrains)
+        finally:
+            if not deadline.expired():
+                deadline.reschedule(end + loop.time() - begin)
+
+    def of_code(self) -> ModelCallExecutorFactory:
+        """A Python step's model is looked for only when it asks one."""
+        if self._code_factory is None:
+            base = self._context.base_model
+            self._code_factory = self._own_factory or ModelCallExecutors(
+                lambda: self._executors(base).model
+            )
+        return self._code_factory
+
+    def options(self, step: Step[object]) -> ModelOptions:
+        """What goes with each call of the step."""
+        config = self._model_config(step)
+        options = self._options.get(config)
+        if options is None:
+            options = self._options[config] = config.options()
+        return options

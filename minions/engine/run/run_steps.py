@@ -1,0 +1,475 @@
+"""The steps of one run: each with its condition, its limits, what is recorded of it, its end."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from minions.contracts.calls import ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.codec import encode
+from minions.contracts.completion import CompletionMode
+from minions.contracts.errors import FailureInfo, MinionsError
+from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.json_values import JsonValue
+from minions.contracts.steps import PythonStep, Step
+from minions.engine.compile.build import BuiltRecipe, StepControl
+from minions.engine.compile.code_steps import SetStep
+from minions.engine.compile.registered_steps import UsedStep
+from minions.engine.compile.selection import NOT_ASKED_FOR, ChosenSteps
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.context.iterations import Feedback, Turn
+from minions.engine.history.replay import KnowsItsInputs
+from minions.engine.run.run_models import RunModels
+from minions.engine.run.scheduler import Skip, WayBack
+from minions.engine.step.cache import StepCaching, is_cached
+from minions.engine.step.executor import StepExecutor
+from minions.engine.step.iteration.loop import StepLoop
+from minions.engine.step.iteration.while_loop import StepRepeat
+from minions.engine.step.outcome import CUT_OFF
+from minions.recipe.model import OnError
+
+__all__ = ["WHEN_IS_FALSE", "RunSteps"]
+
+WITHDRAWN: Final = "the run went back before somebody decided"
+"""Why a step that waited counts no more."""
+WHEN_IS_FALSE: Final = "its condition `when` is false"
+"""Why a step is skipped by its own condition."""
+
+
+class RunSteps(WayBack):
+    """Runs a step when the walk comes to it. What an earlier leg of the run ended is not run."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        built: BuiltRecipe,
+        models: RunModels,
+        tool_call_executor_factory: ToolCallExecutorFactory,
+        *,
+        chosen: ChosenSteps | None = None,
+    ) -> None:
+        """Take what was prepared.
+
+        Args:
+            chosen: The steps that run, with what the others gave before; None: all run.
+        """
+        self._context = context
+        self._built = built
+        self._models = models
+        self._tool_factory = tool_call_executor_factory
+        self._chosen = chosen
+        self._keys_asked: set[str] = set()
+        """In the cache, by the steps so far."""
+        self._has_redone = False
+        """Whether a step was run: after that, code that cannot tell its inputs is not reused."""
+        self._newest_end = 0
+        """Of the recorded ends that stand: code that began before it did not see that."""
+        self.failed: StepExecution[object] | None = None
+        """The first required step that FAILED."""
+        self.waiting: list[StepExecution[object]] = []
+        """Steps that wait for a decision."""
+        self._returned: dict[str, int] = {}
+        """How often the run went back because of each step."""
+        self._targets: dict[str, str] = {}
+        """Where it is to go back to, by the step that failed just now."""
+
+    def may_start(self) -> bool:
+        """Whether the run's limits leave room for one more step."""
+        self._context.check_time()
+        return self._context.ledger.may_start_step()
+
+    def is_brief(self, step: Step[object]) -> bool:
+        """Whether it only binds values, once: then it needs no executor and no task."""
+        if type(step) is not SetStep or step.has_limits:
+            return False
+        return not self._built.control(step.id).has_turns
+
+    def has_ended_before(self, step: Step[object]) -> bool:
+        """Whether an earlier leg of the run recorded its end."""
+        return self._recorded_end(step) is not None
+
+    async def run(self, step: Step[object]) -> StepStatus:
+        """One step with its condition; its result becomes readable for the others."""
+        context = self._context
+        control = self._built.control(step.id)
+        if self._chosen is not None and step.id not in self._chosen.runs:
+            return await self._leave_out(step, self._chosen)
+        if control.when is not None and not await self._holds(step):
+            return StepStatus.SKIPPED if self._failed_condition(step) is None else StepStatus.FAILED
+        if context.replay is not None:
+            recorded = self._recorded_end(step)
+            if recorded is not None and recorded.is_withdrawn:
+                return await self._tell_withdrawn(step, recorded)
+            if recorded is not None and (control.has_turns or not recorded.has_recorded_end):
+                return await self._execute(step, control)  # its parts are told again
+            if recorded is not None and self._may_reuse(step, recorded):
+                return await self._reuse(step, recorded)
+        if context.open_calls:
+            await self.skip(step, Skip("the run waits for a decision"))
+            return StepStatus.SKIPPED
+        ledger = context.ledger
+        if not self.may_start():
+            await self.skip(step, Skip(f"the {ledger.whose} limit {ledger.reached} is reached"))
+            return StepStatus.SKIPPED
+        if self.is_brief(step) and await self._bind(cast("SetStep", step), control):
+            ledger.count_step()
+            return StepStatus.COMPLETED
+        return await self._execute(step, control)
+
+    async def _tell_withdrawn(
+        self, step: Step[object], recorded: StepExecutor[object]
+    ) -> StepStatus:
+        """It waited until the run went back, which it is about to do again."""
+        now = self._context.services.clock.now()
+        execution: StepExecution[object] = StepExecution(
+            id=f"{self._context.run_id}/{recorded.key}",
+            step_id=step.id,
+            status=StepStatus.IN_PROGRESS,
+            reason=WITHDRAWN,
+            started_at=now,
+        )
+        self._context.step_manager.record(execution)
+        self.waiting.append(execution)
+        return StepStatus.IN_PROGRESS
+
+    async def _leave_out(self, step: Step[object], chosen: ChosenSteps) -> StepStatus:
+        """A step that was not asked for: what it gave in an earlier run, or nothing."""
+        if step.id not in chosen.pinned:
+            await self.skip(step, Skip(NOT_ASKED_FOR))
+            return StepStatus.SKIPPED
+        context, output, status = self._context, chosen.pinned[step.id], StepStatus.COMPLETED
+        key = context.execution_key(step.id, context.step_manager.visits(step.id) + 1)
+        body: dict[str, JsonValue] = {
+            "step_id": context.path_of(step.id),
+            "status": status.value,
+            "output": output,
+            "pinned_from": chosen.pinned_from,
+        }
+        entry = await context.recorder.record("step", key, "finished", body)
+        execution: StepExecution[object] = StepExecution(
+            id=f"{context.run_id}/{key}",
+            step_id=step.id,
+            status=status,
+            output=output,
+            optional=step.is_optional,
+            started_at=entry.at,
+            completed_at=entry.at,
+            pinned_from=chosen.pinned_from,
+        )
+        context.step_manager.record(execution)
+        return await self._told(step, execution, output, self._built.control(step.id))
+
+    async def _execute(self, step: Step[object], control: StepControl) -> StepStatus:
+        """Run it, with all that surrounds it."""
+        recorder = self._context.recorder
+        before = recorder.stored
+        if self._context.services.cache is None and is_cached(step):
+            await self._warn_without_cache(step)
+        self._context.ledger.count_step()
+        if control.has_turns:
+            status = await self._run_turns(step, control)
+        else:
+            executor = self._executor(step, await self._models_for(step))
+            execution = await executor.execute()
+            status = await self._told(step, execution, executor.output_json, control)
+        self._has_redone |= recorder.stored > before
+        return status
+
+    async def _warn_without_cache(self, step: Step[object]) -> None:
+        await self._context.warn(
+            "no-cache",
+            f"Step '{self._context.path_of(step.id)}' says `cache: true`, and this run was given "
+            "no cache (`Services(cache=…)`): it is done each time.",
+        )
+
+    def _caching(self, step: Step[object]) -> StepCaching | None:
+        """Also of a step that says `cache` no more: a recorded end may have come from there."""
+        context = self._context
+        wants = is_cached(step)
+        if not wants and context.replay is None:
+            return None
+        cache = context.services.cache if wants else None
+        return StepCaching(
+            cache=cache, models=lambda: self._models.facts(step), asked=self._keys_asked
+        )
+
+    async def _models_for(self, step: Step[object]) -> ModelCallExecutorFactory:
+        is_code = isinstance(step, PythonStep)
+        return self._models.of_code() if is_code else await self._models.ready(step)
+
+    async def _run_turns(self, step: Step[object], control: StepControl) -> StepStatus:
+        models = await self._models_for(step)
+
+        def make(turn: Turn) -> StepExecutor[object]:
+            return self._executor(step, models, turn)
+
+        turns: StepLoop | StepRepeat
+        if control.repeat is not None:
+            turns = StepRepeat(
+                step,
+                control.repeat,
+                self._context,
+                make,
+                self._may_reuse_item,
+                save_as=control.save_as,
+            )
+        else:
+            assert control.loop is not None  # noqa: S101  # one of the two: see `has_turns`
+            turns = StepLoop(step, control.loop, self._context, make, self._may_reuse_item)
+        execution = await turns.execute()
+        return await self._told(step, execution, turns.output_json, control)
+
+    async def _told(
+        self,
+        step: Step[object],
+        execution: StepExecution[object],
+        output: JsonValue,
+        control: StepControl,
+    ) -> StepStatus:
+        """Later steps may read it now; or the run goes back because of it."""
+        status = execution.status
+        self._context.publish_result(step, status, output, control.save_as, execution.error)
+        if status is StepStatus.FAILED and await self._goes_back(step, execution, control):
+            return status
+        feedback = self._context.feedback
+        if feedback is not None and feedback.step_id == step.id:
+            self._context.feedback = None  # it has ended, one way or the other
+        self._note_failure(execution)
+        return status
+
+    async def _goes_back(
+        self, step: Step[object], execution: StepExecution[object], control: StepControl
+    ) -> bool:
+        """Whether an earlier step is to be done again because of this one's failure."""
+        rule, error, context = control.on_error, execution.error, self._context
+        visit, replay = context.step_manager.visits(step.id), context.replay
+        before = replay.way_back(context.base_key(step.id, visit)) if replay is not None else None
+        is_past = before is not None and replay is not None and before.position < replay.retried_at
+        times = self._returned.get(step.id, 0)
+        if rule.goto is None or error is None or error.code in CUT_OFF:
+            return False
+        if times >= rule.max_times and not is_past:
+            return False
+        if self._chosen is not None and rule.goto not in self._chosen.runs:
+            return False
+        if not is_past:  # a retry begins to count anew
+            self._returned[step.id] = times + 1
+        attempt = times + 1 if before is None else cast(int, before.body["attempt"])
+        self._targets[step.id] = rule.goto
+        feedback = Feedback(
+            step_id=step.id,
+            to=rule.goto,
+            code=error.code,
+            message=error.message,
+            attempt=attempt,
+        )
+        body: dict[str, JsonValue] = {
+            **feedback.to_json(),
+            "step_id": context.path_of(step.id),
+            "to": context.path_of(rule.goto),
+        }
+        key = context.execution_key(step.id, visit)
+        await context.recorder.record("goto", f"{key}/goto", "recorded", body)
+        context.step_manager.take_back_failure()
+        context.feedback = feedback
+        context.services.log.info("went_back", step_id=step.id, to=rule.goto)
+        return True
+
+    def target(self, step: Step[object]) -> str | None:
+        """Of its `on_error`, as long as that counts."""
+        return self._targets.pop(step.id, None)
+
+    def is_passable(self, step: Step[object]) -> bool:
+        """Of its `on_error`."""
+        return self._built.control(step.id).on_error.action is OnError.CONTINUE
+
+    async def withdraw(self, step: Step[object]) -> None:
+        """It runs again: nobody reads what it left, and nobody answers what it asked."""
+        waiting = [each for each in self.waiting if each.step_id == step.id]
+        for execution in waiting:
+            self.waiting.remove(execution)
+            key = execution.id.removeprefix(f"{self._context.run_id}/")
+            body: dict[str, JsonValue] = {
+                "step_id": self._context.path_of(step.id),
+                "status": StepStatus.SKIPPED.value,
+                "reason": WITHDRAWN,
+            }
+            await self._context.recorder.record("step", key, "withdrawn", body)
+        self._context.withdraw_result(step.id, self._built.control(step.id).save_as)
+
+    async def _bind(self, step: SetStep, control: StepControl) -> bool:
+        """A `set` step without any of an executor's parts; False: it needs one to say why not."""
+        context, step_id = self._context, step.id
+        try:
+            output = encode(step.bind(context.values))
+        except (MinionsError, TypeError):
+            return False
+        status = StepStatus.COMPLETED
+        key = context.execution_key(step_id, context.step_manager.visits(step_id) + 1)
+        body: dict[str, JsonValue] = {
+            "step_id": context.path_of(step_id),
+            "status": "completed",
+            "output": output,
+        }
+        entry = await context.recorder.record("step", key, "finished", body)
+        context.step_manager.record(
+            StepExecution(
+                id=f"{context.run_id}/{key}",
+                step_id=step_id,
+                status=status,
+                output=output,
+                optional=step.spec.optional,
+                started_at=entry.at,
+                completed_at=entry.at,
+                completion_mode=CompletionMode.TEXT,
+            )
+        )
+        context.publish_result(step, status, output, control.save_as)
+        context.services.log.info(
+            "step_finished", step_id=context.path_of(step_id), status="completed"
+        )
+        self._has_redone = True
+        return True
+
+    def _executor(
+        self,
+        step: Step[object],
+        models: ModelCallExecutorFactory,
+        item: Turn | None = None,
+    ) -> StepExecutor[object]:
+        if isinstance(step, UsedStep):
+            values = self._context.values
+            step = step.bound(values if item is None else {**values, "loop": item.loop})
+
+        def make() -> StepExecutor[object]:
+            return StepExecutor(
+                step,
+                self._context,
+                models,
+                self._tool_factory,
+                options=self._models.options(step),
+                item=item,
+                caching=self._caching(step),
+            )
+
+        executor, replay = make(), self._context.replay
+        if replay is not None and replay.checks_inputs and executor.is_begun_otherwise():
+            replay.forget(executor.base)
+            executor = make()
+        return executor
+
+    # --- what an earlier leg did --------------------------------------------------------------
+
+    def _recorded_end(self, step: Step[object]) -> StepExecutor[object] | None:
+        """The executor of a step that has ended before; None where it is to be run."""
+        replay = self._context.replay
+        if replay is None:
+            return None
+        base = self._base(step)
+        rows = replay.execution(base)
+        if rows is None or rows.ended is None:
+            return None
+        is_python = isinstance(step, PythonStep)
+        return self._executor(step, self._models.of_code() if is_python else self._models.of(step))
+
+    def _base(self, step: Step[object]) -> str:
+        visit = self._context.step_manager.visits(step.id) + 1
+        return self._context.base_key(step.id, visit)
+
+    def _may_reuse(self, step: Step[object], executor: StepExecutor[object]) -> bool:
+        """Whether the end stands; a step that would do something else now is begun anew."""
+        replay = self._context.replay
+        if replay is None or not replay.checks_inputs:
+            return True
+        is_python = isinstance(step, PythonStep)
+        knows = executor.was_cached or not is_python or isinstance(step, KnowsItsInputs)
+        is_same = executor.is_unchanged() if knows else not self._is_outdated(step)
+        if not is_same:
+            replay.forget(self._base(step))
+        return is_same
+
+    def _is_outdated(self, step: Step[object]) -> bool:
+        """Whether something before it was done again since the step began."""
+        replay = self._context.replay
+        rows = replay.execution(self._base(step)) if replay is not None else None
+        return self._has_redone or rows is None or rows.rows[0].position < self._newest_end
+
+    def _may_reuse_item(self, executor: StepExecutor[object]) -> bool:
+        """Likewise, for one item of a loop."""
+        replay = self._context.replay
+        is_same = replay is None or not replay.checks_inputs or executor.is_unchanged()
+        if not is_same and replay is not None:
+            replay.forget(executor.base)
+        return is_same
+
+    async def _reuse(self, step: Step[object], executor: StepExecutor[object]) -> StepStatus:
+        replay = self._context.replay
+        rows = replay.execution(self._base(step)) if replay is not None else None
+        if rows is not None and rows.ended is not None:
+            self._newest_end = max(self._newest_end, rows.ended.position)
+        execution = executor.recorded()
+        self._context.ledger.count_step()
+        control = self._built.control(step.id)
+        return await self._told(step, execution, executor.output_json, control)
+
+    async def _holds(self, step: Step[object]) -> bool:
+        """Whether `when` is true; a condition that cannot be read fails the step."""
+        condition = self._built.control(step.id).when
+        assert condition is not None  # noqa: S101  # asked only where there is one
+        try:
+            holds = condition.holds(self._context.values)
+        except MinionsError as error:
+            await self._record_end(step, StepStatus.FAILED, error=error.info())
+            return False
+        if not holds:
+            await self.skip(step, Skip(WHEN_IS_FALSE))
+        return holds
+
+    def _failed_condition(self, step: Step[object]) -> StepExecution[object] | None:
+        execution = self._context.step_manager.latest(step.id)
+        return execution if execution and execution.status is StepStatus.FAILED else None
+
+    async def skip(self, step: Step[object], skip: Skip) -> None:
+        """Record that it was passed over, and why."""
+        chosen, reason = self._chosen, skip.reason
+        if chosen is not None and step.id not in {*chosen.runs, *chosen.pinned}:
+            reason = chosen.reason(step.id)
+        await self._record_end(step, StepStatus.SKIPPED, reason=reason)
+
+    async def _record_end(
+        self,
+        step: Step[object],
+        status: StepStatus,
+        *,
+        reason: str | None = None,
+        error: FailureInfo | None = None,
+    ) -> None:
+        """A step that ended without being executed."""
+        context = self._context
+        now = context.services.clock.now()
+        execution: StepExecution[object] = StepExecution(
+            id=f"{context.run_id}/{self._base(step)}",
+            step_id=step.id,
+            status=status,
+            reason=reason or (error.message if error else None),
+            error=error,
+            optional=step.is_optional,
+            started_at=now,
+            completed_at=now,
+        )
+        body: dict[str, JsonValue] = {"step_id": context.path_of(step.id), "status": status.value}
+        body["reason"] = execution.reason
+        if error is not None:
+            body["error"] = dict(error.to_json())
+        key = self._base(step)
+        state = "failed" if error else "skipped"
+        await context.recorder.record("step", key, state, body)
+        context.step_manager.record(execution)
+        context.publish_result(step, status, None, error=error)
+        self._note_failure(execution)
+
+    def _note_failure(self, execution: StepExecution[object]) -> None:
+        if execution.status is StepStatus.IN_PROGRESS:
+            self.waiting.append(execution)
+        is_failure = execution.status is StepStatus.FAILED and not execution.optional
+        if is_failure and self.failed is None:
+            self.failed = execution

@@ -1,0 +1,207 @@
+"""Walks a dependency graph: ready steps together or one at a time, failures kept from spreading."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.executions import StepStatus
+from minions.contracts.steps import Step
+from minions.engine.compile.graph import DependencyStepGraph
+
+__all__ = ["DependencyWalk", "Skip", "WayBack"]
+
+
+@frozen
+class Skip:
+    """Why a step is passed over."""
+
+    reason: str
+
+
+_FAILED: Final = StepStatus.FAILED
+
+
+class WayBack(ABC):
+    """What a recipe says of steps that fail."""
+
+    @abstractmethod
+    def target(self, step: Step[object]) -> str | None:
+        """The id of the step that runs again, now that this one failed; None: it has failed."""
+
+    @abstractmethod
+    def is_passable(self, step: Step[object]) -> bool:
+        """Whether steps that do not read it go on although it failed."""
+
+    @abstractmethod
+    async def withdraw(self, step: Step[object]) -> None:
+        """What the step left counts no more: it runs again."""
+
+
+class DependencyWalk:
+    """One walk through one graph. Ready-counts, so a step costs the same however long the run."""
+
+    def __init__(
+        self,
+        graph: DependencyStepGraph,
+        *,
+        run: Callable[[Step[object]], Awaitable[StepStatus]],
+        skip: Callable[[Step[object], Skip], Awaitable[None]],
+        stop_reason: Callable[[], str | None],
+        way_back: WayBack,
+        is_brief: Callable[[Step[object]], bool],
+        max_parallel: int,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            run: Runs one step and gives its status (SKIPPED when its condition is false,
+                IN_PROGRESS when it waits for a decision).
+            skip: Records a step that is passed over.
+            stop_reason: Asked before each start; a text means nothing new starts.
+            way_back: What becomes of failures.
+            is_brief: Whether a step waits for nothing: then a task of its own is not worth it.
+        """
+        self._graph = graph
+        self._steps = graph.steps
+        self._run = run
+        self._skip = skip
+        self._stop_reason = stop_reason
+        self._way_back = way_back
+        self._is_brief = is_brief
+        self._returns: list[tuple[int, int]] = []
+        """Steps to go back to, with those that failed: when nothing runs any more."""
+        self._max_parallel = max_parallel
+        self._waiting = graph.wait_counts()
+        self._ready = [at for at, count in enumerate(self._waiting) if count == 0]  # a heap
+        self._fate: dict[int, StepStatus] = {}
+        self._is_spoilt: set[int] = set()
+        """Steps that failed, or were skipped because of one that did."""
+        self._has_gaps = False
+        """Whether any step so far failed or was skipped: else all inputs are there."""
+        self._running: dict[asyncio.Task[StepStatus], int] = {}
+        self._ended: asyncio.Queue[asyncio.Task[StepStatus]] = asyncio.Queue()
+
+    async def walk(self) -> None:
+        """Until every step has ended or was passed over."""
+        try:
+            while self._ready or self._running or self._returns:
+                if not self._returns:
+                    await self._start_what_is_ready()
+                if self._running:
+                    await self._wait_for_one()
+                elif self._returns:
+                    await self._go_back()
+        except BaseException:
+            await self._stop_the_others()
+            raise
+
+    async def _start_what_is_ready(self) -> None:
+        ready, running, steps = self._ready, self._running, self._steps
+        while ready and len(running) < self._max_parallel and not self._returns:
+            position = heapq.heappop(ready)
+            skip = self._skip_for(position)
+            if skip is not None:
+                await self._skip(steps[position], skip)
+                self._settle(position, StepStatus.SKIPPED)
+            elif self._is_brief(steps[position]) or (
+                not running and (self._max_parallel == 1 or not ready)
+            ):
+                # No task: it takes no time, or nothing else could become ready meanwhile.
+                self._settle_or_leave(position, await self._run(steps[position]))
+            else:
+                run = self._run(steps[position])
+                task = asyncio.ensure_future(run)
+                task.add_done_callback(self._ended.put_nowait)
+                self._running[task] = position
+
+    async def _wait_for_one(self) -> None:
+        self._take(await self._ended.get())
+        while not self._ended.empty():
+            self._take(self._ended.get_nowait())
+
+    def _take(self, task: asyncio.Task[StepStatus]) -> None:
+        # Out of the list only after its result: what raises is gathered with the others.
+        self._settle_or_leave(self._running[task], task.result())
+        del self._running[task]
+
+    async def _stop_the_others(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _skip_for(self, position: int) -> Skip | None:
+        """A failed dependency, one passed over that it reads, all passed over, or a stopped run."""
+        if not self._has_gaps:
+            stopped = self._stop_reason()
+            return Skip(stopped) if stopped is not None else None
+        needs = self._graph.needs(position)
+        steps = self._steps
+        for other in needs:
+            if other in self._is_spoilt:
+                word = "failed" if self._fate[other] is StepStatus.FAILED else "was skipped"
+                self._is_spoilt.add(position)
+                return Skip(f"its dependency '{steps[other].id}' {word}")
+        skipped = [other for other in needs if self._fate[other] is StepStatus.SKIPPED]
+        reads = self._graph.reads(position)
+        for other in needs:
+            if self._fate[other] is _FAILED and other in reads:
+                return Skip(f"its dependency '{steps[other].id}' failed")
+        for other in skipped:
+            # A join goes on with the branch that was taken; what reads the other one cannot.
+            if other in reads or len(skipped) == len(needs):
+                return Skip(f"its dependency '{steps[other].id}' was skipped")
+        stopped = self._stop_reason()
+        return Skip(stopped) if stopped is not None else None
+
+    def _settle_or_leave(self, position: int, status: StepStatus) -> None:
+        """A step that waits for a person has no end: what depends on it does not begin."""
+        if status is StepStatus.IN_PROGRESS:
+            return
+        target = self._way_back.target(self._steps[position]) if status is _FAILED else None
+        if target is not None:
+            self._returns.append((self._graph.index(target), position))
+            return
+        self._settle(position, status)
+        if status is _FAILED and self._way_back.is_passable(self._steps[position]):
+            self._is_spoilt.discard(position)
+
+    async def _go_back(self) -> None:
+        """Steps to which failures lead back, with all that depends on them, are to be done."""
+        affected: set[int] = set()
+        pending = [position for pair in self._returns for position in pair]
+        self._returns.clear()
+        while pending:
+            position = pending.pop()
+            if position not in affected:
+                affected.add(position)
+                pending.extend(self._graph.dependents(position))
+        counts = self._graph.wait_counts()
+        for settled in self._fate.keys() - affected:
+            for other in self._graph.dependents(settled):
+                counts[other] -= 1
+        for position in affected:
+            self._fate.pop(position, None)
+            self._is_spoilt.discard(position)
+            self._waiting[position] = counts[position]
+            await self._way_back.withdraw(self._steps[position])
+        await asyncio.sleep(0)  # steps may take no time, and others wait: a timeout, a person
+        again = [position for position in affected if counts[position] == 0]
+        self._ready = [*(at for at in self._ready if at not in affected), *again]
+        heapq.heapify(self._ready)
+
+    def _settle(self, position: int, status: StepStatus) -> None:
+        self._fate[position] = status
+        if status is not StepStatus.COMPLETED:
+            self._has_gaps = True
+        if status is StepStatus.FAILED:
+            self._is_spoilt.add(position)
+        for other in self._graph.dependents(position):
+            self._waiting[other] -= 1
+            if self._waiting[other] == 0:
+                heapq.heappush(self._ready, other)

@@ -1,0 +1,205 @@
+"""One recipe from its first step to its last: the whole of a run, or one of its steps."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from attrs import evolve, frozen
+
+from minions.contracts.calls import ToolCallExecutorFactory
+from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError
+from minions.contracts.executions import RunStatus, StepExecution, StepStatus
+from minions.contracts.steps import Step
+from minions.engine.calls.decisions import doubt
+from minions.engine.compile.build import BuiltRecipe
+from minions.engine.compile.graph import DependencyStepGraph
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.run.routes import Routes
+from minions.engine.run.run_steps import RunSteps
+from minions.engine.run.scheduler import DependencyWalk, Skip
+from minions.engine.step.outcome import all_waiting
+from minions.recipe.model import ExecutionMode, OnFailure
+
+__all__ = ["RecipeWalk", "WalkEnd"]
+
+_DEFAULT_BOUND: Final = 100
+"""Steps of a run whose graph may repeat steps and whose recipe sets no `max_steps`."""
+
+
+@frozen(kw_only=True)
+class WalkEnd:
+    """How it ended."""
+
+    status: RunStatus
+    error: FailureInfo | None = None
+
+
+class RecipeWalk:
+    """Walks once. Steps know how they run; the walk knows which one is next."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        built: BuiltRecipe,
+        steps: RunSteps,
+        routes: Routes,
+        tool_call_executor_factory: ToolCallExecutorFactory,
+    ) -> None:
+        """Take what was prepared."""
+        self._context = context
+        self._routes = routes
+        self._built = built
+        self._steps = steps
+        self._tool_factory = tool_call_executor_factory
+        self._problem: FailureInfo | None = None
+        self._choice_waits_for: FailureInfo | None = None
+        """The decision without which a tool may not say what comes next."""
+        self._has_returned = False
+        """Whether a failure led back: then steps run again, boundedly."""
+
+    async def walk(self) -> None:
+        """Until nothing is left that may start.
+
+        Raises:
+            JournalError: A fact could not be stored.
+        """
+        graph = self._built.graph
+        if not isinstance(graph, DependencyStepGraph):
+            await self._walk_transitions()
+            return
+        recipe = self._context.recipe
+        is_parallel = recipe.execution_mode is ExecutionMode.PARALLEL
+        walk = DependencyWalk(
+            graph,
+            run=self._steps.run,
+            skip=self._steps.skip,
+            stop_reason=self._stop_reason,
+            way_back=self._steps,
+            is_brief=self._steps.is_brief,
+            max_parallel=recipe.max_parallel if is_parallel else 1,
+        )
+        await walk.walk()
+
+    async def _walk_transitions(self) -> None:
+        manager, limits = self._context.step_manager, self._context.limits
+        bound = limits.max_steps or (_DEFAULT_BOUND if limits.allow_repeated_steps else None)
+        skipped = 0  # they count: a circle of steps that are all skipped would have no end
+        while (step := manager.current_step) is not None:
+            if self._context.open_calls and not self._steps.has_ended_before(step):
+                return
+            if manager.visits(step.id) and not (limits.allow_repeated_steps or self._has_returned):
+                self._problem = _repeated(step.id)
+                return
+            if bound is not None and self._context.ledger.steps + skipped >= bound:
+                self._context.ledger.stop_at("max_steps", bound)
+                return
+            if not self._steps.may_start():
+                return
+            await asyncio.sleep(0)  # steps may take no time, and others wait: a timeout, a person
+            status = await self._steps.run(step)
+            if status is StepStatus.IN_PROGRESS:
+                return
+            skipped += status is StepStatus.SKIPPED
+            if status is StepStatus.FAILED and (target := self._steps.target(step)) is not None:
+                manager.set_current_step(target)
+                self._has_returned = True
+                continue
+            if self._steps.failed is not None or self._is_choice_in_doubt(step):
+                return
+            if not await self._advance(step):
+                return
+
+    async def _advance(self, step: Step[object]) -> bool:
+        """Go on where the step's `route` says, else where the chain of rules does.
+
+        Returns:
+            False where the route leads nowhere: the run has failed, the step has not.
+        """
+        context, manager = self._context, self._context.step_manager
+        try:
+            chosen = await self._routes.choose(step)
+            if chosen is not None:
+                manager.set_current_step(chosen)
+            else:
+                await manager.advance_to_next_step(context, self._tool_factory)
+        except StepFailedError as error:
+            if error.failure.code == NEEDS_DECISION:
+                self._choice_waits_for = error.failure
+            elif not context.ledger.has_refused:
+                self._problem = error.failure
+            return False
+        return True
+
+    def _is_choice_in_doubt(self, step: Step[object]) -> bool:
+        """Whether the call that names what follows `step` waits for a decision."""
+        context = self._context
+        key = context.execution_key(step.id, context.step_manager.visits(step.id))
+        return any(call.key.startswith(f"{key}/decide/") for call in context.open_calls)
+
+    def _stop_reason(self) -> str | None:
+        """Why nothing new may start."""
+        failed = self._steps.failed
+        if failed is not None and self._context.recipe.on_failure is OnFailure.STOP:
+            return f"the run stopped: step '{failed.step_id}' failed"
+        return None
+
+    def end(self) -> WalkEnd:
+        """How it ended, after the walk or whatever broke it off."""
+        ledger = self._context.ledger
+        is_whole = self._context.parent is None  # a recipe within is told only where it had ended
+        if self._context.open_calls and is_whole:
+            error = doubt(self._context.open_calls, self._context.run_id)
+            return WalkEnd(status=RunStatus.NEEDS_DECISION, error=error)
+        if self._problem is not None:
+            return WalkEnd(status=RunStatus.FAILED, error=self._problem)
+        if ledger.has_refused:
+            return WalkEnd(status=RunStatus.LIMIT_REACHED, error=ledger.failure())
+        goes_on = self._context.recipe.on_failure is OnFailure.CONTINUE
+        is_waiting = goes_on and bool(self._steps.waiting)
+        if self._steps.failed is not None and not is_waiting:
+            return WalkEnd(status=RunStatus.FAILED, error=_step_failure(self._steps.failed))
+        if self._steps.waiting or self._choice_waits_for is not None:
+            return WalkEnd(status=RunStatus.NEEDS_DECISION, error=self._waiting_failure())
+        if self._context.step_manager.has_failures:
+            return WalkEnd(status=RunStatus.PARTIAL)
+        return WalkEnd(status=RunStatus.COMPLETED)
+
+    def _waiting_failure(self) -> FailureInfo:
+        """All that the run waits for, and the command that goes on."""
+        found = (*(each.error for each in self._steps.waiting), self._choice_waits_for)
+        all_ = all_waiting(error for error in found if error is not None)
+        if self._context.parent is not None:
+            return all_  # told once, by the whole run
+        words = all_.message.replace("\n", "\n  ")
+        listed = "\n".join(f"  {command}" for command in all_.suggestions)
+        message = f"The run waits for a person:\n  {words}\nIt goes on after\n{listed}"
+        return evolve(all_, message=message)
+
+    async def record_what_never_started(self, end: WalkEnd) -> None:
+        """Steps that the run's time or a cancellation kept from starting: passed over, and why."""
+        graph, manager = self._built.graph, self._context.step_manager
+        if end.error is None or not isinstance(graph, DependencyStepGraph):
+            return
+        why = f"the run ended before: {end.error.code}"
+        if end.error.code == NEEDS_DECISION:
+            why = "the run waits for a person"
+        for step in graph.steps:
+            if manager.latest(step.id) is None:
+                await self._steps.skip(step, Skip(why))
+
+
+def _repeated(step_id: str) -> FailureInfo:
+    return FailureInfo(
+        code="repeated-step",
+        message=f"Step '{step_id}' would run a second time and allow_repeated_steps is false. "
+        "Break the cycle, or set allow_repeated_steps with max_steps.",
+        where=step_id,
+    )
+
+
+def _step_failure(execution: StepExecution[object]) -> FailureInfo:
+    error = execution.error
+    if error is None:
+        return FailureInfo(code="step-failed", message=f"Step '{execution.step_id}' failed.")
+    return evolve(error, where=error.where or execution.step_id)

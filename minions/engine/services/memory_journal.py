@@ -1,0 +1,405 @@
+"""The journal of a process that keeps nothing: facts as objects, gone with the process."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Final
+
+from attrs import evolve, field, frozen, mutable
+
+from minions.contracts.entry_waiters import WaitingRoom
+from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
+from minions.contracts.journal import (
+    SPARED_S,
+    Collected,
+    EntryDraft,
+    HeldLease,
+    Journal,
+    JournalEntry,
+    Lease,
+)
+from minions.contracts.runtime import Clock
+from minions.contracts.stored_sessions import bad_entries, digests_in, session_exists
+
+__all__ = ["MemoryJournal"]
+
+_EntryName = tuple[str, int, str, str, str]
+
+
+_WAITS: Final = "needs_decision"
+
+
+@frozen(kw_only=True)
+class _Holding:
+    """Who has, or last had, a session."""
+
+    lease: Lease
+    deadline: datetime | None
+    """None: given back."""
+
+
+@mutable
+class _Session:
+    """All facts of one session; position n is at index n - 1."""
+
+    entries: list[JournalEntry] = field(factory=list)
+    holding: _Holding | None = None
+
+
+@frozen
+class _Blob:
+    """Bytes, and when they were put last."""
+
+    data: bytes
+    put_at: datetime
+
+
+class MemoryJournal(Journal):
+    """Keeps objects as they are, unencoded. No lock: one event loop owns it."""
+
+    def __init__(self, clock: Clock, *, most_ended: int | None = None) -> None:
+        """Empty.
+
+        Args:
+            most_ended: Runs that have ended and are kept, the newest; None: all. Runs that wait
+                for a person, and runs in sessions that were opened, forked or talked with, are
+                kept in any case.
+        """
+        self._most_ended = most_ended
+        self._ended: dict[str, str] = {}
+        """Runs that may be forgotten, in the order of their ends, and their sessions."""
+        self._runs_of_blob: Counter[str] = Counter()
+        """How many starts of runs name each blob, where runs are forgotten."""
+        self._clock = clock
+        self._sessions: dict[str, _Session] = {}
+        self._positions: dict[_EntryName, int] = {}
+        self._generations: dict[str, int] = {}
+        self._blobs: dict[str, _Blob] = {}
+        self._waiting = WaitingRoom()
+
+    async def acquire(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> Lease:
+        """As the contract says; the same worker may acquire its own run again."""
+        session = self._sessions.setdefault(session_id, _Session())
+        now = self._clock.now()
+        if (held := session.holding) is not None and held.lease.worker_id != takes_over:
+            _refuse_if_active(held, run_id, worker_id, now)
+        written = self._generations.get(run_id, 0)
+        lease = Lease(
+            session_id=session_id,
+            run_id=run_id,
+            worker_id=worker_id,
+            epoch=held.lease.epoch + 1 if held else 1,
+            generation=written + 1 if next_generation else max(written, 1),
+        )
+        session.holding = _Holding(lease=lease, deadline=now + timedelta(seconds=ttl_s))
+        return lease
+
+    async def renew(self, lease: Lease, ttl_s: float) -> None:
+        """As the contract says; a lease that ran out and that nobody took is kept."""
+        session, holding = self._owned(lease)
+        deadline = self._clock.now() + timedelta(seconds=ttl_s)
+        session.holding = evolve(holding, deadline=deadline)
+
+    async def release(self, lease: Lease) -> None:
+        """Let another run of the session begin."""
+        session = self._sessions.get(lease.session_id)
+        if session and session.holding and session.holding.lease.epoch == lease.epoch:
+            session.holding = evolve(session.holding, deadline=None)
+            if self._most_ended is not None:
+                self._forget_old(lease, session, self._most_ended)
+
+    def _forget_old(self, lease: Lease, session: _Session, most: int) -> None:
+        """Of runs that nobody can go back to by a session, all but the newest."""
+        self._ended.pop(lease.run_id, None)
+        if _is_over(session, lease.run_id):
+            self._ended[lease.run_id] = lease.session_id
+        while len(self._ended) > most:
+            run_id = next(iter(self._ended))
+            self._forget(self._ended.pop(run_id))
+
+    def _forget(self, session_id: str) -> None:
+        session = self._sessions.pop(session_id, _Session())
+        for entry in session.entries:
+            self._positions.pop(_name(entry), None)
+            self._generations.pop(entry.run_id, None)
+            for digest in _blobs_of(entry):
+                self._runs_of_blob[digest] -= 1
+                if self._runs_of_blob[digest]:
+                    continue
+                del self._runs_of_blob[digest]
+                blob = self._blobs.get(digest)
+                if blob is not None and blob.put_at <= entry.at:  # else a run is about to begin
+                    del self._blobs[digest]
+
+    async def held_leases(self) -> Sequence[HeldLease]:
+        """As the contract says, at the cost of one look at each session in memory."""
+        now = self._clock.now()
+        holdings = (each.holding for each in self._sessions.values())
+        return [
+            HeldLease(lease=each.lease, has_expired=each.deadline <= now)
+            for each in holdings
+            if each is not None and each.deadline is not None
+        ]
+
+    async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
+        """Keep the draft's body itself: do not change it afterwards."""
+        entries = self._owned(lease)[0].entries
+        name = (lease.run_id, lease.generation, draft.key, draft.kind, draft.state)
+        position = len(entries) + 1
+        taken = self._positions.setdefault(name, position)
+        if taken != position:
+            raise _duplicate(lease, draft, taken)
+        entry = _entry(lease, draft, position, self._clock.now())
+        entries.append(entry)
+        if self._most_ended is not None:
+            self._runs_of_blob.update(_blobs_of(entry))
+        self._generations[lease.run_id] = lease.generation
+        self._waiting.tell(lease.session_id, position)
+        return entry
+
+    async def entries(
+        self,
+        session_id: str | None = None,
+        *,
+        run_id: str | None = None,
+        after: int = 0,
+        until: int | None = None,
+        kinds: Collection[str] | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+        with_damaged: bool = False,
+    ) -> Sequence[JournalEntry]:
+        """The stored objects themselves, which are never damaged."""
+        order = -1 if newest_first else 1
+        ids = sorted(self._sessions)[::order] if session_id is None else [session_id]
+        found = (
+            entry
+            for each in ids
+            if (session := self._sessions.get(each)) is not None
+            for entry in _part(session.entries, after, until, is_backwards=newest_first)
+            if (run_id is None or entry.run_id == run_id) and (kinds is None or entry.kind in kinds)
+        )
+        return list(islice(found, None if limit is None else min(max(limit, 0), sys.maxsize)))
+
+    async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
+        """Woken by the append itself."""
+
+        async def look() -> int:
+            session = self._sessions.get(session_id)
+            return len(session.entries) if session else 0
+
+        return await self._waiting.wait(session_id, after, timeout_s, look)
+
+    async def adopt(self, session_id: str, entries: Sequence[JournalEntry]) -> None:
+        """As the contract says."""
+        session = self._sessions.get(session_id, _Session())
+        if session.entries:
+            raise session_exists(session_id, len(session.entries))
+        if (why := bad_entries(session_id, entries)) is not None:
+            raise why
+        self._refuse_to_touch(session_id)
+        for entry in entries:
+            name = _name(entry)
+            if name in self._positions:
+                raise _duplicate(entry, entry, self._positions[name])
+        self._positions.update((_name(entry), entry.position) for entry in entries)
+        for entry in entries:
+            generation = max(self._generations.get(entry.run_id, 0), entry.generation)
+            self._generations[entry.run_id] = generation
+        last = max(entries, key=lambda entry: entry.epoch)
+        lease = Lease(
+            session_id=session_id,
+            run_id=last.run_id,
+            worker_id="",
+            epoch=max(last.epoch, session.holding.lease.epoch if session.holding else 0),
+        )
+        session.holding = _Holding(lease=lease, deadline=None)
+        session.entries = list(entries)
+        self._sessions[session_id] = session
+        self._waiting.tell(session_id, len(entries))
+
+    async def remove_session(self, session_id: str) -> bool:
+        """Who had it last is remembered: epochs only grow."""
+        self._refuse_to_touch(session_id)
+        session = self._sessions.get(session_id, _Session())
+        if session.holding is not None:
+            session.holding = evolve(session.holding, deadline=None)
+        removed, session.entries = session.entries, []
+        for entry in removed:
+            self._positions.pop(_name(entry), None)
+            self._generations.pop(entry.run_id, None)
+        return bool(removed)
+
+    async def put_blob(self, data: bytes) -> str:
+        """Keep the bytes."""
+        digest = hashlib.sha256(data).hexdigest()
+        self._blobs[digest] = _Blob(bytes(data), self._clock.now())
+        return digest
+
+    async def get_blob(self, digest: str) -> bytes:
+        """The bytes as they were put."""
+        try:
+            return self._blobs[digest].data
+        except KeyError:
+            raise NotFoundError(
+                f"The memory journal holds no blob {digest!r}; it keeps only what was put "
+                "by this process.",
+                code="unknown-blob",
+            ) from None
+
+    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
+        """As the contract says."""
+        named = self._named_blobs()
+        latest = self._clock.now() - timedelta(seconds=spare_s)
+        useless = {
+            digest: len(blob.data)
+            for digest, blob in self._blobs.items()
+            if digest not in named and blob.put_at <= latest
+        }
+        if not dry_run:
+            for digest in useless:
+                del self._blobs[digest]
+        return Collected(blobs=len(useless), bytes=sum(useless.values()))
+
+    async def aclose(self) -> None:
+        """Send away who waits; nothing is forgotten."""
+        await self._waiting.aclose()
+
+    def _named_blobs(self) -> set[str]:
+        named: set[str] = set()
+        rest = digests_in(
+            # As Python writes them: a body here is never encoded, and may be any mapping.
+            *(str(entry.body) for each in self._sessions.values() for entry in each.entries)
+        )
+        while rest:
+            named |= rest
+            found = [self._blobs[digest].data for digest in rest if digest in self._blobs]
+            rest = digests_in(*found) - named
+        return named
+
+    def _refuse_to_touch(self, session_id: str) -> None:
+        """Unless nobody is at work there."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.holding is not None:
+            _refuse_if_active(session.holding, None, None, self._clock.now())
+
+    def _owned(self, lease: Lease) -> tuple[_Session, _Holding]:
+        session = self._sessions.get(lease.session_id)
+        holding = session.holding if session else None
+        if (
+            session is None
+            or holding is None
+            or holding.deadline is None
+            or holding.lease.epoch != lease.epoch
+            or holding.lease.run_id != lease.run_id
+        ):
+            raise _fenced(lease, holding)
+        return session, holding
+
+
+def _part(
+    entries: Sequence[JournalEntry], after: int, until: int | None, *, is_backwards: bool
+) -> Iterator[JournalEntry]:
+    """Position n is at index n - 1; nothing is copied."""
+    first = max(after, 0)
+    end = len(entries) if until is None else min(max(until, 0), len(entries))
+    indexes = range(first, end)
+    return (entries[index] for index in (reversed(indexes) if is_backwards else indexes))
+
+
+def _is_over(session: _Session, run_id: str) -> bool:
+    """Whether the session holds nothing but that run, which has ended and waits for nobody."""
+    if not session.entries:
+        return False
+    first, last = session.entries[0], session.entries[-1]
+    return (
+        (first.run_id, first.kind, last.run_id) == (run_id, "run", run_id)
+        and "thread" not in first.body
+        and (last.kind, last.state) == ("run", "finished")
+        and last.body.get("status") != _WAITS
+    )
+
+
+def _blobs_of(entry: JournalEntry) -> Sequence[str]:
+    """Those that the start of a run names."""
+    if entry.kind != "run":
+        return ()
+    named = (entry.body.get(name) for name in ("document", "recipes", "part"))
+    return [digest for digest in named if isinstance(digest, str)]
+
+
+def _name(entry: JournalEntry) -> _EntryName:
+    return (entry.run_id, entry.generation, entry.key, entry.kind, entry.state)
+
+
+def _refuse_if_active(
+    held: _Holding, run_id: str | None, worker_id: str | None, now: datetime
+) -> None:
+    if held.deadline is None or held.deadline <= now:
+        return
+    if (held.lease.run_id, held.lease.worker_id) == (run_id, worker_id):
+        return
+    raise LeaseHeldError(
+        f"Session '{held.lease.session_id}' is busy: run '{held.lease.run_id}' is active on "
+        f"worker '{held.lease.worker_id}' until {held.deadline.isoformat()}. {_when_free(run_id)}",
+        worker_id=held.lease.worker_id,
+        run_id=held.lease.run_id,
+    )
+
+
+def _when_free(run_id: str | None) -> str:
+    who = "It can be changed" if run_id is None else f"Run '{run_id}' can start"
+    return f"{who} when that run ends or its lease runs out."
+
+
+def _fenced(lease: Lease, holding: _Holding | None) -> FencedError:
+    if holding is None:
+        state = "nobody holds it"
+    elif holding.deadline is None:
+        state = "its last lease was given back"
+    else:
+        owner = holding.lease
+        state = f"worker '{owner.worker_id}' has it for run '{owner.run_id}' (epoch {owner.epoch})"
+    return FencedError(
+        f"Worker '{lease.worker_id}' may no longer write run '{lease.run_id}' of session "
+        f"'{lease.session_id}' (epoch {lease.epoch}): {state}. Nothing was stored."
+    )
+
+
+def _duplicate(
+    lease: Lease | JournalEntry, draft: EntryDraft | JournalEntry, position: int
+) -> JournalError:
+    return JournalError(
+        f"Run '{lease.run_id}' (generation {lease.generation}) already has the entry "
+        f"{draft.kind} '{draft.key}' {draft.state}, at position {position}. Nothing was stored.",
+        code="duplicate-entry",
+    )
+
+
+def _entry(lease: Lease, draft: EntryDraft, position: int, at: datetime) -> JournalEntry:
+    return JournalEntry(
+        session_id=lease.session_id,
+        position=position,
+        run_id=lease.run_id,
+        generation=lease.generation,
+        key=draft.key,
+        kind=draft.kind,
+        state=draft.state,
+        body=draft.body,
+        epoch=lease.epoch,
+        at=at,
+    )

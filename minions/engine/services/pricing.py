@@ -1,0 +1,71 @@
+"""What a model call costs, by the run's price book. What is not known stays unknown."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from minions.contracts.calls import ChatModel
+from minions.contracts.errors import EnvironmentRefusedError, StepFailedError, words_of
+from minions.contracts.messages import TokenUsage
+from minions.engine.services.budget import Ledger
+from minions.engine.services.services import Services
+
+__all__ = ["check_price", "expect_price", "with_cost"]
+
+_ONE_OF_EACH = TokenUsage(input_tokens=1, output_tokens=1)
+
+
+def with_cost(usage: TokenUsage, model: ChatModel | None, services: Services) -> TokenUsage:
+    """The same tokens with what they cost; what the server said itself stands."""
+    if usage.cost_usd is not None or not usage.total_tokens:
+        return usage
+    cost = _cost(usage, model, services)
+    return usage if cost is None else evolve(usage, cost_usd=cost)
+
+
+def check_price(model: ChatModel, ledger: Ledger, services: Services) -> None:
+    """Where cost is limited, only what has a price may be asked.
+
+    Raises:
+        EnvironmentRefusedError: Code `unknown-price`.
+    """
+    most = ledger.max_cost_usd
+    if most is None or _cost(_ONE_OF_EACH, model, services) is not None:
+        return
+    raise EnvironmentRefusedError(
+        f"The run may cost ${most:g} (max_cost_usd), and the price of the model "
+        f"'{model.name}' is not known. Give it in minions.toml, in US dollars per million tokens:\n"
+        f'  [prices."{model.name}"]\n'
+        "  input_per_mtok = 1.0\n"
+        "  output_per_mtok = 2.0\n"
+        "or leave the limit out.",
+        code="unknown-price",
+    )
+
+
+def expect_price(model: ChatModel | None, ledger: Ledger, services: Services) -> None:
+    """Before a call: its price is loaded beside it; under a limit it must be known.
+
+    Raises:
+        StepFailedError: Code `unknown-price`; models that code asks are known only now.
+    """
+    if model is None:
+        return
+    try:
+        check_price(model, ledger, services)
+    except EnvironmentRefusedError as error:
+        raise StepFailedError(error.info()) from error
+    if services.prices is not None:
+        services.prices.expect(model.name, base_url=model.base_url)
+
+
+def _cost(usage: TokenUsage, model: ChatModel | None, services: Services) -> float | None:
+    if model is None or services.prices is None:
+        return None
+    try:
+        return services.prices.cost_usd(
+            model.name, usage, at=services.clock.now(), base_url=model.base_url
+        )
+    except Exception as error:  # noqa: BLE001  # an application's book raises anything, and a call that was paid for must be kept
+        services.log.warning("price_unknown", model=model.name, error=words_of(error))
+        return None

@@ -1,0 +1,129 @@
+"""The one layer that tries again: which errors, how often, after what delay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+from attrs import frozen
+from returns.pipeline import is_successful
+from returns.result import Result
+
+from minions.contracts.errors import MinionsError, ToolError
+from minions.contracts.retry import RetryConfig
+from minions.engine.services.services import Services
+
+__all__ = [
+    "Attempted",
+    "checked_result",
+    "is_being_cancelled",
+    "is_retryable_error",
+    "with_retries",
+]
+
+V = TypeVar("V")
+
+_NEVER = (SyntaxError, TypeError, AttributeError, NameError, ToolError, MinionsError)
+"""Programming errors and explicit refusals: the same call fails the same way."""
+_RETRYABLE_STATUS = frozenset({408, 409, 429})
+
+
+def is_retryable_error(error: BaseException, *, unless_known: bool) -> bool:
+    """Whether trying again can help.
+
+    The never-list first, then HTTP errors by their status, then what is transient by its class;
+    validation errors are known by their name, for no library is imported for that.
+
+    Args:
+        unless_known: What to say of an error that neither list knows.
+    """
+    if isinstance(error, _NEVER) or type(error).__name__ == "ValidationError":
+        return False
+    status = _http_status(error)
+    if status is not None:
+        return status in _RETRYABLE_STATUS or status >= 500
+    return isinstance(error, TimeoutError | ConnectionError) or unless_known
+
+
+def _http_status(error: BaseException) -> int | None:
+    """`status_code` of the error or of its response, as HTTP libraries have it."""
+    for holder in (error, getattr(error, "response", None)):
+        for name in ("status_code", "status"):
+            status = getattr(holder, name, None)
+            if isinstance(status, int):
+                return status
+    return None
+
+
+def is_being_cancelled() -> bool:
+    """Whether somebody asked for it; else a CancelledError is one that the called code lost."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+_LONGEST_WAIT_S = 600.0
+"""A server that asks to wait longer has said no: the failure tells for how long."""
+
+
+class Retryable(Protocol):
+    """A failure that knows whether trying again can help."""
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the same call may succeed later."""
+
+
+RF = TypeVar("RF", bound=Retryable)
+
+
+@frozen
+class Attempted(Generic[V, RF]):
+    """An outcome and how many attempts it took."""
+
+    outcome: Result[V, RF]
+    attempts: int
+
+
+def checked_result(door: Callable[..., object], outcome: Result[V, RF]) -> Result[V, RF]:
+    """The outcome, if it is one; an application may have forgotten to wrap it.
+
+    Raises:
+        TypeError: It is something else; the text says what to return.
+    """
+    if isinstance(outcome, Result):
+        return outcome
+    raise TypeError(
+        f"{door.__qualname__} returned {type(outcome).__name__}; wrap an answer in "
+        "returns.result.Success, a failure in returns.result.Failure"
+    )
+
+
+async def with_retries(
+    attempt: Callable[[], Awaitable[Result[V, RF]]],
+    *,
+    most: int,
+    config: RetryConfig,
+    services: Services,
+    on_retry: Callable[[int, float, RF], None],
+) -> Attempted[V, RF]:
+    """Try until it succeeds, cannot succeed, or was tried `most` times.
+
+    Cancellation during the wait passes through at once. A failure's own `retry_after_s`
+    overrules the computed delay.
+    """
+    attempts = 0
+    while True:
+        outcome = await attempt()
+        attempts += 1
+        if is_successful(outcome):
+            return Attempted(outcome, attempts)
+        failure = outcome.failure()
+        delay_s = getattr(failure, "retry_after_s", None)
+        is_too_long = delay_s is not None and delay_s > _LONGEST_WAIT_S
+        if not failure.is_retryable or attempts >= most or is_too_long:
+            return Attempted(outcome, attempts)
+        if delay_s is None:
+            delay_s = config.delay_s(attempts, services.random())
+        on_retry(attempts, delay_s, failure)
+        await services.sleep(delay_s)

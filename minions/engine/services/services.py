@@ -1,0 +1,88 @@
+"""What every run needs from outside, in one value; defaults are the real clock and this process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from datetime import UTC, datetime
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.contracts.calls import OutputParser
+from minions.contracts.decisions import Decider, Deny
+from minions.contracts.journal import Journal
+from minions.contracts.runtime import Clock, Ids, IsWorkerGone, Log, PriceBook, Random, Sleep
+from minions.contracts.secrets import SecretSource
+from minions.contracts.step_cache import StepCache
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.output_parsing import TextOutputParser
+from minions.engine.services.secrets import environment_and_files
+from minions.engine.services.worker_names import is_worker_gone, worker_name
+
+__all__ = ["NullLog", "Services", "SystemClock"]
+
+
+_MOST_ENDED: Final = 16
+"""Of a journal that nobody passed, so that a long-lived executor does not grow with every run."""
+
+
+class SystemClock(Clock):
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """`time.monotonic`."""
+        return time.monotonic()
+
+
+class NullLog:
+    """Logs nothing: the library's default."""
+
+    def info(self, event: str, /, **facts: object) -> None:
+        """Nothing."""
+
+    def warning(self, event: str, /, **facts: object) -> None:
+        """Nothing."""
+
+
+def _random_id(prefix: str) -> str:
+    return f"{prefix}_{os.urandom(8).hex()}"
+
+
+def _new_random() -> Random:
+    return random.Random().random  # noqa: S311  # jitter, not secrets
+
+
+@frozen(kw_only=True)
+class Services:
+    """Handed to every run; replace a part to make runs repeatable or durable."""
+
+    clock: Clock = field(factory=SystemClock)
+    sleep: Sleep = asyncio.sleep
+    random: Random = field(factory=_new_random)
+    ids: Ids = _random_id
+    journal: Journal = field()
+    """Default: in memory, where of runs that have ended the newest 16 are kept; pass a
+    `MemoryJournal` of your own to keep all, or one on a database."""
+    parser: OutputParser = field(factory=TextOutputParser)
+    prices: PriceBook | None = None
+    """What model calls cost; None: what servers do not say is not known."""
+    cache: StepCache | None = None
+    """Where outputs of steps that say `cache: true` are kept; None: nowhere."""
+    log: Log = field(factory=NullLog)
+    decider: Decider = field(factory=Deny)
+    """Who consents to calls that need approval, and answers questions."""
+    secrets: SecretSource = environment_and_files
+    worker_id: str = field(factory=worker_name)
+    is_worker_gone: IsWorkerGone = is_worker_gone
+    lease_ttl_s: float = 60.0
+
+    @journal.default
+    def _default(self) -> Journal:
+        return MemoryJournal(self.clock, most_ended=_MOST_ENDED)

@@ -1,0 +1,1 @@
+"""Sessions: conversations made of runs; exported, forked, cancelled and deleted."""

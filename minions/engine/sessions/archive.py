@@ -1,0 +1,433 @@
+"""A session as lines of text: every row and blob that it needs, and back into a journal."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, NoReturn, cast
+
+from attrs import field, frozen, mutable
+
+from minions.contracts.codec import decode, encode
+from minions.contracts.errors import NotFoundError, UsageError, words_of
+from minions.contracts.journal import Journal, JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.contracts.stored_sessions import digests_in
+from minions.engine.history.entry_checks import origin_of, problem_of, too_deep
+from minions.engine.history.imported_entries import imported_entry
+from minions.engine.history.lookup import REJECTED, list_runs, show_run
+from minions.engine.run.recorded_run import load_recorded_run
+from minions.engine.services.services import Services
+from minions.engine.sessions.store import StepRepository
+
+__all__ = [
+    "Archive",
+    "ArchivedSession",
+    "archive_lines",
+    "load_archive",
+    "read_archive",
+    "store_archive",
+]
+
+_FORMAT: Final = "minions-session"
+_VERSION: Final = 1
+_LARGEST_COUNT: Final = 2**31 - 1
+"""A run that goes on counts further, and every journal must be able to store that."""
+_LONGEST_KEY: Final = 2_000
+"""Characters; keys are indexed, and PostgreSQL's index takes no long values."""
+
+
+@frozen(kw_only=True)
+class ArchivedSession:
+    """One session's rows, from the first on."""
+
+    session_id: str
+    entries: tuple[JournalEntry, ...]
+
+
+@frozen(kw_only=True)
+class Archive:
+    """A session that can be taken to another journal."""
+
+    session_id: str
+    sessions: tuple[ArchivedSession, ...]
+    """Parents first, each as far as its fork reads it; the session itself is the last."""
+    blobs: Mapping[str, bytes]
+    """By their hash: those that the rows name, and that these name."""
+
+
+# --- out of a journal --------------------------------------------------------------------------
+
+
+async def load_archive(journal: Journal, session_id: str) -> Archive:
+    """The session as it is now, and of its parents what it reads.
+
+    Raises:
+        NotFoundError: There is no such session, or a parent is gone.
+        JournalError: `corrupt-entry`; it is a fork of itself, or an entry cannot be read.
+    """
+    sessions: dict[str, ArchivedSession] = {}
+    found: str | None = session_id
+    until: int | None = None
+    while found is not None:
+        entries = tuple(await journal.entries(found, until=until))
+        if not entries:
+            raise NotFoundError(f"There is no session '{found}'.", code="unknown-session")
+        sessions[found] = ArchivedSession(session_id=found, entries=entries)
+        found, until = origin_of(entries, sessions)
+    rows = [entry for session in sessions.values() for entry in session.entries]
+    blobs = await _blobs(journal, digests_in(*(json.dumps(encode(row.body)) for row in rows)))
+    return Archive(session_id=session_id, sessions=tuple(reversed(sessions.values())), blobs=blobs)
+
+
+async def _blobs(journal: Journal, digests: set[str]) -> Mapping[str, bytes]:
+    """Not everything that looks like the name of a blob is one."""
+    found: dict[str, bytes] = {}
+    rest, looked_for = digests, set[str]()
+    while rest:
+        for digest in sorted(rest):
+            try:
+                found[digest] = await journal.get_blob(digest)
+            except NotFoundError:
+                continue
+        looked_for |= rest
+        rest = digests_in(*(found[digest] for digest in rest if digest in found)) - looked_for
+    return found
+
+
+def archive_lines(archive: Archive) -> Iterator[str]:
+    """One JSON object a line, in ASCII and without line ends: what is in it, blobs, rows."""
+    sizes = [{"id": each.session_id, "rows": len(each.entries)} for each in archive.sessions]
+    head = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "session": archive.session_id,
+        "sessions": sizes,
+        "blobs": len(archive.blobs),
+    }
+    yield json.dumps(head)
+    for digest, data in archive.blobs.items():
+        yield json.dumps({"blob": digest, "data": base64.b64encode(data).decode()})
+    for session in archive.sessions:
+        for entry in session.entries:
+            yield json.dumps({"row": _row(entry)})
+
+
+def _row(entry: JournalEntry) -> JsonValue:
+    row = cast("dict[str, JsonValue]", encode(entry))
+    del row["damage"]  # entries that are damaged are not exported
+    return row
+
+
+# --- out of a file -----------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class _Size:
+    id: str
+    rows: int
+
+
+@frozen(kw_only=True)
+class _Head:
+    format: str
+    version: int
+    session: str
+    sessions: tuple[_Size, ...]
+    blobs: int
+
+
+@frozen(kw_only=True)
+class _BlobLine:
+    blob: str
+    data: bytes
+
+
+@frozen(kw_only=True)
+class _Row:
+    """A `JournalEntry` before its body is looked at."""
+
+    session_id: str
+    position: int
+    run_id: str
+    generation: int
+    key: str
+    kind: str
+    state: str
+    body: Mapping[str, object]
+    epoch: int
+    at: datetime
+
+
+@frozen(kw_only=True)
+class _RowLine:
+    row: _Row
+
+
+def read_archive(lines: Iterable[bytes], *, name: str = "<archive>") -> Archive:
+    """What `archive_lines` wrote, checked to the last line.
+
+    Args:
+        name: Of the file, for messages.
+    Raises:
+        UsageError: It is something else, broken, or cut off; `where` is `name:line`.
+    """
+    reader = _Reader(name)
+    for line in lines:
+        reader.read(line)
+    return reader.end()
+
+
+@mutable
+class _Reader:
+    """Takes a file in, line by line."""
+
+    name: str
+    line: int = 0
+    head: _Head | None = None
+    blobs: dict[str, bytes] = field(factory=dict)
+    rows: dict[str, list[JournalEntry]] = field(factory=dict)
+
+    def read(self, line: bytes) -> None:
+        self.line += 1
+        value = self._value(line)
+        try:
+            if self.head is None:
+                self._begin(value)
+            elif "blob" in value:
+                self._take_blob(decode(value, _BlobLine))
+            else:
+                self._take_row(decode(value, _RowLine).row)
+        except ValueError as error:
+            self._refuse(f"{error}")
+
+    def end(self) -> Archive:
+        self.line += 1
+        if self.head is None:
+            self._refuse("the file is empty")
+        for size in self.head.sessions:
+            if (count := len(self.rows[size.id])) < size.rows:
+                self._refuse(
+                    f"the file is cut off: {count} of {size.rows} rows of session '{size.id}' "
+                    "are there"
+                )
+        if len(self.blobs) < self.head.blobs:
+            self._refuse(f"{len(self.blobs)} of {self.head.blobs} blobs are there")
+        return Archive(
+            session_id=self.head.session,
+            sessions=tuple(
+                ArchivedSession(session_id=session_id, entries=tuple(entries))
+                for session_id, entries in self.rows.items()
+            ),
+            blobs=self.blobs,
+        )
+
+    def _value(self, line: bytes) -> dict[str, JsonValue]:
+        try:
+            value = json.loads(line.decode(), parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            whole = "" if line.endswith(b"\n") else "; it ends in the middle of a line"
+            self._refuse(f"no JSON ({error}){whole}")
+        if not isinstance(value, dict):
+            self._refuse("no JSON object")
+        return value
+
+    def _begin(self, value: dict[str, JsonValue]) -> None:
+        if value.get("format") != _FORMAT:
+            self._refuse("it was not written by `minions sessions export`")
+        if value.get("version") != _VERSION:
+            raise UsageError(
+                f"{self.name} is of version {value.get('version')!r}; this program reads version "
+                f"{_VERSION}. Use a newer one.",
+                code="newer-archive",
+                where=f"{self.name}:1",
+            )
+        self.head = decode(value, _Head)
+        self.rows = {size.id: [] for size in self.head.sessions}
+        if len(self.rows) < len(self.head.sessions):
+            self._refuse("a session is there twice")
+        if not self.rows or self.head.session != list(self.rows)[-1]:
+            self._refuse("the session itself is not the last of its sessions")
+
+    def _take_blob(self, line: _BlobLine) -> None:
+        if hashlib.sha256(line.data).hexdigest() != line.blob:
+            self._refuse(f"the data of blob {line.blob} are not those that were exported")
+        self.blobs[line.blob] = line.data
+
+    def _take_row(self, row: _Row) -> None:
+        head = cast(_Head, self.head)
+        rows = self.rows.get(row.session_id)
+        if rows is None:
+            self._refuse(f"session '{row.session_id}' is not among those of the first line")
+        limit = next(size.rows for size in head.sessions if size.id == row.session_id)
+        if row.position != len(rows) + 1 or row.position > limit:
+            self._refuse(
+                f"row {row.position} of session '{row.session_id}' stands where row "
+                f"{len(rows) + 1} of {limit} is expected"
+            )
+        if (problem := _bad_value(row)) is not None:
+            self._refuse(problem)
+        entry = _entry(row)
+        if (problem := problem_of(entry)) is not None:
+            self._refuse(f"{entry.kind} {entry.state} of run '{entry.run_id}': {problem}")
+        self._check_origin(entry)
+        rows.append(entry)
+
+    def _check_origin(self, entry: JournalEntry) -> None:
+        """Each session but the first is a fork of the one before: no circle can come of that."""
+        is_fork = entry.kind == "session" and entry.state == "forked"
+        if entry.position > 1:
+            if is_fork:
+                self._refuse(f"session '{entry.session_id}' is forked behind its first row")
+            return
+        sessions = list(self.rows)
+        at = sessions.index(entry.session_id)
+        if at == 0 and is_fork:
+            self._refuse(f"the first session, '{entry.session_id}', must be no fork")
+        if at > 0 and not (is_fork and entry.body["parent"] == sessions[at - 1]):
+            self._refuse(
+                f"session '{entry.session_id}' must begin as a fork of '{sessions[at - 1]}', the "
+                "session before it in the file"
+            )
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise UsageError(
+            f"{self.name}, line {self.line}: {why}. Nothing was stored. Export the session again.",
+            code="bad-archive",
+            where=f"{self.name}:{self.line}",
+        )
+
+
+def _bad_value(row: _Row) -> str | None:
+    """What a journal could not store, or what could not be read from it again."""
+    for name, number in (("generation", row.generation), ("epoch", row.epoch)):
+        if not 1 <= number <= _LARGEST_COUNT:
+            return f"{name} {number} is not from 1 to {_LARGEST_COUNT}"
+    if len(row.key) > _LONGEST_KEY:
+        return f"the key has {len(row.key)} characters; at most {_LONGEST_KEY} are possible"
+    if row.at.tzinfo is None:
+        return f"the time {row.at.isoformat()} has no zone"
+    if not _is_time(row.at):
+        return f"the time {row.at.isoformat()} is not from 1970 on, up to the year 9999 in UTC"
+    return too_deep(row.body)
+
+
+def _is_time(at: datetime) -> bool:
+    try:
+        return at.astimezone(UTC).year >= 1970
+    except OverflowError:
+        return False
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def _entry(row: _Row) -> JournalEntry:
+    return JournalEntry(
+        session_id=row.session_id,
+        position=row.position,
+        run_id=row.run_id,
+        generation=row.generation,
+        key=row.key,
+        kind=row.kind,
+        state=row.state,
+        body=cast("Mapping[str, JsonValue]", row.body),
+        epoch=row.epoch,
+        at=row.at,
+    )
+
+
+# --- into a journal ----------------------------------------------------------------------------
+
+
+async def store_archive(journal: Journal, archive: Archive) -> tuple[str, ...]:
+    """Take the sessions in, with their ids; those that were stored.
+
+    A parent that is here already, with the same rows, is left as it is. Approvals, decisions,
+    folders and limits of the file do not count here: see `imported_entry`.
+
+    Raises:
+        UsageError: The session is here, or one of its runs is, or another parent of that id, or
+            what is in the file cannot be read as sessions and runs; nothing was stored.
+        JournalError: The store refuses; what was stored of it is taken back.
+    """
+    await _read_all(archive)
+    wanted = [each for each in archive.sessions if not await _is_here(journal, archive, each)]
+    for session in wanted:
+        await _refuse_known_runs(journal, session.entries)
+    for data in archive.blobs.values():
+        await journal.put_blob(data)
+    stored: list[str] = []
+    try:
+        for session in wanted:
+            entries = [imported_entry(entry) for entry in session.entries]
+            await journal.adopt(session.session_id, entries)
+            stored.append(session.session_id)
+    except BaseException:
+        for session_id in reversed(stored):
+            await journal.remove_session(session_id)
+        raise
+    return tuple(stored)
+
+
+async def _read_all(archive: Archive) -> None:
+    """Read it as the commands would, in a journal that is thrown away.
+
+    Raises:
+        UsageError: `bad-archive`; a fold over its entries fails.
+    """
+    services = Services()
+    journal = services.journal
+    for data in archive.blobs.values():
+        await journal.put_blob(data)
+    what = "a session"
+    try:
+        for session in archive.sessions:
+            what = f"session '{session.session_id}'"
+            await journal.adopt(session.session_id, session.entries)
+            await StepRepository(services).get_steps(session.session_id)
+        for run in await list_runs(journal):
+            what = f"run '{run.run_id}'"
+            await show_run(journal, run)
+            if run.status != REJECTED:
+                await load_recorded_run(journal, run.run_id)
+    except Exception as error:  # a stranger's file may hold anything
+        raise UsageError(
+            f"What the file says of {what} cannot be read: {words_of(error)}. Nothing was stored. "
+            "Export the session again.",
+            code="bad-archive",
+        ) from error
+
+
+async def _is_here(journal: Journal, archive: Archive, session: ArchivedSession) -> bool:
+    """Whether it is a parent that need not be stored."""
+    session_id, count = session.session_id, len(session.entries)
+    known = tuple(await journal.entries(session_id, until=count))
+    if known and session_id == archive.session_id:
+        raise UsageError(
+            f"Session '{session_id}' is here already. Nothing was stored. To put the exported one "
+            f"in its place, remove it first: minions sessions rm {session_id}",
+            code="session-exists",
+        )
+    as_imported = tuple(imported_entry(entry) for entry in session.entries)
+    if known and known not in (session.entries, as_imported):
+        raise UsageError(
+            f"Session '{session_id}', from which '{archive.session_id}' was forked, is here, but "
+            "not as it was exported. Nothing was stored. Import into another database (--db).",
+            code="session-differs",
+        )
+    return bool(known)
+
+
+async def _refuse_known_runs(journal: Journal, entries: Sequence[JournalEntry]) -> None:
+    for run_id in sorted({entry.run_id for entry in entries}):
+        for known in await journal.entries(run_id=run_id, limit=1):
+            raise UsageError(
+                f"Run '{run_id}' of session '{entries[0].session_id}' is here already, in session "
+                f"'{known.session_id}'. Nothing was stored.",
+                code="run-exists",
+            )

@@ -1,0 +1,65 @@
+"""Ending a run from outside: whoever executes it loses the right to write, at once."""
+
+from __future__ import annotations
+
+from minions.contracts.errors import LeaseHeldError, UsageError
+from minions.contracts.executions import RunStatus
+from minions.contracts.journal import EntryDraft, Lease
+from minions.contracts.json_values import JsonValue
+from minions.engine.history.lookup import RunSummary, find_run
+from minions.engine.services.services import Services
+
+__all__ = ["cancel_run"]
+
+_WORDS = "The run was cancelled from outside; what was done is kept."
+
+
+async def cancel_run(services: Services, name: str) -> RunSummary:
+    """Record the end of a run that is going on or was killed; its worker stops at its next fact.
+
+    What is recorded stays, and the run can be resumed.
+
+    Args:
+        name: As of `find_run`.
+    Returns:
+        The run as it is now.
+    Raises:
+        NotFoundError: No such run.
+        UsageError: It has ended.
+    """
+    journal = services.journal
+    run = await find_run(journal, name)
+    if run.has_ended and run.status != RunStatus.NEEDS_DECISION:
+        raise UsageError(
+            f"Run '{run.run_id}' has ended ({run.status}): there is nothing to cancel.",
+            code="run-ended",
+        )
+    lease = await _seized(services, run)
+    try:
+        error: dict[str, JsonValue] = {"code": "cancelled", "message": _WORDS}
+        body: dict[str, JsonValue] = {
+            "status": RunStatus.CANCELLED.value,
+            "output": None,
+            "usage": dict(run.usage),
+            "error": error,
+        }
+        draft = EntryDraft(kind="run", key="run", state="finished", body=body)
+        await journal.append(lease, draft)
+    finally:
+        await journal.release(lease)
+    return await find_run(journal, run.run_id)
+
+
+async def _seized(services: Services, run: RunSummary) -> Lease:
+    journal, worker, ttl_s = services.journal, services.worker_id, services.lease_ttl_s
+    is_over = run.has_ended
+    try:
+        return await journal.acquire(
+            run.session_id, run.run_id, worker, ttl_s, next_generation=is_over
+        )
+    except LeaseHeldError as error:
+        if error.run_id != run.run_id:
+            raise  # another run of the session: it is none of our business
+        return await journal.acquire(
+            run.session_id, run.run_id, worker, ttl_s, takes_over=error.worker_id
+        )

@@ -1,0 +1,239 @@
+"""Sessions that are no longer wanted: which of them may go, and forgetting them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError, near_names
+from minions.contracts.executions import OPEN_STATES, RunState, RunStatus
+from minions.contracts.journal import SPARED_S, Collected, Journal, JournalEntry
+from minions.engine.services.services import Services
+
+__all__ = ["CleanUp", "StoredSession", "clean_up", "find_session", "list_stored", "remove_sessions"]
+
+_LISTED: Final = ("run", "session")
+_OPEN: Final = (*OPEN_STATES, RunStatus.NEEDS_DECISION)
+"""Of runs that may go on."""
+
+
+@frozen(kw_only=True)
+class StoredSession:
+    """What is to be known before a session is removed."""
+
+    session_id: str
+    parent: str | None = None
+    """From which it was forked, and reads."""
+    runs: Mapping[str, str] = field(factory=dict)
+    """The last state of each, by its id."""
+    last_at: datetime
+    """When a run began or ended last."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no run of it may go on."""
+        return not any(status in _OPEN for status in self.runs.values())
+
+
+@frozen(kw_only=True)
+class CleanUp:
+    """What was forgotten, or would be."""
+
+    sessions: tuple[str, ...]
+    unfinished: tuple[str, ...]
+    """Old ones that stay: a run may go on, or is active."""
+    forked: tuple[str, ...]
+    """Old ones that stay because forks that stay read from them."""
+    collected: Collected
+
+
+async def list_stored(journal: Journal) -> Mapping[str, StoredSession]:
+    """All sessions by their ids."""
+    rows: dict[str, list[JournalEntry]] = {}
+    for entry in await journal.entries(kinds=_LISTED, with_damaged=True):
+        rows.setdefault(entry.session_id, []).append(entry)
+    return {session_id: _stored(own) for session_id, own in rows.items()}
+
+
+def _stored(rows: Sequence[JournalEntry]) -> StoredSession:
+    runs: dict[str, str] = {}
+    parent = None
+    for row in rows:
+        if row.kind == "run" and row.state in ("started", "resumed"):
+            runs[row.run_id] = RunState.INTERRUPTED.value
+        elif row.kind == "run" and row.state == "finished":
+            runs[row.run_id] = str(row.body.get("status"))
+        elif row.kind == "session" and row.state == "forked":
+            found = row.body.get("parent")
+            parent = found if isinstance(found, str) else None
+    return StoredSession(
+        session_id=rows[0].session_id,
+        parent=parent,
+        runs=runs,
+        last_at=max(row.at for row in rows),
+    )
+
+
+async def find_session(journal: Journal, name: str) -> str:
+    """The session of that id, of a run of that id, or of a unique start of one of them.
+
+    Raises:
+        NotFoundError: Nothing starts so.
+        UsageError: Several do.
+    """
+    stored = await list_stored(journal)
+    if name in stored or await journal.entries(name, limit=1):
+        return name
+    ids = {each: each for each in stored} | {
+        run_id: session.session_id for session in stored.values() for run_id in session.runs
+    }
+    found = {session_id for each, session_id in ids.items() if each.startswith(name)}
+    if len(found) == 1:
+        return found.pop()
+    if found:
+        shown = ", ".join(sorted(found)[:5])
+        raise UsageError(f"'{name}' is not unique: {shown} … Give more of the id.")
+    raise NotFoundError(
+        f"No run or session starts with '{name}'. `minions sessions list` shows all.",
+        code="unknown-session",
+        suggestions=near_names(name, ids),
+    )
+
+
+async def remove_sessions(services: Services, session_ids: Collection[str]) -> tuple[str, ...]:
+    """Forget these sessions; their ids, forks before their parents. Blobs stay, see `clean_up`.
+
+    Raises:
+        NotFoundError: There is no such session; nothing was removed.
+        UsageError: `has-forks`: others read from it; nothing was removed.
+        LeaseHeldError: A run of one of them is active; nothing was removed.
+    """
+    journal = services.journal
+    stored = await list_stored(journal)
+    for session_id in session_ids:
+        if session_id not in stored and not await journal.entries(session_id, limit=1):
+            raise NotFoundError(
+                f"There is no session '{session_id}'.",
+                code="unknown-session",
+                suggestions=near_names(session_id, stored),
+            )
+    _refuse_parents(stored, session_ids)
+    ordered = _forks_first(stored, session_ids)
+    async with AsyncExitStack() as stack:
+        for session_id in ordered:  # all are free before the first is gone
+            await _hold(services, session_id, stack)
+    for session_id in ordered:
+        await journal.remove_session(session_id)
+    return ordered
+
+
+def _refuse_parents(stored: Mapping[str, StoredSession], session_ids: Collection[str]) -> None:
+    for session_id in session_ids:
+        readers = sorted(_readers(stored, session_id) - set(session_ids))
+        if readers:
+            raise UsageError(
+                f"Session '{session_id}' cannot be removed: {', '.join(readers)} "
+                f"{'was' if len(readers) == 1 else 'were'} forked from it and "
+                f"{'reads' if len(readers) == 1 else 'read'} from it. Remove "
+                f"{'both' if len(readers) == 1 else 'all'} in one command: "
+                f"minions sessions rm {' '.join([session_id, *readers])}",
+                code="has-forks",
+            )
+
+
+def _readers(stored: Mapping[str, StoredSession], session_id: str) -> set[str]:
+    """Its forks, and theirs."""
+    found: set[str] = set()
+    rest = {session_id}
+    while rest:
+        rest = {each.session_id for each in stored.values() if each.parent in rest} - found
+        found |= rest
+    return found
+
+
+def _forks_first(
+    stored: Mapping[str, StoredSession], session_ids: Iterable[str]
+) -> tuple[str, ...]:
+    def depth(session_id: str) -> int:
+        above: list[str] = []
+        while (session := stored.get(session_id)) is not None and session_id not in above:
+            above.append(session_id)
+            session_id = session.parent or ""
+        return len(above)
+
+    return tuple(sorted(dict.fromkeys(session_ids), key=depth, reverse=True))
+
+
+async def _hold(services: Services, session_id: str, stack: AsyncExitStack) -> None:
+    """Nobody else may begin a run there; a holder that is known to be dead is not waited for."""
+    journal, worker, ttl_s = services.journal, services.worker_id, services.lease_ttl_s
+    run_id = services.ids("removal")
+    try:
+        lease = await journal.acquire(session_id, run_id, worker, ttl_s)
+    except LeaseHeldError as error:
+        if not services.is_worker_gone(error.worker_id):
+            raise
+        lease = await journal.acquire(session_id, run_id, worker, ttl_s, takes_over=error.worker_id)
+    stack.push_async_callback(journal.release, lease)
+
+
+async def clean_up(
+    services: Services,
+    *,
+    older_than_s: float | None = None,
+    keep: int | None = None,
+    dry_run: bool = False,
+    spare_s: float = SPARED_S,
+) -> CleanUp:
+    """Forget finished sessions that are old, and all blobs that nothing names.
+
+    Args:
+        older_than_s: Sessions in which nothing happened for that long are old; None, and no
+            `keep`: none is.
+        keep: So many of the newest are not old, whatever their age.
+        dry_run: Only tell; the blobs that only such sessions name are not counted then.
+        spare_s: Blobs that are younger stay, for a run that is about to name them.
+    """
+    journal = services.journal
+    stored = await list_stored(journal)
+    old = _old(stored, services.clock.now(), older_than_s, keep)
+    unfinished = [each for each in old if not stored[each].is_finished]
+    chosen = {each for each in old if stored[each].is_finished}
+    forked = [each for each in old if each in chosen and _readers(stored, each) - chosen]
+    chosen.difference_update(forked)
+    removed: list[str] = []
+    for session_id in _forks_first(stored, [each for each in old if each in chosen]):
+        if _readers(stored, session_id).intersection(unfinished):
+            forked.append(session_id)
+            continue
+        try:
+            if not dry_run:
+                await journal.remove_session(session_id)
+            removed.append(session_id)
+        except LeaseHeldError:
+            unfinished.append(session_id)
+    return CleanUp(
+        sessions=tuple(removed),
+        unfinished=tuple(unfinished),
+        forked=tuple(forked),
+        collected=await journal.collect(dry_run=dry_run, spare_s=spare_s),
+    )
+
+
+def _old(
+    stored: Mapping[str, StoredSession],
+    now: datetime,
+    older_than_s: float | None,
+    keep: int | None,
+) -> list[str]:
+    """The oldest first."""
+    if older_than_s is None and keep is None:
+        return []
+    oldest_first = sorted(stored.values(), key=lambda each: each.last_at)
+    latest = now - timedelta(seconds=older_than_s or 0)
+    candidates = oldest_first[: max(len(oldest_first) - (keep or 0), 0)]
+    return [each.session_id for each in candidates if each.last_at <= latest]

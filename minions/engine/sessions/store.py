@@ -1,0 +1,467 @@
+"""Sessions and their steps: made, read, forked and cut. Everything is a row of the journal."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final, cast
+
+from attrs import evolve
+
+from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError, near_names
+from minions.contracts.executions import RunState
+from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import message_to_json
+from minions.contracts.sessions import Session, SessionStep
+from minions.engine.history.conversation import read_thread, refuse_while_it_waits
+from minions.engine.history.entry_checks import origin_of, unreadable_among
+from minions.engine.history.lookup import UNREADABLE
+from minions.engine.history.run_states import with_states
+from minions.engine.history.session_messages import Thread
+from minions.engine.services.services import Services
+
+__all__ = ["StepRepository"]
+
+_LISTED: Final = frozenset({"run", "session"})
+_BEGINNINGS: Final = (("session", "opened"), ("session", "forked"))
+_COUNTED: Final = frozenset({"run", "session", "message", "model_call", "rollback"})
+
+
+class StepRepository:
+    """The sessions of one journal."""
+
+    def __init__(self, services: Services | None = None) -> None:
+        """Of the journal of these services; None: one in memory, gone with the object."""
+        self.services = services or Services()
+
+    # --- sessions ---------------------------------------------------------------------------------
+
+    async def create_session(
+        self,
+        recipe: str | None = None,
+        *,
+        name: str | None = None,
+        inputs: Mapping[str, JsonValue] | None = None,
+        session_id: str | None = None,
+    ) -> Session:
+        """A new one, without steps.
+
+        Args:
+            recipe: The id of what a turn runs.
+            inputs: Of each turn, beside the message.
+            session_id: None: a new id.
+        Raises:
+            UsageError: There is a session of that id.
+        """
+        session_id = session_id or self.services.ids("ses")
+        async with self._writing(session_id) as lease:
+            if await self._first_rows(session_id):
+                raise UsageError(
+                    f"There is a session '{session_id}' already.", code="session-exists"
+                )
+            body = {"recipe": recipe, "name": name, "inputs": dict(inputs or {})}
+            await self._write(lease, "opened", body)
+        return await self.get_session(session_id)
+
+    async def get_session(self, session_id: str) -> Session:
+        """The session of that id.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        (session,) = await self._with_states(lambda: self._recorded_session(session_id))
+        return session
+
+    async def _recorded_session(self, session_id: str) -> Sequence[Session]:
+        rows = await self.services.journal.entries(session_id, kinds=_LISTED)
+        if not rows and not (rows := await self._first_rows(session_id)):
+            known = [session.id for session in await self.list_sessions(limit=1000)]
+            raise NotFoundError(
+                f"There is no session '{session_id}'.",
+                code="unknown-session",
+                suggestions=near_names(session_id, known),
+            )
+        return [_session_of(rows)]
+
+    async def _with_states(self, read: Callable[[], Awaitable[Sequence[Session]]]) -> list[Session]:
+        services = self.services
+        return await with_states(
+            services.journal, services.is_worker_gone, read, lambda session: session.last_run_id
+        )
+
+    async def inputs_of(
+        self, session_id: str
+    ) -> tuple[Mapping[str, JsonValue], Mapping[str, JsonValue]]:
+        """What was given with the session, and what its last run had; of a fork its parent's.
+
+        Raises:
+            JournalError: `corrupt-entry`; it is a fork of itself, or an entry cannot be read.
+        """
+        journal = self.services.journal
+        own: Mapping[str, JsonValue] = {}
+        found: str | None = session_id
+        readers: set[str] = set()
+        while found is not None:
+            readers.add(found)
+            opened = await journal.entries(found, kinds={"session"}, limit=1)
+            body = opened[0].body if opened else {}
+            if found == session_id:
+                own = cast("Mapping[str, JsonValue]", body.get("inputs") or {})
+            runs = await journal.entries(found, kinds={"run"}, limit=8, newest_first=True)
+            begun = (row.body["inputs"] for row in runs if row.body.get("inputs") is not None)
+            if (inputs := next(begun, None)) is not None:
+                return own, cast("Mapping[str, JsonValue]", inputs)
+            found, _ = origin_of(opened, readers)
+        return own, {}
+
+    async def list_sessions(self, *, limit: int | None = None) -> tuple[Session, ...]:
+        """The newest first: those in which something began or ended last."""
+        return tuple(await self._with_states(lambda: self._recorded_sessions(limit)))
+
+    async def _recorded_sessions(self, limit: int | None) -> Sequence[Session]:
+        found: dict[str, list[JournalEntry]] = {}
+        for row in await self.services.journal.entries(kinds=_LISTED, with_damaged=True):
+            found.setdefault(row.session_id, []).append(row)
+        sessions = sorted(
+            map(_session_of, found.values()), key=lambda each: each.updated_at, reverse=True
+        )
+        return sessions[:limit]
+
+    async def list_fork_tree(self, session_id: str) -> tuple[Session, ...]:
+        """The session that all of them go back to, and its forks and theirs, parents first.
+
+        Of sessions that are forks of each other in a circle, which only a damaged journal holds,
+        each is there once.
+
+        Raises:
+            NotFoundError: There is no such session.
+        """
+        root = await self.get_session(session_id)
+        by_parent: dict[str, list[Session]] = {}
+        by_id: dict[str, Session] = {root.id: root}
+        for session in await self.list_sessions():
+            by_id[session.id] = session
+            if session.parent_session_id is not None:
+                by_parent.setdefault(session.parent_session_id, []).append(session)
+        forks: set[str] = set()
+        while root.parent_session_id in by_id and root.id not in forks:
+            forks.add(root.id)
+            root = by_id[root.parent_session_id]
+        tree = [root]
+        for each in tree:  # grows while it is walked
+            own = sorted(by_parent.get(each.id, ()), key=lambda fork: fork.created_at)
+            tree += [fork for fork in own if fork.id != root.id]
+        return tuple(tree)
+
+    async def fork(
+        self,
+        session_id: str,
+        sequence: int,
+        *,
+        name: str | None = None,
+        inputs: Mapping[str, JsonValue] | None = None,
+    ) -> Session:
+        """A new session that begins with the steps up to `sequence`. Nothing is copied.
+
+        What is said later in the one is not seen in the other.
+
+        Args:
+            inputs: Of its turns, over those of the parent.
+        Raises:
+            NotFoundError: There is no such session.
+            UsageError: It has no step of that sequence.
+        """
+        services = self.services
+        parent = await self.get_session(session_id)
+        last = await self.get_step_count(session_id)
+        _check_sequence(session_id, sequence, last, "fork at")
+        newest = await services.journal.entries(session_id, limit=1, newest_first=True)
+        body: dict[str, JsonValue] = {
+            "parent": session_id,
+            "sequence": sequence,
+            "position": newest[0].position,
+            "recipe": parent.recipe,
+            "name": name,
+            "inputs": {**parent.inputs, **(inputs or {})},
+        }
+        fork_id = services.ids("ses")
+        async with self._writing(fork_id) as lease:
+            await self._write(lease, "forked", body)
+        return await self.get_session(fork_id)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    async def get_steps(
+        self,
+        session_id: str,
+        start_seq: int | None = None,
+        end_seq: int | None = None,
+        limit: int | None = None,
+    ) -> list[SessionStep]:
+        """The steps in order; none of a session that does not exist.
+
+        Args:
+            start_seq: The first, itself included.
+            end_seq: The last, itself included.
+            limit: At most so many, the first ones.
+        """
+        if limit is not None and limit < 0:
+            raise UsageError(f"limit={limit}: at most so many steps, from 0 on.", code="bad-limit")
+        steps = (await self._thread(session_id)).steps
+        first = max((start_seq or 1) - 1, 0)
+        last = len(steps) if end_seq is None else max(end_seq, 0)
+        return steps[first:last][:limit]
+
+    async def get_step(self, session_id: str, sequence: int) -> SessionStep:
+        """The step of that sequence.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        steps = await self.get_steps(session_id, sequence, sequence)
+        if not steps or sequence < 1:
+            count = await self.get_step_count(session_id)
+            raise NotFoundError(
+                f"Session '{session_id}' has no step {sequence}; it has {count}, numbered from 1.",
+                code="unknown-step",
+            )
+        return steps[0]
+
+    async def get_last_step(self, session_id: str) -> SessionStep | None:
+        """The newest; None where there is none."""
+        steps = (await self._thread(session_id)).steps
+        return steps[-1] if steps else None
+
+    async def get_step_count(self, session_id: str) -> int:
+        """How many there are, whatever the length of the session costs."""
+        journal = self.services.journal
+        before: int | None = None
+        limit = 4
+        while True:  # rows without a sequence belong to steps outside the conversation
+            rows = await journal.entries(
+                session_id, kinds=_COUNTED, until=before, limit=limit, newest_first=True
+            )
+            for row in rows:
+                if row.kind == "message" and "replaces" in row.body:
+                    continue
+                if (sequence := row.body.get("sequence")) is not None:
+                    return cast(int, sequence)
+            if len(rows) < limit:
+                return 0
+            before, limit = rows[-1].position - 1, limit * 4
+
+    async def save_step(self, step: SessionStep) -> SessionStep:
+        """Store one; see `save_steps_batch`."""
+        return (await self.save_steps_batch([step]))[0]
+
+    async def save_steps_batch(self, steps: Sequence[SessionStep]) -> list[SessionStep]:
+        """Store steps, in order: new ones behind the last, and those that are there anew.
+
+        A step with sequence 0 gets the next one. A session that does not exist comes to be.
+
+        A step with the id of one that is there is that one. `created_at` is kept where it is given.
+
+        Raises:
+            UsageError: A sequence leaves a gap, there is a step of another id, or a value is of
+                another kind; nothing was stored.
+            LeaseHeldError: A run of the session is active.
+        """
+        places: dict[str, list[int]] = {}
+        for at, step in enumerate(steps):
+            _check_step(step)
+            places.setdefault(step.session_id, []).append(at)
+        stored = list(steps)
+        async with AsyncExitStack() as stack:
+            leases, placed = {}, {}
+            for session_id, own in places.items():  # all of it is looked at before any is stored
+                leases[session_id] = await stack.enter_async_context(self._writing(session_id))
+                known = (await self._thread(session_id)).steps
+                placed[session_id] = _placed([steps[at] for at in own], known)
+            for session_id, lease in leases.items():
+                if not await self._first_rows(session_id):
+                    await self._write(lease, "opened", {"recipe": None, "name": None, "inputs": {}})
+                for number, (step, is_new) in enumerate(placed[session_id], 1):
+                    await self._save(lease, step, number, is_new=is_new)
+        for session_id, own in places.items():
+            now = (await self._thread(session_id)).steps
+            for at, (step, _) in zip(own, placed[session_id], strict=True):
+                stored[at] = now[step.sequence - 1]
+        return stored
+
+    async def delete_steps(self, session_id: str, start_seq: int) -> int:
+        """Take that step and all after it out of the conversation; how many they were.
+
+        The rows stay in the journal; they count no more.
+
+        Raises:
+            UsageError: `start_seq` is less than 1, or the last run waits for a decision.
+            LeaseHeldError: A run of the session is active.
+        """
+        if start_seq < 1:
+            raise UsageError(
+                f"Steps are numbered from 1; there is no step {start_seq} to delete from.",
+                code="sequence-out-of-range",
+            )
+        async with self._writing(session_id) as lease:
+            runs = await self.services.journal.entries(
+                session_id, kinds={"run"}, limit=1, newest_first=True
+            )
+            if runs:
+                refuse_while_it_waits(session_id, runs[0])
+            count = await self.get_step_count(session_id)
+            if start_seq > count:
+                return 0
+            await self._write(lease, "cut", {"sequence": start_seq - 1})
+        return count - start_seq + 1
+
+    # --- rows -------------------------------------------------------------------------------------
+
+    async def _thread(self, session_id: str) -> Thread:
+        return await read_thread(self.services.journal, session_id)
+
+    async def _first_rows(self, session_id: str) -> Sequence[JournalEntry]:
+        return await self.services.journal.entries(session_id, limit=1)
+
+    @asynccontextmanager
+    async def _writing(self, session_id: str) -> AsyncIterator[Lease]:
+        """The lease of the session, for a change that is no run."""
+        services = self.services
+        journal, edit = services.journal, services.ids("edit")
+        worker = services.worker_id
+        try:
+            lease = await journal.acquire(session_id, edit, worker, services.lease_ttl_s)
+        except LeaseHeldError as error:
+            if not services.is_worker_gone(error.worker_id):
+                raise
+            lease = await journal.acquire(
+                session_id, edit, worker, services.lease_ttl_s, takes_over=error.worker_id
+            )
+        try:
+            yield lease
+        finally:
+            await journal.release(lease)
+
+    async def _write(self, lease: Lease, state: str, body: Mapping[str, JsonValue]) -> None:
+        draft = EntryDraft(kind="session", key="session", state=state, body=body)
+        await self.services.journal.append(lease, draft)
+
+    async def _save(self, lease: Lease, step: SessionStep, at: int, *, is_new: bool) -> None:
+        created_at = step.created_at.isoformat() if step.created_at is not None else ""
+        kept = {"id": step.id, "run_id": step.run_id, "created_at": created_at}
+        body: dict[str, JsonValue] = {
+            "message": message_to_json(step.message),
+            "sequence": step.sequence,
+            "saved": {name: value for name, value in kept.items() if value},
+        }
+        if metrics := step.metrics.to_json():
+            body["metrics"] = metrics
+        if not is_new:
+            body["replaces"] = step.sequence
+        draft = EntryDraft(kind="message", key=f"saved/{at}", state="recorded", body=body)
+        await self.services.journal.append(lease, draft)
+
+
+def _placed(
+    steps: Sequence[SessionStep], known: Sequence[SessionStep]
+) -> list[tuple[SessionStep, bool]]:
+    """Each with its sequence, and whether it is new."""
+    ids = {step.sequence: step.id for step in known}
+    sequences = {step.id: step.sequence for step in known}
+    count = len(known)
+    placed = []
+    for step in steps:
+        sequence = step.sequence or sequences.get(step.id, count + 1)
+        if sequence <= count:
+            if step.id != ids[sequence]:
+                raise UsageError(
+                    f"Step {sequence} of session '{step.session_id}' is '{ids[sequence]}', not "
+                    f"'{step.id}'. Store a new step with sequence {count + 1} (or 0), or delete "
+                    f"the steps from {sequence} on first.",
+                    code="sequence-taken",
+                )
+        elif sequence > count + 1:
+            raise UsageError(
+                f"Step {sequence} of session '{step.session_id}' would leave a gap: the next one "
+                f"is {count + 1}.",
+                code="sequence-out-of-range",
+            )
+        is_new = sequence > count
+        count += is_new
+        ids[sequence] = step.id
+        if step.id:
+            sequences[step.id] = sequence
+        placed.append((evolve(step, sequence=sequence), is_new))
+    return placed
+
+
+def _check_step(step: SessionStep) -> None:
+    """Refuse what could not be read again.
+
+    Raises:
+        UsageError: A value of another kind.
+    """
+    wrong = [
+        name
+        for name in ("content", "tool_call_id", "name", "session_id", "id", "run_id")
+        if not isinstance(getattr(step, name), str | None)
+    ]
+    if type(step.sequence) is not int or step.sequence < 0:
+        wrong.append("sequence")
+    if wrong or not step.session_id:
+        raise UsageError(
+            f"A step to be stored has {', '.join(wrong) or 'an empty session_id'} of another kind: "
+            "texts are text or None, sequence is a whole number from 0 on, and session_id names "
+            "the session. Nothing was stored.",
+            code="bad-step",
+        )
+
+
+def _check_sequence(session_id: str, sequence: int, last: int, what: str) -> None:
+    if 1 <= sequence <= last:
+        return
+    there = f"its steps are 1 to {last}" if last else "it has no steps"
+    raise UsageError(
+        f"Cannot {what} step {sequence} of session '{session_id}': {there}.",
+        code="sequence-out-of-range" if last else "empty-session",
+    )
+
+
+def _session_of(rows: Sequence[JournalEntry]) -> Session:
+    first = rows[0]
+    opened = first.body if (first.kind, first.state) in _BEGINNINGS else {}
+    recipes: list[str | None] = []
+    last_run, status, updated_at = None, None, first.at
+    for row in rows:
+        if row.kind != "run":
+            continue
+        updated_at = row.at
+        if row.state in ("started", "resumed", "rejected"):
+            last_run, status = row.run_id, RunState.INTERRUPTED.value
+            recipes.append(_text(row.body, "recipe"))
+        if row.state == "rejected":
+            status = "rejected"
+        elif row.state == "finished" and row.run_id == last_run:
+            status = _text(row.body, "status")
+    if unreadable_among(rows) is not None:
+        status = UNREADABLE
+    ran = recipes[-1] if recipes and len(set(recipes)) == 1 else None
+    inputs, sequence = opened.get("inputs"), opened.get("sequence")
+    return Session(
+        id=first.session_id,
+        recipe=_text(opened, "recipe") or ran,
+        name=_text(opened, "name"),
+        inputs=inputs if isinstance(inputs, Mapping) else {},
+        created_at=first.at,
+        updated_at=updated_at,
+        parent_session_id=_text(opened, "parent"),
+        forked_at_sequence=sequence if isinstance(sequence, int) else None,
+        last_run_id=last_run,
+        status=status,
+    )
+
+
+def _text(body: Mapping[str, JsonValue], name: str) -> str | None:
+    """None where it is something else: an entry that cannot be read must not end a list."""
+    value = body.get(name)
+    return value if isinstance(value, str) else None

@@ -1,0 +1,1 @@
+"""One step is executed, and the next one is chosen."""

@@ -1,0 +1,161 @@
+"""Steps that say `cache: true`: all that an output rests on, as a key, and what is kept under it.
+
+The store is handed in as `Services.cache`; when a step looks there is the step executor's matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.calls import OutputInstructions
+from minions.contracts.codec import encode
+from minions.contracts.context import RunContext
+from minions.contracts.errors import MinionsError, words_of
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import Message, message_to_json
+from minions.contracts.step_cache import CachedStep, StepCache
+from minions.contracts.steps import Step
+from minions.contracts.tools import Effect, ToolSpec
+from minions.engine.compile.model_steps import GoalStep
+from minions.engine.compile.recipe_step import WrittenStep
+from minions.engine.context.step_view import StepView
+from minions.recipe.expressions.template import compile_template
+
+__all__ = ["Basis", "StepCaching", "TellsItsBasis", "basis_of_question", "is_cached"]
+
+_FORMAT: Final = 1
+"""Of what is hashed; another number makes all that is kept unknown."""
+
+
+@frozen(kw_only=True)
+class Basis:
+    """What the output of a step rests on, as far as the step itself can tell."""
+
+    asked: JsonValue
+    """All that it would ask or do now."""
+    tools: Sequence[str] = ()
+    """That may be called for it."""
+    has_folder: bool = True
+    """Whether it depends on the current folder."""
+    asks_model: bool = True
+
+
+class TellsItsBasis(ABC):
+    """A Python step whose output can be kept for another run."""
+
+    @abstractmethod
+    def basis(self, view: RunContext) -> Basis:
+        """What it would do now, without doing it.
+
+        Raises:
+            MinionsError: It cannot tell.
+        """
+
+
+def is_cached(step: Step[object]) -> bool:
+    """Whether the step says `cache: true`, and leaves nothing but its output."""
+    return isinstance(step, WrittenStep) and step.spec.cache and not step.shares_conversation
+
+
+def basis_of_question(
+    step: Step[object], opening: Sequence[Message], output: OutputInstructions[object] | None
+) -> Basis:
+    """Of a step that puts a question to a model."""
+    criteria = step.completion_criteria
+    asked: dict[str, JsonValue] = {
+        "messages": [message_to_json(message) for message in opening],
+        "output": output.json_schema() if output is not None else None,
+        "completion": [criteria.mode.value, list(criteria.patterns)],
+        "tool_failure": step.tool_failure,
+    }
+    if isinstance(step, GoalStep):
+        asked["links"] = list(step.spec.completion_links)
+    tools = sorted(step.available_tools)
+    return Basis(asked=asked, tools=tools, has_folder=bool(tools))
+
+
+@frozen(kw_only=True)
+class StepCaching:
+    """How one step of one run uses the cache."""
+
+    cache: StepCache | None
+    """None: keys can be told, but nothing is looked up or kept."""
+    models: Callable[[], JsonValue]
+    """Which models the step may ask, and how; gives None where nobody can tell."""
+    asked: set[str]
+    """Keys that were looked up in the run: a further attempt at the same is no repetition."""
+
+    def key(self, basis: Basis, view: StepView) -> str | None:
+        """Of what is kept for that basis; None: it must not be, and the log says why."""
+        models = self.models() if basis.asks_model else []
+        specs = [found.spec for name in basis.tools if (found := view.tools.find(name))]
+        material = encode(
+            {
+                "format": _FORMAT,
+                "asked": basis.asked,
+                "models": models,
+                "tools": [_told(spec) for spec in specs],
+                "toolsets": list(_toolsets(view, basis.tools)),
+                "folder": str(Path.cwd()) if basis.has_folder else None,
+            }
+        )
+        if (reason := _refusal(view, material, specs, is_known=models is not None)) is not None:
+            view.context.services.log.info("step_not_cached", step_id=view.step_id, reason=reason)
+            return None
+        return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+
+    async def find(self, key: str, view: StepView) -> CachedStep | None:
+        """What is kept under that key; a cache that cannot be read has nothing."""
+        if self.cache is None:
+            return None
+        try:
+            return await self.cache.get(key)
+        except Exception as error:  # noqa: BLE001  # an application's store raises anything
+            _tell(view, "step_cache_unreadable", error)
+            return None
+
+    async def keep(self, key: str, output: JsonValue, view: StepView) -> None:
+        """For whoever asks the same; a cache that cannot be written keeps nothing."""
+        if self.cache is None:
+            return
+        now = view.context.services.clock.now()
+        entry = CachedStep(output=output, run_id=view.run_id, created_at=now)
+        try:
+            await self.cache.put(key, entry)
+        except Exception as error:  # noqa: BLE001  # likewise
+            _tell(view, "step_cache_unwritable", error)
+
+
+def _tell(view: StepView, event: str, error: Exception) -> None:
+    reason = error.message if isinstance(error, MinionsError) else words_of(error)
+    view.context.services.log.warning(event, step_id=view.step_id, reason=reason)
+
+
+def _told(spec: ToolSpec) -> JsonValue:
+    return [spec.name, spec.description, spec.parameters, spec.effect.value]
+
+
+def _toolsets(view: StepView, tools: Sequence[str]) -> Iterator[JsonValue]:
+    """With which options the toolsets of these tools were opened."""
+    for use in view.context.recipe.tools:
+        prefix = f"{use.prefix or use.name}__"
+        if any(name.startswith(prefix) for name in tools):
+            yield [use.name, prefix, compile_template(use.options).render(view.values)]
+
+
+def _refusal(
+    view: StepView, material: JsonValue, specs: Sequence[ToolSpec], *, is_known: bool
+) -> str | None:
+    if not is_known:
+        return "which model answers is not known: the application carries out model calls itself"
+    if view.secrets.are_named_in(material):
+        return "a secret is part of what it asks"
+    unsafe = [spec.name for spec in specs if spec.effect is not Effect.PURE]
+    return f"these tools are not declared pure: {', '.join(unsafe)}" if unsafe else None

@@ -1,0 +1,469 @@
+"""Runs exactly one step and says what came out. Does not advance the graph."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Generic, TypeVar, cast
+
+from attrs import evolve
+
+from minions.contracts.calls import (
+    ModelCallExecutorFactory,
+    ModelOptions,
+    OutputInstructions,
+    ToolCallExecutorFactory,
+)
+from minions.contracts.codec import decode, encode
+from minions.contracts.completion import Completion
+from minions.contracts.context import Limits
+from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
+from minions.contracts.executions import StepExecution
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import Message, TokenUsage
+from minions.contracts.steps import PythonStep, Step
+from minions.contracts.tools import Toolbox
+from minions.engine.calls.model_calls import capabilities_of, recall
+from minions.engine.calls.trace import StepTrace
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.context.iterations import Attempt, Turn
+from minions.engine.context.step_view import StepView
+from minions.engine.history.recorded import recorded_execution
+from minions.engine.history.replay import KnowsItsInputs, StepRows, TellsItself
+from minions.engine.services.error_groups import leading_error
+from minions.engine.services.retry import is_being_cancelled
+from minions.engine.step.cache import StepCaching, TellsItsBasis, basis_of_question
+from minions.engine.step.code_work import JournalledScope
+from minions.engine.step.model_loop import Ending, ModelLoop, Opening, opening_of
+from minions.engine.step.outcome import cut_off, end_state, end_status
+
+__all__ = ["StepExecutor"]
+
+T = TypeVar("T")
+
+
+class StepExecutor(Generic[T]):
+    """One step, once. A new executor for every run of a step."""
+
+    def __init__(
+        self,
+        step: Step[T],
+        context: AgentContext,
+        model_call_executor_factory: ModelCallExecutorFactory,
+        tool_call_executor_factory: ToolCallExecutorFactory,
+        *,
+        options: ModelOptions | None = None,
+        item: Turn | None = None,
+        caching: StepCaching | None = None,
+    ) -> None:
+        """Reads the limits now, most specific first: step, context, defaults.
+
+        Args:
+            item: Of a loop: the execution is one of its iterations, numbered from 1 in keys.
+            caching: Of a step that says `cache: true`, or that may have said so when the run began.
+        Raises:
+            MetadataError: A limit of a wrong name or type.
+        """
+        self.step = step
+        self._item = item
+        self.context = context
+        self._models = model_call_executor_factory
+        self._tools = tool_call_executor_factory
+        self._options = options
+        self._caching = caching
+        self._cache_key: str | None = None
+        self._cached_from: str | None = None
+        self._begun_with: Opening | None = None
+        step_id, own = step.id, step.metadata
+        limits = Limits.of_step(own, base=context.limits)
+        self._timeout_s = Limits.from_metadata(own).timeout_s if own else None
+        iteration = 0 if item is None else item.index + 1
+        visit = context.step_manager.visits(step_id) + 1
+        self._is_again = visit > 1 or (isinstance(item, Attempt) and item.index > 0)
+        base = context.base_key(step_id, visit, iteration)
+        self.base = base
+        """`step/visit/iteration`."""
+        replay = context.replay
+        key = base if replay is None else replay.key_of(base)
+        self._recorded = None if replay is None else replay.execution(base)
+        is_code = isinstance(step, PythonStep)
+        # A Python step calls what it likes; a model sees what its step names and the run allows.
+        tools = context.tools if is_code else _offered(step, context)
+        self._view = StepView(
+            context,
+            step_id=context.path_of(step_id),
+            key=key,
+            limits=limits,
+            metadata={**context.metadata_values, **own},
+            tools=tools,
+            item=item,
+            retry=step.retry,
+            thread=None if is_code or not step.shares_conversation else context.thread,
+        )
+        # Once per execution: a property of a subclass may build it anew at each look.
+        self._output = cast("OutputInstructions[object] | None", None if is_code else step.output)
+        self.output_json: JsonValue = None
+        """The output of a step that COMPLETED, as later steps and the journal read it."""
+        self._clock = context.services.clock
+        self._begin = self._clock.monotonic()
+        self._trace = StepTrace(
+            cast("Step[object]", step),
+            step_id=step_id,
+            execution_id=self._view.conversation_id,
+            key=key,
+            limits=limits,
+            is_code=is_code,
+            declares_output=self._output is not None,
+            started_at=self._clock.now(),
+        )
+
+    @property
+    def key(self) -> str:
+        """`step/visit/iteration`, with `@generation` where it is a later try."""
+        return self._trace.key
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether it waited for a person when the run went back."""
+        return self._recorded is not None and self._recorded.is_withdrawn
+
+    @property
+    def has_recorded_end(self) -> bool:
+        """Whether an earlier leg of the run brought this execution to its end.
+
+        A step that tells itself is entered again all the same, unless it did nothing.
+        """
+        is_told = self._recorded is not None and self._recorded.ended is not None
+        return is_told and (self.was_cached or not isinstance(self.step, TellsItself))
+
+    @property
+    def was_cached(self) -> bool:
+        """Whether its recorded end was taken from the cache: it says what it rests on."""
+        ended = self._recorded.ended if self._recorded is not None else None
+        return ended is not None and "cached_from" in ended.body
+
+    def is_unchanged(self) -> bool:
+        """Whether the step would ask now what it asked when it was recorded.
+
+        Code that is no step of a recipe cannot be asked; it is never known to be unchanged.
+        """
+        rows = self._recorded
+        if rows is None or rows.ended is None:
+            return False
+        if self.was_cached:
+            key = self._key_in_cache()
+            return key is not None and key == rows.ended.body.get("cache_key")
+        if isinstance(self.step, PythonStep):
+            step = self.step
+            try:
+                return isinstance(step, KnowsItsInputs) and step.would_repeat(self._view, rows)
+            except MinionsError:  # what it reads is not there any more
+                return False
+        return rows.started is not None and self._opens_as(rows.started) and self._still_fits(rows)
+
+    def is_begun_otherwise(self) -> bool:
+        """Whether an earlier leg left its conversation in the middle, and it would begin another.
+
+        Code goes on in any case: its calls are known by what they ask.
+        """
+        rows = self._recorded
+        if rows is None or rows.ended is not None or rows.started is None:
+            return False
+        return not isinstance(self.step, PythonStep) and not self._opens_as(rows.started)
+
+    def _opens_as(self, started: JournalEntry) -> bool:
+        try:
+            opening = self._opening()
+        except MinionsError:  # what it reads is not there any more
+            return False
+        asked = opening.to_json()
+        return all(started.body.get(name) == asked.get(name) for name in ("messages", "history"))
+
+    def _still_fits(self, rows: StepRows) -> bool:
+        """Whether the recorded output is one of those that the step declares."""
+        if rows.ended is None or rows.ended.state != "finished" or self._output is None:
+            return True
+        try:
+            self._output.convert(rows.ended.body.get("output"))
+        except Exception:  # noqa: BLE001  # an application's class raises anything
+            return False
+        return True
+
+    def recorded(self) -> StepExecution[T]:
+        """The execution that an earlier leg of the run recorded; nothing is done.
+
+        Raises:
+            ValueError: The recorded output is no longer what the step declares.
+        """
+        assert self._recorded is not None and self._recorded.ended is not None  # noqa: S101, PT018  # asked only then
+        output = self._recorded.ended.body.get("output")
+        self.output_json = output
+        typed = self._output.convert(output) if self._output and output is not None else output
+        thread = self._view.thread
+        if thread is not None:
+            thread.begin_step()
+            thread.follow(self._recorded.until_end)
+        execution = recorded_execution(
+            self._trace.picture(),
+            self._recorded,
+            typed,
+            history=thread.history if thread is not None else (),
+        )
+        for entry in self._recorded.until_end:
+            self.context.recorder.feed_back(entry)
+        if self.was_cached and self._caching is not None:
+            self._caching.asked.add(str(self._recorded.ended.body.get("cache_key")))
+        for call in execution.model_calls:
+            recall(self._models, call.prompt)
+        self.context.ledger.spend(execution.usage)
+        self._keep_conversation(execution)
+        if self._item is None:
+            self.context.step_manager.record(execution)
+        return cast("StepExecution[T]", execution)
+
+    async def execute(self) -> StepExecution[T]:
+        """Run it: COMPLETED with its output, or FAILED with the error. Never raises for the step.
+
+        A step that an earlier leg of the run left in the middle goes on where it was.
+
+        Raises:
+            JournalError: A fact could not be stored: nothing may go on.
+            CancelledError: Passes through, after the step was recorded as FAILED.
+        """
+        try:
+            ending = await self._within_time()
+        except asyncio.CancelledError:
+            await self._end(Ending(error=cut_off(self.step.id, self.context)))
+            raise
+        return cast("StepExecution[T]", await self._end(ending))
+
+    async def _within_time(self) -> Ending:
+        timeout_s = self._timeout_s
+        if timeout_s is None:
+            return await self._guarded()
+        try:
+            async with asyncio.timeout(timeout_s) as deadline:
+                return await self._guarded()
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+        return Ending(
+            error=FailureInfo(
+                code="step-timeout",
+                message=f"Step '{self.step.id}' did not end within {timeout_s:g} s (timeout_s).",
+            )
+        )
+
+    async def _guarded(self) -> Ending:
+        """Whatever a step's own code raises is this step's failure."""
+        try:
+            ending = await self._work()
+            if self._trace.waits_for is not None:  # whatever the step made of it
+                return Ending(error=self._trace.waits_for)
+            self.output_json = encode(ending.output)
+        except asyncio.CancelledError as error:
+            if is_being_cancelled():
+                raise
+            return self._raised(error)
+        except (Exception, SystemExit) as error:  # the rim: an application's code raises anything
+            leading = leading_error(error)
+            if isinstance(leading, JournalError):
+                raise leading from error
+            return self._raised(leading)
+        return ending
+
+    def _raised(self, error: BaseException) -> Ending:
+        if self._trace.waits_for is not None:
+            return Ending(error=self._trace.waits_for)
+        if isinstance(error, MinionsError):
+            return Ending(error=error.info())
+        words = self.context.secrets.clean_text(words_of(error))
+        text = f"Step '{self.step.id}' raised {words}"
+        return Ending(error=FailureInfo(code="step-raised", message=text))
+
+    async def _work(self) -> Ending:
+        if self._caching is not None and (kept := await self._from_cache(self._caching)):
+            return kept
+        step = self.step
+        if isinstance(step, PythonStep):
+            if not step.is_instant:
+                await self._record_start(None)
+            return Ending(output=await step.run(self._scope()))
+        if self._view.thread is not None:
+            self._view.thread.begin_step()
+        opening = self._begun_with = self._recorded_opening() or self._opening()
+        await self._record_start(opening)
+        self._view.memory.save_prompt(self._view.conversation_id, opening.messages)
+        return await self._loop().run()
+
+    async def _from_cache(self, caching: StepCaching) -> Ending | None:
+        """What the same question gave before; None: it is to be asked.
+
+        What an earlier leg began goes on where it is, and what is begun anew is asked anew.
+        """
+        if caching.cache is None:
+            return None
+        self._cache_key = key = self._key_in_cache()
+        if key is None or self._recorded is not None or self._trace.key != self.base:
+            return None
+        if self._is_again and key in caching.asked:
+            return None  # the answer was not good enough
+        caching.asked.add(key)
+        kept = await caching.find(key, self._view)
+        if kept is None or (self._is_again and kept.run_id == self._view.run_id):
+            return None
+        try:
+            output = self._output.convert(kept.output) if self._output else kept.output
+        except Exception:  # noqa: BLE001  # an application's class raises anything
+            return None
+        self._cached_from = kept.run_id
+        return Ending(output=output)
+
+    def _key_in_cache(self) -> str | None:
+        """None where the output must not be kept, or it cannot be told what it rests on."""
+        if self._caching is None:
+            return None
+        step = self.step
+        try:
+            if isinstance(step, TellsItsBasis):
+                return self._caching.key(step.basis(self._view), self._view)
+            opening = self._opening().messages
+            basis = basis_of_question(cast("Step[object]", step), opening, self._output)
+            return self._caching.key(basis, self._view)
+        except MinionsError:  # the step itself will tell
+            return None
+
+    def _opening(self) -> Opening:
+        step = self.step
+        own = step.messages(self._view)
+        said = self.context.conversation if step.shares_conversation else ()
+        mode = step.completion_criteria.mode
+        return opening_of(self._view, own, self._output, mode, said=said)
+
+    def _keep_conversation(self, execution: StepExecution[object]) -> None:
+        """For the steps that go on with it."""
+        is_code = isinstance(self.step, PythonStep)
+        if not is_code and execution.is_complete and self.step.shares_conversation:
+            opening = self._begun_with or self._recorded_opening() or Opening()
+            self.context.conversation = opening.said_in(execution)
+            if self._view.thread is not None:
+                self._view.thread.end_step()
+
+    def _recorded_opening(self) -> Opening | None:
+        """What an earlier leg began with: the conversation goes on, it does not begin anew."""
+        if self._recorded is None or self._recorded.started is None:
+            return None
+        body = self._recorded.started.body
+        found = cast("list[JsonValue]", body.get("messages") or [])
+        messages = tuple(decode(message, Message) for message in found)
+        if "history" in body and self._view.thread is not None:
+            at, count = cast("Sequence[int]", body["history"])
+            history = self._view.thread.history[:count]
+            return Opening(before=messages[:at], history=history, after=messages[at:])
+        return Opening.split(messages)
+
+    def _loop(self) -> ModelLoop:
+        return ModelLoop(
+            step=cast("Step[object]", self.step),
+            view=self._view,
+            trace=self._trace,
+            output=self._output,
+            options=self._options or ModelOptions(),
+            capabilities=capabilities_of(self._models),
+            model_call_executor_factory=self._models,
+            tool_call_executor_factory=self._tools,
+        )
+
+    def _scope(self) -> JournalledScope:
+        return JournalledScope(
+            self._view,
+            self._trace,
+            options=self._options,
+            model_call_executor_factory=self._models,
+            tool_call_executor_factory=self._tools,
+        )
+
+    async def _record_start(self, opening: Opening | None) -> None:
+        if self._recorded is not None and self._recorded.started is not None:
+            return
+        body: dict[str, JsonValue] = {"step_id": self._view.step_id, "version": self.step.version}
+        if self._item is not None:
+            body["index"] = self._item.index
+        if opening is not None and opening.messages:
+            body["conversation"] = self._view.conversation_id
+            body |= opening.to_json()
+        await self.context.recorder.record("step", self._trace.key, "started", body)
+
+    async def _end(self, ending: Ending) -> StepExecution[object]:
+        """Record the end, then tell the manager."""
+        if ending.error is not None and ending.error.where is None:
+            ending = evolve(ending, error=evolve(ending.error, where=self.step.id))
+        trace, context = self._trace, self.context
+        status = end_status(ending.error)
+        duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
+        body: dict[str, JsonValue] = {
+            "step_id": self._view.step_id,
+            "status": status.value,
+            "duration_ms": duration_ms,
+        }
+        if self._item is not None:
+            body["index"] = self._item.index
+        body |= _end_body(ending, trace, self.output_json)
+        if self._cached_from is not None:
+            body |= {"cached_from": self._cached_from, "cache_key": self._cache_key}
+        entry = await context.recorder.record("step", trace.key, end_state(ending.error), body)
+        execution = trace.picture(
+            status,
+            completed_at=entry.at,
+            duration_ms=duration_ms,
+            output=ending.output,
+            error=ending.error,
+            completion=ending.completion,
+        )
+        if self._cached_from is not None:
+            execution = evolve(execution, cached_from=self._cached_from)
+        self._keep_conversation(execution)
+        if self._item is None:
+            context.step_manager.record(execution)
+        context.services.log.info(
+            "step_finished",
+            step_id=self._view.step_id,
+            status=status.value,
+            duration_ms=duration_ms,
+        )
+        if ending.error is None and self._cache_key is not None and self._cached_from is None:
+            await self._keep(ending.completion)  # last: by now it is recorded
+        return execution
+
+    async def _keep(self, completion: Completion | None) -> None:
+        """Let other runs have the output, unless the model said more than that."""
+        has_wish = completion is not None and completion.next_step_id is not None
+        if self._caching is not None and self._cache_key is not None and not has_wish:
+            await self._caching.keep(self._cache_key, self.output_json, self._view)
+
+
+def _end_body(ending: Ending, trace: StepTrace, output: JsonValue) -> dict[str, JsonValue]:
+    """What came out, and what it took; nothing about calls where there were none."""
+    body: dict[str, JsonValue] = {}
+    if trace.has_calls:
+        body["usage"] = sum((call.usage for call in trace.model_calls), TokenUsage()).to_json()
+        body["model_calls"] = len(trace.model_calls)
+        body["tool_calls"] = len(trace.tool_calls)
+        body["attempts"] = trace.attempts
+    if ending.error is not None:
+        body["error"] = dict(ending.error.to_json())
+        body["reason"] = ending.error.message
+    else:
+        body["output"] = output
+    if ending.completion is not None:
+        body["decided_by"] = ending.completion.decided_by
+        if ending.completion.next_step_id is not None:
+            body["next_step_id"] = ending.completion.next_step_id
+    return body
+
+
+def _offered(step: Step[object], context: AgentContext) -> Toolbox:
+    """What a model is told of: to offer a tool that will be refused costs a call, or the run."""
+    named = context.tools.subset(step.available_tools)
+    return Toolbox(tuple(tool for tool in named.tools if context.refusal(tool.spec) is None))

@@ -1,0 +1,114 @@
+"""A step that is done several times: what a loop and a `while` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from minions.contracts.errors import FailureInfo
+from minions.contracts.executions import StepExecution
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import TokenUsage
+from minions.contracts.steps import Step
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.context.iterations import Turn
+from minions.engine.step.executor import StepExecutor
+from minions.engine.step.outcome import end_state, end_status
+
+__all__ = ["MakeExecutor", "MayReuse", "StepTurns"]
+
+MakeExecutor: TypeAlias = Callable[[Turn], StepExecutor[object]]
+"""The executor of one turn."""
+MayReuse: TypeAlias = Callable[[StepExecutor[object]], bool]
+"""Whether what an earlier leg of the run recorded of it stands."""
+
+
+class StepTurns:
+    """Its own rows stand at iteration 0, those of the turns at 1, 2, 3."""
+
+    def __init__(
+        self,
+        step: Step[object],
+        context: AgentContext,
+        make_executor: MakeExecutor,
+        may_reuse: MayReuse,
+    ) -> None:
+        self._step = step
+        self._context = context
+        self._make_executor = make_executor
+        self._may_reuse = may_reuse
+        visit = context.step_manager.visits(step.id) + 1
+        self._key = context.execution_key(step.id, visit)
+        self._path = context.path_of(step.id)
+        self._clock = context.services.clock
+        self._started_at = self._clock.now()
+        self._begin = self._clock.monotonic()
+        self.output_json: JsonValue = None
+        """What later steps read."""
+
+    async def _record_start(self, facts: Mapping[str, JsonValue]) -> None:
+        body = {"step_id": self._path, **facts}
+        await self._context.recorder.record("step", self._key, "started", body)
+
+    async def _one(
+        self, item: Turn, executor: StepExecutor[object]
+    ) -> tuple[StepExecution[object], JsonValue]:
+        if executor.has_recorded_end:
+            if self._may_reuse(executor):
+                return executor.recorded(), executor.output_json
+            executor = self._make_executor(item)  # it begins anew
+        execution = await executor.execute()
+        return execution, executor.output_json
+
+    def _may_go_on(self) -> bool:
+        self._context.check_time()
+        return not self._context.ledger.is_spent
+
+    async def _end(
+        self,
+        executions: tuple[StepExecution[object], ...],
+        error: FailureInfo | None,
+        output: object,
+    ) -> StepExecution[object]:
+        """Record the end of all turns together."""
+        calls = tuple(call for each in executions for call in each.calls)
+        usage = sum((each.usage for each in executions), TokenUsage())
+        status = end_status(error)
+        duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
+        model_calls = tuple(call for each in executions for call in each.model_calls)
+        tool_calls = tuple(call for each in executions for call in each.tool_calls)
+        body: dict[str, JsonValue] = {
+            "step_id": self._path,
+            "status": status.value,
+            "duration_ms": duration_ms,
+            "total": len(executions),
+        }
+        if calls:
+            body["usage"] = usage.to_json()
+            body["model_calls"] = len(model_calls)
+            body["tool_calls"] = len(tool_calls)
+            body["attempts"] = max(each.attempts for each in executions)
+        if error is not None:
+            body["error"] = dict(error.to_json())
+            body["reason"] = error.message
+        if self.output_json is not None:
+            body["output"] = self.output_json
+        entry = await self._context.recorder.record("step", self._key, end_state(error), body)
+        execution: StepExecution[object] = StepExecution(
+            id=f"{self._context.run_id}/{self._key}",
+            step_id=self._step.id,
+            status=status,
+            reason=error.message if error is not None else None,
+            output=output,
+            error=error,
+            model_calls=model_calls,
+            tool_calls=tool_calls,
+            calls=calls,
+            iterations=executions,
+            optional=self._step.is_optional,
+            started_at=self._started_at,
+            completed_at=entry.at,
+            duration_ms=duration_ms,
+        )
+        self._context.step_manager.record(execution)
+        return execution

@@ -1,0 +1,173 @@
+"""A step that is done for each item of a list: in order or several at a time, all of them tried."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+from minions.contracts.errors import FailureInfo, MinionsError
+from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.json_values import JsonValue, json_type
+from minions.contracts.steps import Step
+from minions.engine.compile.build import LoopControl
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.context.iterations import LoopItem
+from minions.engine.step.iteration.iterated_step import MakeExecutor, MayReuse, StepTurns
+from minions.engine.step.outcome import CUT_OFF, all_waiting, cut_off
+
+__all__ = ["StepLoop"]
+
+_MOST_SHOWN = 5
+
+
+class StepLoop(StepTurns):
+    """One loop, once."""
+
+    def __init__(
+        self,
+        step: Step[object],
+        control: LoopControl,
+        context: AgentContext,
+        make_executor: MakeExecutor,
+        may_reuse: MayReuse,
+    ) -> None:
+        super().__init__(step, context, make_executor, may_reuse)
+        self._control = control
+
+    async def execute(self) -> StepExecution[object]:
+        """All items; COMPLETED when every one is, else FAILED with what went wrong where.
+
+        Raises:
+            JournalError: A fact could not be stored.
+            CancelledError: Passes through, after the loop was recorded as cut off.
+        """
+        try:
+            items = self._items()
+        except MinionsError as problem:
+            return await self._end((), problem.info(), None)
+        await self._record_start({"total": len(items)})
+        done: list[StepExecution[object] | None] = [None] * len(items)
+        outputs: list[JsonValue] = [None] * len(items)
+        try:
+            await self._do_all(items, done, outputs)
+        except asyncio.CancelledError:
+            await self._end(_present(done), cut_off(self._step.id, self._context), None)
+            raise
+        executions = _present(done)
+        error = self._failure(executions, len(items))
+        if error is None or error.code == "loop-failed":
+            self.output_json = self._output(executions, outputs)
+        typed = self._typed_output(executions) if error is None else None
+        return await self._end(executions, error, typed)
+
+    def _items(self) -> list[JsonValue]:
+        """The list, now.
+
+        Raises:
+            MinionsError: The template cannot be filled, or gives something else.
+        """
+        value = self._control.over.render(self._context.values)
+        if isinstance(value, list):
+            return value
+        raise MinionsError(
+            f"The loop of step '{self._step.id}' goes over a JSON {json_type(value)}, not over a "
+            f"list. Name the list itself in `loop`.{_lists_in(value)}",
+            code="loop-not-a-list",
+        )
+
+    async def _do_all(
+        self,
+        items: Sequence[JsonValue],
+        done: list[StepExecution[object] | None],
+        outputs: list[JsonValue],
+    ) -> None:
+        waiting = iter(enumerate(items))
+
+        async def work() -> None:
+            for index, value in waiting:
+                executor = self._make_executor(item := LoopItem(value=value, index=index))
+                if not (executor.has_recorded_end or self._may_go_on()):
+                    return
+                done[index], outputs[index] = await self._one(item, executor)
+
+        workers = min(self._control.max_parallel, len(items))
+        if workers <= 1:
+            await work()
+            return
+        async with asyncio.TaskGroup() as group:
+            for _ in range(workers):
+                group.create_task(work())
+
+    # --- what came out ------------------------------------------------------------------------
+
+    def _failure(
+        self, executions: Sequence[StepExecution[object]], total: int
+    ) -> FailureInfo | None:
+        ledger = self._context.ledger
+        waiting = [each for each in executions if each.status is StepStatus.IN_PROGRESS]
+        if waiting:
+            return all_waiting(each.error for each in waiting if each.error is not None)
+        cut_off = [each for each in executions if each.error and each.error.code in CUT_OFF]
+        if len(executions) < total or cut_off:
+            ledger.refuse()
+            return ledger.failure()
+        failed = [at for at, each in enumerate(executions) if each.status is StepStatus.FAILED]
+        if not failed:
+            return None
+        words = [
+            f"item {at}: {_message(executions[at]).rstrip('.')}" for at in failed[:_MOST_SHOWN]
+        ]
+        more = f" … and {len(failed) - _MOST_SHOWN} more" if len(failed) > _MOST_SHOWN else ""
+        return FailureInfo(
+            code="loop-failed",
+            message=f"{len(failed)} of {total} items of step '{self._step.id}' failed: "
+            f"{'; '.join(words)}{more}. The others are kept.",
+            where=self._step.id,
+        )
+
+    def _output(
+        self, executions: Sequence[StepExecution[object]], outputs: Sequence[JsonValue]
+    ) -> JsonValue:
+        good = [
+            outputs[at] for at, each in enumerate(executions) if each.status is StepStatus.COMPLETED
+        ]
+        if self._control.aggregate:
+            return good
+        errors: list[JsonValue] = [
+            {"index": at, "error": dict(each.error.to_json()) if each.error else None}
+            for at, each in enumerate(executions)
+            if each.status is StepStatus.FAILED
+        ]
+        return {
+            "results": good,
+            "errors": errors,
+            "total": len(executions),
+            "successful": len(good),
+            "failed": len(errors),
+        }
+
+    def _typed_output(self, executions: Sequence[StepExecution[object]]) -> object:
+        """As the steps gave it: an aggregated loop of typed outputs is a list of those."""
+        if self._control.aggregate:
+            return [each.output for each in executions]
+        return {**cast("dict[str, object]", self.output_json)}
+
+
+def _present(
+    done: Sequence[StepExecution[object] | None],
+) -> tuple[StepExecution[object], ...]:
+    return tuple(each for each in done if each is not None)
+
+
+def _message(execution: StepExecution[object]) -> str:
+    error = execution.error
+    return error.message if error is not None else execution.reason or "it failed"
+
+
+def _lists_in(value: JsonValue) -> str:
+    """Where in a mapping the lists are: most often the wrapper was named."""
+    if not isinstance(value, dict):
+        return ""
+    names = [name for name, item in value.items() if isinstance(item, list)]
+    return f" There is one at '.{names[0]}'." if names else ""

@@ -1,0 +1,120 @@
+"""A step that is done again as long as a condition holds: bounded, and noticed when it is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import ChainMap
+from typing import cast
+
+from minions.contracts.errors import FailureInfo, MinionsError
+from minions.contracts.executions import StepExecution
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.steps import Step
+from minions.engine.compile.build import RepeatControl
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.context.iterations import Attempt
+from minions.engine.history.replay import EXHAUSTED, STUCK
+from minions.engine.step.iteration.iterated_step import MakeExecutor, MayReuse, StepTurns
+from minions.engine.step.outcome import cut_off
+
+__all__ = ["StepRepeat"]
+
+
+class StepRepeat(StepTurns):
+    """All attempts of one step."""
+
+    def __init__(
+        self,
+        step: Step[object],
+        control: RepeatControl,
+        context: AgentContext,
+        make_executor: MakeExecutor,
+        may_reuse: MayReuse,
+        *,
+        save_as: str | None,
+    ) -> None:
+        super().__init__(step, context, make_executor, may_reuse)
+        self._control = control
+        self._names = [step.id] if save_as is None else [step.id, save_as]
+        self._outputs: list[JsonValue] = []
+        self._first: dict[str, int] = {}
+        """Where each output was given first, by its text."""
+        self._executions: list[StepExecution[object]] = []
+
+    async def execute(self) -> StepExecution[object]:
+        """COMPLETED with what the last attempt gave; FAILED when one failed, none was enough, or
+        one gave what an earlier one gave.
+
+        Raises:
+            JournalError: A fact could not be stored.
+            CancelledError: Passes through, after the step was recorded as cut off.
+        """
+        await self._record_start({"attempts": self._control.max_iterations})
+        try:
+            error = await self._attempts()
+        except asyncio.CancelledError:
+            error = cut_off(self._step.id, self._context)
+            await self._end(tuple(self._executions), error, None)
+            raise
+        typed: object = None
+        if error is None:
+            self.output_json, typed = self._outputs[-1], self._executions[-1].output
+        return await self._end(tuple(self._executions), error, typed)
+
+    async def _attempts(self) -> FailureInfo | None:
+        """One after the other; why they were not enough."""
+        for index in range(self._control.max_iterations):
+            attempt = Attempt(index=index, outputs=self._outputs)
+            await asyncio.sleep(0)  # attempts may take no time, and others wait: a timeout
+            executor = self._make_executor(attempt)
+            if not (executor.has_recorded_end or self._may_go_on()):
+                self._context.ledger.refuse()
+                return self._context.ledger.failure()
+            execution, output = await self._one(attempt, executor)
+            self._executions.append(execution)
+            if not execution.is_complete:
+                return execution.error
+            self._outputs.append(output)
+            try:
+                if not self._holds(index):
+                    return None
+            except MinionsError as error:
+                return error.info()
+            if not self._control.allow_repeats and (twin := self._twin()) is not None:
+                return self._stuck(index, twin)
+        return self._exhausted()
+
+    def _holds(self, index: int) -> bool:
+        """Whether another attempt is wanted."""
+        last = self._outputs[-1]
+        attempt = Attempt(index=index, outputs=self._outputs)
+        here: dict[str, JsonValue] = dict.fromkeys(self._names, last)
+        here["loop"] = attempt.loop
+        values = cast("dict[str, JsonValue]", self._context.values)
+        steps = cast("dict[str, JsonValue]", values["steps"])
+        here["steps"] = {**steps, self._step.id: {"output": last}}
+        return self._control.condition.holds(ChainMap(here, values))
+
+    def _twin(self) -> int | None:
+        """The earlier attempt that gave the same as the last one."""
+        last = len(self._outputs) - 1
+        first = self._first.setdefault(dumps(self._outputs[last]), last)
+        return first if first < last else None
+
+    def _stuck(self, index: int, twin: int) -> FailureInfo:
+        return FailureInfo(
+            code=STUCK,
+            message=f"Step '{self._step.id}' is stuck: attempt {index + 1} gave the same as "
+            f"attempt {twin + 1}, and '{self._control.text}' still holds. Show it what was tried "
+            "(`loop.attempts`), or set allow_repeats.",
+            where=self._step.id,
+        )
+
+    def _exhausted(self) -> FailureInfo:
+        most = self._control.max_iterations
+        return FailureInfo(
+            code=EXHAUSTED,
+            message=f"After {most} attempts of step '{self._step.id}' '{self._control.text}' still "
+            "holds (max_iterations). All attempts are kept.",
+            where=self._step.id,
+        )

@@ -1,0 +1,452 @@
+"""The loop of a model step: call, tools, chain, until a link decides or the budget is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Final
+
+from attrs import evolve, frozen
+from returns.pipeline import is_successful
+from returns.result import Failure, Result, Success
+
+from minions.contracts.calls import (
+    CallStatus,
+    ModelCall,
+    ModelCallExecutorFactory,
+    ModelCallResponse,
+    ModelCapabilities,
+    ModelOptions,
+    OutputInstructions,
+    OutputMode,
+    OutputRequest,
+    Prompt,
+    ToolCallExecutorFactory,
+)
+from minions.contracts.completion import (
+    Completion,
+    CompletionMode,
+    StepCompletionChain,
+    Verdict,
+)
+from minions.contracts.errors import FailureInfo
+from minions.contracts.executions import StepExecution
+from minions.contracts.json_values import JsonValue
+from minions.contracts.memory import MemorySnapshot
+from minions.contracts.messages import (
+    Message,
+    MessageRole,
+    assistant,
+    message_to_json,
+    system,
+    tool_result,
+    user,
+)
+from minions.contracts.output import output_words
+from minions.contracts.steps import Step
+from minions.contracts.tools import ToolSpec
+from minions.engine.calls.model_calls import ModelCalls
+from minions.engine.calls.output_ladder import Answer, OutputLadder
+from minions.engine.calls.tool_batch import ToolBatch
+from minions.engine.calls.trace import StepTrace
+from minions.engine.compile.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
+from minions.engine.context.step_view import StepView
+
+__all__ = ["Ending", "ModelLoop", "Opening", "open_conversation", "opening_messages", "opening_of"]
+
+_SIGNAL_WORDS: Final = (
+    "Work in as many turns as you need. When the goal is reached, say so with the line "
+    "`status: done`. If it can never be reached, answer with the JSON object "
+    '{"is_non_recoverable": true, "failure_reason": "…"} and nothing else.'
+)
+_DEFAULT_CHAIN: Final = DefaultStepCompletionChain()
+_GO_ON: Final = "The step is not complete yet. Go on; when it is complete, say `status: done`."
+
+
+@frozen(kw_only=True)
+class Ending:
+    """How the loop ended: an output, or an error."""
+
+    output: object = None
+    error: FailureInfo | None = None
+    completion: Completion | None = None
+
+
+@frozen(kw_only=True)
+class Opening:
+    """The first prompt of a model step, in three parts: a row holds no history of the session."""
+
+    before: tuple[Message, ...] = ()
+    history: tuple[Message, ...] = ()
+    """What the session's conversation held when the run began."""
+    after: tuple[Message, ...] = ()
+
+    @classmethod
+    def split(cls, messages: Sequence[Message], history: tuple[Message, ...] = ()) -> Opening:
+        """The history stands behind the system texts."""
+        first = sum(1 for _ in takewhile(lambda each: each.role is MessageRole.SYSTEM, messages))
+        return cls(before=tuple(messages[:first]), history=history, after=tuple(messages[first:]))
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All, oldest first."""
+        return (*self.before, *self.history, *self.after)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """For the row of the step's start."""
+        own = [message_to_json(message) for message in (*self.before, *self.after)]
+        if not self.history:
+            return {"messages": own}
+        return {"messages": own, "history": [len(self.before), len(self.history)]}
+
+    def said_in(self, execution: StepExecution[object]) -> tuple[Message, ...]:
+        """What was said behind the history, system texts apart: a later step goes on with it."""
+        if not execution.model_calls:
+            return ()
+        last = execution.model_calls[-1]
+        first = len(self.before) + len(self.history)
+        prompt = last.prompt.messages[first:]
+        said = [each for each in prompt if each.role is not MessageRole.SYSTEM]
+        if last.response is not None:
+            said.append(last.response.message)
+        said += [
+            tool_result(
+                call.response.content if call.response is not None else "",
+                tool_call_id=call.request.id,
+                name=call.name,
+            )
+            for call in execution.last_tool_calls
+        ]
+        return tuple(said)
+
+
+def opening_of(
+    view: StepView,
+    own: Sequence[Message],
+    output: OutputInstructions[object] | None,
+    mode: CompletionMode,
+    *,
+    said: Sequence[Message] = (),
+) -> Opening:
+    """As `opening_messages`, with the session's conversation where the step has part in it."""
+    thread = view.thread
+    history = thread.history if thread is not None else ()
+    has_prompt = bool(history) and history[0].role is MessageRole.SYSTEM
+    words = opening_messages(view, own, output, mode, said=said, has_prompt=has_prompt)
+    if thread is not None and thread.is_turn and not said:
+        spoken = (m.content for m in reversed(history) if m.role is MessageRole.USER)
+        query = next(spoken, None)
+        asked = [m for m in words if m.role is not MessageRole.GOAL or m.content != query]
+        return Opening(before=_as_guidance(asked), history=history)
+    return Opening.split(words, history)
+
+
+def _as_guidance(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """From the goal on, how to answer: in a talk the last word is the user's."""
+    found = False
+    result = []
+    for message in messages:
+        found = found or message.role is MessageRole.GOAL
+        is_words = found and message.role in (MessageRole.GOAL, MessageRole.USER)
+        result.append(evolve(message, role=MessageRole.SYSTEM) if is_words else message)
+    return tuple(sorted(result, key=lambda message: message.role is not MessageRole.SYSTEM))
+
+
+def opening_messages(
+    view: StepView,
+    own: Sequence[Message],
+    output: OutputInstructions[object] | None,
+    mode: CompletionMode,
+    *,
+    said: Sequence[Message] = (),
+    has_prompt: bool = False,
+) -> tuple[Message, ...]:
+    """The first prompt of a model step: system texts first, then aim and messages, oldest first.
+
+    The agent's own prompt, goal and messages each stand in it once.
+
+    Args:
+        said: In the steps before, where the conversation is one; it begins with the agent's own.
+        has_prompt: Whether the conversation begins with a stored system prompt: then none is added.
+    """
+    agent = view.context
+    agents = agent.recipe.messages.messages
+    head = [system(agent.system_prompt)] if agent.system_prompt else []
+    head += [message for message in agents if message.role is MessageRole.SYSTEM]
+    head += [message for message in own if message.role is MessageRole.SYSTEM]
+    if has_prompt:
+        head = []
+    if output is not None:
+        head.append(system(output_words(output)))
+    if mode is CompletionMode.SIGNAL:
+        head.append(system(_SIGNAL_WORDS))
+    body = [Message(role=MessageRole.GOAL, content=agent.goal)] if agent.goal and not said else []
+    body += [message for message in agents if message.role is not MessageRole.SYSTEM and not said]
+    body += said
+    body += [message for message in own if message.role is not MessageRole.SYSTEM]
+    return (*head, *body)
+
+
+async def open_conversation(view: StepView, key: str, opening: Sequence[Message]) -> None:
+    """Record the first prompt and put it into memory."""
+    body: dict[str, JsonValue] = {
+        "step_id": view.step_id,
+        "conversation": view.conversation_id,
+        "messages": [message_to_json(message) for message in opening],
+    }
+    await view.context.recorder.record("conversation", key, "started", body)
+    view.memory.save_prompt(view.conversation_id, opening)
+
+
+@frozen(kw_only=True)
+class ModelLoop:
+    """One step's conversation with its model."""
+
+    step: Step[object]
+    view: StepView
+    trace: StepTrace
+    output: OutputInstructions[object] | None
+    options: ModelOptions
+    capabilities: ModelCapabilities
+    model_call_executor_factory: ModelCallExecutorFactory
+    tool_call_executor_factory: ToolCallExecutorFactory
+
+    async def run(self) -> Ending:
+        """Until a link decides, the budget is spent, or a call fails for good."""
+        chain = self.step.completion_chain or _DEFAULT_CHAIN
+        constraint = self._constraint()
+        first = constraint if self._constrains_every_call() else None
+        if (problem := await self._take_up()) is not None:
+            return Ending(error=problem)
+        while True:
+            asked = await self._ask("model", first)
+            if not is_successful(asked):
+                return Ending(error=asked.failure())
+            answer = asked.unwrap()
+            problem = await self._run_tools(answer)
+            if problem is not None:
+                return Ending(error=problem)
+            verdict = self._judge(chain)
+            if verdict.verdict is Verdict.COMPLETE:
+                return await self._finish(answer, verdict, constraint)
+            if verdict.verdict is Verdict.FAILED:
+                return Ending(error=_failure_of(verdict), completion=verdict)
+            if not answer.response.tool_calls:
+                await self._say(user(_GO_ON))
+
+    def _judge(self, chain: StepCompletionChain) -> Completion:
+        """The chain's word; without one the budget still holds, whatever the links are."""
+        picture = self.trace.picture()
+        verdict = chain.check(picture)
+        if verdict.verdict is Verdict.UNDECIDED and self.trace.calls_left < 1:
+            return budget_spent(picture)
+        return verdict
+
+    # --- calls ----------------------------------------------------------------------------
+
+    def _constraint(self) -> OutputRequest | None:
+        mode = self.capabilities.output_mode
+        if self.output is None or mode is None:
+            return None
+        return self.view.context.services.parser.request(self.output, mode)
+
+    def _constrains_every_call(self) -> bool:
+        """At once where no tools could be lost; with tools first the free answer, then the rest."""
+        if self.step.completion_criteria.mode is CompletionMode.SIGNAL:
+            return False
+        return self.capabilities.tools_with_schema or not self.view.tools.names
+
+    def _specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(tool.spec for tool in self.view.tools)
+
+    async def _ask(
+        self, phase: str, constraint: OutputRequest | None
+    ) -> Result[Answer, FailureInfo]:
+        """One logical model call on the conversation as it stands."""
+        view = self.view
+        if self.trace.calls_left < 1:  # another conversation of the same step took the last one
+            spent = budget_spent(self.trace.picture())
+            return Failure(FailureInfo(code=spent.code, message=spent.reason))
+        keeps_tools = phase == "model" and not (constraint and constraint.mode is OutputMode.TOOLS)
+        prompt = Prompt(
+            view.memory.prompt_messages(view.conversation_id),
+            self.options,
+            self.output,
+            tools=self._specs() if keeps_tools else (),
+            output_request=constraint,
+        )
+        mark = view.memory.take_snapshot(view.conversation_id)
+        if view.thread is not None:
+            view.thread.mark(mark.position)
+        call = ModelCall(key=self.trace.reserve_model_key(phase), prompt=prompt, phase=phase)
+        calls = ModelCalls(view=view, factory=self.model_call_executor_factory, trace=self.trace)
+        is_call_for_schema = constraint is not None and constraint.mode is OutputMode.TOOLS
+        done = await calls.carry_out(call, remember=not is_call_for_schema)
+        if done.status is CallStatus.FAILED or done.response is None:
+            self.trace.add_model_call(done)
+            assert done.failure is not None  # noqa: S101  # FAILED carries its failure
+            return Failure(done.failure.info())
+        answer = Answer(
+            raw=done.response,
+            response=done.response,
+            mark=mark,
+            mode=constraint.mode if constraint else None,
+        )
+        if is_call_for_schema:
+            answer = evolve(answer, response=await self._as_text(done.response))
+            done = evolve(done, response=answer.response)
+        self.trace.add_model_call(done)
+        return Success(answer)
+
+    async def _as_text(self, response: ModelCallResponse) -> ModelCallResponse:
+        """The schema's tool call as the text it stands for: no such tool will ever answer it."""
+        text = response.tool_calls[0].arguments if response.tool_calls else response.text
+        message = assistant(text)
+        await self._say(message, is_of_session=True)
+        return evolve(response, message=message)
+
+    async def _run_tools(self, answer: Answer) -> FailureInfo | None:
+        """The answer's tool calls; the first failure that is not the model's to mend."""
+        requests = answer.response.tool_calls
+        if not requests:
+            return None
+        instruction = answer.response.completion_instruction
+        if instruction is not None and instruction.is_non_recoverable:
+            return None
+        done = await self._batch().run(requests, self.trace.reserve_tool_key())
+        for call in done:
+            if call.status is CallStatus.FAILED and call.failure is not None:
+                return call.failure.info()
+        return None
+
+    def _batch(self, view: StepView | None = None) -> ToolBatch:
+        return ToolBatch(
+            view=view or self.view,
+            factory=self.tool_call_executor_factory,
+            trace=self.trace,
+            reports_failures=self.step.tool_failure == "report",
+        )
+
+    # --- the conversation -------------------------------------------------------------------
+
+    async def _take_up(self) -> FailureInfo | None:
+        """What the session's conversation waits for: open tool calls, then the user's message."""
+        thread = self.view.thread
+        if thread is None:
+            return None
+        for pending in thread.pending:
+            if pending.content is not None:
+                request = pending.request
+                answer = tool_result(pending.content, tool_call_id=request.id, name=request.name)
+                await self._say(answer, is_of_session=True)
+        open_calls = [pending for pending in thread.pending if pending.content is None]
+        if open_calls:
+            done = await self._batch(self.view.with_tools(thread.pending_tools)).run(
+                [pending.request for pending in open_calls],
+                self.trace.reserve_tool_key(),
+                pending=open_calls,
+            )
+            for call in done if thread.message is None else ():  # else the model is told
+                if call.status is CallStatus.FAILED and call.failure is not None:
+                    return call.failure.info()
+        if thread.message is not None:
+            await self._say(user(thread.message), is_of_session=True)
+        return None
+
+    async def _say(self, message: Message, *, is_of_session: bool = False) -> None:
+        """Add a message; words of the engine's own are no part of the session's conversation."""
+        view = self.view
+        key = self.trace.reserve_note_key()
+        body: dict[str, JsonValue] = {
+            "step_id": view.step_id,
+            "conversation": view.conversation_id,
+            "message": message_to_json(message),
+        }
+        if is_of_session and view.thread is not None:
+            view.thread.count += 1
+            body["sequence"] = view.thread.count
+        await view.context.recorder.record("message", key, "recorded", body)
+        view.memory.save_prompt(view.conversation_id, [message])
+
+    async def _take_back(self, mark: MemorySnapshot) -> None:
+        view = self.view
+        key = self.trace.reserve_note_key()
+        body: dict[str, JsonValue] = {
+            "step_id": view.step_id,
+            "conversation": view.conversation_id,
+            "position": mark.position,
+        }
+        if view.thread is not None:
+            view.thread.count = body["sequence"] = view.thread.at_mark(mark.position)
+        await view.context.recorder.record("rollback", key, "recorded", body)
+        view.memory.restore_snapshot(mark)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    async def _finish(
+        self, answer: Answer, verdict: Completion, constraint: OutputRequest | None
+    ) -> Ending:
+        """Validated output, or none: a COMPLETE verdict only opens this door."""
+        final = self._final_arguments()
+        if self.output is None:
+            output = final if final is not None else self._plain_output(answer)
+            return Ending(output=output, completion=verdict)
+        if final is not None:
+            answer = evolve(answer, mode=None, raw=evolve(answer.raw, message=assistant(final)))
+        ladder = OutputLadder(
+            instructions=self.output,
+            parser=self.view.context.services.parser,
+            constraint=constraint,
+            ask=self._ask,
+            say=self._say,
+            take_back=self._take_back,
+            calls_left=lambda: self.trace.calls_left,
+        )
+        climbed = await ladder.climb(answer)
+        if not is_successful(climbed):
+            if self.view.thread is not None:  # later turns must not read what was refused
+                await self._take_back(answer.mark)
+            return Ending(error=climbed.failure(), completion=verdict)
+        return Ending(output=climbed.unwrap(), completion=verdict)
+
+    def _final_arguments(self) -> str | None:
+        """What a `final_Answer` call in the newest batch was given."""
+        if not self.trace.tool_calls:
+            return None
+        for call in self.trace.picture().last_tool_calls:
+            if call.name == FINAL_ANSWER:
+                return _answer_text(call.request.arguments)
+        return None
+
+    def _plain_output(self, answer: Answer) -> JsonValue:
+        """The text; where the model only called tools, the last result."""
+        text = answer.response.text
+        if text or not answer.response.tool_calls:
+            return text
+        calls = self.trace.picture().last_tool_calls
+        response = calls[-1].response if calls else None
+        if response is None:
+            return None
+        return response.value if response.value is not None else response.content
+
+
+def _answer_text(arguments: str) -> str:
+    """`{"answer": "…"}` means its text; anything else is the answer as it stands."""
+    import json
+
+    try:
+        parsed = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    if isinstance(parsed, dict) and len(parsed) == 1:
+        value = next(iter(parsed.values()))
+        if isinstance(value, str):
+            return value
+    return arguments
+
+
+def _failure_of(verdict: Completion) -> FailureInfo:
+    by = f" (decided by {verdict.decided_by})" if verdict.code == "not-complete" else ""
+    return FailureInfo(
+        code=verdict.code, message=f"{verdict.reason or 'The step was not complete.'}{by}"
+    )

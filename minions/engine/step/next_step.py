@@ -1,0 +1,197 @@
+"""The choice of the next step in a transition graph: links in order, first answer wins."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from attrs import field, frozen
+
+from minions.contracts.calls import ToolCall, ToolCallExecutorFactory
+from minions.contracts.errors import MinionsError
+from minions.contracts.executions import StepExecution
+from minions.contracts.messages import ToolCallRequest
+from minions.contracts.steps import Step
+from minions.engine.calls.tool_batch import ToolBatch
+from minions.engine.calls.trace import StepTrace
+from minions.engine.compile.recipe_step import WrittenStep
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.context.step_view import StepView
+
+__all__ = [
+    "DecisionToolLink",
+    "FirstInOrderLink",
+    "InstructedStepLink",
+    "NextStepChain",
+    "NextStepLink",
+    "SingleNextStepLink",
+    "Transition",
+]
+
+
+@frozen(kw_only=True)
+class Transition:
+    """What a link may look at: the step that ended and where it may lead."""
+
+    current: Step[object]
+    candidates: Sequence[Step[object]]
+    """In edge order; at least one."""
+    execution: StepExecution[object] | None
+    context: AgentContext
+    tool_call_executor_factory: ToolCallExecutorFactory
+
+    def candidate(self, step_id: str) -> Step[object] | None:
+        """The legal successor of that id."""
+        return next((step for step in self.candidates if step.id == step_id), None)
+
+
+class NextStepLink(ABC):
+    """One rule of choice."""
+
+    @abstractmethod
+    async def select(self, transition: Transition) -> Step[object] | None:
+        """The next step, or None to let the next link choose."""
+
+
+@frozen
+class InstructedStepLink(NextStepLink):
+    """The model's completion instruction named the next step: honoured where it is legal."""
+
+    async def select(self, transition: Transition) -> Step[object] | None:
+        """An illegal wish is recorded as a warning and ignored."""
+        execution = transition.execution
+        wish = execution.completion.next_step_id if execution and execution.completion else None
+        if wish is None:
+            return None
+        step = transition.candidate(wish)
+        if step is None:
+            await _warn(transition, "illegal-next-step", f"the model asked for '{wish}'")
+        return step
+
+
+@frozen
+class SingleNextStepLink(NextStepLink):
+    """Exactly one successor: no choice to make."""
+
+    async def select(self, transition: Transition) -> Step[object] | None:
+        """That one."""
+        return transition.candidates[0] if len(transition.candidates) == 1 else None
+
+
+@frozen
+class DecisionToolLink(NextStepLink):
+    """The step's decision tool names the successor."""
+
+    async def select(self, transition: Transition) -> Step[object] | None:
+        """Runs the tool only when there is a choice; an unknown answer is a recorded warning."""
+        try:
+            request = _request(transition)
+        except MinionsError as error:
+            await _warn(transition, "decision-tool-failed", error.message)
+            return None
+        if request is None:
+            return None
+        call = await _carried_out(transition, request)
+        if call.failure is not None:
+            await _warn(transition, "decision-tool-failed", call.failure.message)
+            return None
+        answer = call.response.content.strip().strip('"') if call.response else ""
+        step = transition.candidate(answer)
+        if step is None:
+            await _warn(transition, "unknown-decision", f"{request.name} said '{answer}'")
+        return step
+
+
+def _request(transition: Transition) -> ToolCallRequest | None:
+    """The decision call. A recipe that was read has templates in it.
+
+    Raises:
+        MissingValueError: One of them names a value that is not there.
+    """
+    step = transition.current
+    if isinstance(step, WrittenStep):
+        return step.filled_decision(transition.context.values)
+    return step.decision_tool
+
+
+async def _carried_out(transition: Transition, request: ToolCallRequest) -> ToolCall:
+    """The decision call, under the same retries, permissions and journal as any other."""
+    context, current = transition.context, transition.current
+    key = context.execution_key(current.id, context.step_manager.visits(current.id))
+    view = StepView(
+        context,
+        step_id=context.path_of(current.id),
+        key=key,
+        limits=context.limits,
+        metadata=context.metadata,
+        tools=context.tools,
+    )
+    trace = StepTrace(
+        current,
+        step_id=current.id,
+        execution_id=key,
+        key=key,
+        is_code=True,
+        limits=context.limits,
+        declares_output=False,
+        started_at=context.services.clock.now(),
+    )
+    batch = ToolBatch(
+        view=view,
+        factory=transition.tool_call_executor_factory,
+        trace=trace,
+        reports_failures=False,
+    )
+    (call,) = await batch.run([request], f"{key}/decide/1", remember=False)
+    return call
+
+
+@frozen
+class FirstInOrderLink(NextStepLink):
+    """The default: the first successor in edge order."""
+
+    async def select(self, transition: Transition) -> Step[object] | None:
+        """Always decides."""
+        return transition.candidates[0]
+
+
+async def _warn(transition: Transition, code: str, what: str) -> None:
+    legal = ", ".join(step.id for step in transition.candidates)
+    await transition.context.warn(
+        code, f"After step '{transition.current.id}' {what}; legal next steps are: {legal}."
+    )
+
+
+def _default_links() -> tuple[NextStepLink, ...]:
+    return (InstructedStepLink(), SingleNextStepLink(), DecisionToolLink(), FirstInOrderLink())
+
+
+@frozen
+class NextStepChain:
+    """Instruction, single successor, decision tool, first in order."""
+
+    links: tuple[NextStepLink, ...] = field(factory=_default_links)
+
+    async def select(
+        self,
+        current: Step[object],
+        candidates: Sequence[Step[object]],
+        execution: StepExecution[object] | None,
+        context: AgentContext,
+        tool_call_executor_factory: ToolCallExecutorFactory,
+    ) -> Step[object] | None:
+        """The first link's choice; None when there is no successor."""
+        if not candidates:
+            return None
+        transition = Transition(
+            current=current,
+            candidates=candidates,
+            execution=execution,
+            context=context,
+            tool_call_executor_factory=tool_call_executor_factory,
+        )
+        for link in self.links:
+            step = await link.select(transition)
+            if step is not None:
+                return step
+        return None

@@ -1,0 +1,47 @@
+"""How a step that did not complete ended: by itself, cut off from outside, or waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from minions.contracts.errors import NEEDS_DECISION, FailureInfo
+from minions.contracts.executions import StepStatus
+from minions.engine.context.agent_context import AgentContext
+
+__all__ = ["CUT_OFF", "all_waiting", "cut_off", "end_state", "end_status"]
+
+CUT_OFF: Final = frozenset({"cancelled", "limit-reached", NEEDS_DECISION})
+"""Codes of ends that came from outside: a run that goes on takes such a step up again."""
+
+
+def end_state(error: FailureInfo | None) -> str:
+    """The state of the row that tells of the end."""
+    if error is None:
+        return "finished"
+    return "interrupted" if error.code in CUT_OFF else "failed"
+
+
+def end_status(error: FailureInfo | None) -> StepStatus:
+    """Where the step stands; one that waits for a person has not ended."""
+    if error is None:
+        return StepStatus.COMPLETED
+    return StepStatus.IN_PROGRESS if error.code == NEEDS_DECISION else StepStatus.FAILED
+
+
+def all_waiting(errors: Iterable[FailureInfo]) -> FailureInfo:
+    """What several steps wait for, as one: a line and a command each."""
+    each = list(errors)
+    return FailureInfo(
+        code=NEEDS_DECISION,
+        message="\n".join(error.message for error in each),
+        suggestions=tuple(command for error in each for command in error.suggestions),
+    )
+
+
+def cut_off(step_id: str, context: AgentContext) -> FailureInfo:
+    """A step that was stopped from outside: by the run's own time, or by a person."""
+    if context.is_out_of_time:
+        context.ledger.run_out_of_time()
+        return context.ledger.failure()
+    return FailureInfo(code="cancelled", message=f"Step '{step_id}' was cancelled.")

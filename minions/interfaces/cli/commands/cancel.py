@@ -1,0 +1,55 @@
+"""`minions cancel`: end a run that another process executes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+from attrs import evolve
+
+from minions.contracts.errors import UsageError
+from minions.engine.history.lookup import RunSummary
+from minions.engine.services.services import Services
+from minions.engine.services.worker_names import worker_name
+from minions.engine.sessions.cancellation import cancel_run
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.options import (
+    Surroundings,
+    naming_the_journal,
+    output_options,
+    store_options,
+    surroundings,
+)
+
+__all__ = ["command"]
+
+
+@click.command("cancel")
+@click.argument("name", metavar="ID")
+@store_options
+@output_options
+def command(name: str, **flags: object) -> int:
+    """End the run ID, wherever it is executed; what it did is kept, and it can be resumed.
+
+    Its worker stops at the next fact that it would record: a model call or tool call that is under
+    way is not waited for.
+    """
+    around = surroundings(flags)
+    run = asyncio.run(_cancel(around, name))
+    if around.settings.json:
+        say(json_text({"run_id": run.run_id, "session_id": run.session_id, "status": run.status}))
+    again = "".join(around.flags_again)
+    tell(f"{run.run_id} is cancelled · go on: minions resume {run.run_id}{again}")
+    return 0
+
+
+async def _cancel(around: Surroundings, name: str) -> RunSummary:
+    if around.settings.no_store:
+        raise UsageError("Without a journal there is no run to cancel: leave out --no-store.")
+    journal = around.journal()
+    services = evolve(Services(journal=journal), worker_id=f"cancel@{worker_name()}")
+    try:
+        with naming_the_journal(around):
+            return await cancel_run(services, name)
+    finally:
+        await journal.aclose()

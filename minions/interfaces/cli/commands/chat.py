@@ -1,0 +1,343 @@
+"""`minions chat`: turns of a session at the terminal, or a line of standard input each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final, TextIO, cast
+
+import click
+
+from minions.adapters.daemon_thread import run_in_daemon_thread
+from minions.contracts.errors import MinionsError, NotFoundError, UsageError, did_you_mean
+from minions.contracts.events import (
+    Retrying,
+    RunEvent,
+    StepCompleted,
+    StepDeltaEvent,
+    ToolFinished,
+    ToolStarted,
+)
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.engine.run.agent_run import AgentRun
+from minions.engine.sessions.context import get_context_summary
+from minions.interfaces.cli.console.console import for_stream, json_text, say, tell
+from minions.interfaces.cli.console.progress import retry_text
+from minions.interfaces.cli.console.render import error_lines, stderr_painter
+from minions.interfaces.cli.console.results import EXIT_CODES, output_text, result_to_json
+from minions.interfaces.cli.options import Surroundings, common_options, surroundings
+from minions.interfaces.cli.session_choice import (
+    OpenTalk,
+    message_number,
+    message_text,
+    what_it_cost,
+)
+from minions.interfaces.deciders import POLICIES
+
+__all__ = ["command"]
+
+PLAIN: Final = str(Path(__file__).with_name("chat.yaml"))
+"""The recipe where none is named."""
+
+
+@click.command("chat")
+@click.argument("recipe", required=False)
+@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="An input.")
+@click.option("-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's.")
+@click.option(
+    "--session",
+    "session_name",
+    metavar="NAME",
+    help="Talk on in this session: an id, a unique start of ses_…, or a name.",
+)
+@click.option("-c", "--continue", "continues", is_flag=True, help="Talk on in the last session.")
+@click.option("--approve", type=click.Choice(POLICIES), help="Who consents to calls.")
+@common_options
+def command(
+    recipe: str | None,
+    *,
+    pairs: tuple[str, ...],
+    session_name: str | None,
+    continues: bool,
+    **flags: object,
+) -> int:
+    """Talk with RECIPE, or with a model alone. Each line is a turn; /help lists commands.
+
+    The recipe has an input `message` and a goal step with `memory: conversation`. Answers go to
+    standard output, everything else to standard error.
+    """
+    around = surroundings(flags)
+    if continues and session_name is not None:
+        raise UsageError("-c and --session exclude each other: the last session, or that one.")
+    out = sys.stdout
+    opened = OpenTalk(
+        around,
+        session_name,
+        model=cast("str | None", flags["model"]),
+        recipe=recipe,
+        is_new_ok=not continues,
+        usual=PLAIN,
+    )
+    with contextlib.redirect_stdout(sys.stderr):
+        return asyncio.run(_chat(around, opened, pairs, out))
+
+
+async def _chat(around: Surroundings, opened: OpenTalk, pairs: tuple[str, ...], out: TextIO) -> int:
+    async with opened:
+        return await _Talk(around, opened, pairs, out).run()
+
+
+class _Talk:
+    """One conversation at the terminal."""
+
+    def __init__(
+        self, around: Surroundings, opened: OpenTalk, pairs: tuple[str, ...], out: TextIO
+    ) -> None:
+        self._around = around
+        self._opened = opened
+        self._runner = opened.runner(pairs)
+        self._runner.check()
+        self._out = out
+        self._session_id = opened.session.id
+        self._run: AgentRun | None = None
+        self._has_ended = asyncio.Event()
+        self._code = 0
+        self._is_terminal = sys.stdin.isatty()
+        self._paint = stderr_painter()
+        self._commands: Mapping[str, Callable[[str], Awaitable[None]]] = {
+            "/help": self._help,
+            "/history": self._history,
+            "/retry": self._retry,
+            "/resume": self._resume,
+            "/fork": self._fork,
+            "/cost": self._cost,
+            "/session": self._session,
+            "/quit": self._quit,
+        }
+
+    async def run(self) -> int:
+        """Until the end of the input, /quit, or a second Ctrl-C."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+        if self._is_terminal:
+            with contextlib.suppress(ImportError):
+                import readline  # noqa: F401  # importing it gives the prompt its editing
+            tell(f"session {self._session_id} · /help lists commands, Ctrl-D ends")
+        while not self._has_ended.is_set():
+            line = await self._next_line()
+            if line is None:
+                break
+            if line.strip():
+                await self._do(line.strip())
+        await self._say_goodbye()
+        return self._code
+
+    async def _say_goodbye(self) -> None:
+        if self._around.settings.no_store:
+            tell("not stored (--no-store)")
+        elif await self._runner.repository.get_step_count(self._session_id):
+            again = "".join(self._around.flags_again)
+            tell(f"talk on: minions chat --session {shlex.quote(self._session_id)}{again}")
+
+    async def _next_line(self) -> str | None:
+        """None: there is no more."""
+        read = asyncio.ensure_future(run_in_daemon_thread(self._read_line))
+        ended = asyncio.ensure_future(self._has_ended.wait())
+        await asyncio.wait((read, ended), return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if not read.done():
+            read.cancel()
+            return None
+        return read.result()
+
+    def _read_line(self) -> str | None:
+        if not self._is_terminal:
+            return sys.stdin.readline() or None
+        sys.stderr.flush()
+        try:
+            with contextlib.redirect_stdout(self._out):
+                return input("> ")
+        except EOFError:
+            tell("")
+            return None
+
+    def _on_signal(self, number: int) -> None:
+        """The first stops the turn, one at the prompt ends the talk."""
+        if self._run is not None and number == signal.SIGINT:
+            tell("\nstopping this turn; what was said is kept")
+            self._run.cancel()
+            return
+        self._code = 128 + number
+        self._has_ended.set()
+        if self._run is not None:
+            self._run.cancel()
+
+    async def _do(self, line: str) -> None:
+        name, _, rest = line.partition(" ")
+        try:
+            if name in self._commands:
+                await self._commands[name](rest.strip())
+            elif name.startswith("/"):
+                tell(f"There is no command {name}.{did_you_mean(name, self._commands)} See /help.")
+            else:
+                await self._turn(await self._runner.prepare_turn(self._session_id, line))
+        except MinionsError as error:
+            if not self._is_terminal:
+                raise
+            for each in error_lines(error, self._paint):
+                tell(each)
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    async def _turn(self, run: AgentRun) -> None:
+        """Carry it out; the answer is written while it comes."""
+        shown = _Shown(self._out, is_silent=self._around.settings.json)
+        run.listen(shown)
+        self._run = run
+        try:
+            result = await run.execute()
+        finally:
+            self._run = None
+        shown.close()
+        self._report(result, shown)
+
+    def _report(self, result: AgentResult[object], shown: _Shown) -> None:
+        if self._around.settings.json:
+            say(json_text(result_to_json(result)), self._out)
+        elif result.status in (RunStatus.COMPLETED, RunStatus.PARTIAL):
+            if output_text(result.output) != shown.last:
+                say(output_text(result.output), self._out)
+            return
+        elif result.error is not None and result.status is not RunStatus.CANCELLED:
+            message = for_stream(result.error.message, sys.stderr)
+            tell(f"{self._paint(f'error[{result.error.code}]', 'red')}: {message}")
+            if result.status is RunStatus.NEEDS_DECISION:
+                tell("decide in another terminal, then /resume")
+            if result.status is RunStatus.FAILED:
+                tell("ask again, or /resume to let it be answered once more")
+        if not self._is_terminal:
+            self._code = self._code or EXIT_CODES[result.status]
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    async def _help(self, rest: str) -> None:
+        tell(
+            "/history         what was said, with the number of each message\n"
+            "/retry [NUMBER]  say the last answer, or all from that message on, anew\n"
+            "/resume          go on where a turn was cut off\n"
+            "/fork [NUMBER]   talk on in a copy that ends with that message, or with the last\n"
+            "/cost            what the session took so far\n"
+            "/session         its id, and where it comes from\n"
+            "/quit            end; Ctrl-D does the same, Ctrl-C stops a turn"
+        )
+
+    async def _history(self, rest: str) -> None:
+        for step in await self._runner.repository.get_steps(self._session_id):
+            who = f"{step.role} {step.name}" if step.is_tool_step() else str(step.role)
+            number = self._paint(f"{step.sequence:>4} {who}", "bold")
+            tell(f"{number}  {for_stream(message_text(step), sys.stderr)}")
+
+    async def _retry(self, rest: str) -> None:
+        repository = self._runner.repository
+        steps = await repository.get_steps(self._session_id)
+        last = next((s.sequence for s in reversed(steps) if s.is_assistant_step()), len(steps))
+        sequence = _number(rest, last)
+        run = await self._runner.prepare_retry(self._session_id, sequence)
+        kept = run.keeps or 0
+        tell(f"anew: messages {kept + 1} to {len(steps)}, which took {what_it_cost(steps[kept:])}")
+        await self._turn(run)
+
+    async def _resume(self, rest: str) -> None:
+        run = await self._runner.prepare_resume(self._session_id)
+        if run is None:
+            tell("The last message is an answer. /retry says it anew.")
+            return
+        await self._turn(run)
+
+    async def _fork(self, rest: str) -> None:
+        repository = self._runner.repository
+        count = await repository.get_step_count(self._session_id)
+        if count == 0:
+            raise UsageError(
+                "Nothing was said yet: there is nothing to fork.", code="empty-session"
+            )
+        fork = await repository.fork(self._session_id, _number(rest, count))
+        self._session_id = fork.id
+        tell(
+            f"now in {fork.id}, which begins with messages 1 to {fork.forked_at_sequence} of "
+            f"{fork.parent_session_id}"
+        )
+
+    async def _cost(self, rest: str) -> None:
+        steps = await self._runner.repository.get_steps(self._session_id)
+        tell(f"{len(steps)} messages, {what_it_cost(steps)}")
+
+    async def _session(self, rest: str) -> None:
+        repository = self._runner.repository
+        try:
+            session = await repository.get_session(self._session_id)
+        except NotFoundError:  # it comes to be with its first turn
+            session = self._opened.session
+        summary = await get_context_summary(self._session_id, repository)
+        origin = ""
+        if session.parent_session_id is not None:
+            origin = f", from {session.parent_session_id} at {session.forked_at_sequence}"
+        tell(f"{session.id}{origin}: {summary['total_steps']} messages")
+
+    async def _quit(self, rest: str) -> None:
+        self._has_ended.set()
+
+
+class _Shown:
+    """Writes an answer while it comes, and tells of tools."""
+
+    def __init__(self, out: TextIO, *, is_silent: bool) -> None:
+        self._out = out
+        self._is_silent = is_silent
+        self._line = ""
+        self.last: str | None = None
+        """The last answer, as it was written."""
+        self._paint = stderr_painter()
+
+    def __call__(self, event: RunEvent) -> None:
+        """Show what there is to show of it."""
+        if isinstance(event, StepDeltaEvent):
+            self._write(event.delta.content or "")
+        elif isinstance(event, StepCompleted) and event.snapshot.is_assistant_step():
+            said = event.snapshot.content or ""
+            self._write(said.removeprefix(self._line) if said.startswith(self._line) else "")
+            self.close()
+            self.last = said
+        elif isinstance(event, ToolStarted):
+            self.close()
+            self._tell(f"{event.tool}({event.arguments})")
+        elif isinstance(event, ToolFinished) and event.error is not None:
+            self._tell(f"{event.tool}: {event.error.get('message')}")
+        elif isinstance(event, Retrying):
+            self.close()
+            self._tell(retry_text(event))
+
+    def _tell(self, text: str) -> None:
+        tell(self._paint(f"  {for_stream(text, sys.stderr)}", "dim"))
+
+    def _write(self, text: str) -> None:
+        if text and not self._is_silent:
+            self._line += text
+            self._out.write(for_stream(text, self._out))
+            self._out.flush()
+
+    def close(self) -> None:
+        """End the line that was begun."""
+        if self._line and not self._is_silent:
+            say("", self._out)
+        self._line = ""
+
+
+def _number(text: str, usual: int) -> int:
+    return message_number(text) if text else usual

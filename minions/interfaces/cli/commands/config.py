@@ -1,0 +1,44 @@
+"""`minions config`: the settings in force."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import attrs
+import click
+
+from minions.adapters.stores.postgres_url import without_password
+from minions.contracts.codec import encode
+from minions.interfaces.cli.console.console import json_text, say
+from minions.interfaces.cli.options import common_options, surroundings
+from minions.interfaces.settings import Settings
+
+__all__ = ["command"]
+
+
+@click.command("config")
+@click.option("--show-origin", is_flag=True, help="Say where each value comes from.")
+@common_options
+def command(*, show_origin: bool, **flags: object) -> int:
+    """Show every setting: flags, MINIONS_* environment, minions.toml, user file, defaults."""
+    around = surroundings(flags)
+    values = encode(_without_secrets(around.settings))
+    assert isinstance(values, Mapping)  # noqa: S101  # an attrs class encodes to a mapping
+    if around.settings.json:
+        report = {
+            key: {"value": value, "origin": around.origin.origins[key]}
+            for key, value in values.items()
+        }
+        say(json_text(report))
+        return 0
+    for attribute in attrs.fields(Settings):
+        value = json.dumps(values[attribute.name], ensure_ascii=False)
+        origin = f"    # {around.origin.origins[attribute.name]}" if show_origin else ""
+        say(f"{attribute.name} = {value}{origin}")
+    return 0
+
+
+def _without_secrets(settings: Settings) -> Settings:
+    """As they may be shown."""
+    return attrs.evolve(settings, db=settings.db and without_password(settings.db))

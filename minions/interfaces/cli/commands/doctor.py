@@ -1,0 +1,138 @@
+"""`minions doctor`: what this machine has; asks no server but the journal's, shows no key."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+from attrs import frozen
+
+from minions.contracts.codec import encode
+from minions.contracts.errors import EnvironmentRefusedError, MinionsError
+from minions.engine.history.lookup import list_runs
+from minions.interfaces.cli.console.console import json_text, say
+from minions.interfaces.cli.console.render import stderr_painter
+from minions.interfaces.cli.options import Surroundings, common_options, surroundings
+from minions.interfaces.wiring import (
+    database_of,
+    has_database,
+    place_of_journal,
+    postgres_of,
+)
+
+__all__ = ["command"]
+
+_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+_LEAST_FREE_BYTES = 100 * 1024 * 1024
+_OLDEST_SENSIBLE_TIME = 1_704_067_200
+"""2024-01-01: a clock before this was never set."""
+
+
+@frozen(kw_only=True)
+class Finding:
+    """One thing looked at."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@click.command("doctor")
+@common_options
+def command(**flags: object) -> int:
+    """Check Python, the journal's database, keys (never their values), disk and clock."""
+    around = surroundings(flags)
+    findings = list(_findings(around))
+    if around.settings.json:
+        say(json_text([encode(finding) for finding in findings]))
+    else:
+        paint = stderr_painter()
+        for finding in findings:
+            mark = paint("ok ", "green") if finding.ok else paint("bad", "red")
+            say(f"{mark} {finding.name}: {finding.detail}", is_painted=True)
+    return 0 if all(finding.ok for finding in findings) else 4
+
+
+def _findings(around: Surroundings) -> Iterator[Finding]:
+    version = platform.python_version()
+    yield Finding(
+        name="python", ok=sys.version_info >= (3, 11), detail=f"{version}, 3.11 or newer is needed"
+    )
+    yield _tried("extensions", lambda: _extensions(around))
+    yield _tried("database", lambda: _database(around))
+    for key in _KEYS:
+        state = "set" if around.environ.get(key) else "not set"
+        yield Finding(name=key, ok=True, detail=state)
+    yield Finding(
+        name="model", ok=True, detail=around.settings.model or "none configured; use -m or a key"
+    )
+    with contextlib.suppress(MinionsError):  # told as the database's already
+        if postgres_of(around.settings) is None:  # a server looks after its own
+            yield _disk(around)
+    yield Finding(
+        name="clock",
+        ok=time.time() > _OLDEST_SENSIBLE_TIME,
+        detail=time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()),
+    )
+
+
+def _tried(name: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name=name, ok=True, detail=look())
+    except MinionsError as error:
+        return Finding(name=name, ok=False, detail=error.message)
+
+
+def _extensions(around: Surroundings) -> str:
+    found = around.extensions()
+    return (
+        f"toolsets {', '.join(found.toolsets)}; own tools: {', '.join(found.tools.names) or 'none'}"
+    )
+
+
+def _database(around: Surroundings) -> str:
+    if around.settings.no_store:
+        return "none (--no-store)"
+    place = place_of_journal(around.settings, around.folder_of("db"))
+    if not has_database(around.settings, around.folder_of("db")):
+        _refuse_unwritable(Path(place))
+        return f"{place} (not there yet; the first run makes it)"
+
+    async def count() -> int:
+        journal = around.journal()
+        try:
+            return len(await list_runs(journal))
+        finally:
+            await journal.aclose()
+
+    return f"{place}, {asyncio.run(count())} runs"
+
+
+def _refuse_unwritable(path: Path) -> None:
+    place = path.parent
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise EnvironmentRefusedError(
+            f"{path} cannot be made: {place} is no writable folder. Name another one with --db."
+        )
+
+
+def _disk(around: Surroundings) -> Finding:
+    place = database_of(around.settings, around.folder_of("db")).parent
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    return Finding(
+        name="disk",
+        ok=free > _LEAST_FREE_BYTES,
+        detail=f"{free / 2**30:.1f} GiB free at {Path(place)}",
+    )

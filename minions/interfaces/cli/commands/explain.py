@@ -1,0 +1,280 @@
+"""`minions explain`: what a recipe needs and may do, in words or as JSON; nothing run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from minions.analysis.explanation import (
+    Bound,
+    ClassUse,
+    Explanation,
+    InputUse,
+    ModelUse,
+    Question,
+    RightsUse,
+    StepBound,
+    ToolUse,
+    explain,
+)
+from minions.analysis.spending import Most, Spending
+from minions.analysis.tool_specs import tool_specs
+from minions.contracts.durations import spoken
+from minions.contracts.json_values import JsonValue, dumps
+from minions.interfaces.cli.console.console import hanging, json_text, say
+from minions.interfaces.cli.console.money import dollars
+from minions.interfaces.cli.options import extension_options, output_options, surroundings
+from minions.interfaces.wiring import catalog_of, knowledge_of_models
+from minions.recipe.library import find_recipe
+from minions.recipe.reading.load import load_recipe
+
+__all__ = ["command"]
+
+
+@click.command("explain")
+@click.argument("recipe")
+@extension_options
+@output_options
+def command(recipe: str, **flags: object) -> int:
+    """Tell what RECIPE needs, what it may do, and what it uses at most: calls, tokens, dollars.
+
+    No model, no tool, no network.
+    """
+    around = surroundings(flags)
+    extensions = around.extensions() if around.settings.extensions else None
+    catalog = around.catalog() if extensions is None else catalog_of(extensions)
+    loaded = load_recipe(find_recipe(recipe, [Path("recipes")]), catalog)
+    found = explain(
+        loaded,
+        tool_specs(loaded, catalog),
+        knowledge_of_models(around.settings, around.environ),
+        tools_within=lambda inner: tool_specs(inner, catalog),
+        kinds=extensions.steps if extensions is not None else {},
+    )
+    if around.settings.json:
+        say(json_text(_to_json(found)))
+        return 0
+    for line in _lines(found):
+        say(hanging(line))
+    return 0
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+def _lines(found: Explanation) -> Iterator[str]:
+    shows_name = found.name not in ("", found.recipe)
+    called = f"{found.recipe} ({found.name})" if shows_name else found.recipe
+    yield f"{called}: {found.description}" if found.description else called
+    yield from _section("inputs", [_input_words(one) for one in found.inputs])
+    yield from _section("tools", [_tool_words(one) for one in found.tools])
+    yield f"permissions: {_permission_words(found.rights)}"
+    yield from _if_any("recipes", [_recipe_words(one) for one in found.recipes])
+    yield from _if_any("registered steps", [_class_words(one) for one in found.classes])
+    yield from _if_any("code (refused: there is no sandbox)", found.code)
+    yield from _section("models", [_model_words(one) for one in found.models])
+    yield from _if_any("questions to a person", [_question_words(one) for one in found.questions])
+    limits = [f"{name}: {dumps(value)}" for name, value in found.limits.items()]
+    yield from _section("limits of the run", limits)
+    yield "at most:"
+    yield f"  model calls: {_bound_words(found.model_calls)}"
+    if found.models:
+        yield f"    (each sent up to {_times(found.attempts_per_model_call)} when it fails)"
+    yield f"  tool calls, with retries: {_bound_words(found.tool_calls)}"
+    yield from _spending_lines(found.spending)
+
+
+def _section(name: str, lines: list[str]) -> Iterator[str]:
+    yield f"{name}:" if lines else f"{name}: none"
+    for line in lines:
+        yield f"  {line}"
+
+
+def _if_any(name: str, lines: Sequence[str]) -> Iterator[str]:
+    return _section(name, list(lines)) if lines else iter(())
+
+
+def _input_words(one: InputUse) -> str:
+    secret = "secret " if one.is_secret else ""
+    need = "required" if one.is_required else f"default {dumps(one.default)}"
+    about = f": {one.description}" if one.description else ""
+    return f"{one.name} ({secret}{one.type}, {need}){about}"
+
+
+def _tool_words(one: ToolUse) -> str:
+    writes = ", writes" if one.writes else ""
+    return f"{one.name} ({one.effect}{writes}), used by {', '.join(one.steps)}"
+
+
+def _model_words(one: ModelUse) -> str:
+    uses = [f"asked by {', '.join(one.steps)}"] if one.steps else []
+    if one.fills_in:
+        uses.append(f"fills in what is missing in {', '.join(one.fills_in)}")
+    return f"{one.name or 'the configured one'}: {'; '.join(uses)}"
+
+
+def _permission_words(rights: RightsUse) -> str:
+    allowed = f", except {', '.join(rights.allowed)}" if rights.allowed else ""
+    words = [f"{'may' if rights.may_write else 'may not'} write{allowed}"]
+    for word, names in (("refused", rights.refused), ("needs approval", rights.needs_approval)):
+        if names:
+            words.append(f"{word}: {', '.join(names)}")
+    return "; ".join(words)
+
+
+def _recipe_words(one: RightsUse) -> str:
+    return f"{one.path}: {one.recipe}; {_permission_words(one)}"
+
+
+def _class_words(one: ClassUse) -> str:
+    what = "its code decides what it calls" if one.is_code else "asks a model"
+    return f"{one.name} ({what}), used by {', '.join(one.steps)}"
+
+
+def _question_words(one: Question) -> str:
+    answer = f"; an answer that fits {dumps(one.form)}" if one.form is not None else ""
+    waits = "as long as it takes"
+    if one.timeout_s is not None:
+        after = f"then {dumps(one.default)}" if one.has_default else "then the step fails"
+        waits = f"{spoken(one.timeout_s * 1000)}, {after}"
+    return f"{one.step}: {' '.join(one.text.split())}{answer}; waits {waits}"
+
+
+def _bound_words(bound: Bound) -> str:
+    if not bound.unbounded:
+        return str(bound.known)
+    return f"unbounded because {'; '.join(bound.unbounded)}"
+
+
+def _spending_lines(spent: Spending) -> Iterator[str]:
+    tokens, cost, in_flight = spent.tokens, spent.cost_usd, spent.calls_in_flight
+    yield f"  tokens: {_most_words(tokens, in_flight, lambda count: f'{count:.0f}')}"
+    yield from _reason_lines(tokens, ())
+    words = _most_words(cost, in_flight, dollars)
+    unpriced = [reason for reason in cost.unbounded if reason not in tokens.unbounded]
+    if words == _UNBOUNDED and not unpriced:
+        yield "  cost: unbounded, as the tokens are"
+        return
+    yield f"  cost: {'unknown because' if words == _UNBOUNDED else words}"
+    yield from _reason_lines(cost, tokens.unbounded)
+
+
+_UNBOUNDED: Final = "unbounded because"
+
+
+def _most_words(most: Most, in_flight: int | None, shown: Callable[[float], str]) -> str:
+    calls = "1 call" if in_flight == 1 else "calls" if in_flight is None else f"{in_flight} calls"
+    if most.at_most is not None:
+        note = f" (limit {shown(most.limit)})" if most.limit is not None else ""
+        return f"{shown(most.at_most)}{note}"
+    if most.limit is not None:
+        return f"{shown(most.limit)}, and what {calls} under way then may use"
+    return _UNBOUNDED
+
+
+def _reason_lines(most: Most, said: Sequence[str]) -> Iterator[str]:
+    """Those that were not given just before."""
+    if most.limit is None:
+        for reason in most.unbounded:
+            if reason not in said:
+                yield f"    {reason}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+
+def _to_json(found: Explanation) -> dict[str, JsonValue]:
+    return {
+        "recipe": found.recipe,
+        "name": found.name,
+        "description": found.description,
+        "inputs": [_input_to_json(one) for one in found.inputs],
+        "tools": [
+            {
+                "name": one.name,
+                "effect": one.effect,
+                "writes": one.writes,
+                "steps": list(one.steps),
+                "denied_in": list(one.denied_in),
+                "needs_approval_in": list(one.needs_approval_in),
+            }
+            for one in found.tools
+        ],
+        "permissions": {"allow_write": found.allow_write, **_rights_to_json(found.rights)},
+        "recipes": [
+            {
+                "step": one.path,
+                "recipe": one.recipe,
+                "allow_write": one.may_write,
+                **_rights_to_json(one),
+            }
+            for one in found.recipes
+        ],
+        "registered_steps": [
+            {"name": one.name, "is_code": one.is_code, "steps": list(one.steps)}
+            for one in found.classes
+        ],
+        "code": list(found.code),
+        "models": [
+            {"name": one.name, "steps": list(one.steps), "fills_in": list(one.fills_in)}
+            for one in found.models
+        ],
+        "questions": [_question_to_json(one) for one in found.questions],
+        "limits": dict(found.limits),
+        "attempts_per_model_call": found.attempts_per_model_call,
+        "model_calls": found.model_calls.to_json(),
+        "tool_calls": found.tool_calls.to_json(),
+        "tokens": found.spending.tokens.to_json(),
+        "cost_usd": found.spending.cost_usd.to_json(),
+        "calls_in_flight": found.spending.calls_in_flight,
+        "steps": [_step_to_json(step) for step in found.steps],
+    }
+
+
+def _rights_to_json(rights: RightsUse) -> dict[str, JsonValue]:
+    return {
+        "allowed": list(rights.allowed),
+        "refused": list(rights.refused),
+        "needs_approval": list(rights.needs_approval),
+    }
+
+
+def _question_to_json(one: Question) -> dict[str, JsonValue]:
+    shown: dict[str, JsonValue] = {
+        "step": one.step,
+        "text": one.text,
+        "form": dict(one.form) if one.form is not None else None,
+        "timeout_s": one.timeout_s,
+    }
+    return {**shown, "default": one.default} if one.has_default else shown
+
+
+def _step_to_json(step: StepBound) -> dict[str, JsonValue]:
+    shown: dict[str, JsonValue] = {
+        "id": step.id,
+        "model_calls": step.model_calls.to_json(),
+        "tool_calls": step.tool_calls.to_json(),
+        "visits": step.visits,
+        "turns": step.turns.to_json(),
+    }
+    if step.inner is not None:  # of the recipe that it is, done once
+        shown["steps"] = [_step_to_json(each) for each in step.inner.steps]
+    return shown
+
+
+def _input_to_json(one: InputUse) -> dict[str, JsonValue]:
+    shown: dict[str, JsonValue] = {
+        "name": one.name,
+        "type": one.type,
+        "required": one.is_required,
+        "secret": one.is_secret,
+        "description": one.description,
+    }
+    return shown if one.is_required else {**shown, "default": one.default}

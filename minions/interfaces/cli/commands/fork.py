@@ -1,0 +1,97 @@
+"""`minions fork`: a new session that begins with the first messages of another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+import click
+
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.sessions import Session
+from minions.engine.services.services import Services
+from minions.engine.sessions.store import StepRepository
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.options import (
+    Surroundings,
+    common_options,
+    naming_the_journal,
+    surroundings,
+)
+from minions.interfaces.cli.params import some_inputs
+from minions.interfaces.cli.session_choice import OpenTalk, find_session
+
+__all__ = ["command"]
+
+
+@click.command("fork")
+@click.argument("name", metavar="ID")
+@click.option(
+    "--at",
+    type=int,
+    metavar="SEQ",
+    help="The last message that the fork has; else the session's last.",
+)
+@click.option("--name", "title", metavar="TEXT", help="What the fork is called.")
+@click.option(
+    "-p",
+    "--param",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An input of the fork's turns; else as before.",
+)
+@common_options
+def command(
+    name: str, at: int | None, title: str | None, pairs: tuple[str, ...], **flags: object
+) -> int:
+    """Branch the session ID (or a run's session) at a message. Nothing is copied, nothing runs."""
+    around = surroundings(flags)
+    fork = asyncio.run(_fork(around, name, at, title, pairs))
+    if around.settings.json:
+        say(json_text(fork.to_json()))
+    else:
+        say(fork.id)
+    return 0
+
+
+async def _inputs(
+    around: Surroundings, name: str, pairs: tuple[str, ...]
+) -> Mapping[str, JsonValue]:
+    """As the session's recipe declares them."""
+    async with OpenTalk(around, name, model=None) as opened:
+        return some_inputs(opened.talk_recipe(), pairs)
+
+
+async def _fork(
+    around: Surroundings, name: str, at: int | None, title: str | None, pairs: tuple[str, ...]
+) -> Session:
+    inputs = await _inputs(around, name, pairs) if pairs else {}
+    if around.settings.no_store:
+        raise UsageError("Without a journal there is nothing to fork: leave out --no-store.")
+    journal = around.journal()
+    repository = StepRepository(Services(journal=journal))
+    try:
+        with naming_the_journal(around):
+            session = await find_session(journal, name)
+        count = await repository.get_step_count(session.id)
+        if count == 0:
+            raise UsageError(
+                f"Session '{session.id}' has no messages: there is nothing to fork. Only steps "
+                "with `memory: conversation` leave messages in their session.",
+                code="empty-session",
+            )
+        fork = await repository.fork(
+            session.id, at if at is not None else count, name=title, inputs=inputs
+        )
+    finally:
+        await journal.aclose()
+    sequence = cast(int, fork.forked_at_sequence)
+    tell(f"{fork.id} begins with messages 1 to {sequence} of {session.id}, which has {count}")
+    again = "".join(around.flags_again)
+    tell(
+        f"talk on: minions chat --session {fork.id}{again} · go on: minions resume {fork.id}{again}"
+    )
+    return fork

@@ -1,0 +1,54 @@
+"""`minions init`: a project whose recipe runs without a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final
+
+import click
+
+from minions.contracts.errors import UsageError
+from minions.interfaces.cli.console.console import say, tell
+
+__all__ = ["command"]
+
+_STARTER: Final = "minions.interfaces.starter"
+_LEFT_OUT: Final = ("__init__.py", "__pycache__")
+
+
+@click.command("init")
+@click.argument("directory", default=".", metavar="[DIR]")
+def command(directory: str) -> int:
+    """Make a project in DIR (default: here). Overwrites nothing."""
+    target = Path(directory)
+    wanted = dict(_starter_files(files(_STARTER), Path()))
+    taken = [str(target / path) for path in wanted if (target / path).exists()]
+    if taken:
+        raise UsageError(
+            f"These files are there already and stay as they are: {', '.join(taken)}. "
+            "Choose another directory.",
+            code="already-there",
+        )
+    try:
+        for path, source in wanted.items():
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            (target / path).write_bytes(source.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{target}: {error.strerror}.", code="not-writable") from error
+    say(f"Made {len(wanted)} files in {target.resolve()}.")
+    go_there = f"cd {directory} && " if directory != "." else ""
+    tell(f"Try it: {go_there}minions run hello")
+    return 0
+
+
+def _starter_files(folder: Traversable, path: Path) -> Iterator[tuple[Path, Traversable]]:
+    for item in sorted(folder.iterdir(), key=lambda item: item.name):
+        if item.name in _LEFT_OUT:
+            continue
+        if item.is_dir():
+            yield from _starter_files(item, path / item.name)
+        else:
+            yield path / item.name, item

@@ -1,0 +1,203 @@
+"""`minions migrate`: an instruction in prose to a recipe, by a recipe."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TextIO, cast
+
+import click
+from attrs import evolve, frozen
+
+from minions.contracts.errors import UsageError
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.json_values import JsonValue
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.agent_run import AgentRun
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.progress import PlainProgress
+from minions.interfaces.cli.console.render import stderr_painter
+from minions.interfaces.cli.console.results import EXIT_CODES, summary_lines
+from minions.interfaces.cli.options import Surroundings, common_options, surroundings
+from minions.interfaces.cli.run_follower import Signals, bounded, note_of
+from minions.interfaces.wiring import Models, catalog_of, make_log, make_prices, make_services
+from minions.planning.migration import (
+    CheckRecipe,
+    Instruction,
+    migration_inputs,
+    migration_recipe,
+    read_instruction,
+)
+from minions.recipe.reading.load import load_recipe
+
+__all__ = ["command"]
+
+
+@click.command("migrate")
+@click.argument("file", metavar="FILE")
+@click.option("-o", "--output", metavar="RECIPE.yaml", help="Where to write; else printed.")
+@click.option("--force", is_flag=True, help="Overwrite what is there.")
+@click.option("-m", "--model", metavar="MODEL", help="provider/name of who writes the recipe.")
+@common_options
+def command(
+    file: str, output: str | None, *, force: bool, model: str | None, **flags: object
+) -> int:
+    """Turn FILE, an instruction in prose or in the older YAML form, into a recipe.
+
+    What the model writes is checked as `validate` does; its faults go back to it twice. A recipe
+    that still has some is not written. Read the recipe before you run it.
+    """
+    around = surroundings(flags)
+    instruction = read_instruction(Path(file))
+    if instruction.is_recipe:
+        load_recipe(file, around.catalog())
+        tell(f"{file} is a recipe already, and it is valid. Nothing to do.")
+        return 0
+    target = Path(output) if output is not None else None
+    _refuse_target(target, force=force)
+    if around.settings.dry_run:
+        tell("dry_run is set: no model is asked, nothing is written.")
+        return 0
+    out = sys.stdout
+    # What extensions print is no recipe: only we write to standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        migration = _Migration(around=around, file=file, instruction=instruction, model=model)
+        result, code = asyncio.run(migration.run())
+        if code == 0:
+            made = _Made.of(result, file)
+            made.put(target, out, json=around.settings.json, force=force)
+    return code
+
+
+def _refuse_target(target: Path | None, *, force: bool) -> None:
+    """Before a model is paid for what cannot be written.
+
+    Raises:
+        UsageError: Something is there, or the folder is not.
+    """
+    if target is None:
+        return
+    if target.is_dir() or (target.exists() and not force):
+        raise UsageError(
+            f"{target} is there already and stays as it is. Name another file, or overwrite it "
+            "with --force.",
+            code="already-there",
+        )
+    if not target.parent.is_dir():
+        raise UsageError(f"There is no folder {target.parent}.", code="not-writable")
+
+
+@frozen(kw_only=True)
+class _Migration:
+    """One run of the recipe that writes recipes."""
+
+    around: Surroundings
+    file: str
+    instruction: Instruction
+    model: str | None
+    """As given with `-m`."""
+
+    async def run(self) -> tuple[AgentResult[JsonValue], int]:
+        """The result and its exit code; told on standard error while it goes on."""
+        around = self.around
+        async with contextlib.AsyncExitStack() as stack:
+            state = await stack.enter_async_context(contextlib.aclosing(around.state()))
+            own = around.extensions(state)
+            catalog = catalog_of(own)
+            check = CheckRecipe(catalog, may_write=self.instruction.may_write)
+            extensions = evolve(own, tools=own.tools.plus([check]))
+            recipe = bounded(migration_recipe(catalog_of(extensions)), around.settings)
+            models = await stack.enter_async_context(contextlib.aclosing(self._models(extensions)))
+            journal = await stack.enter_async_context(contextlib.aclosing(around.journal()))
+            log, prices = make_log(around.settings, tell), make_prices(around.settings)
+            executor = AgentExecutor(
+                models.source(recipe, around.folder_of),
+                extensions=extensions,
+                services=make_services(journal, log, prices),
+            )
+            inputs = migration_inputs(self.instruction, catalog)
+            note = {**note_of(around, self.model), "command": f"migrate {self.file}"}
+            return await self._watch(executor.prepare(recipe, inputs, note=note))
+
+    def _models(self, extensions: Extensions) -> Models:
+        return Models(
+            self.around.settings,
+            extensions,
+            environ=self.around.environ,
+            override=self.model,
+            asked_as=self.file,
+            command="migrate",
+        )
+
+    async def _watch(self, run: AgentRun) -> tuple[AgentResult[JsonValue], int]:
+        run.listen(PlainProgress(tell, stderr_painter()).on_event)
+        with Signals() as signals:
+            signals.stop(run, last_words="Nothing was written.")
+            result = cast("AgentResult[JsonValue]", await run.execute())
+        for line in summary_lines(result, stderr_painter()):
+            tell(line)
+        if result.status is not RunStatus.COMPLETED:
+            tell("Nothing was written. Try another model, or say it in fewer words.")
+        if signals.caught is not None and result.status is RunStatus.CANCELLED:
+            return result, 128 + signals.caught
+        return result, EXIT_CODES[result.status]
+
+
+@frozen(kw_only=True)
+class _Made:
+    """A recipe that passed every check."""
+
+    text: str
+    notes: Sequence[str]
+    """What it does not do although it was asked for."""
+    run_id: str
+
+    @classmethod
+    def of(cls, result: AgentResult[JsonValue], file: str) -> _Made:
+        """The outcome of a completed run."""
+        output = cast("Mapping[str, JsonValue]", result.output)
+        name = " ".join(Path(file).name.split())  # a line break would end the comment
+        head = f"# Made of {name} by {result.model_name}. Read it before you run it.\n"
+        return cls(
+            text=head + cast(str, output["recipe"]),
+            notes=cast("Sequence[str]", output["notes"]),
+            run_id=result.run_id,
+        )
+
+    def put(self, target: Path | None, out: TextIO, *, json: bool, force: bool) -> None:
+        """To the file, or to standard output."""
+        for note in self.notes:
+            tell(f"note: {note}")
+        if target is not None:
+            _write(target, self.text, force=force)
+        if json:
+            shown: dict[str, JsonValue] = {
+                "recipe": self.text,
+                "notes": list(self.notes),
+                "file": str(target) if target is not None else None,
+                "run_id": self.run_id,
+            }
+            say(json_text(shown), out)
+        elif target is None:
+            say(self.text.rstrip("\n"), out)
+        if target is not None:
+            tell(f"Wrote {target}. What it needs and may do: minions explain {target}")
+
+
+def _write(target: Path, text: str, *, force: bool) -> None:
+    """Refused where somebody wrote there meanwhile."""
+    try:
+        with target.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{target} is there by now and stays as it is.", code="already-there"
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"{target} cannot be written: {error.strerror}.", code="not-writable"
+        ) from error

@@ -1,0 +1,22 @@
+"""`minions reject`: a call that waits for consent is not made; its step fails."""
+
+from __future__ import annotations
+
+import click
+
+from minions.engine.calls.pending_decisions import REJECTED
+from minions.interfaces.cli.decision_commands import decide, going_on_options
+
+__all__ = ["command"]
+
+
+@click.command("reject")
+@click.argument("run", metavar="ID")
+@click.argument("call", required=False)
+@going_on_options
+def command(run: str, call: str | None, **flags: object) -> int:
+    """Refuse the call that run ID waits for; its step fails.
+
+    CALL is its key, its tool or its step, where several wait.
+    """
+    return decide(run, call, REJECTED, "approval", flags)

@@ -1,0 +1,102 @@
+"""`minions resume`: a run that was cut off goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterable
+from typing import TextIO, cast
+
+import click
+
+from minions.contracts.errors import UsageError
+from minions.interfaces.cli.console.console import say, tell
+from minions.interfaces.cli.options import (
+    Surroundings,
+    cache_option,
+    common_options,
+    surroundings,
+)
+from minions.interfaces.cli.resume_plan import RecordedRunOpener
+from minions.interfaces.cli.run_follower import refuse_two_outputs
+from minions.interfaces.cli.session_choice import OpenTalk, is_talk
+
+__all__ = ["command"]
+
+
+@click.command("resume")
+@click.argument("name", metavar="ID")
+@click.option(
+    "--decide",
+    "decisions",
+    multiple=True,
+    metavar="CALL=WORD",
+    help="Of a call in doubt: redo, done, done:JSON or fail. Repeatable.",
+)
+@click.option("-m", "--model", metavar="MODEL", help="provider/name; else the run's own.")
+@click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time.")
+@click.option("--timeout", metavar="TIME", help="Most time from now on: 90, 90s, 10m.")
+@click.option(
+    "--max-cost",
+    "max_cost_usd",
+    type=float,
+    metavar="USD",
+    help="Most the run may cost in all; else as it began.",
+)
+@click.option("--approve", help="Who consents to further calls: ask, deny, all or wait.")
+@click.option("--events", is_flag=True, help="Print one JSON event per line.")
+@cache_option
+@common_options
+def command(name: str, decisions: tuple[str, ...], **flags: object) -> int:
+    """Go on with a run that was killed, stopped, or waits for a decision.
+
+    ID is a run's or a session's, or a unique start of one. What is recorded is not done again.
+    """
+    around = surroundings(flags)
+    refuse_two_outputs(around.settings)
+    words = _decisions(decisions)
+    out = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):
+        model = cast("str | None", flags["model"])
+        return asyncio.run(_resume(around, name, words, model=model, out=out))
+
+
+def _decisions(texts: Iterable[str]) -> dict[str, str]:
+    words: dict[str, str] = {}
+    for text in texts:
+        call, equals, word = text.partition("=")
+        if not equals or not call:
+            raise UsageError(
+                f"--decide {text!r}: write it as CALL=redo, CALL=done or CALL=fail.",
+                code="bad-decision",
+            )
+        if words.setdefault(call, word) != word:
+            raise UsageError(f"--decide: two decisions about {call!r}.", code="bad-decision")
+    return words
+
+
+async def _resume_talk(around: Surroundings, name: str, *, model: str | None, out: TextIO) -> int:
+    """Of a session: what was cut off goes on; else what it waits for is answered."""
+    async with OpenTalk(around, name, model=model) as opened:
+        runner = opened.runner()
+        run = await runner.prepare_resume(opened.session)
+        if run is None:
+            last = await runner.repository.get_last_step(opened.session.id)
+            tell("The last message is an answer; nothing is done again.")
+            say(last.content or "" if last is not None else "", out)
+            return 0
+        return await opened.follow(run, out)
+
+
+async def _resume(
+    around: Surroundings, name: str, words: dict[str, str], *, model: str | None, out: TextIO
+) -> int:
+    if not words and await is_talk(around, name):
+        return await _resume_talk(around, name, model=model, out=out)
+    async with RecordedRunOpener(around, name, model=model) as opened:
+        recipe = opened.own_recipe()
+        run = opened.executor(recipe).prepare_resume(
+            opened.recorded, recipe=recipe, decisions=words, note=opened.note()
+        )
+        return await opened.follow(run, out)

@@ -1,0 +1,250 @@
+"""`minions run`: a recipe from file to result."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TextIO, cast
+
+import click
+from attrs import evolve, frozen
+
+from minions.contracts.errors import RecipeError, UsageError
+from minions.contracts.journal import Journal
+from minions.contracts.json_values import JsonValue, dumps
+from minions.engine.compile.selection import RunPart
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.pins import Pins
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import SystemClock
+from minions.interfaces.cli.console.console import tell
+from minions.interfaces.cli.console.dry_run import show_plan
+from minions.interfaces.cli.options import (
+    Surroundings,
+    cache_option,
+    common_options,
+    naming_the_journal,
+    surroundings,
+)
+from minions.interfaces.cli.params import given_inputs
+from minions.interfaces.cli.rejection import keep_rejection
+from minions.interfaces.cli.run_follower import (
+    Signals,
+    bounded,
+    follow,
+    note_of,
+    refuse_two_outputs,
+)
+from minions.interfaces.cli.session_choice import last_talk, named_session
+from minions.interfaces.deciders import POLICIES, decider_for
+from minions.interfaces.wiring import (
+    Models,
+    catalog_of,
+    has_database,
+    make_log,
+    make_prices,
+    make_services,
+)
+from minions.recipe.library import find_recipe
+from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import load_recipe
+
+__all__ = ["command"]
+
+
+@click.command("run")
+@click.argument("recipe")
+@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="An input.")
+@click.option("--params", metavar="FILE", help="Inputs from a YAML or JSON file; -p wins.")
+@click.option("-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's.")
+@click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time.")
+@click.option("--timeout", metavar="TIME", help="Most time for the run: 90, 90s, 10m.")
+@click.option(
+    "--max-cost",
+    "max_cost_usd",
+    type=float,
+    metavar="USD",
+    help="Most the run may cost: 0.50.",
+)
+@click.option(
+    "--approve",
+    type=click.Choice(POLICIES),
+    help="Who consents to calls that need approval. At a terminal ask, elsewhere deny.",
+)
+@click.option("--events", is_flag=True, help="Print one JSON event per line.")
+@click.option("--from", "first", metavar="STEP", help="Only this step and what depends on it.")
+@click.option("--until", metavar="STEP", help="Only this step and what it needs.")
+@click.option("--only", metavar="STEP", help="Only this step.")
+@click.option(
+    "--pin",
+    metavar="RUN",
+    help="The run that the outputs come from which these steps need; else the newest that has all.",
+)
+@click.option(
+    "--session",
+    "session_name",
+    metavar="NAME",
+    help="Run in this session: an id, a unique start of ses_…, or a name. New names make new ones.",
+)
+@click.option("-c", "--continue", "continues", is_flag=True, help="Run in the last session.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is called.")
+@cache_option
+@common_options
+def command(
+    recipe: str,
+    pairs: tuple[str, ...],
+    *,
+    first: str | None,
+    until: str | None,
+    only: str | None,
+    pin: str | None,
+    session_name: str | None,
+    continues: bool,
+    **flags: object,
+) -> int:
+    """Run RECIPE: a path, or an id found under ./recipes.
+
+    The result goes to standard output, everything else to standard error.
+    """
+    around = surroundings(flags)
+    refuse_two_outputs(around.settings)
+    override = cast("str | None", flags["model"])
+    if continues and session_name is not None:
+        raise UsageError("-c and --session exclude each other: the last session, or that one.")
+    part = _part(first, until, only, pin)
+    wanted = _Wanted(recipe=recipe, pairs=pairs, override=override, part=part, pin=pin)
+    wanted = evolve(wanted, session=session_name, continues=continues)
+    out = sys.stdout
+    # What tools and extensions print is no result: only we write to standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        return asyncio.run(_run(around, wanted, out))
+
+
+@frozen(kw_only=True)
+class _Wanted:
+    """What the command line asks for."""
+
+    recipe: str
+    """As it was named."""
+    pairs: tuple[str, ...]
+    override: str | None
+    """`-m`."""
+    part: RunPart | None
+    """None: all steps."""
+    pin: str | None
+    session: str | None = None
+    """As it was named; None: a new one."""
+    continues: bool = False
+    """In the last session."""
+
+
+def _part(
+    first: str | None, until: str | None, only: str | None, pin: str | None
+) -> RunPart | None:
+    """The steps that are asked for; None: all.
+
+    Raises:
+        UsageError: There is a run to pin, and nothing to pin it for.
+    """
+    if (first, until, only) != (None, None, None):
+        return RunPart(first=first, until=until, only=only)
+    if pin is not None:
+        raise UsageError("--pin goes with --from, --until or --only: a whole run pins nothing.")
+    return None
+
+
+async def _run(around: Surroundings, wanted: _Wanted, out: TextIO) -> int:
+    with Signals() as signals:
+        return await _run_until(signals, around, wanted, out)
+
+
+async def _run_until(signals: Signals, around: Surroundings, wanted: _Wanted, out: TextIO) -> int:
+    state = around.state()
+    extensions = around.extensions(state)
+    path = find_recipe(wanted.recipe, [Path("recipes")])
+    try:
+        recipe = bounded(load_recipe(path, catalog_of(extensions)), around.settings)
+    except RecipeError as error:
+        await keep_rejection(around, path, error)
+        raise
+    models = Models(
+        around.settings,
+        extensions,
+        environ=around.environ,
+        override=wanted.override,
+        asked_as=wanted.recipe,
+        warn=tell,
+    )
+    journal, cache = _journal(around), around.cache()
+    try:
+        executor = AgentExecutor(
+            models.source(recipe, around.folder_of),
+            extensions=extensions,
+            services=make_services(
+                journal,
+                make_log(around.settings, tell),
+                make_prices(around.settings),
+                decider_for(around.settings.approve, tell),
+                cache,
+            ),
+        )
+        pins = await _pins(executor, recipe, wanted, around)
+        inputs = given_inputs(recipe, wanted.pairs, around, before=pins.inputs if pins else None)
+        part = pins.part if pins else None
+        if around.settings.dry_run:
+            plan = executor.plan(recipe, inputs, part=part)
+            show_plan(plan, recipe.id, out, json=around.settings.json)
+            return 0
+        run = executor.prepare(
+            recipe,
+            inputs,
+            session_id=await _session(wanted, journal),
+            note=note_of(around, wanted.override),
+            part=part,
+        )
+        for line in (*run.outlook(), *(_origin(pins, inputs) if pins else ())):
+            tell(line)
+        return await follow(run, around, out, signals)
+    finally:
+        await models.aclose()
+        await cache.aclose()
+        await journal.aclose()
+        await state.aclose()
+
+
+async def _session(wanted: _Wanted, journal: Journal) -> str | None:
+    """The session it runs in; None: a new one."""
+    if wanted.continues:
+        return await last_talk(journal)
+    return await named_session(journal, wanted.session) if wanted.session is not None else None
+
+
+def _journal(around: Surroundings) -> Journal:
+    """The configured one; a dry run makes no file."""
+    settings, folder = around.settings, around.folder_of("db")
+    is_dry = settings.dry_run and not settings.no_store
+    if is_dry and not has_database(settings, folder):
+        return MemoryJournal(SystemClock())
+    return around.journal()
+
+
+async def _pins(
+    executor: AgentExecutor, recipe: AgentRecipe, wanted: _Wanted, around: Surroundings
+) -> Pins | None:
+    """What the part needs of an earlier run; None: all steps run."""
+    if wanted.part is None:
+        return None
+    with naming_the_journal(around):
+        return await executor.pin(recipe, wanted.part, run=wanted.pin, asked_as=wanted.recipe)
+
+
+def _origin(pins: Pins, inputs: Mapping[str, JsonValue]) -> Iterator[str]:
+    """What else is as in the earlier run, and what is not."""
+    same = [name for name, value in pins.inputs.items() if dumps(inputs[name]) == dumps(value)]
+    if same:
+        yield f"  inputs (as in {pins.run_id}): {', '.join(same)}"
+    for step_id in pins.edited:
+        yield f"  warning: step '{step_id}' was edited since {pins.run_id}; its output is from then"

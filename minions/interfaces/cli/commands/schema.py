@@ -1,0 +1,41 @@
+"""`minions schema`: JSON Schemas for editors and programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import click
+
+from minions.contracts.json_values import JsonValue
+from minions.interfaces.cli.console.console import say
+from minions.recipe.language.editor_schema import recipe_schema
+
+__all__ = ["command"]
+
+
+@click.command("schema")
+@click.argument("what", type=click.Choice(["recipe", "events", "api"]), default="recipe")
+def command(what: str) -> int:
+    """Print the JSON Schema of WHAT: recipe, events, or the HTTP API (OpenAPI 3.1).
+
+    In a recipe's first line, for editors with a YAML language server:
+    # yaml-language-server: $schema=recipe.schema.json
+    """
+    schemas = {"recipe": recipe_schema, "events": _events, "api": _api}
+    say(json.dumps(schemas[what](), ensure_ascii=False, indent=2))
+    return 0
+
+
+def _events() -> Mapping[str, JsonValue]:
+    from minions.interfaces.event_schema import events_schema
+
+    return events_schema()
+
+
+def _api() -> Mapping[str, JsonValue]:
+    from minions import __version__
+    from minions.interfaces.server.app import ENDPOINTS
+    from minions.interfaces.server.http.openapi import openapi_of
+
+    return openapi_of(ENDPOINTS, __version__, "")

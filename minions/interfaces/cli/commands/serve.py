@@ -1,0 +1,229 @@
+"""`minions serve`: recipes, runs and sessions over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.options import (
+    Surroundings,
+    cache_option,
+    common_options,
+    surroundings,
+)
+
+if TYPE_CHECKING:
+    from minions.contracts.json_values import JsonValue
+    from minions.interfaces.server.options import ServerOptions
+
+__all__ = ["command"]
+
+_POLICIES: Final = ("wait", "deny", "all")
+_ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
+
+
+@click.command("serve")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8642, show_default=True)
+@click.option(
+    "--recipes",
+    multiple=True,
+    metavar="DIR",
+    help="Folder with the recipes that may be run; else ./recipes. Repeatable.",
+)
+@click.option("--token-file", metavar="FILE", help="Take the token from there, or put it there.")
+@click.option(
+    "--allow-host", multiple=True, metavar="NAME", help="A further name of this host. Repeatable."
+)
+@click.option(
+    "--allow-recipe-bodies",
+    is_flag=True,
+    help="Requests may bring recipes: they can then call every tool there is.",
+)
+@click.option(
+    "--allow-secret",
+    "caller_secrets",
+    multiple=True,
+    metavar="REF",
+    help="A secret that callers may refer to: env:NAME, file:/absolute/path. Repeatable.",
+)
+@click.option("--resume", is_flag=True, help="Resume runs that the command line left, too.")
+@click.option("--max-runs", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run.")
+@click.option("--timeout", metavar="TIME", help="Most time for a run: 90, 90s, 10m.")
+@click.option("--max-cost", "max_cost_usd", type=float, metavar="USD", help="Most a run may cost.")
+@click.option(
+    "--approve",
+    type=click.Choice(_POLICIES),
+    help="Who consents to calls that need approval; else the run waits for /approvals.",
+)
+@cache_option
+@common_options
+def command(
+    *,
+    host: str,
+    port: int,
+    recipes: tuple[str, ...],
+    token_file: str | None,
+    allow_host: tuple[str, ...],
+    allow_recipe_bodies: bool,
+    resume: bool,
+    max_runs: int,
+    **flags: object,
+) -> int:
+    """Serve the stored recipes at http://127.0.0.1:8642/api/v1, until Ctrl-C.
+
+    Every request needs the token that is printed at the start.
+    """
+    around = surroundings(flags)
+    _check_extra()
+    from minions.interfaces.server.options import LOOPBACK_NAMES, ServerOptions
+
+    bound_to = () if host in _ANY else (host,)
+    options = ServerOptions(
+        token=_token(token_file),
+        hosts=LOOPBACK_NAMES.union(bound_to, allow_host),
+        allow_recipe_bodies=allow_recipe_bodies,
+        max_runs=max_runs,
+    )
+    folders = [Path(name) for name in recipes or ("recipes",)]
+    _check_folders(folders if recipes else ())
+    place = _Place(host, port, is_told=token_file is None)
+    return asyncio.run(_serve(around, options, folders, place, resume=resume))
+
+
+class _Place:
+    """Where it listens."""
+
+    def __init__(self, host: str, port: int, *, is_told: bool) -> None:
+        self.host = host
+        self.port = port
+        self.is_told = is_told
+        """Whether the token is printed: else it is in a file."""
+
+
+def _check_extra() -> None:
+    """Raises:
+    EnvironmentRefusedError: The extra is not installed.
+    """
+    import importlib.util
+
+    for name in ("litestar", "uvicorn"):
+        if importlib.util.find_spec(name) is None:
+            raise EnvironmentRefusedError(
+                f"`minions serve` needs the package '{name}', which is not installed. Install the "
+                "extra: pip install 'minions-engine[server]'.",
+                code="missing-extra",
+            )
+
+
+def _check_folders(folders: tuple[()] | list[Path]) -> None:
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"--recipes {folder}: there is no such folder.", code="no-folder")
+
+
+def _token(file: str | None) -> str:
+    """That of the file, a new one in a new file, or a new one.
+
+    Raises:
+        EnvironmentRefusedError: The file cannot be read or written, or others may read it.
+    """
+    if file is None:
+        return secrets.token_urlsafe(24)
+    path = Path(file)
+    try:
+        with path.open(encoding="utf-8") as known:
+            if os.fstat(known.fileno()).st_mode & 0o077:
+                raise EnvironmentRefusedError(
+                    f"--token-file {path}: others may read it. chmod 600 {path}",
+                    code="open-token-file",
+                )
+            return known.read(10_000).strip()
+    except FileNotFoundError:
+        return _new_token(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise EnvironmentRefusedError(
+            f"--token-file {path} cannot be read: {error}.", code="token-file"
+        ) from error
+
+
+def _new_token(path: Path) -> str:
+    token = secrets.token_urlsafe(24)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as new:
+            new.write(f"{token}\n")
+    except OSError as error:
+        raise EnvironmentRefusedError(
+            f"--token-file {path} cannot be written: {error.strerror}.", code="token-file"
+        ) from error
+    return token
+
+
+async def _serve(
+    around: Surroundings,
+    options: ServerOptions,
+    folders: list[Path],
+    place: _Place,
+    *,
+    resume: bool,
+) -> int:
+    from minions.adapters.models.http_pool import load_http
+    from minions.interfaces.server.app import create_app
+    from minions.interfaces.server.process import bound_socket, serve
+
+    load_http()  # now, not in a thread of the first run: the server may be stopped by then
+    state = around.state()
+    app = create_app(
+        options,
+        recipes=folders,
+        settings=around.settings,
+        extensions=around.extensions(state),
+        environ=around.environ,
+        folder_of=around.folder_of,
+        note=_note(around),
+        log=_Lines(),
+        resume=resume,
+    )
+    app.at_end(state.aclose)
+    sock = bound_socket(place.host, place.port)
+    _announce(around, options, place, sock.getsockname()[1])
+    return await serve(app, sock, tell)
+
+
+def _note(around: Surroundings) -> Mapping[str, JsonValue]:
+    """What the command line needs to go on with runs of the server."""
+    from minions.interfaces.cli.run_follower import note_of
+
+    return {**note_of(around, None), "approve": around.settings.approve or "wait"}
+
+
+def _announce(around: Surroundings, options: ServerOptions, place: _Place, port: int) -> None:
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    url = f"http://{host}:{port}"
+    if around.settings.json:
+        say(json_text({"url": url, "token": options.token if place.is_told else None}))
+    else:
+        token = f"token {options.token}" if place.is_told else "token as in the file"
+        say(f"minions serves {url} · {token}")
+
+
+class _Lines:
+    """What whoever runs the process has to know, on standard error."""
+
+    def info(self, event: str, /, **facts: object) -> None:
+        """One line."""
+        tell(" ".join((event, *(f"{name}={value!r}" for name, value in facts.items()))))
+
+    def warning(self, event: str, /, **facts: object) -> None:
+        """One line."""
+        self.info(event, **facts)

@@ -1,0 +1,197 @@
+"""`minions sessions list` and `show`: what ran. Its other commands are in modules beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final, cast
+
+import click
+
+from minions.contracts.codec import encode
+from minions.contracts.durations import spoken
+from minions.contracts.json_values import JsonValue
+from minions.engine.history.lookup import (
+    RunDetail,
+    RunNote,
+    RunSummary,
+    StepSummary,
+    find_run,
+    list_runs,
+    show_run,
+)
+from minions.interfaces.cli.commands.sessions_archive import export, import_
+from minions.interfaces.cli.commands.sessions_deletion import gc, rm
+from minions.interfaces.cli.commands.sessions_diff import diff
+from minions.interfaces.cli.commands.sessions_show import Talk, find_talk
+from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.console.render import faults_lines, painter
+from minions.interfaces.cli.console.results import output_text
+from minions.interfaces.cli.options import (
+    Surroundings,
+    naming_the_journal,
+    output_options,
+    surroundings,
+)
+
+__all__ = ["command"]
+
+
+@click.group("sessions")
+def command() -> None:
+    """List, show and compare what ran; take it elsewhere; clean up."""
+
+
+for each in (diff, export, import_, rm, gc):
+    command.add_command(each)
+
+
+@command.command("list")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
+@output_options
+def list_(*, limit: int, **flags: object) -> int:
+    """List runs, the newest first."""
+    around = surroundings(flags)
+    runs = asyncio.run(_list(around, limit))
+    if around.settings.json:
+        say(json_text([encode(run) for run in runs]))
+        return 0
+    if not runs:
+        tell("No runs yet. `minions run RECIPE` makes the first.")
+    for run in runs:
+        say(
+            f"{run.run_id}  {run.session_id}  {run.started_at:%Y-%m-%d %H:%M:%S}Z  "
+            f"{run.status:<13} {run.recipe}"
+        )
+        if run.problem is not None:
+            say(hanging(f"  {run.problem}"))
+    return 0
+
+
+async def _list(around: Surroundings, limit: int) -> tuple[RunSummary, ...]:
+    journal = around.journal()
+    try:
+        return await list_runs(journal, limit=limit)
+    finally:
+        await journal.aclose()
+
+
+@command.command("show")
+@click.argument("name", metavar="ID")
+@click.option("--messages", is_flag=True, help="Show every message, too.")
+@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
+@output_options
+def show(name: str, *, messages: bool, **flags: object) -> int:
+    """Show one run, or a session with its messages: ID is a run's or a session's.
+
+    A unique start of an id will do. A session without messages means its last run.
+    """
+    around = surroundings(flags)
+    found = asyncio.run(_show(around, name))
+    if around.settings.json:
+        say(json_text(found.to_json() if isinstance(found, Talk) else encode(found)))
+        return 0
+    lines = found.lines() if isinstance(found, Talk) else _lines(found, messages=messages)
+    for line in lines:
+        say(line)
+    return 0
+
+
+async def _show(around: Surroundings, name: str) -> RunDetail | Talk:
+    journal = around.journal()
+    try:
+        with naming_the_journal(around):
+            if (talk := await find_talk(journal, name)) is not None:
+                return talk
+            run = await find_run(journal, name)
+        return await show_run(journal, run)
+    finally:
+        await journal.aclose()
+
+
+def _lines(detail: RunDetail, *, messages: bool) -> Iterator[str]:
+    run = detail.summary
+    yield f"{run.run_id} · session {run.session_id}"
+    yield f"recipe {run.recipe} · model {run.model or 'none'} · {run.status}"
+    yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
+    if detail.inputs:
+        yield f"inputs {json.dumps(detail.inputs, ensure_ascii=False)}"
+    told: list[StepSummary | RunNote] = [*detail.steps, *detail.notes]
+    for one in sorted(told, key=lambda one: one.position):
+        line = _step_line(one) if isinstance(one, StepSummary) else f"- {_note_line(one)}"
+        yield hanging(f"  {'  ' * _depth(one)}{line}")
+    if messages:
+        for step_id, message in detail.messages:
+            yield from _message_lines(step_id, message)
+    if detail.faults:
+        yield from faults_lines(detail.faults, painter(is_on=False))
+    elif detail.error is not None:
+        error = cast("Mapping[str, JsonValue]", detail.error)
+        yield f"error[{error.get('code')}]: {error.get('message')}"
+    if detail.output is not None:
+        yield "output:"
+        yield output_text(detail.output)
+
+
+def _depth(one: StepSummary | RunNote) -> int:
+    """How far to the right: what is in a recipe or is an attempt stands under its step."""
+    is_attempt = isinstance(one, StepSummary) and "index" in one.facts
+    return one.step_id.count("/") + is_attempt
+
+
+def _step_line(step: StepSummary) -> str:
+    duration = step.facts.get("duration_ms")
+    pinned, cached = step.facts.get("pinned_from"), step.facts.get("cached_from")
+    status = "waits" if step.is_waiting else step.status
+    parts = [f"{step.step_id}: {'pinned' if pinned else 'cached' if cached else status}"]
+    if pinned or cached:
+        parts.append(f"from {pinned or cached}")
+    elif isinstance(duration, int | float):
+        parts.append(spoken(duration))
+    if step.reason and not step.is_waiting:  # what it waits for stands in the next line
+        parts.append(step.reason)
+    if "next" in step.facts:
+        parts.append(f"then {step.facts['next']}: {step.facts['next_because']}")
+    return " · ".join(parts)
+
+
+def _note_line(note: RunNote) -> str:
+    facts = note.facts
+    if note.kind == "goto":
+        return f"{note.step_id} failed: back to {facts['to']} ({facts['attempt']})"
+    if note.kind == "route":
+        return f"{note.step_id}: nobody could say what comes next: {facts.get('reason')}"
+    return f"{note.step_id}: {_decision_words(note)}"
+
+
+def _decision_words(note: RunNote) -> str:
+    facts = note.facts
+    call = f"{facts.get('tool')}({facts.get('arguments')})"
+    if note.state == "waiting" and facts.get("what") == "approval":
+        return f"needs approval: {call}"
+    if note.state == "waiting":
+        return f"asks: {' '.join(str(facts.get('question')).split())}"
+    if note.state in ("answer", "default"):
+        who = "answered" if note.state == "answer" else "nobody answered in time, so it is"
+        return f"{who} {json.dumps(facts.get('answer'), ensure_ascii=False)}"
+    return f"{_SAID.get(note.state, note.state)}: {call}"
+
+
+_SAID: Final = {
+    "approve": "approved",
+    "reject": "rejected",
+    "redo": "to be done again",
+    "done": "taken for done",
+    "fail": "taken for failed",
+}
+"""What was said of a call."""
+
+
+def _message_lines(step_id: str, message: Mapping[str, JsonValue]) -> Iterator[str]:
+    yield f"[{step_id}] {message.get('role')}:"
+    if message.get("content"):
+        yield f"  {message['content']}"
+    for call in cast("list[Mapping[str, JsonValue]]", message.get("tool_calls") or []):
+        yield f"  calls {json.dumps(call.get('function', call), ensure_ascii=False)}"

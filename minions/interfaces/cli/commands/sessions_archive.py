@@ -1,0 +1,139 @@
+"""`minions sessions export` and `import`: a session as a file, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
+from minions.engine.sessions.archive import (
+    Archive,
+    archive_lines,
+    load_archive,
+    read_archive,
+    store_archive,
+)
+from minions.engine.sessions.deletion import find_session
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.options import (
+    Surroundings,
+    naming_the_journal,
+    output_options,
+    surroundings,
+)
+
+__all__ = ["export", "import_"]
+
+
+@click.command("export")
+@click.argument("name", metavar="ID")
+@click.option("-o", "--output", metavar="FILE", help="Write there; else to standard output.")
+@click.option("--force", is_flag=True, help="Overwrite what is there.")
+@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
+@output_options
+def export(name: str, output: str | None, *, force: bool, **flags: object) -> int:
+    """Write a session to one file of JSON lines: all rows, and what they name.
+
+    ID is a session's or a run's, or a unique start of one. Of a fork, what it reads of its
+    parents comes along.
+    """
+    around = surroundings(flags)
+    target = Path(output) if output and output != "-" else None
+    if target is not None and target.exists() and not force:
+        raise UsageError(
+            f"{target} is there already. Name another file, or overwrite it with --force.",
+            code="file-exists",
+        )
+    archive = asyncio.run(_export(around, name))
+    rows = sum(len(each.entries) for each in archive.sessions)
+    if target is None:
+        for line in archive_lines(archive):
+            say(line)
+    else:
+        _write(target, archive_lines(archive))
+        if around.settings.json:
+            told: dict[str, JsonValue] = {"session_id": archive.session_id, "file": str(target)}
+            say(json_text({**told, "rows": rows, "blobs": len(archive.blobs)}))
+    tell(f"Exported {_named(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
+    return 0
+
+
+async def _export(around: Surroundings, name: str) -> Archive:
+    journal = around.journal()
+    try:
+        with naming_the_journal(around):
+            return await load_archive(journal, await find_session(journal, name))
+    finally:
+        await journal.aclose()
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    """As a whole: whoever finds the file finds all of it. For its owner alone, as the journal."""
+    part = path.with_name(f"{path.name}.part-{os.getpid()}")
+    try:
+        with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _named(archive: Archive) -> str:
+    parents = [each.session_id for each in archive.sessions[:-1]]
+    return archive.session_id + (f" (with {', '.join(parents)})" if parents else "")
+
+
+@click.command("import")
+@click.argument("file", metavar="FILE")
+@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
+@output_options
+def import_(file: str, **flags: object) -> int:
+    """Take in a session that `export` wrote, with its ids. FILE `-` is standard input.
+
+    Nothing is stored of a file that is broken, or where the session is already.
+    """
+    around = surroundings(flags)
+    archive = _read(file)
+    stored = asyncio.run(_import(around, archive))
+    if around.settings.json:
+        say(json_text({"session_id": archive.session_id, "stored": list(stored)}))
+        return 0
+    say(archive.session_id)
+    rows = sum(len(each.entries) for each in archive.sessions if each.session_id in stored)
+    tell(f"Imported {_named(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
+    return 0
+
+
+def _read(file: str) -> Archive:
+    if file == "-":
+        return read_archive(sys.stdin.buffer, name="standard input")
+    with closing(_opened(file)) as lines:
+        return read_archive(lines, name=file)
+
+
+def _opened(file: str) -> BinaryIO:
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}. Name a file that `minions sessions "
+            "export` wrote.",
+            code="no-file",
+            where=file,
+        ) from error
+
+
+async def _import(around: Surroundings, archive: Archive) -> tuple[str, ...]:
+    journal = around.journal()
+    try:
+        return await store_archive(journal, archive)
+    finally:
+        await journal.aclose()

@@ -1,0 +1,192 @@
+"""`minions sessions rm` and `gc`: forgetting sessions, and what nothing needs any more."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+import click
+from attrs import evolve, frozen
+
+from minions.contracts.codec import encode
+from minions.contracts.durations import seconds_of
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
+from minions.engine.services.services import Services
+from minions.engine.sessions.deletion import CleanUp, clean_up, find_session, remove_sessions
+from minions.interfaces.cli.console.console import json_text, say
+from minions.interfaces.cli.options import (
+    Surroundings,
+    naming_the_journal,
+    output_options,
+    surroundings,
+)
+
+__all__ = ["gc", "rm"]
+
+
+@click.command("rm")
+@click.argument("names", metavar="ID…", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
+@output_options
+def rm(names: Sequence[str], *, yes: bool, **flags: object) -> int:
+    """Remove sessions, with all their runs.
+
+    ID is a session's or a run's, or a unique start of one. `sessions gc` frees what only they
+    needed.
+    """
+    around = surroundings(flags)
+    removed = asyncio.run(_remove(around, names, is_agreed=yes))
+    if around.settings.json:
+        say(json_text({"removed": list(removed)}))
+        return 0
+    for session_id in removed:
+        say(f"removed {session_id}")
+    return 0
+
+
+async def _remove(
+    around: Surroundings, names: Sequence[str], *, is_agreed: bool
+) -> tuple[str, ...]:
+    journal = around.journal()
+    try:
+        with naming_the_journal(around):
+            ids = list(dict.fromkeys([await find_session(journal, name) for name in names]))
+        if not is_agreed:
+            _ask(ids)
+        return await remove_sessions(Services(journal=journal), ids)
+    finally:
+        await journal.aclose()
+
+
+def _ask(ids: Sequence[str]) -> None:
+    """A person who is there; nobody else may answer for them.
+
+    Raises:
+        UsageError: Nobody is there.
+        click.Abort: They said no.
+    """
+    shown = ", ".join(ids)
+    if not _is_terminal():
+        raise UsageError(
+            f"Removing {shown} cannot be undone, and nobody is here to be asked. Nothing was "
+            "removed. Say --yes, and `minions sessions export` first what may be wanted.",
+            code="not-agreed",
+        )
+    click.confirm(f"Remove {shown}, for good?", abort=True, err=True)
+
+
+def _is_terminal() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+@frozen(kw_only=True)
+class _Freed:
+    """What a clean-up came to."""
+
+    cleaned: CleanUp
+    cached: int = 0
+    """Outputs of steps."""
+    bytes_of_file: int = 0
+    """By which the database's file is smaller now."""
+
+
+@click.command("gc")
+@click.option("--older-than", metavar="TIME", help="Finished sessions this old go: 30d, 12h.")
+@click.option(
+    "--keep", type=click.IntRange(min=0), metavar="N", help="The newest N stay, however old."
+)
+@click.option("--cache", is_flag=True, help="Forget what `cache: true` kept, too.")
+@click.option("--dry-run", "only_tell", is_flag=True, help="Tell what would go; remove nothing.")
+@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
+@output_options
+def gc(
+    older_than: str | None, keep: int | None, *, cache: bool, only_tell: bool, **flags: object
+) -> int:
+    """Free what nothing needs: blobs that no session names and, if you say so, old sessions.
+
+    Without --older-than and --keep no session is removed. Sessions stay in which a run may go on,
+    and from which a fork that stays reads.
+    """
+    around = surroundings(flags)
+    age_s = None if older_than is None else seconds_of(older_than)
+    freed = asyncio.run(_gc(around, age_s, keep, cache=cache, dry_run=only_tell))
+    if around.settings.json:
+        say(json_text({"dry_run": only_tell, **_as_json(freed)}))
+        return 0
+    for line in _lines(freed, dry_run=only_tell):
+        say(line)
+    return 0
+
+
+async def _gc(
+    around: Surroundings, age_s: float | None, keep: int | None, *, cache: bool, dry_run: bool
+) -> _Freed:
+    journal = around.journal()
+    try:
+        cleaned = await clean_up(
+            Services(journal=journal), older_than_s=age_s, keep=keep, dry_run=dry_run
+        )
+        freed = _Freed(cleaned=cleaned)
+        if dry_run:
+            return freed
+        cached = await _forget_cached(around) if cache else 0
+        return evolve(freed, cached=cached, bytes_of_file=await journal.compact())
+    finally:
+        await journal.aclose()
+
+
+async def _forget_cached(around: Surroundings) -> int:
+    cache = around.cache()
+    try:
+        return await cache.clear()
+    finally:
+        await cache.aclose()
+
+
+def _as_json(freed: _Freed) -> dict[str, JsonValue]:
+    cleaned = freed.cleaned
+    return {
+        "sessions": list(cleaned.sessions),
+        "kept": {"unfinished": list(cleaned.unfinished), "forked": list(cleaned.forked)},
+        "blobs": encode(cleaned.collected),
+        "cached": freed.cached,
+        "bytes_of_file": freed.bytes_of_file,
+    }
+
+
+def _lines(freed: _Freed, *, dry_run: bool) -> Sequence[str]:
+    cleaned, collected = freed.cleaned, freed.cleaned.collected
+    verb = "would remove" if dry_run else "removed"
+    lines = [f"{verb} {session_id}" for session_id in cleaned.sessions]
+    for ids, why in (
+        (cleaned.unfinished, "a run may go on"),
+        (cleaned.forked, "a fork that stays reads from it"),
+    ):
+        lines += [f"kept {session_id}: {why}" for session_id in ids]
+    freeing = "would free" if dry_run else "freed"
+    lines.append(
+        f"{freeing} {_counted(len(cleaned.sessions), 'session')}, "
+        f"{_counted(collected.blobs, 'blob')} ({_size(collected.bytes)})"
+    )
+    if freed.cached:
+        lines.append(f"forgot {_counted(freed.cached, 'cached output')}")
+    if freed.bytes_of_file:
+        lines.append(f"the file is {_size(freed.bytes_of_file)} smaller")
+    return lines
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _size(count: int) -> str:
+    """In the largest unit that leaves a whole number before the point."""
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

@@ -1,0 +1,97 @@
+"""What `minions sessions show` tells of a session with messages: the talk, and its branches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attrs import frozen
+
+from minions.contracts.journal import Journal
+from minions.contracts.json_values import JsonValue
+from minions.contracts.sessions import Session, SessionStep
+from minions.engine.services.services import Services
+from minions.engine.sessions.store import StepRepository
+from minions.interfaces.cli.console.console import hanging
+from minions.interfaces.cli.session_choice import (
+    find_session,
+    is_session_named,
+    message_text,
+    what_it_cost,
+)
+
+__all__ = ["Talk", "find_talk"]
+
+
+@frozen(kw_only=True)
+class Talk:
+    """A session with its messages and its relatives."""
+
+    session: Session
+    steps: Sequence[SessionStep]
+    tree: Sequence[Session]
+    """All that go back to the same session, parents first."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """For `--json`."""
+        return {
+            "session": self.session.to_json(),
+            "steps": [step.to_json() for step in self.steps],
+            "tree": [each.to_json() for each in self.tree],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """For a person."""
+        session = self.session
+        name = f" ({session.name})" if session.name and session.name != session.id else ""
+        yield f"session {session.id}{name} · recipe {session.recipe or 'none'}"
+        if session.last_run_id is not None:
+            yield f"last run {session.last_run_id} · {session.status}"
+        yield f"{len(self.steps)} messages · {what_it_cost(self.steps)}"
+        for step in self.steps:
+            yield hanging(f"{step.sequence:>4}  {_said(step)}")
+        if len(self.tree) > 1:
+            yield "branches:"
+            yield from self._branches()
+
+    def _branches(self) -> Iterator[str]:
+        depth = {self.tree[0].id: 0}
+        for each in self.tree:
+            parent = each.parent_session_id or ""
+            depth[each.id] = depth.get(parent, -1) + 1
+        for each in _by_branch(self.tree):
+            at = f" at {each.forked_at_sequence}" if each.parent_session_id in depth else ""
+            mark = "  ← this one" if each.id == self.session.id else ""
+            yield f"  {'  ' * depth[each.id]}{each.id}{at}{mark}"
+
+
+def _by_branch(tree: Sequence[Session]) -> Iterator[Session]:
+    """Each directly below its parent."""
+    forks: dict[str | None, list[Session]] = {}
+    for each in tree[1:]:
+        forks.setdefault(each.parent_session_id, []).append(each)
+    pending = [tree[0]]
+    while pending:
+        each = pending.pop()
+        yield each
+        pending += reversed(forks.get(each.id, []))
+
+
+def _said(step: SessionStep) -> str:
+    who = f"{step.role} {step.name}" if step.is_tool_step() and step.name else str(step.role)
+    return f"{who}: {message_text(step)}"
+
+
+async def find_talk(journal: Journal, name: str) -> Talk | None:
+    """The session that is called so, where it has messages; a run's id means none.
+
+    Raises:
+        UsageError: Several are.
+    """
+    if not await is_session_named(journal, name):
+        return None
+    session = await find_session(journal, name)
+    repository = StepRepository(Services(journal=journal))
+    steps = await repository.get_steps(session.id)
+    if not steps:
+        return None
+    return Talk(session=session, steps=steps, tree=await repository.list_fork_tree(session.id))

@@ -1,0 +1,97 @@
+"""`minions test`: the tests that recipes bring along, with scripted answers and nothing stored."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from minions.contracts.durations import spoken
+from minions.contracts.errors import UsageError
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import SystemClock
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.render import stderr_painter
+from minions.interfaces.cli.options import (
+    Surroundings,
+    extension_options,
+    output_options,
+    surroundings,
+)
+from minions.interfaces.recipe_tests import Tested, run_test
+from minions.interfaces.wiring import Models, catalog_of, make_log, make_services
+from minions.recipe.library import find_recipe
+from minions.recipe.reading.load import load_recipe
+
+__all__ = ["command"]
+
+
+@click.command("test")
+@click.argument("recipes", nargs=-1, required=True)
+@click.option("-k", "wanted", metavar="TEXT", help="Only tests whose name holds TEXT.")
+@extension_options
+@output_options
+def command(recipes: tuple[str, ...], wanted: str | None, **flags: object) -> int:
+    """Run the `tests:` of RECIPES: scripted answers, faked tools, nothing stored.
+
+    Exit code 1 when one fails, 2 when there is none.
+    """
+    around = surroundings(flags)
+    with contextlib.redirect_stdout(sys.stderr) as _:
+        done = asyncio.run(_run(around, recipes, wanted or ""))
+    if not any(done.values()):
+        named = f" whose name holds '{wanted}'" if wanted else ""
+        raise UsageError(
+            f"No tests{named} in {', '.join(recipes)}. Write them under `tests:`.", code="no-tests"
+        )
+    if around.settings.json:
+        told = {name: [tested.to_json() for tested in all_] for name, all_ in done.items()}
+        say(json_text({"recipes": told}))
+    else:
+        _print(done)
+    return 1 if any(tested.faults for all_ in done.values() for tested in all_) else 0
+
+
+async def _run(around: Surroundings, names: Sequence[str], wanted: str) -> dict[str, list[Tested]]:
+    extensions = around.extensions()
+    log = make_log(around.settings, tell)
+    done: dict[str, list[Tested]] = {}
+    for name in names:
+        recipe = load_recipe(find_recipe(name, [Path("recipes")]), catalog_of(extensions))
+        models = Models(around.settings, extensions, environ=around.environ)
+        try:
+            source = models.source(recipe, around.folder_of)
+            done[name] = [
+                await run_test(
+                    recipe,
+                    test,
+                    extensions=extensions,
+                    models=source,
+                    services=make_services(MemoryJournal(SystemClock()), log),
+                )
+                for test in recipe.tests
+                if wanted in test.name
+            ]
+        finally:
+            await models.aclose()
+    return done
+
+
+def _print(done: dict[str, list[Tested]]) -> None:
+    paint = stderr_painter()
+    failed = 0
+    for name, all_ in done.items():
+        for tested in all_:
+            glyph = paint("✗", "red") if tested.faults else paint("✓", "green")
+            tell(f"{glyph} {name}: {tested.test.name} ({spoken(tested.duration_ms)})")
+            for fault in tested.faults:
+                tell(f"    {fault}")
+            if tested.faults:
+                tell(f"    --> {tested.test.where}")
+            failed += bool(tested.faults)
+    count = sum(len(all_) for all_ in done.values())
+    say(f"{count - failed} of {count} passed")

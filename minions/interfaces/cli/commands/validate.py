@@ -1,0 +1,72 @@
+"""`minions validate`: every fault of every recipe, nothing run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from minions.contracts.errors import Fault, MinionsError, RecipeError
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.fault_reports import annotation, json_report, sarif_report
+from minions.interfaces.cli.console.render import faults_lines, stderr_painter
+from minions.interfaces.cli.options import extension_options, output_options, surroundings
+from minions.recipe.catalog import Catalog
+from minions.recipe.library import find_recipe
+from minions.recipe.reading.load import find_faults
+
+__all__ = ["command"]
+
+
+@click.command("validate")
+@click.argument("recipes", nargs=-1, required=True)
+@click.option(
+    "--output-format",
+    "form",
+    type=click.Choice(["text", "json", "github", "sarif"]),
+    help="text; one JSON object; annotations for a workflow; or SARIF.",
+)
+@extension_options
+@output_options
+def command(recipes: tuple[str, ...], form: str | None, **flags: object) -> int:
+    """Check RECIPES: no model, no tool, no network, nothing written.
+
+    Exit code 2 when any has an error; warnings alone are fine.
+    """
+    around = surroundings(flags)
+    catalog = around.catalog()
+    by_file = {name: _faults(name, catalog) for name in recipes}
+    _print(by_file, form or ("json" if around.settings.json else "text"))
+    is_bad = any(not fault.is_warning for faults in by_file.values() for fault in faults)
+    return 2 if is_bad else 0
+
+
+def _faults(name: str, catalog: Catalog) -> tuple[Fault, ...]:
+    try:
+        return find_faults(find_recipe(name, [Path("recipes")]), catalog)
+    except RecipeError as error:
+        return error.faults
+    except MinionsError as error:
+        return (Fault(code=error.error_code, message=error.message, file=name),)
+
+
+def _print(by_file: dict[str, tuple[Fault, ...]], form: str) -> None:
+    faults = [fault for found in by_file.values() for fault in found]
+    if form == "json":
+        say(json_text(json_report(by_file)))
+    elif form == "sarif":
+        say(json_text(sarif_report(faults)))
+    elif form == "github":
+        for fault in faults:
+            say(annotation(fault))
+    else:
+        _print_text(by_file)
+
+
+def _print_text(by_file: dict[str, tuple[Fault, ...]]) -> None:
+    paint = stderr_painter()
+    for name, faults in by_file.items():
+        for line in faults_lines(faults, paint):
+            tell(line)
+        if not any(not fault.is_warning for fault in faults):
+            say(f"{name}: ok")

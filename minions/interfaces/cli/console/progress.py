@@ -1,0 +1,243 @@
+"""What a person sees while a run goes on: plain lines, or a live list on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from minions.contracts.durations import spoken
+from minions.contracts.events import (
+    LimitReached,
+    Retrying,
+    RunEvent,
+    RunStarted,
+    StepDeltaEvent,
+    StepFinished,
+    StepStarted,
+    ToolFinished,
+    ToolStarted,
+    Waiting,
+)
+from minions.interfaces.cli.console.money import dollars
+from minions.interfaces.cli.console.render import painter, plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+__all__ = ["LiveProgress", "PlainProgress", "Progress", "model_line"]
+
+_GLYPHS: Final = {
+    "completed": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "skipped": ("–", "dim"),
+    "in_progress": ("?", "yellow"),
+}
+
+
+def model_line(recipe: str, model_name: str | None) -> str:
+    """Which model answers; a scripted one is called what it is."""
+    if model_name is None:
+        return f"recipe {recipe} · no model needed"
+    note = " (scripted: no real model is asked)" if "scripted/" in model_name else ""
+    return f"recipe {recipe} · model {model_name}{note}"
+
+
+class Progress(ABC):
+    """Follows the events of one run."""
+
+    @abstractmethod
+    def on_event(self, event: RunEvent) -> None:
+        """Show it; must return at once."""
+
+    def close(self) -> None:
+        """Leave the screen in order."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """While the screen belongs to somebody else."""
+        return nullcontext()
+
+
+class PlainProgress(Progress):
+    """One line at the start and the end of each step."""
+
+    def __init__(self, write: Callable[[str], None], paint: painter) -> None:
+        self._write = write
+        self._paint = paint
+
+    def on_event(self, event: RunEvent) -> None:
+        """Write the line, if this kind has one."""
+        line = self._line(event)
+        if line is not None:
+            self._write(line)
+
+    def _line(self, event: RunEvent) -> str | None:
+        if isinstance(event, RunStarted):
+            return model_line(event.recipe, event.model_name)
+        if isinstance(event, StepStarted):
+            return None if event.index is not None else self._started(event)
+        if isinstance(event, StepFinished):
+            is_quiet = event.index is not None and event.status == "completed"
+            return None if is_quiet else f"  {self._finished(event)}"
+        if isinstance(event, Retrying):
+            return f"    {event.step_id}: {retry_text(event)}"
+        if isinstance(event, Waiting):
+            asked = event.data.get("question") or event.data.get("tool")
+            return f"    {event.step_id} waits for an {event.what}: {asked}"
+        if isinstance(event, LimitReached):
+            return f"  {self._paint('limit reached', 'yellow')}: {event.message}"
+        return None
+
+    def _started(self, event: StepStarted) -> str:
+        return f"  {self._paint('▸', 'blue')} {event.step_id}"
+
+    def _finished(self, event: StepFinished) -> str:
+        glyph, color = _GLYPHS[event.status]
+        is_work = event.status != "skipped" and event.pinned_from is None
+        facts = [spoken(event.duration_ms)] if is_work else []
+        facts += _facts(event)
+        detail = f" ({', '.join(facts)})" if facts else ""
+        reason = f": {reason_of(event)}" if event.reason else ""
+        name = event.step_id if event.index is None else f"{event.step_id}[{event.index}]"
+        return f"{self._paint(glyph, color)} {name}{detail}{reason}"
+
+
+def reason_of(event: StepFinished) -> str:
+    """Short: the code of an error, whose words come with the result."""
+    return str(event.error.get("code")) if event.error else event.reason or ""
+
+
+def _facts(event: StepFinished) -> list[str]:
+    facts = []
+    if event.cached_from is not None:
+        facts.append(f"cached, from {event.cached_from}")
+    if event.pinned_from is not None:
+        facts.append(f"pinned, from {event.pinned_from}")
+    if event.model_calls:
+        facts.append(f"{event.model_calls} model call{'s' if event.model_calls > 1 else ''}")
+    if event.tool_calls:
+        facts.append(f"{event.tool_calls} tool call{'s' if event.tool_calls > 1 else ''}")
+    if event.attempts > 1:
+        facts.append(f"{event.attempts} attempts")
+    if tokens := event.usage.get("total_tokens"):
+        facts.append(f"{tokens} tokens")
+    if isinstance(cost := event.usage.get("cost_usd"), int | float):
+        facts.append(dollars(cost))
+    return facts
+
+
+def retry_text(event: Retrying) -> str:
+    """Which attempt failed, why, and when the next one follows."""
+    code = event.error.get("code")
+    return f"{event.what}: attempt {event.attempt} failed ({code}), again in {event.delay_s:.1f} s"
+
+
+class _Row:
+    """A step on the screen."""
+
+    def __init__(self) -> None:
+        self.begin = monotonic()
+        self.doing = ""
+        self.text = ""
+        self.end: StepFinished | None = None
+
+
+class LiveProgress(Progress):
+    """Drawn again four times a second; what does not fit the height is summed up."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._rows: dict[str, _Row] = {}
+        self._live: Live = Live(
+            get_renderable=self._table, console=console, refresh_per_second=4, transient=False
+        )
+        self._is_started = False
+
+    def on_event(self, event: RunEvent) -> None:
+        """Change the row; the screen follows by itself."""
+        if isinstance(event, RunStarted):
+            self._console.print(model_line(event.recipe, event.model_name), highlight=False)
+            self._live.start()
+            self._is_started = True
+        elif isinstance(event, StepStarted | StepFinished) and event.index is not None:
+            self._rows.setdefault(event.step_id, _Row()).doing = f"item {event.index}"
+        elif isinstance(event, StepStarted):
+            self._rows[event.step_id] = _Row()
+        elif isinstance(event, StepFinished):
+            self._rows.setdefault(event.step_id, _Row()).end = event
+        else:
+            self._on_detail(event)
+
+    def _on_detail(self, event: RunEvent) -> None:
+        step_id = getattr(event, "step_id", None)
+        row = self._rows.get(step_id) if step_id else None
+        if row is None:
+            return
+        if isinstance(event, ToolStarted):
+            row.doing = event.tool
+        elif isinstance(event, ToolFinished):
+            row.doing = ""
+        elif isinstance(event, Retrying):
+            row.doing = retry_text(event)
+        elif isinstance(event, StepDeltaEvent):
+            row.text = (row.text + (event.delta.content or ""))[-80:]
+
+    def close(self) -> None:
+        """Draw the last state and stop."""
+        if self._is_started:
+            self._live.stop()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """The screen belongs to somebody else meanwhile."""
+        self.close()
+        try:
+            yield
+        finally:
+            if self._is_started:
+                self._live.start()
+
+    def _table(self) -> Text:
+        """One line a step, cut to the terminal's width."""
+        from rich.text import Text
+
+        rows = list(self._rows.items())
+        room = max(3, self._console.size.height - 4)
+        width = min(max((len(step_id) for step_id, _ in rows), default=0), self._console.width // 2)
+        lines = [_line(step_id, row, width) for step_id, row in rows[-room:]]
+        if len(rows) > room:
+            lines.insert(0, Text(f"  … {len(rows) - room} steps before", style="dim"))
+        for line in lines:
+            line.truncate(self._console.width, overflow="ellipsis")
+        return Text("\n").join(lines)
+
+
+def _line(step_id: str, row: _Row, width: int) -> Text:
+    """Text, not markup: a model's words may hold brackets."""
+    from rich.text import Text
+
+    glyph, color = _glyph(row)
+    name = Text(step_id)
+    name.truncate(width, overflow="ellipsis", pad=True)
+    elapsed = row.end.duration_ms if row.end else (monotonic() - row.begin) * 1000
+    line = Text.assemble((glyph, color), " ", name, f" {spoken(elapsed):>7} ")
+    return line.append(plain(_detail(row)), style="dim")
+
+
+def _glyph(row: _Row) -> tuple[str, str]:
+    if row.end is None:
+        return "▸", "blue"
+    return _GLYPHS[row.end.status]
+
+
+def _detail(row: _Row) -> str:
+    if row.end is not None:
+        return reason_of(row.end) or ", ".join(_facts(row.end))
+    return row.doing or " ".join(row.text.split())

@@ -1,0 +1,102 @@
+"""A run's result as JSON, as text, and as an exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from minions.contracts.codec import encode
+from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import TokenUsage
+from minions.interfaces.cli.console.money import dollars
+from minions.interfaces.cli.console.render import painter
+
+__all__ = ["EXIT_CODES", "output_text", "result_to_json", "summary_lines"]
+
+EXIT_CODES: Final = {
+    RunStatus.COMPLETED: 0,
+    RunStatus.PARTIAL: 0,
+    RunStatus.FAILED: 1,
+    RunStatus.NEEDS_DECISION: 3,
+    RunStatus.LIMIT_REACHED: 5,
+    RunStatus.CANCELLED: 130,
+}
+
+
+def result_to_json(result: AgentResult[object]) -> dict[str, JsonValue]:
+    """The fields that stay stable."""
+    return {
+        "run_id": result.run_id,
+        "session_id": result.session_id,
+        "recipe": result.recipe_id,
+        "status": result.status.value,
+        "model": result.model_name,
+        "output": encode(result.output),
+        "steps": [_step_to_json(execution) for execution in result.executions],
+        "usage": result.usage.to_json(),
+        "error": dict(result.error.to_json()) if result.error else None,
+        "warnings": [{"code": item.code, "message": item.message} for item in result.warnings],
+    }
+
+
+def _step_to_json(execution: StepExecution[object]) -> dict[str, JsonValue]:
+    return {
+        "id": execution.step_id,
+        "status": execution.status.value,
+        "reason": execution.reason,
+        "output": encode(execution.output),
+        "error": dict(execution.error.to_json()) if execution.error else None,
+        "model_calls": len(execution.model_calls),
+        "tool_calls": len(execution.tool_calls),
+        "attempts": execution.attempts,
+        "usage": execution.usage.to_json(),
+        "duration_ms": execution.duration_ms,
+        "cached_from": execution.cached_from,
+        "pinned_from": execution.pinned_from,
+    }
+
+
+def output_text(output: object) -> str:
+    """What goes to standard output: text as it is, everything else as JSON."""
+    value = encode(output)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def summary_lines(result: AgentResult[object], paint: painter) -> Iterator[str]:
+    """How it ended, what it used, and what went wrong."""
+    color = {0: "green", 5: "yellow"}.get(EXIT_CODES[result.status], "red")
+    counts = f"{_counted_steps(result)} · {usage_text(result.usage)}"
+    yield f"{paint(result.status.value, color)} · {counts}"
+    if result.error is not None:
+        where = result.error.where
+        where = f" ({'step ' if where in result.step_ids else ''}{where})" if where else ""
+        yield f"{paint(f'error[{result.error.code}]', 'red')}: {result.error.message}{where}"
+    for warning in result.warnings:
+        yield f"{paint(f'warning[{warning.code}]', 'yellow')}: {warning.message}"
+
+
+def usage_text(usage: TokenUsage) -> str:
+    """Tokens and cost; an unknown cost is said to be unknown."""
+    if usage.total_tokens == 0:
+        return "no tokens"
+    cost = "unknown" if usage.cost_usd is None else dollars(usage.cost_usd)
+    return f"{usage.input_tokens} in + {usage.output_tokens} out tokens · cost {cost}"
+
+
+def _word_for(execution: StepExecution[object]) -> str:
+    """Its status, or that it took no work."""
+    if execution.pinned_from is not None:
+        return "pinned"
+    if execution.status is StepStatus.IN_PROGRESS:
+        return "waiting"
+    return "cached" if execution.cached_from is not None else execution.status.value
+
+
+def _counted_steps(result: AgentResult[object]) -> str:
+    by_status: dict[str, int] = {}
+    for at in result.step_ids.values():  # of a step that ran again the last time counts
+        word = _word_for(result.executions[at])
+        by_status[word] = by_status.get(word, 0) + 1
+    return ", ".join(f"{count} {status}" for status, count in by_status.items()) or "no steps"

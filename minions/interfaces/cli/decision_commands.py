@@ -1,0 +1,84 @@
+"""What `approve`, `reject` and `answer` share: find what waits, decide it, let the run go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from minions.contracts.errors import UsageError
+from minions.engine.calls.pending_decisions import Waiting, waiting_decisions
+from minions.engine.history.replay import Replay
+from minions.interfaces.cli.console.console import tell
+from minions.interfaces.cli.options import common_options, surroundings
+from minions.interfaces.cli.resume_plan import RecordedRunOpener
+from minions.interfaces.cli.run_follower import refuse_two_outputs
+
+__all__ = ["decide", "going_on_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it finds them
+
+
+def going_on_options(function: F) -> F:
+    """The options of a run that goes on."""
+    for option in (
+        click.option("-m", "--model", metavar="MODEL", help="provider/name; else the run's own."),
+        click.option("--approve", help="Who consents to further calls: ask, deny, all or wait."),
+        click.option("--events", is_flag=True, help="Print one JSON event per line."),
+        common_options,
+    ):
+        function = option(function)
+    return function
+
+
+def decide(run: str, about: str | None, word: str, what: str, flags: dict[str, object]) -> int:
+    """Say `word` of what waits in the run, then go on; the exit code.
+
+    Args:
+        about: A key, a tool or a step; None: the only one that waits.
+        what: `approval` or `answer`.
+    """
+    around = surroundings(flags)
+    refuse_two_outputs(around.settings)
+    model = flags["model"] if isinstance(flags["model"], str) else None
+    out = sys.stdout
+
+    async def go_on() -> int:
+        async with RecordedRunOpener(around, run, model=model) as opened:
+            recipe = opened.own_recipe()
+            replay = Replay(opened.recorded.entries, opened.recorded.generation + 1)
+            waiting = () if opened.recorded.is_over else waiting_decisions(replay)
+            chosen = _chosen(waiting, about, what, opened.recorded.run_id)
+            tell(f"{word.partition(':')[0]}: {chosen.words}")
+            if (digest := chosen.digest) is not None:
+                tell(f"  bound to these arguments ({digest})")
+            prepared = opened.executor(recipe).prepare_resume(
+                opened.recorded, recipe=recipe, decisions={chosen.key: word}, note=opened.note()
+            )
+            return await opened.follow(prepared, out)
+
+    with contextlib.redirect_stdout(sys.stderr):
+        return asyncio.run(go_on())
+
+
+def _chosen(waiting: Sequence[Waiting], about: str | None, what: str, run_id: str) -> Waiting:
+    """The one that is meant.
+
+    Raises:
+        UsageError: None is, or several are.
+    """
+    fitting = [each for each in waiting if each.what == what]
+    found = [each for each in fitting if about is None or each.is_meant_by(about)]
+    if len(found) == 1:
+        return found[0]
+    listed = "".join(f"\n  {each.key}: {each.words}" for each in fitting) or " nothing."
+    named = "" if about is None else f"'{about}' means {len(found)} of them. "
+    raise UsageError(
+        f"{named}In run '{run_id}' an {what} is waited for by:{listed}",
+        code="unknown-call",
+        suggestions=[each.key for each in fitting],
+    )

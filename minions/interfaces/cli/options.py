@@ -1,0 +1,183 @@
+"""What the commands share: options that are settings, and the wired surroundings."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from attrs import frozen
+
+from minions.interfaces.settings import Origin, Settings, load_settings, user_settings_file
+from minions.interfaces.wiring import environment
+
+if TYPE_CHECKING:
+    from minions.adapters.stores.state_store import StateStore
+    from minions.contracts.journal import Journal
+    from minions.contracts.step_cache import StepCache
+    from minions.engine.compile.extensions import Extensions
+    from minions.recipe.catalog import Catalog
+
+__all__ = [
+    "Surroundings",
+    "cache_option",
+    "common_options",
+    "extension_options",
+    "output_options",
+    "store_options",
+    "surroundings",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it finds them
+
+
+@frozen(kw_only=True)
+class Surroundings:
+    """One command's settings and environment."""
+
+    origin: Origin
+    environ: Mapping[str, str]
+    flags: Mapping[str, object]
+    """As they were given."""
+
+    @property
+    def settings(self) -> Settings:
+        """The values."""
+        return self.origin.settings
+
+    def folder_of(self, key: str) -> Path:
+        """Where a relative path under that key starts."""
+        return self.origin.folder_of(key)
+
+    def given(self, key: str) -> tuple[str, ...]:
+        """Texts that were given as flags of this command, for commands to print."""
+        value = self.flags.get(key)
+        return value if isinstance(value, tuple) else ()
+
+    @property
+    def flags_again(self) -> tuple[str, str]:
+        """`--db` and `--extensions` as they were given, for a command to paste: " --db PATH".
+
+        What configuration says is found again without a word; a password is not repeated.
+        """
+        from minions.adapters.stores.postgres_url import without_password
+
+        given = self.settings.db if "db" in self.flags else None
+        database = f" --db {shlex.quote(without_password(given))}" if given else ""
+        names = self.given("extensions")
+        return database, "".join(f" --extensions {shlex.quote(name)}" for name in names)
+
+    def extensions(self, state: StateStore | None = None) -> Extensions:
+        """The built-in tools and the operator's own code.
+
+        Args:
+            state: Where `saveState` keeps its values; None: in memory.
+        """
+        from minions.interfaces.extension_files import load_extensions
+        from minions.interfaces.wiring import built_in_extensions
+
+        return load_extensions(
+            self.settings.extensions, self.folder_of("extensions"), built_in_extensions(state)
+        )
+
+    def catalog(self) -> Catalog:
+        """What recipes may name. Without code of the operator's the engine is not needed."""
+        from minions.interfaces.wiring import built_in_tools, built_in_toolsets, catalog_of
+        from minions.recipe.catalog import Catalog
+
+        if self.settings.extensions:
+            return catalog_of(self.extensions())
+        tools = {tool.spec.name: tool.spec for tool in built_in_tools()}
+        return Catalog(toolsets=built_in_toolsets(), tools=tools)
+
+    def journal(self) -> Journal:
+        """The configured one; opens nothing yet."""
+        from minions.interfaces.wiring import make_journal
+
+        return make_journal(self.settings, self.folder_of("db"))
+
+    def state(self) -> StateStore:
+        """Where the journal is; opens nothing yet."""
+        from minions.interfaces.wiring import make_state
+
+        return make_state(self.settings, self.folder_of("db"))
+
+    def cache(self) -> StepCache:
+        """Likewise, of what steps that say `cache: true` gave."""
+        from minions.interfaces.wiring import make_cache
+
+        return make_cache(self.settings, self.folder_of("db"))
+
+
+@contextlib.contextmanager
+def naming_the_journal(around: Surroundings) -> Iterator[None]:
+    """Say where was looked when a run is not found."""
+    from minions.contracts.errors import NotFoundError
+    from minions.interfaces.wiring import place_of_journal
+
+    try:
+        yield
+    except NotFoundError as error:
+        if error.error_code != "unknown-session":
+            raise
+        place = place_of_journal(around.settings, around.folder_of("db"))
+        raise NotFoundError(
+            f"{error.message} The journal is {place}.",
+            code=error.error_code,
+            suggestions=error.suggestions,
+        ) from error
+
+
+def surroundings(flags: Mapping[str, object]) -> Surroundings:
+    """Settings from every source, with the flags that were given.
+
+    Raises:
+        UsageError: A configuration that is wrong.
+    """
+    given = {
+        key: value
+        for key, value in flags.items()
+        if value is not None and value is not False and value != ()  # a 0 was given
+    }
+    environ = environment()
+    origin = load_settings(given, environ, folder=Path.cwd(), user_file=user_settings_file())
+    return Surroundings(origin=origin, environ=environ, flags=given)
+
+
+def output_options(function: F) -> F:
+    """`--json`, `--debug`."""
+    function = click.option("--debug", is_flag=True, help="Show logs and tracebacks.")(function)
+    text = "Print one JSON object at the end."
+    return click.option("--json", "json", is_flag=True, help=text)(function)
+
+
+def store_options(function: F) -> F:
+    """`--db`, `--no-store`."""
+    text = "Keep the journal in memory; nothing is stored."
+    function = click.option("--no-store", is_flag=True, help=text)(function)
+    text = "SQLite file of the journal, or postgresql://USER@HOST/DATABASE."
+    return click.option("--db", metavar="PATH|URL", help=text)(function)
+
+
+def cache_option(function: F) -> F:
+    """`--no-cache`."""
+    text = "Do every step, also those that say `cache: true`; keep nothing."
+    return click.option("--no-cache", is_flag=True, help=text)(function)
+
+
+def extension_options(function: F) -> F:
+    """`--extensions`."""
+    return click.option(
+        "--extensions",
+        multiple=True,
+        metavar="PATH.py|MODULE",
+        help="Your tools, links and models. Repeatable.",
+    )(function)
+
+
+def common_options(function: F) -> F:
+    """All of these."""
+    return extension_options(store_options(output_options(function)))

@@ -1,0 +1,220 @@
+"""What `resume` and `retry` share: the recorded run, its recipe, its model, its journal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO, cast
+
+from attrs import evolve
+
+from minions.adapters.stores.memory_step_cache import NoStepCache
+from minions.contracts.errors import EnvironmentRefusedError, RecipeError, UsageError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.step_cache import StepCache
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.agent_run import AgentRun
+from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.services.services import Services
+from minions.interfaces.cli.console.console import tell
+from minions.interfaces.cli.lease_holders import refuse_if_it_goes_on
+from minions.interfaces.cli.options import Surroundings, naming_the_journal
+from minions.interfaces.cli.run_follower import Signals, bounded, follow, note_of
+from minions.interfaces.deciders import decider_for
+from minions.interfaces.settings import Settings
+from minions.interfaces.wiring import Models, catalog_of, make_log, make_prices, make_services
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["RecordedRunOpener"]
+
+
+class RecordedRunOpener:
+    """Opens the journal and finds the run; closes everything at the end."""
+
+    def __init__(
+        self, around: Surroundings, name: str, *, model: str | None, needs_store: bool = True
+    ) -> None:
+        """Load the operator's code; nothing is opened yet.
+
+        Args:
+            needs_store: Whether there must be something to go on with.
+        Raises:
+            UsageError: Nothing is stored here, or an extension cannot be loaded.
+        """
+        if around.settings.no_store and needs_store:
+            raise UsageError(
+                "Without a journal there is no run to go on with: leave out --no-store "
+                "(or `no_store` in the configuration).",
+                code="no-store",
+            )
+        self.around = around
+        self._state = around.state()
+        self.extensions = around.extensions(self._state)
+        self._name = name
+        self._model = model
+        self._here = Path.cwd()
+        self._command = "run"
+        self._asked_as: str | None = None
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Find the run.
+
+        Raises:
+            NotFoundError, UsageError: No such run, or several.
+            LeaseHeldError: It goes on elsewhere.
+        """
+        self._signals = self._stack.enter_context(Signals())
+        self._journal = self.around.journal()
+        self._stack.push_async_callback(self._journal.aclose)
+        self._stack.push_async_callback(self._state.aclose)
+        self._recorded = await self._find()
+        if (command := self._noted.get("command")) is not None:
+            raise UsageError(
+                f"Run '{self.recorded.run_id}' was made by `minions {command}`, which cannot go on "
+                "where it stopped: say it again.",
+                code="other-command",
+            )
+        if self._recorded is not None and not self._recorded.has_ended:
+            await refuse_if_it_goes_on(Services(journal=self._journal), self.recorded)
+        return self
+
+    async def _find(self) -> RecordedRun | None:
+        with naming_the_journal(self.around):
+            return await load_recorded_run(self._journal, self._name)
+
+    @property
+    def recorded(self) -> RecordedRun:
+        """The run; ask only where there is one."""
+        assert self._recorded is not None  # noqa: S101  # of a session without runs nobody asks
+        return self._recorded
+
+    @property
+    def has_recorded(self) -> bool:
+        """Whether there is a run."""
+        return self._recorded is not None
+
+    @property
+    def _noted(self) -> Mapping[str, JsonValue]:
+        """What the run's start says of the command that began it."""
+        return self._recorded.note if self._recorded is not None else {}
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        await self._stack.aclose()
+
+    def own_recipe(self) -> AgentRecipe:
+        """The recipe that travels with the run, under the operator's bounds.
+
+        Raises:
+            UsageError: It was made by code, or names what is not here.
+        """
+        try:
+            recipe = self.recorded.recipe(catalog_of(self.extensions))
+        except RecipeError:
+            self._tell_extensions()
+            raise
+        return bounded(recipe, self.settings)
+
+    @property
+    def settings(self) -> Settings:
+        """The command's; the `--max-cost` with which the run began holds until there is another."""
+        settings, began_with = self.around.settings, self._noted.get("max_cost_usd")
+        if "max_cost_usd" in self.around.flags or not isinstance(began_with, int | float):
+            return settings
+        return evolve(settings, max_cost_usd=began_with)
+
+    def _tell_extensions(self) -> None:
+        """Which code the run had and this command has not: only a person may name it."""
+        now = cast("list[str]", note_of(self.around, None).get("extensions") or [])
+        before = cast("list[str]", self._noted.get("extensions") or [])
+        if missing := [name for name in before if name not in now]:
+            flags = " ".join(f"--extensions {name}" for name in missing)
+            tell(f"The run began with {flags}. The recipe travels with a run, code does not.")
+
+    def note(self) -> Mapping[str, JsonValue]:
+        """What is to be known when the run goes on once more."""
+        marks = ("imported", "server")  # whoever resumes it here has it from now on
+        note = {name: value for name, value in self._noted.items() if name not in marks}
+        now = note_of(self.around, self._model)
+        return {**note, **now, "cwd": note.get("cwd", now["cwd"])}
+
+    def executor(self, recipe: AgentRecipe) -> AgentExecutor:
+        """With the run's own model, unless another was named now; in the folder where it began.
+
+        Raises:
+            EnvironmentRefusedError: That folder is not there any more.
+        """
+        self._go_home()
+        note = self._noted
+        recorded = cast("str | None", note.get("model"))
+        override = self._model or recorded
+        folder = Path(cast(str, note.get("folder", ".")))
+        models = Models(
+            self.around.settings,
+            self.extensions,
+            environ=self.around.environ,
+            override=override,
+            asked_as=recipe.id if self._asked_as is None else self._asked_as,
+            command=self._command,
+            warn=tell,
+        )
+        self._stack.push_async_callback(models.aclose)
+
+        def folder_of(key: str) -> Path:
+            if key == "model" and override is recorded and recorded is not None:
+                return folder
+            return self.around.folder_of(key)
+
+        return AgentExecutor(
+            models.source(recipe, folder_of),
+            extensions=self.extensions,
+            services=make_services(
+                self._journal,
+                make_log(self.around.settings, tell),
+                make_prices(self.around.settings),
+                decider_for(self._policy(), tell),
+                self._cache(),
+            ),
+        )
+
+    def _cache(self) -> StepCache:
+        """None where the run began without one, or shall have none from now on."""
+        cache = NoStepCache() if self._noted.get("no_cache") else self.around.cache()
+        self._stack.push_async_callback(cache.aclose)
+        return cache
+
+    def _policy(self) -> str | None:
+        """Who consents to calls: as said now, else as it was said when the run began."""
+        began_with = cast("str | None", self._noted.get("approve"))
+        return self.around.settings.approve or began_with
+
+    def _go_home(self) -> None:
+        """To where the run began: relative paths of its tools mean what they meant."""
+        home = cast("str | None", self._noted.get("cwd"))
+        if home is None:
+            return
+        try:
+            self._stack.enter_context(contextlib.chdir(home))
+        except OSError as error:
+            raise EnvironmentRefusedError(
+                f"Run '{self.recorded.run_id}' began in {home}, where relative paths of its tools "
+                f"start, and that cannot be entered: {error.strerror}. Make the folder again, or a "
+                "link to where it is now.",
+                code="folder-gone",
+            ) from error
+
+    async def follow(self, run: AgentRun, out: TextIO) -> int:
+        """Say what is kept, then go on; the exit code."""
+        for line in run.outlook():
+            tell(line)
+        if Path.cwd() != self._here:
+            tell(f"  in {Path.cwd()}, where it began")
+        return await follow(run, self.around, out, self._signals)

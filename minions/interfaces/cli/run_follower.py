@@ -1,0 +1,269 @@
+"""A run on the command line: shown while it goes on, stopped by signals, told at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Final, Self, TextIO
+
+from minions.contracts.context import Limits
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.contracts.events import RunEvent, event_to_json
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.json_values import JsonValue
+from minions.engine.run.agent_run import AgentRun
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.progress import LiveProgress, PlainProgress, Progress
+from minions.interfaces.cli.console.render import stderr_painter, wants_color
+from minions.interfaces.cli.console.results import (
+    EXIT_CODES,
+    output_text,
+    result_to_json,
+    summary_lines,
+)
+from minions.interfaces.cli.options import Surroundings
+from minions.interfaces.deciders import TerminalDecider
+from minions.interfaces.operator_limits import bounded
+from minions.interfaces.settings import Settings
+
+__all__ = ["Signals", "bounded", "follow", "note_of", "refuse_two_outputs"]
+
+
+def refuse_two_outputs(settings: Settings) -> None:
+    """One way to print the result.
+
+    Raises:
+        UsageError: Both were asked for.
+    """
+    if settings.json and settings.events:
+        raise UsageError("--json and --events exclude each other: one object, or one per line.")
+
+
+def note_of(around: Surroundings, model: str | None) -> dict[str, JsonValue]:
+    """What going on needs to know of the command that began: stored with the run's start.
+
+    Args:
+        model: As given with `-m`.
+    """
+    settings, folder = around.settings, around.folder_of("extensions")
+    named = [str(folder / name) if name.endswith(".py") else name for name in settings.extensions]
+    note: dict[str, JsonValue] = {"cwd": str(Path.cwd())}
+    if named:
+        note["extensions"] = list(named)
+    if model is not None:
+        note |= {"model": model, "folder": str(around.folder_of("model"))}
+    if "approve" in around.flags:
+        note["approve"] = settings.approve
+    if "max_cost_usd" in around.flags:
+        note["max_cost_usd"] = settings.max_cost_usd
+    if settings.no_cache:
+        note["no_cache"] = True
+    return note
+
+
+async def follow(run: AgentRun, around: Surroundings, out: TextIO, signals: Signals) -> int:
+    """Show the run while it goes on; print its result; its exit code."""
+    progress = _progress(around)
+    printer = _EventPrinter(out)
+    run.listen(progress.on_event)
+    if around.settings.events:
+        run.listen(printer)
+    decider = run.context.services.decider
+    if isinstance(decider, TerminalDecider):
+        decider.pausing = progress.paused
+    signals.stop(run, last_words=_go_on(run, around, RunStatus.CANCELLED))
+    try:
+        result = await run.execute()
+    finally:
+        progress.close()
+    _report(run, result, around, out)
+    if printer.error is not None:
+        raise printer.error
+    if signals.caught is not None and result.status is RunStatus.CANCELLED:
+        return 128 + signals.caught
+    return EXIT_CODES[result.status]
+
+
+_GRACE_S: Final = 1.8
+"""After a signal; what has not ended by then is left: every fact is stored already."""
+
+
+_STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Signals:
+    """The first SIGINT or SIGTERM cancels the run, the second leaves at once.
+
+    Code that does not let go is not waited for longer than a moment.
+    """
+
+    def __init__(self) -> None:
+        self.caught: int | None = None
+        self._run: AgentRun | None = None
+        self._last_words: str | None = None
+        self._watchdog: threading.Timer | None = None
+
+    def __enter__(self) -> Self:
+        """Catch from now on; an event loop must be running."""
+        self._loop = asyncio.get_running_loop()
+        self._before = {number: signal.getsignal(number) for number in _STOPPING}
+        for number in _STOPPING:
+            # Signals wake only a loop that has a handler of its own: one that came just before
+            # the loop waits for events would be seen when that wait is over.
+            with contextlib.suppress(NotImplementedError):  # Windows: there they always wake it
+                self._loop.add_signal_handler(number, self._on_woken, number)
+            # Ours does not wait for a loop which somebody's code may be blocking.
+            signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """As before."""
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        for number, handler in self._before.items():
+            with contextlib.suppress(NotImplementedError):
+                self._loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+    def stop(self, run: AgentRun, *, last_words: str) -> None:
+        """Let signals cancel `run`, also one that came before there was a run."""
+        self._run, self._last_words = run, last_words
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # a SIGINT before our handler was there
+            task.uncancel()
+            self.caught = signal.SIGINT
+        if self.caught is not None:
+            run.cancel()
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self.caught is not None:
+            self._leave(number)
+        self.caught = number
+        self._watchdog = threading.Timer(_GRACE_S, self._leave, [number])
+        self._watchdog.daemon = True
+        self._watchdog.start()
+        self._loop.call_soon_threadsafe(self._cancel)
+        tell(f"\n{signal.Signals(number).name}: stopping; what was done is kept.")
+
+    def _on_woken(self, number: int) -> None:
+        if self.caught is None:  # it came before our handler was there
+            self._on_signal(number, None)
+
+    def _cancel(self) -> None:
+        if self._run is not None:
+            self._run.cancel()
+
+    def _leave(self, number: int) -> None:
+        """At once, without a word to anybody who might not answer."""
+        if self._last_words is not None:
+            tell(self._last_words)
+        os._exit(128 + number)
+
+
+class _EventPrinter:
+    """One JSON event per line, until nothing can be written any more."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self.error: EnvironmentRefusedError | None = None
+
+    def __call__(self, event: RunEvent) -> None:
+        """Print it; the run goes on when that fails, and the error comes at the end."""
+        if self.error is not None:
+            return
+        try:
+            say(json_text(event_to_json(event)), self._out)
+        except EnvironmentRefusedError as error:
+            self.error = error
+
+
+class _Silent(Progress):
+    """For programs that read the output."""
+
+    def on_event(self, event: RunEvent) -> None:
+        """Nothing."""
+
+
+def _progress(around: Surroundings) -> Progress:
+    """A live table on a terminal, lines elsewhere; nothing beside `--events`."""
+    if around.settings.events:
+        return _Silent()
+    environ = around.environ
+    is_live = (
+        sys.stderr is not None
+        and sys.stderr.isatty()
+        and environ.get("TERM") != "dumb"
+        and not environ.get("CI")
+    )
+    if not is_live or around.settings.debug:
+        return PlainProgress(tell, stderr_painter())
+    from rich.console import Console
+
+    console = Console(stderr=True, no_color=not wants_color(sys.stderr, environ))
+    return LiveProgress(console)
+
+
+def _report(run: AgentRun, result: AgentResult[object], around: Surroundings, out: TextIO) -> None:
+    """The result to standard output, the summary to standard error."""
+    if around.settings.json:
+        say(json_text(result_to_json(result)), out)
+    elif not around.settings.events and result.output is not None:
+        say(output_text(result.output), out)
+    for line in summary_lines(result, stderr_painter()):
+        tell(line)
+    decision = next(iter(result.error.suggestions), "") if result.error is not None else ""
+    tell(f"session {result.session_id} · {_go_on(run, around, result.status, decision)}")
+
+
+def _go_on(run: AgentRun, around: Surroundings, status: RunStatus, decision: str = "") -> str:
+    """The next useful command.
+
+    Args:
+        decision: The command that takes the first decision that the run waits for.
+    """
+    settings = around.settings
+    if settings.no_store:
+        lost = ", so it cannot go on" if status is RunStatus.NEEDS_DECISION else ""
+        return f"not stored (--no-store){lost}"
+    database, code = around.flags_again
+    rest = f"{run.run_id}{database}{code}"
+    if status is RunStatus.NEEDS_DECISION:
+        if decide := "".join(f" --decide {shlex.quote(key)}=…" for key in run.waiting_calls):
+            return f"go on: minions resume {rest}{decide}"
+        return (
+            f"decide: {decision}{database}{code}" if decision else f"go on: minions resume {rest}"
+        )
+    if status is RunStatus.LIMIT_REACHED and run.context.ledger.reached != "timeout_s":
+        where = "--max-cost USD" if _is_limit_of_a_flag(run) else "--recipe EDITED.yaml"
+        return f"go on with a higher limit: minions retry {rest} {where}"
+    if status in (RunStatus.CANCELLED, RunStatus.LIMIT_REACHED):
+        return f"go on: minions resume {rest}"
+    if status is RunStatus.FAILED:
+        is_known = run.has_recorded_end
+        return (
+            f"try again what failed: minions retry {rest}"
+            if is_known
+            else (f"go on: minions resume {rest}")
+        )
+    return f"see it: minions sessions show {run.run_id}{database}"
+
+
+def _is_limit_of_a_flag(run: AgentRun) -> bool:
+    """Whether it is the limit on cost that was reached, and not the recipe's own."""
+    context = run.context
+    written = (context.recipe.document or {}).get("limits")
+    own = Limits.from_metadata(written if isinstance(written, Mapping) else {}).max_cost_usd
+    return context.ledger.reached == "max_cost_usd" and own != context.limits.max_cost_usd

@@ -1,0 +1,263 @@
+"""Sessions on the command line: which one is meant, and the runner that goes on with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from minions.contracts.errors import NotFoundError, UsageError, near_names
+from minions.contracts.journal import Journal
+from minions.contracts.sessions import Session, SessionStep
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.services.services import Services
+from minions.engine.sessions.runner import StepRunner
+from minions.engine.sessions.store import StepRepository
+from minions.interfaces.cli.options import Surroundings, naming_the_journal
+from minions.interfaces.cli.params import some_inputs
+from minions.interfaces.cli.resume_plan import RecordedRunOpener
+from minions.interfaces.cli.run_follower import bounded
+from minions.interfaces.wiring import catalog_of
+from minions.recipe.library import find_recipe
+from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import load_recipe
+
+__all__ = [
+    "OpenTalk",
+    "find_session",
+    "is_session_named",
+    "is_talk",
+    "last_talk",
+    "message_number",
+    "message_text",
+    "named_session",
+    "what_it_cost",
+]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_MOST_DIGITS: Final = 18
+"""Of a message's number: what fits 64 bits."""
+
+
+async def find_session(journal: Journal, name: str) -> Session:
+    """The session of that id, name, or unique start of an id; of a run's id its session.
+
+    An id wins over a name, and a name over starts of ids.
+
+    Raises:
+        NotFoundError: There is none.
+        UsageError: There are several.
+    """
+    sessions = await StepRepository(Services(journal=journal)).list_sessions()
+    found = _called(sessions, name) or [each for each in sessions if each.id.startswith(name)]
+    if not found:
+        runs = {
+            row.run_id: row.session_id
+            for row in await journal.entries(kinds={"run"}, with_damaged=True)
+        }
+        ids = {runs[run_id] for run_id in runs if run_id.startswith(name)}
+        ids = {runs[name]} if name in runs else ids
+        found = [each for each in sessions if each.id in ids]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        ids_ = ", ".join(each.id for each in found[:5])
+        raise UsageError(f"'{name}' is not unique: {ids_} … Give more of the id.")
+    raise NotFoundError(
+        f"No session starts with '{name}'. `minions sessions list` shows all.",
+        code="unknown-session",
+        suggestions=near_names(name, [each.id for each in sessions]),
+    )
+
+
+def _called(sessions: Sequence[Session], name: str) -> list[Session]:
+    """The one with that whole id, else those with that name."""
+    return [each for each in sessions if each.id == name] or [
+        each for each in sessions if name in (each.name, each.last_run_id)
+    ]
+
+
+async def is_talk(around: Surroundings, name: str, *, any_run: bool = False) -> bool:
+    """Whether that is a session with messages, and to be gone on with as such.
+
+    Args:
+        any_run: Also where the name is a run's; else only that of a session.
+    """
+    if around.settings.no_store:
+        return False
+    journal = around.journal()
+    try:
+        if not any_run and not await is_session_named(journal, name):
+            return False
+        session = await find_session(journal, name)
+        return await StepRepository(Services(journal=journal)).get_step_count(session.id) > 0
+    except NotFoundError:
+        return False
+    finally:
+        await journal.aclose()
+
+
+async def is_session_named(journal: Journal, name: str) -> bool:
+    """Whether that means a session, and not one of its runs."""
+    try:
+        session = await find_session(journal, name)
+    except NotFoundError:
+        return False
+    return session.id.startswith(name) or session.name == name
+
+
+async def named_session(journal: Journal, name: str) -> str:
+    """The id of the session that `--session` names; a new one where there is none of that name.
+
+    A start will do only where it begins as ids do: `diary` is not `diary2`.
+
+    Raises:
+        UsageError: Several sessions, or a name that is none.
+        NotFoundError: It looks like an id, and there is no such session.
+    """
+    sessions = await StepRepository(Services(journal=journal)).list_sessions()
+    if name.startswith(("ses_", "run_")) or _called(sessions, name):
+        return (await find_session(journal, name)).id
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(
+            f"--session {name!r}: a name has up to 64 letters, digits, '.', '_' and '-'.",
+            code="bad-session-name",
+        )
+    return name
+
+
+async def last_talk(journal: Journal) -> str:
+    """The id of the session in which something began or ended last.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    newest = await StepRepository(Services(journal=journal)).list_sessions(limit=1)
+    if not newest:
+        raise NotFoundError(
+            "There is no session to continue: nothing ran yet.", code="unknown-session"
+        )
+    return newest[0].id
+
+
+class OpenTalk(RecordedRunOpener):
+    """Opens the journal and finds a session with what its turns run."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        name: str | None,
+        *,
+        model: str | None,
+        recipe: str | None = None,
+        is_new_ok: bool = False,
+        usual: str | None = None,
+    ) -> None:
+        """As a run that goes on.
+
+        Args:
+            name: None: a new session where that is wanted, else the last one.
+            recipe: Path or id of what answers from now on; None: what answered before.
+            is_new_ok: Whether there need be no session yet; nor need it be stored.
+            usual: What answers in a session where nothing did before.
+        """
+        super().__init__(around, name or "", model=model, needs_store=not is_new_ok)
+        self._recipe_name = recipe
+        if is_new_ok:
+            self._command, self._asked_as = "chat", recipe or ""
+        self._is_new_ok = is_new_ok
+        self._usual = usual
+
+    async def _find(self) -> RecordedRun | None:
+        with naming_the_journal(self.around):
+            self.session = await self._find_session()
+        run_id = await self._newest_run(self.session)
+        return await load_recorded_run(self._journal, run_id) if run_id is not None else None
+
+    async def _find_session(self) -> Session:
+        journal, name = self._journal, self._name
+        if not self._is_new_ok:
+            return await find_session(journal, name or await last_talk(journal))
+        services = Services(journal=journal)
+        session_id = await named_session(journal, name) if name else services.ids("ses")
+        if await journal.entries(session_id, limit=1):
+            return await StepRepository(services).get_session(session_id)
+        now = services.clock.now()  # stored with its first turn: nobody wants an empty one
+        return Session(id=session_id, created_at=now, updated_at=now)
+
+    async def _newest_run(self, session: Session) -> str | None:
+        """Of the session, or of the one that it was forked from."""
+        repository = StepRepository(Services(journal=self._journal))
+        seen: set[str] = set()  # forks in a circle, which only a damaged journal holds, end here
+        while session.last_run_id is None and session.parent_session_id is not None:
+            if session.id in seen:
+                break
+            seen.add(session.id)
+            session = await repository.get_session(session.parent_session_id)
+        return session.last_run_id
+
+    def talk_recipe(self) -> AgentRecipe:
+        """What a turn of the session runs.
+
+        Raises:
+            NotFoundError, RecipeError, UsageError: It cannot be had.
+        """
+        if self._recipe_name is None and self.has_recorded:
+            return self.own_recipe()
+        name = self._recipe_name or self.session.recipe or self._usual
+        if name is None:
+            raise UsageError(
+                f"Session '{self.session.id}' names no recipe, and nothing ran in it.",
+                code="no-recipe",
+            )
+        path = find_recipe(name, [Path("recipes")])
+        return bounded(load_recipe(path, catalog_of(self.extensions)), self.settings)
+
+    def runner(self, pairs: tuple[str, ...] = ()) -> StepRunner:
+        """Of the session's recipe.
+
+        Args:
+            pairs: Inputs of its turns, as `-p` gives them.
+        """
+        recipe = self.talk_recipe()
+        executor: AgentExecutor = self.executor(recipe)
+        return StepRunner(
+            recipe,
+            repository=StepRepository(executor.services),
+            executor=executor,
+            note=self.note(),
+            inputs=some_inputs(recipe, pairs),
+        )
+
+
+def message_number(text: str) -> int:
+    """The sequence of a message, as it is typed.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        shown = text if len(text) <= 40 else f"{text[:40]}…"
+        raise UsageError(
+            f"{shown!r} is no number of a message; /history and `minions sessions show` show them.",
+            code="bad-sequence",
+        )
+    return int(text)
+
+
+def what_it_cost(steps: Sequence[SessionStep]) -> str:
+    """Tokens and money of these steps, in words."""
+    tokens = sum(step.metrics.total_tokens or 0 for step in steps)
+    answers = [step.metrics for step in steps if step.is_assistant_step()]
+    costs = [each.cost_usd for each in answers]
+    known = [cost for cost in costs if cost is not None]
+    cost = f"${sum(known):.4f}" if len(known) == len(costs) else "an unknown cost"
+    return f"{tokens:,} tokens, {cost}"
+
+
+def message_text(step: SessionStep) -> str:
+    """What it says, and the calls that it asks for."""
+    calls = ", ".join(f"{call.name}({call.arguments})" for call in step.tool_calls)
+    return " ".join(part for part in (step.content, calls) if part)

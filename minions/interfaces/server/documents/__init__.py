@@ -1,0 +1,1 @@
+"""What requests hold and responses give, as values."""

@@ -1,0 +1,123 @@
+"""Runs as answers hold them."""
+
+from __future__ import annotations
+
+from minions.contracts.errors import NotFoundError
+from minions.contracts.journal import Journal
+from minions.engine.history.lookup import RunDetail, RunSummary, list_runs, readable, show_run
+from minions.interfaces.server.documents.runs import (
+    ApprovalView,
+    Links,
+    MessageOfRun,
+    NoteOfRun,
+    RunRow,
+    RunView,
+    StepOfRun,
+)
+from minions.interfaces.server.http.endpoints import Call
+from minions.interfaces.server.http.problems import fault_view
+from minions.interfaces.server.pending_decisions import waiting_of
+
+__all__ = ["find_exact", "links_of", "run_row", "run_view"]
+
+
+async def find_exact(journal: Journal, run_id: str) -> RunSummary:
+    """The run of just that id.
+
+    Raises:
+        NotFoundError: There is none.
+        JournalError: `corrupt-entry`; it cannot be read.
+    """
+    runs = await list_runs(journal, run_id=run_id)
+    if not runs:
+        raise NotFoundError(
+            f"There is no run '{run_id[:100]}'. GET /api/v1/runs lists all.", code="unknown-run"
+        )
+    return readable(runs[0])
+
+
+def links_of(call: Call[object, object], run_id: str, session_id: str) -> Links:
+    """Where more of the run is to be had."""
+    return Links(
+        run=call.link(f"/runs/{run_id}"),
+        events=call.link(f"/runs/{run_id}/events"),
+        cancel=call.link(f"/runs/{run_id}/cancel"),
+        session=call.link(f"/sessions/{session_id}"),
+    )
+
+
+def run_row(run: RunSummary, *, is_active: bool) -> RunRow:
+    """For the list."""
+    return RunRow(
+        run_id=run.run_id,
+        session_id=run.session_id,
+        recipe=run.recipe,
+        status=run.status,
+        is_active=is_active,
+        model=run.model,
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        usage=run.usage,
+        problem=run.problem,
+    )
+
+
+async def run_view(call: Call[object, object], run: RunSummary) -> RunView:
+    """Everything."""
+    journal = call.rooms.journal
+    detail = await show_run(journal, run)
+    waiting = await waiting_of(journal, run)
+    return _view(call, detail, waiting)
+
+
+def _view(call: Call[object, object], detail: RunDetail, waiting: list[ApprovalView]) -> RunView:
+    run = detail.summary
+    return RunView(
+        run_id=run.run_id,
+        session_id=run.session_id,
+        recipe=run.recipe,
+        status=run.status,
+        is_active=call.rooms.hub.find(run.run_id) is not None,
+        model=run.model,
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        usage=run.usage,
+        inputs=detail.inputs,
+        output=detail.output,
+        error=detail.error,
+        steps=_steps(detail),
+        messages=tuple(MessageOfRun(step_id=at, message=each) for at, each in detail.messages),
+        notes=_notes(detail),
+        faults=tuple(map(fault_view, detail.faults)),
+        waiting=tuple(waiting),
+        links=links_of(call, run.run_id, run.session_id),
+    )
+
+
+def _steps(detail: RunDetail) -> tuple[StepOfRun, ...]:
+    return tuple(
+        StepOfRun(
+            id=step.step_id,
+            status=step.status,
+            reason=step.reason,
+            output=step.output,
+            is_waiting=step.is_waiting,
+            kept_as=step.kept_as,
+            facts={name: value for name, value in step.facts.items() if name != "output"},
+            position=step.position,
+        )
+        for step in detail.steps
+    )
+
+
+def _notes(detail: RunDetail) -> tuple[NoteOfRun, ...]:
+    return tuple(
+        NoteOfRun(
+            kind=note.kind,
+            step_id=note.step_id,
+            state=note.state,
+            facts=note.facts,
+            position=note.position,
+        )
+        for note in detail.notes
+    )

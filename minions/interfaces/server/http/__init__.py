@@ -1,0 +1,1 @@
+"""Requests and responses: access, parsing, routing, problem details, OpenAPI."""

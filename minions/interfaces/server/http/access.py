@@ -1,0 +1,213 @@
+"""Whoever comes in passes here: host, origin, token, and how many at a time. Plain ASGI."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.errors import MinionsError
+from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.server.http.responses import (
+    Answer,
+    AsgiApp,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    refusal,
+)
+from minions.interfaces.server.options import ServerOptions
+
+__all__ = ["ROOT", "Gate", "StaticFile"]
+
+ROOT: Final = "minions.root"
+"""Key of the scope under which it says where the app is mounted."""
+
+_MOST_HEADER_BYTES: Final = 32_768
+_HEALTH: Final = "/api/v1/health"
+_ALWAYS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+)
+
+
+@frozen
+class StaticFile:
+    """A file of the page."""
+
+    data: bytes
+    media_type: str
+
+
+class Gate:
+    """Lets a request through to the app, answers with a file of the page, or refuses."""
+
+    def __init__(
+        self,
+        app: AsgiApp,
+        options: ServerOptions,
+        files: Mapping[str, StaticFile],
+        report: Callable[[Exception], MinionsError],
+    ) -> None:
+        """Take what it guards.
+
+        Args:
+            files: By path, from `/`; they are public.
+            report: Writes an unexpected error to the log; gives what the caller may know of it.
+        """
+        self._app = app
+        self._options = options
+        self._files = files
+        self._report = report
+        self._token = options.token.encode()
+        self._inside = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        scope = _unmounted(scope)
+        sender = _Sender(send, is_api=scope["path"] not in self._files)
+        try:
+            self._check(scope)
+        except MinionsError as error:
+            await refusal(error, scope["path"])(scope, receive, sender)
+            return
+        self._inside += 1
+        try:
+            await self._pass(scope, receive, sender)
+        except Exception as error:  # noqa: BLE001  # the rim of a request: a caller gets an answer
+            told = self._report(error)
+            if not sender.has_begun:  # else the connection is closed in the middle
+                await refusal(told, scope["path"])(scope, receive, sender)
+        finally:
+            self._inside -= 1
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        file = self._files.get(scope["path"])
+        if file is not None and scope["method"] in ("GET", "HEAD"):
+            await Answer(200, file.data, file.media_type)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        """Raises:
+        RefusedError: Somebody or something that must not come in.
+        """
+        headers = scope["headers"]
+        if sum(len(name) + len(value) for name, value in headers) > _MOST_HEADER_BYTES:
+            raise RefusedError(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "headers-too-large",
+                f"The headers have more than {_MOST_HEADER_BYTES:,} bytes.",
+            )
+        host = _one(headers, b"host")
+        if host is None or _name_of(host) not in self._options.hosts:
+            raise RefusedError(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "wrong-host",
+                "The Host header names none of this server's hosts. `minions serve --allow-host "
+                "NAME` allows another one.",
+            )
+        self._check_origin(headers, host)
+        if not self._is_public(scope) and not self._has_token(headers):
+            raise RefusedError(
+                HTTPStatus.UNAUTHORIZED,
+                "unauthorized",
+                "Send the header 'Authorization: Bearer TOKEN'; `minions serve` prints the token "
+                "when it starts.",
+                headers={"www-authenticate": "Bearer"},
+            )
+        if self._inside >= self._options.max_connections:
+            raise RefusedError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "too-many-connections",
+                f"{self._inside} requests are being answered; no more at a time.",
+                headers={"retry-after": "1"},
+            )
+
+    def _check_origin(self, headers: _Headers, host: str) -> None:
+        if not any(name == b"origin" for name, _ in headers):
+            return
+        origin = _one(headers, b"origin")
+        own = (f"http://{host}", f"https://{host}")
+        if origin is None or (origin not in own and origin not in self._options.origins):
+            raise RefusedError(
+                HTTPStatus.FORBIDDEN,
+                "wrong-origin",
+                "A page of another origin asks; only the server's own page may.",
+            )
+
+    def _is_public(self, scope: Scope) -> bool:
+        path, method = scope["path"], scope["method"]
+        if method == "GET" and path == _HEALTH:
+            return True
+        return method in ("GET", "HEAD") and path in self._files
+
+    def _has_token(self, headers: _Headers) -> bool:
+        """Compared in constant time."""
+        given = _one(headers, b"authorization") or ""
+        scheme, _, token = given.partition(" ")
+        is_same = hmac.compare_digest(token.strip().encode("latin-1"), self._token)
+        return scheme.lower() == "bearer" and is_same
+
+
+_Headers = list[tuple[bytes, bytes]]
+
+
+def _one(headers: _Headers, name: bytes) -> str | None:
+    """Its only value; None where it is missing or given twice."""
+    found = [value for key, value in headers if key == name]
+    return found[0].decode("latin-1") if len(found) == 1 else None
+
+
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:@\[\]]+))(?::\d{1,5})?")
+
+
+def _name_of(host: str) -> str:
+    """Without port and brackets; empty where it is no host."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]).lower() if found is not None else ""
+
+
+def _unmounted(scope: Scope) -> Scope:
+    """With the path from where the app is mounted; servers and frameworks differ in that."""
+    root, path = scope.get("root_path", "").rstrip("/"), scope["path"]
+    if path.startswith(("http://", "https://")):  # the whole address, as proxies send it
+        path = f"/{path.split('/', 3)[3]}" if path.count("/") > 2 else "/"
+    if root and (path == root or path.startswith(f"{root}/")):
+        path = path[len(root) :]
+    return {**scope, "path": path or "/", "root_path": "", ROOT: root}
+
+
+class _Sender:
+    """Adds the headers that every answer has."""
+
+    def __init__(self, send: Send, *, is_api: bool) -> None:
+        self._send = send
+        self._caching = b"no-store" if is_api else b"no-cache"
+        self.has_begun = False
+
+    async def __call__(self, message: Message) -> None:
+        """Pass it on."""
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+            message["headers"] = [
+                *message.get("headers", ()),
+                *_ALWAYS,
+                (b"cache-control", self._caching),
+            ]
+        await self._send(message)

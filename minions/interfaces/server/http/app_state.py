@@ -1,0 +1,58 @@
+"""What the endpoints share, made once for each app."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from attrs import frozen
+
+from minions.contracts.journal import Journal
+from minions.contracts.runtime import Log
+from minions.engine.sessions.store import StepRepository
+from minions.interfaces.server.live.channels import Channels
+from minions.interfaces.server.live.run_manager import RunHub
+from minions.interfaces.server.live.run_starter import Starter
+from minions.interfaces.server.live.streams import EventStreamAnswer
+from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.recipe_store import Shelf
+from minions.interfaces.server.runtime import Workshop
+
+__all__ = ["Rooms"]
+
+
+@frozen(kw_only=True)
+class Rooms:
+    """Everything that outlives a request."""
+
+    options: ServerOptions
+    journal: Journal
+    repository: StepRepository
+    shelf: Shelf
+    workshop: Workshop
+    channels: Channels
+    hub: RunHub
+    starter: Starter
+    log: Log
+    place: str
+    """Of the journal, in words that may be shown."""
+    started_at: datetime
+
+    async def last_position(self, session_id: str) -> int:
+        """Of what the session has now."""
+        rows = await self.journal.entries(session_id, limit=1, newest_first=True)
+        return rows[0].position if rows else 0
+
+    async def stream(
+        self, session_id: str, *, run_id: str | None = None, after: int = 0
+    ) -> EventStreamAnswer:
+        """Of one session, or one run of it.
+
+        Args:
+            after: What comes behind that position; one that is not there yet counts as the last.
+        Raises:
+            RefusedError: There are too many streams.
+        """
+        if after:
+            after = min(after, await self.last_position(session_id))
+        follower = self.channels.follow(session_id, run_id=run_id, after=after)
+        return EventStreamAnswer(follower, self.channels, self.journal)

@@ -1,0 +1,60 @@
+"""What nobody expected: written to the log under a number, which is all that a caller learns."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from http import HTTPStatus
+
+from minions.contracts.errors import MinionsError, words_of
+from minions.contracts.runtime import Ids, Log
+from minions.interfaces.server.http.problems import RefusedError
+
+__all__ = ["Incidents", "StandardLog"]
+
+
+class StandardLog:
+    """The logger `minions.server` of the standard library, which an application configures."""
+
+    def __init__(self) -> None:
+        self._logger = logging.getLogger("minions.server")
+
+    def info(self, event: str, /, **facts: object) -> None:
+        """One line."""
+        self._logger.info(_line(event, facts))
+
+    def warning(self, event: str, /, **facts: object) -> None:
+        """One line."""
+        self._logger.warning(_line(event, facts))
+
+
+def _line(event: str, facts: dict[str, object]) -> str:
+    return " ".join((event, *(f"{name}={value!r}" for name, value in facts.items())))
+
+
+class Incidents:
+    """Reports unexpected errors."""
+
+    def __init__(self, log: Log, ids: Ids, token: str) -> None:
+        """Args:
+        token: Never stands in the log.
+        """
+        self._log = log
+        self._ids = ids
+        self._token = token
+
+    def report(self, error: BaseException) -> MinionsError:
+        """Write it down; what the caller may know of it. An error of ours is told as it is."""
+        if isinstance(error, MinionsError):
+            return error
+        number = self._ids("err")
+        frames = traceback.extract_tb(error.__traceback__)
+        trace = " < ".join(f"{each.filename}:{each.lineno}" for each in reversed(frames))
+        words = words_of(error).replace(self._token, "***")
+        self._log.warning("unexpected_error", id=number, error=words, trace=trace)
+        return RefusedError(
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            "internal",
+            f"Something unexpected happened. The server's log tells of it under '{number}'.",
+            instance=f"urn:minions:incident:{number}",
+        )

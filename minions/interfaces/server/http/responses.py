@@ -1,0 +1,66 @@
+"""What is sent back, as small ASGI apps: JSON, texts, problems."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, TypeAlias
+
+from attrs import field, frozen
+
+from minions.contracts.codec import encode
+from minions.contracts.errors import MinionsError
+from minions.contracts.json_values import JsonValue, dumps
+from minions.interfaces.server.http.problems import PROBLEM_TYPE, problem_of
+
+__all__ = ["Answer", "AsgiApp", "Message", "Receive", "Scope", "Send", "json_bytes", "refusal"]
+
+Scope: TypeAlias = MutableMapping[str, Any]  # Any: as the ASGI specification has it
+Message: TypeAlias = MutableMapping[str, Any]  # Any: likewise
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+AsgiApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def json_bytes(value: JsonValue) -> bytes:
+    """Compact JSON as UTF-8; half characters, which UTF-8 cannot say, are escaped."""
+    try:
+        return dumps(value).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+@frozen
+class Answer:
+    """A whole answer."""
+
+    status: int
+    body: object = None
+    """What the codec can say in JSON; bytes are sent as they are; None: nothing."""
+    media_type: str = "application/json"
+    headers: Mapping[str, str] = field(factory=dict)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        body = self.body if isinstance(self.body, bytes) else b""
+        if self.body is not None and not isinstance(self.body, bytes):
+            body = json_bytes(encode(self.body))
+        named = {
+            "content-type": self.media_type,
+            "content-length": str(len(body)),
+            **self.headers,
+        }
+        headers = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in named.items()]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        if scope["method"] == "HEAD":
+            body = b""
+        await send({"type": "http.response.body", "body": body})
+
+
+def refusal(error: MinionsError, instance: str) -> Answer:
+    """The error as problem details."""
+    problem, headers = problem_of(error, instance)
+    body = encode(problem)
+    if isinstance(body, dict) and not problem.faults:
+        del body["faults"]
+    return Answer(problem.status, body, PROBLEM_TYPE, headers)

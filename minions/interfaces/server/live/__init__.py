@@ -1,0 +1,1 @@
+"""Runs alive in this process, and who follows them."""

@@ -1,0 +1,234 @@
+"""Who follows which session: one channel for each, which hands on frames that are encoded once.
+
+What runs here speaks for itself; of what runs elsewhere the channel learns from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from http import HTTPStatus
+
+from minions.contracts.events import RunEvent
+from minions.contracts.journal import Journal
+from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.server.live.followers import Follower
+from minions.interfaces.server.live.frames import HEARTBEAT, Frame, History, frame_of
+
+__all__ = ["Channel", "Channels"]
+
+_WAIT_S = 30.0
+"""How long the journal is waited for at a time."""
+_PATIENCE_S = 1.0
+"""What followers have for their end when all are sent away."""
+
+
+class Channel:
+    """All followers of one session."""
+
+    def __init__(self, session_id: str, journal: Journal, on_empty: Callable[[str], None]) -> None:
+        self.session_id = session_id
+        self._journal = journal
+        self._on_empty = on_empty
+        self._followers: set[Follower] = set()
+        self._active: set[str] = set()
+        """Runs that go on in this process."""
+        self._watch: asyncio.Task[None] | None = None
+        self.watching = asyncio.Event()
+        """Set when nothing can be missed from now on."""
+
+    # --- followers --------------------------------------------------------------------------
+
+    def add(self, follower: Follower) -> None:
+        """From the next frame on."""
+        self._followers.add(follower)
+        self._set_watch()
+
+    def remove(self, follower: Follower) -> None:
+        """It went away."""
+        self._followers.discard(follower)
+        self._set_watch()
+
+    def is_active(self, run_id: str) -> bool:
+        """Whether that run goes on in this process."""
+        return run_id in self._active
+
+    # --- what there is to tell ------------------------------------------------------------------
+
+    def begin(self, run_id: str) -> None:
+        """That run goes on here: it speaks for itself."""
+        self._active.add(run_id)
+        self._set_watch()
+        self._all_behind()
+
+    def tell(self, event: RunEvent) -> None:
+        """A listener of that run."""
+        if self._followers:
+            self.push(frame_of(event))
+
+    def end(self, run_id: str, *, has_begun: bool) -> None:
+        """Nothing more comes of it here.
+
+        Args:
+            has_begun: Whether it did anything; else it may go on elsewhere.
+        """
+        self._active.discard(run_id)
+        if has_begun:
+            self.push(Frame(b"", None, run_id, is_end=True))
+        self._set_watch()
+
+    def push(self, frame: Frame) -> None:
+        """To all; a frame costs the same bytes once, however many they are."""
+        for follower in tuple(self._followers):
+            follower.push(frame)
+
+    def close(self) -> None:
+        """Send everybody away."""
+        for follower in tuple(self._followers):
+            follower.close()
+
+    def abandon(self) -> None:
+        """Forget those who are still there: nothing is watched for them."""
+        self._followers.clear()
+        self._set_watch()
+
+    # --- what happens elsewhere -----------------------------------------------------------------
+
+    def _set_watch(self) -> None:
+        """The journal is watched while somebody follows and nothing of the session runs here."""
+        wanted = bool(self._followers) and not self._active
+        if wanted and self._watch is None:
+            self.watching.clear()
+            self._watch = asyncio.ensure_future(self._follow_journal())
+        elif not wanted and self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if not wanted:
+            self.watching.set()
+        if not self._followers and not self._active:
+            self._on_empty(self.session_id)
+
+    async def _follow_journal(self) -> None:
+        try:
+            newest = await self._journal.entries(self.session_id, limit=1, newest_first=True)
+            position = newest[0].position if newest else 0
+            self.watching.set()
+            self._all_behind()
+            history = History(self._journal, self.session_id)
+            while True:
+                if await self._journal.wait(self.session_id, position, _WAIT_S):
+                    async for frames in history.after(position):
+                        for frame in frames:
+                            self.push(frame)
+                    position = max(position, history.position)
+        except Exception:  # noqa: BLE001  # followers come again, and meet the error when they read
+            self._watch = None
+            self.watching.set()
+            self.close()
+
+    def _all_behind(self) -> None:
+        """Something may have been stored between two ways of learning of it."""
+        for follower in self._followers:
+            follower.fall_behind()
+
+
+class Channels:
+    """The channels that somebody needs."""
+
+    def __init__(
+        self, journal: Journal, *, most: int, queue_frames: int, heartbeat_s: float
+    ) -> None:
+        """None yet.
+
+        Args:
+            most: Followers, of all channels together.
+            queue_frames: That wait for one of them.
+        """
+        self._journal = journal
+        self._most = most
+        self._queue_frames = queue_frames
+        self._heartbeat_s = heartbeat_s
+        self._channels: dict[str, Channel] = {}
+        self._count = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._heart: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    @property
+    def count(self) -> int:
+        """Followers, of all channels together."""
+        return self._count
+
+    def of(self, session_id: str) -> Channel:
+        """The channel of that session."""
+        channel = self._channels.get(session_id)
+        if channel is None:
+            channel = Channel(session_id, self._journal, self._forget)
+            self._channels[session_id] = channel
+        return channel
+
+    def follow(self, session_id: str, *, run_id: str | None = None, after: int = 0) -> Follower:
+        """A new follower, until `leave`.
+
+        Raises:
+            RefusedError: There are too many.
+        """
+        if self._count >= self._most or self._is_closed:
+            raise RefusedError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "too-many-followers",
+                f"{self._count} streams are open; no more at a time.",
+                headers={"retry-after": "5"},
+            )
+        channel = self.of(session_id)
+        follower = Follower(channel, run_id, after, self._queue_frames)
+        self._count += 1
+        self._empty.clear()
+        channel.add(follower)
+        self._beat_later()
+        return follower
+
+    def leave(self, follower: Follower) -> None:
+        """It went away."""
+        self._count -= 1
+        follower.channel.remove(follower)
+        if self._count == 0:
+            self._empty.set()
+
+    def close_session(self, session_id: str) -> None:
+        """Send those away who follow it: it is gone."""
+        if (channel := self._channels.get(session_id)) is not None:
+            channel.close()
+
+    def close(self) -> None:
+        """Send everybody away; nobody new comes."""
+        self._is_closed = True
+        if self._heart is not None:
+            self._heart.cancel()
+        for channel in tuple(self._channels.values()):
+            channel.close()
+
+    async def aclose(self) -> None:
+        """Likewise, and end what is watched."""
+        self.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._empty.wait(), _PATIENCE_S)
+        for channel in tuple(self._channels.values()):
+            channel.abandon()
+
+    def _forget(self, session_id: str) -> None:
+        self._channels.pop(session_id, None)
+
+    def _beat_later(self) -> None:
+        if self._heart is None:
+            loop = asyncio.get_running_loop()
+            self._heart = loop.call_later(self._heartbeat_s, self._beat)
+
+    def _beat(self) -> None:
+        self._heart = None
+        for channel in tuple(self._channels.values()):
+            channel.push(HEARTBEAT)
+        if self._count and not self._is_closed:
+            self._beat_later()

@@ -1,0 +1,167 @@
+"""Runs that a server began and that nobody executes any more, resumed by a server that is alive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from minions.contracts.errors import (
+    JournalError,
+    LeaseHeldError,
+    MinionsError,
+    NotFoundError,
+    words_of,
+)
+from minions.contracts.journal import JournalEntry
+from minions.contracts.runtime import Log
+from minions.engine.history.lookup import list_runs
+from minions.engine.run.recorded_run import RecordedRun
+from minions.interfaces.server.live.run_manager import RunHub
+from minions.interfaces.server.runtime import Workshop
+
+__all__ = ["BEGUN_BY_SERVER", "Recovery"]
+
+BEGUN_BY_SERVER: Final = "server"
+"""In the note of a run's start: a server began it, so any server may resume it unasked."""
+
+_MOST_IDLE_EXECUTIONS: Final = 5
+"""A run is left whose newest executions, so many, came to the end of nothing: it may be what ends
+the process."""
+
+_BEGINNINGS: Final = frozenset({"started", "resumed", "in_doubt", "waiting"})
+"""States that tell of no end: an execution with no others may have died of what it began."""
+
+
+class Recovery:
+    """Looks for leases without a worker, and for runs that this process lost with its journal.
+
+    A run that a person left at the command line is not resumed unasked (`--resume` asks), nor one
+    that came in a session file.
+    """
+
+    def __init__(self, workshop: Workshop, hub: RunHub, log: Log, *, every_s: float) -> None:
+        """Look for nothing yet.
+
+        Args:
+            every_s: Seconds between two looks.
+        """
+        self._workshop = workshop
+        self._hub = hub
+        self._log = log
+        self._every_s = every_s
+        self._left: set[tuple[str, int]] = set()
+        """Runs, by the epoch of their lease, about which nothing more is to be done here."""
+        self._is_lost = False
+        """Whether the journal could not be read at the last look."""
+        self._told: set[tuple[str, str]] = set()
+        """Runs and why they are not resumed, told once each."""
+
+    async def run(self, *, resumes_all: bool) -> None:
+        """Until it is cancelled.
+
+        Args:
+            resumes_all: At first also runs that the command line left.
+        """
+        if resumes_all:
+            await self.resume_all()
+        while True:
+            await self.look()
+            await asyncio.sleep(self._every_s)
+
+    async def look(self) -> None:
+        """Resume what can be resumed now; what cannot is looked at again."""
+        services = self._workshop.services
+        try:
+            held = await services.journal.held_leases()
+        except MinionsError as error:
+            if not self._is_lost:
+                self._log.warning("journal_lost", reason=error.message)
+            self._is_lost = True
+            return
+        self._is_lost = False
+        for run_id, worker_id in tuple(self._hub.lost.items()):
+            self._workshop.has_ended(worker_id)
+            if self._hub.find(run_id) is None and await self._resume(run_id, is_own=True):
+                self._hub.lost.pop(run_id)
+        for each in held:
+            run_id, worker_id = each.lease.run_id, each.lease.worker_id
+            place = run_id, each.lease.epoch
+            if place in self._left or self._hub.find(run_id) is not None:
+                continue
+            is_free = each.has_expired or self._workshop.is_worker_gone(worker_id)
+            if is_free and await self._resume(run_id):
+                self._left.add(place)
+
+    async def resume_all(self) -> None:
+        """Every run without an end, the oldest first."""
+        try:
+            runs = await list_runs(self._workshop.services.journal)
+        except MinionsError as error:
+            self._log.warning("nothing_resumed", reason=error.message)
+            return
+        for run in reversed(runs):
+            if not run.has_ended:
+                await self._resume(run.run_id, is_own=True)
+
+    async def _resume(self, run_id: str, *, is_own: bool = False) -> bool:
+        """Whether nothing more is to be done about it here."""
+        workshop = self._workshop
+        try:
+            recorded = await workshop.recorded(run_id)
+            if not self._is_wanted(recorded, is_own=is_own):
+                return True
+            recipe = workshop.own_recipe(recorded)
+            executor = workshop.executor(recipe, recorded.inputs, note=recorded.note)
+            await self._hub.begin(executor.prepare_resume(recorded, recipe=recipe))
+        except NotFoundError as error:
+            if error.error_code != "unknown-session":  # else it is no run: an edit was cut off
+                self._tell("run_not_resumed", run_id, error.message)
+            return True
+        except LeaseHeldError:
+            return False  # it is executed elsewhere, as of now
+        except MinionsError as error:
+            is_over = not _may_pass(error)
+            self._tell(
+                "run_not_resumed" if is_over else "run_not_resumed_yet", run_id, error.message
+            )
+            return is_over
+        except Exception as error:  # noqa: BLE001  # one odd run must not end the others' recovery
+            self._tell("run_not_resumed", run_id, words_of(error))
+            return True
+        self._log.info("run_resumed", run_id=run_id)
+        return True
+
+    def _tell(self, event: str, run_id: str, reason: str) -> None:
+        if (run_id, reason) not in self._told:
+            self._told.add((run_id, reason))
+            self._log.warning(event, run_id=run_id, reason=reason)
+
+    def _is_wanted(self, recorded: RecordedRun, *, is_own: bool) -> bool:
+        if recorded.has_ended or recorded.note.get("imported"):
+            return False
+        if not (is_own or recorded.note.get(BEGUN_BY_SERVER)):
+            return False
+        if _idle_executions(recorded.entries) >= _MOST_IDLE_EXECUTIONS:
+            self._tell(
+                "run_left",
+                recorded.run_id,
+                f"its last {_MOST_IDLE_EXECUTIONS} executions came to the end of nothing; resume "
+                f"it with `minions resume {recorded.run_id}`",
+            )
+            return False
+        return True
+
+
+def _idle_executions(entries: Sequence[JournalEntry]) -> int:
+    """How many of the newest executions came to the end of nothing."""
+    at_work = {entry.generation for entry in entries if entry.state not in _BEGINNINGS}
+    newest = max(entry.generation for entry in entries)
+    return newest - max(at_work, default=0)
+
+
+def _may_pass(error: MinionsError) -> bool:
+    """Whether it is worth a try later, with nothing changed here."""
+    if isinstance(error, JournalError):
+        return error.error_code != "corrupt-entry"
+    return error.error_code in ("stopping", "too-many-runs")

@@ -1,0 +1,150 @@
+"""The runs that go on in this process: begun, watched, cancelled, and left so that they can go on.
+
+A run belongs to the hub, not to the request that began it: it goes on when the caller leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+from attrs import frozen
+
+from minions.contracts.errors import EnvironmentRefusedError, words_of
+from minions.contracts.events import RunEvent, RunFailed
+from minions.contracts.executions import AgentResult
+from minions.contracts.runtime import Log
+from minions.engine.run.agent_run import AgentRun
+from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.server.live.channels import Channels
+
+__all__ = ["Execution", "RunHub"]
+
+
+@frozen(eq=False)
+class Execution:
+    """One run while it goes on."""
+
+    run: AgentRun
+    task: asyncio.Task[AgentResult[object]]
+
+
+class RunHub:
+    """Runs in background tasks, each once at a time."""
+
+    def __init__(self, channels: Channels, log: Log, *, most: int) -> None:
+        """Nothing runs yet.
+
+        Args:
+            most: Runs at a time.
+        """
+        self._channels = channels
+        self._log = log
+        self._most = most
+        self._executions: dict[str, Execution] = {}
+        self.is_closing = False
+        self.lost: dict[str, str] = {}
+        """Runs whose execution here ended without a recorded end, as with the journal lost, and
+        the workers that executed them."""
+
+    def find(self, run_id: str) -> Execution | None:
+        """That run, while it goes on here."""
+        return self._executions.get(run_id)
+
+    @property
+    def count(self) -> int:
+        """Runs that go on."""
+        return len(self._executions)
+
+    async def begin(self, run: AgentRun) -> Execution:
+        """Let the run go on by itself; this returns as soon as its beginning is stored.
+
+        Raises:
+            RefusedError: It goes on already, there are too many, or the server stops.
+            LeaseHeldError, JournalError: The journal refused; nothing was done.
+        """
+        self._check_room(run.run_id)
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def notice(_event: RunEvent) -> None:
+            if not begun.done():
+                begun.set_result(None)
+
+        channel = self._channels.of(run.session_id)
+        run.listen(channel.tell)
+        run.listen(notice)
+        channel.begin(run.run_id)
+        task = asyncio.ensure_future(self._executed(run))
+        execution = Execution(run, task)
+        self._executions[run.run_id] = execution
+        task.add_done_callback(lambda _: self._forget(run, has_begun=begun.done()))
+        await asyncio.wait((begun, task), return_when=asyncio.FIRST_COMPLETED)
+        if not begun.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+        return execution
+
+    def _check_room(self, run_id: str) -> None:
+        if self.is_closing:
+            raise EnvironmentRefusedError("The server stops; nothing begins.", code="stopping")
+        if run_id in self._executions:
+            raise RefusedError(
+                HTTPStatus.CONFLICT, "run-active", f"Run '{run_id}' goes on already."
+            )
+        if self.count >= self._most:
+            raise RefusedError(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "too-many-runs",
+                f"{self.count} runs go on; no more at a time.",
+                headers={"retry-after": "5"},
+            )
+
+    async def _executed(self, run: AgentRun) -> AgentResult[object]:
+        result = await run.execute()
+        if not run.has_recorded_end:  # followers are told what no row tells
+            self._lose(run)
+            now = run.context.services.clock.now()
+            error = result.error.to_json() if result.error is not None else None
+            event = RunFailed(
+                run_id=run.run_id,
+                session_id=run.session_id,
+                timestamp=now,
+                status=result.status.value,
+                data={"error": error},
+            )
+            self._channels.of(run.session_id).tell(event)
+        return result
+
+    def _forget(self, run: AgentRun, *, has_begun: bool) -> None:
+        execution = self._executions.pop(run.run_id)
+        self._channels.of(run.session_id).end(run.run_id, has_begun=has_begun)
+        task = execution.task
+        error = None if task.cancelled() else task.exception()
+        if error is not None and has_begun:  # else whoever wanted it is told
+            self._log.warning("run_not_executed", run_id=run.run_id, error=words_of(error))
+            self._lose(run)
+
+    def _lose(self, run: AgentRun) -> None:
+        self.lost[run.run_id] = run.context.services.worker_id
+
+    def cancel(self, run_id: str) -> bool:
+        """Stop that run as soon as may be; False where it does not go on here."""
+        execution = self._executions.get(run_id)
+        if execution is not None:
+            execution.run.cancel()
+        return execution is not None
+
+    async def aclose(self, grace_s: float) -> None:
+        """Cancel all; every one of them can be resumed.
+
+        Args:
+            grace_s: What they have for it. A run that has not ended by then is left as if it
+                were killed.
+        """
+        self.is_closing = True
+        tasks = [execution.task for execution in self._executions.values()]
+        for execution in tuple(self._executions.values()):
+            execution.run.cancel()
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=grace_s)
+            for task in late:
+                task.cancel()

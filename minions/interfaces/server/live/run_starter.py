@@ -1,0 +1,193 @@
+"""New runs: asked for once, begun once, also when the answer was lost on its way."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import cast
+
+from attrs import field, frozen, mutable
+
+from minions.contracts.codec import encode
+from minions.contracts.errors import LeaseHeldError, UsageError
+from minions.contracts.journal import Journal
+from minions.contracts.json_values import JsonValue, dumps
+from minions.engine.sessions.store import StepRepository
+from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.server.live.run_manager import RunHub
+from minions.interfaces.server.recipe_store import Shelf
+from minions.interfaces.server.runtime import Workshop, ids_of_key
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["Begun", "Starter", "Wanted"]
+
+_LONGEST_KEY = 255
+
+
+@frozen(kw_only=True)
+class Wanted:
+    """A run that somebody wants."""
+
+    recipe: str | None
+    """The id of a stored one."""
+    recipe_text: str | None = None
+    inputs: Mapping[str, JsonValue]
+    session: str | None
+    key: str | None
+    """Of the request: the same key is the same run."""
+
+
+@frozen
+class Begun:
+    """Which run it is."""
+
+    run_id: str
+    session_id: str
+
+
+@mutable
+class _Turn:
+    """One at a time, of those who use the same key."""
+
+    lock: asyncio.Lock = field(factory=asyncio.Lock)
+    count: int = 0
+
+
+class Starter:
+    """Begins runs of stored recipes."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        workshop: Workshop,
+        hub: RunHub,
+        repository: StepRepository,
+        *,
+        allows_text: bool,
+    ) -> None:
+        """Args:
+        allows_text: Whether a request may bring a recipe.
+        """
+        self._shelf = shelf
+        self._workshop = workshop
+        self._hub = hub
+        self._repository = repository
+        self._allows_text = allows_text
+        self._turns: dict[str, _Turn] = {}
+        """Of idempotency keys that are being looked at."""
+
+    @property
+    def _journal(self) -> Journal:
+        return self._repository.services.journal
+
+    async def begin(self, wanted: Wanted) -> Begun:
+        """The run, whose beginning is stored; the same one for the same key and body.
+
+        Raises:
+            NotFoundError: No such recipe or session.
+            UsageError: Recipe or inputs are wrong, or the key was used for something else.
+            RefusedError: Recipes in requests or secrets are not allowed, or too much goes on.
+            LeaseHeldError: Another run of the session is active.
+        """
+        if wanted.key is None:
+            return await self._begin(wanted)
+        _check_key(wanted.key)
+        turn = self._turns.setdefault(wanted.key, _Turn())
+        turn.count += 1
+        try:
+            async with turn.lock:
+                return await self._begin_once(wanted, wanted.key)
+        finally:
+            turn.count -= 1
+            if not turn.count:
+                del self._turns[wanted.key]
+
+    async def _begin_once(self, wanted: Wanted, key: str) -> Begun:
+        known = await self._known(wanted, key)
+        if known is not None:
+            return known
+        try:
+            return await self._begin(wanted)
+        except LeaseHeldError:  # perhaps another process was asked the same just before
+            known = await self._known(wanted, key)
+            if known is None:
+                raise
+            return known
+
+    async def _known(self, wanted: Wanted, key: str) -> Begun | None:
+        """The run that this key began, in whichever process.
+
+        Raises:
+            UsageError: It was for something else.
+        """
+        run_id = ids_of_key(key, self._workshop.services.ids)("run")
+        rows = await self._journal.entries(run_id=run_id, kinds={"run"}, limit=1)
+        if not rows:
+            return None
+        note = cast("Mapping[str, JsonValue]", rows[0].body.get("note") or {})
+        if note.get("asked") != _digest(wanted):
+            raise UsageError(
+                f"The Idempotency-Key was used for run '{run_id}' with another body. Take a new "
+                "key for a new run.",
+                code="idempotency-mismatch",
+            )
+        return Begun(run_id, rows[0].session_id)
+
+    async def _begin(self, wanted: Wanted) -> Begun:
+        recipe = await self._recipe(wanted)
+        if wanted.session is not None:
+            await self._repository.get_session(wanted.session)
+        ids = self._workshop.services.ids
+        note = self._workshop.note()
+        if wanted.key is not None:
+            ids = ids_of_key(wanted.key, ids)
+            note["asked"] = _digest(wanted)
+        executor = self._workshop.executor(
+            recipe, wanted.inputs, is_stored=wanted.recipe is not None, note=note, ids=ids
+        )
+        run = executor.prepare(recipe, wanted.inputs, session_id=wanted.session, note=note)
+        await self._hub.begin(run)
+        return Begun(run.run_id, run.session_id)
+
+    async def _recipe(self, wanted: Wanted) -> AgentRecipe:
+        if (wanted.recipe is None) is (wanted.recipe_text is None):
+            raise UsageError("Name the recipe: {'recipe': ID}.", code="bad-body")
+        if wanted.recipe is not None:
+            return await asyncio.to_thread(self._shelf.get, wanted.recipe)
+        if not self._allows_text:
+            raise RefusedError(
+                HTTPStatus.FORBIDDEN,
+                "recipe-text-refused",
+                "This server runs stored recipes only. `minions serve --allow-recipe-bodies` lets "
+                "requests bring their own.",
+            )
+        text = wanted.recipe_text or ""
+        return await asyncio.to_thread(self._shelf.read_text, text)
+
+
+def _check_key(key: str) -> None:
+    if not key or len(key) > _LONGEST_KEY or not (key.isascii() and key.isprintable()):
+        raise UsageError(
+            f"An Idempotency-Key has 1 to {_LONGEST_KEY} printable ASCII characters.",
+            code="bad-idempotency-key",
+        )
+
+
+def _digest(wanted: Wanted) -> str:
+    """Of all that was asked, without the key."""
+    body = {
+        "recipe": wanted.recipe,
+        "recipe_text": wanted.recipe_text,
+        "inputs": _sorted(encode(wanted.inputs)),
+        "session": wanted.session,
+    }
+    return hashlib.sha256(dumps(body).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _sorted(value: JsonValue) -> JsonValue:
+    """The order of keys says nothing."""
+    if isinstance(value, Mapping):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,128 @@
+"""An answer that is a stream of events: first what the journal has, then what comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from minions.contracts.errors import JournalError
+from minions.contracts.journal import Journal
+from minions.interfaces.server.http.endpoints import EVENT_STREAM
+from minions.interfaces.server.http.responses import Receive, Scope, Send
+from minions.interfaces.server.live.channels import Channels
+from minions.interfaces.server.live.followers import Follower
+from minions.interfaces.server.live.frames import Frame, History, last_words
+
+__all__ = ["EventStreamAnswer"]
+
+_HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
+_LAST_WORDS_S = 1.0
+"""What a reader that is cut off has to take the comment that says so."""
+_OVER = ("finished", "rejected")
+
+
+class EventStreamAnswer:
+    """Sends what its follower gets, until the run ends, the reader leaves or is too slow."""
+
+    def __init__(self, follower: Follower, channels: Channels, journal: Journal) -> None:
+        """The follower is given back at the end."""
+        self._follower = follower
+        self._channels = channels
+        self._journal = journal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The whole stream."""
+        gone = asyncio.ensure_future(self._notice_leaving(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            words = await self._sent(send)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    await send({"type": "http.response.body", "body": words, "more_body": False})
+        finally:
+            gone.cancel()
+            self._channels.leave(self._follower)
+
+    def give_up(self) -> None:
+        """Instead of a call: nothing is sent."""
+        self._channels.leave(self._follower)
+
+    async def _notice_leaving(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._follower.close()
+
+    async def _sent(self, send: Send) -> bytes:
+        """Send all there is; the last words."""
+        follower, loop = self._follower, asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as deadline:
+                follower.on_cut = lambda: deadline.reschedule(loop.time())
+                await self._send_all(send)
+        except TimeoutError:
+            pass
+        except JournalError as error:
+            return last_words(f"the journal cannot be read ({error.error_code}); come again")
+        finally:
+            follower.on_cut = None
+        return last_words("too slow; come again with Last-Event-ID") if follower.is_cut else b""
+
+    async def _send_all(self, send: Send) -> None:
+        follower = self._follower
+        while not follower.is_cut:
+            if follower.is_behind and not follower.is_closed:
+                await self._catch_up(send)
+                if await self._is_over():
+                    return
+            elif frames := await follower.batch():
+                if await self._send_frames(frames, send):
+                    return
+            elif follower.is_closed:
+                return
+
+    async def _catch_up(self, send: Send) -> None:
+        """What the journal has that was not sent."""
+        follower = self._follower
+        await follower.channel.watching.wait()
+        follower.is_behind = False
+        history = History(self._journal, follower.channel.session_id, follower.run_id)
+        pages = history.after(follower.position)
+        while True:
+            follower.is_reading = True
+            try:
+                frames = await anext(pages, None)
+            finally:
+                follower.is_reading = False
+            if frames is None:
+                return
+            await self._send_frames(frames, send)
+            follower.position = max(follower.position, history.position)
+
+    async def _is_over(self) -> bool:
+        """Whether the run that is followed has ended, and all of it was sent."""
+        follower = self._follower
+        run_id, channel = follower.run_id, follower.channel
+        if run_id is None or channel.is_active(run_id):
+            return False
+        rows = await self._journal.entries(
+            channel.session_id, run_id=run_id, kinds={"run"}, limit=1, newest_first=True
+        )
+        if not rows or rows[0].state not in _OVER:
+            return False
+        if rows[0].position > follower.position:  # it was stored just now
+            follower.is_behind = True
+        has_more = follower.is_behind or follower.has_frames or channel.is_active(run_id)
+        return not has_more
+
+    async def _send_frames(self, frames: Sequence[Frame], send: Send) -> bool:
+        """Whether the run that is followed ends with them."""
+        data = b"".join(frame.data for frame in frames)
+        if data:
+            self._follower.begin_sending()
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+            self._follower.end_sending()
+        follower = self._follower
+        positions = [frame.position for frame in frames if frame.position is not None]
+        follower.position = max((follower.position, *positions))
+        return follower.run_id is not None and any(frame.is_end for frame in frames)

@@ -1,0 +1,207 @@
+"""Decisions that runs wait for: found in the journal, taken by whoever has the server's token."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+from typing import cast
+
+from minions.contracts.errors import NEEDS_DECISION, JournalError, NotFoundError, UsageError
+from minions.contracts.journal import Journal, JournalEntry
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.stored_sessions import unreadable_entry
+from minions.engine.calls.pending_decisions import (
+    APPROVED,
+    REJECTED,
+    Waiting,
+    misfit,
+    shortened,
+    waiting_decisions,
+)
+from minions.engine.history.entry_checks import check_entries, too_deep
+from minions.engine.history.lookup import RunSummary, list_runs
+from minions.engine.history.replay import OpenCall, Replay
+from minions.interfaces.server.documents.runs import ApprovalView, DecisionRequest
+from minions.interfaces.server.http.problems import RefusedError
+
+__all__ = ["all_waiting", "decision_word", "find_waiting", "run_of", "waiting_of"]
+
+_SETTLES = ("redo", "done", "fail")
+_STATUS = NEEDS_DECISION.replace("-", "_")
+
+
+async def all_waiting(journal: Journal) -> list[ApprovalView]:
+    """Of all runs that wait, the newest first; a damaged one is named and hides no other."""
+    found: list[ApprovalView] = []
+    for run in await list_runs(journal):
+        try:
+            found += await waiting_of(journal, run)
+        except JournalError as error:
+            if error.error_code != "corrupt-entry":
+                raise
+            found.append(_unreadable(run, error))
+    return found
+
+
+def _unreadable(run: RunSummary, error: JournalError) -> ApprovalView:
+    return ApprovalView(
+        id=_id(run, ""),
+        run_id=run.run_id,
+        session_id=run.session_id,
+        recipe=run.recipe,
+        key="",
+        step_id="",
+        what="unreadable",
+        words=error.message,
+    )
+
+
+async def waiting_of(journal: Journal, run: RunSummary) -> list[ApprovalView]:
+    """Of one run.
+
+    Raises:
+        JournalError: `corrupt-entry`; it cannot be read.
+    """
+    if run.status != _STATUS:
+        return []
+    rows = await journal.entries(run.session_id, run_id=run.run_id, with_damaged=True)
+    check_entries(rows)
+    for row in rows:
+        # A form or a default is shown as it is: one that cannot be written would end the list.
+        if row.kind == "decision" and (problem := too_deep(row.body)) is not None:
+            raise unreadable_entry(row, problem)
+    return list(_views(run, rows))
+
+
+def _views(run: RunSummary, rows: Sequence[JournalEntry]) -> Iterator[ApprovalView]:
+    replay = Replay(rows, max(row.generation for row in rows) + 1)
+    for waiting in waiting_decisions(replay):
+        yield _view(run, waiting)
+    told = {row.key for row in rows if (row.kind, row.state) == ("tool_call", "in_doubt")}
+    for call in replay.opened():
+        if call.key in told and call.key not in replay.decisions:
+            yield _doubt(run, call)
+
+
+def _doubt(run: RunSummary, call: OpenCall) -> ApprovalView:
+    return ApprovalView(
+        id=_id(run, call.key),
+        run_id=run.run_id,
+        session_id=run.session_id,
+        recipe=run.recipe,
+        key=call.key,
+        step_id=call.step_id,
+        what="doubt",
+        words=f"{call.tool}({shortened(call.arguments)}) in step '{call.step_id}' was cut off; it "
+        "may have had its effect",
+        tool=call.tool,
+        arguments=call.arguments,
+    )
+
+
+def _id(run: RunSummary, key: str) -> str:
+    """Of the decision, in an address."""
+    return f"{run.run_id}.{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+def _view(run: RunSummary, waiting: Waiting) -> ApprovalView:
+    body = waiting.body
+    return ApprovalView(
+        id=_id(run, waiting.key),
+        run_id=run.run_id,
+        session_id=run.session_id,
+        recipe=run.recipe,
+        key=waiting.key,
+        step_id=waiting.step_id,
+        what="approval" if waiting.what == "approval" else "answer",
+        words=waiting.words,
+        tool=waiting.tool,
+        arguments=cast("str | None", body.get("arguments")),
+        digest=waiting.digest,
+        question=cast("str | None", body.get("question")),
+        form=waiting.form,
+        default=body.get("default"),
+    )
+
+
+def run_of(approval_id: str) -> str:
+    """The run that the approval is of."""
+    return approval_id.rpartition(".")[0]
+
+
+async def find_waiting(journal: Journal, approval_id: str) -> ApprovalView:
+    """What waits under that id.
+
+    Raises:
+        NotFoundError: Nothing does, or not any more.
+    """
+    for run in await list_runs(journal, run_id=run_of(approval_id)):
+        for view in await waiting_of(journal, run):
+            if view.id == approval_id:
+                return view
+    raise NotFoundError(
+        "Nothing waits under that id, or it was decided. GET /api/v1/approvals lists what waits.",
+        code="unknown-approval",
+    )
+
+
+def decision_word(view: ApprovalView, said: DecisionRequest) -> str:
+    """The word that is stored for it.
+
+    Raises:
+        RefusedError: Consent to other arguments than those that wait.
+        UsageError: It is no decision about this.
+    """
+    if view.what == "answer":
+        return _answer(view, said)
+    if view.what == "doubt":
+        return _settled(view, said)
+    if said.decision not in (APPROVED, REJECTED):
+        raise UsageError(
+            f"{view.words}: decide it with 'approve' or 'reject'.", code="bad-decision"
+        )
+    if said.digest is None:
+        raise UsageError(
+            "Send the 'digest' that was shown with the call: consent is to just these arguments.",
+            code="bad-decision",
+        )
+    if said.digest != view.digest:
+        raise RefusedError(
+            HTTPStatus.CONFLICT,
+            "other-arguments",
+            f"The call that waits now has other arguments than those that were shown; its digest "
+            f"is '{view.digest}'. Look at it again.",
+        )
+    return said.decision
+
+
+def _answer(view: ApprovalView, said: DecisionRequest) -> str:
+    if said.decision != "answer":
+        raise UsageError(
+            f"{view.words}: decide it with 'answer' and a 'value'.", code="bad-decision"
+        )
+    problem = misfit(said.value, view.form)
+    if problem is not None:
+        form = dumps(view.form or {"type": "string"})
+        raise UsageError(
+            f"The value is no answer to that question: {problem}. It takes what fits {form}.",
+            code="bad-answer",
+        )
+    return f"answer:{_as_typed(said.value)}"
+
+
+def _settled(view: ApprovalView, said: DecisionRequest) -> str:
+    if said.decision not in _SETTLES:
+        raise UsageError(
+            f"{view.words}: decide it with 'redo' (make the call again), 'done' (it was made; "
+            "`value` is what it gave) or 'fail' (count it as failed).",
+            code="bad-decision",
+        )
+    is_told = said.decision == "done" and said.value is not None
+    return f"done:{dumps(said.value)}" if is_told else said.decision
+
+
+def _as_typed(value: JsonValue) -> str:
+    """As a person would type it."""
+    return value if isinstance(value, str) else dumps(value)

@@ -1,0 +1,155 @@
+"""The stored recipes that the server offers, by id. Never by path: a caller names no files."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import cast
+
+from attrs import evolve, frozen
+
+from minions.contracts.errors import MinionsError, NotFoundError, near_names
+from minions.contracts.runtime import Log
+from minions.recipe.catalog import Catalog
+from minions.recipe.library import recipe_ids
+from minions.recipe.model import AgentRecipe, RecipeSpec
+from minions.recipe.project_folders import NamedFiles
+from minions.recipe.reading.load import load_recipe, load_recipe_text
+
+__all__ = ["Shelf", "Stored"]
+
+
+@frozen(kw_only=True)
+class Stored:
+    """One recipe of the shelf."""
+
+    id: str
+    recipe: AgentRecipe | None = None
+    error: MinionsError | None = None
+    """Why it cannot run."""
+
+
+@frozen
+class _Loaded:
+    mark: tuple[str, int, int]
+    stored: Stored
+
+
+class Shelf:
+    """Looks into its folders at every question; a file that did not change is read once.
+
+    It reads files: ask it in a thread.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        catalog: Catalog,
+        bound: Callable[[AgentRecipe], AgentRecipe],
+        log: Log,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            bound: Puts the operator's own limits over a recipe.
+            log: For whoever runs the process.
+        """
+        self._log = log
+        self._folders = tuple(folders)
+        self._catalog = evolve(catalog, recipe_folders=self._folders)
+        self._bound = bound
+        self._loaded: dict[str, _Loaded] = {}
+        self._turn = threading.Lock()
+
+    def all(self) -> Sequence[Stored]:
+        """Every recipe, by id."""
+        with self._turn:
+            paths = recipe_ids(self._folders, self._may_read)
+            stored = [self._stored(recipe_id, path) for recipe_id, path in paths.items()]
+        made = [
+            Stored(id=recipe_id, recipe=self._bound(recipe))
+            for recipe_id, recipe in self._catalog.recipes.items()
+            if recipe_id not in paths
+        ]
+        return sorted((*stored, *made), key=lambda each: each.id)
+
+    def get(self, recipe_id: str) -> AgentRecipe:
+        """The recipe of that id.
+
+        Raises:
+            NotFoundError: There is none.
+            RecipeError: It has faults.
+        """
+        with self._turn:
+            paths = recipe_ids(self._folders, self._may_read)
+            path = paths.get(recipe_id)
+            stored = None if path is None else self._stored(recipe_id, path)
+        if stored is None:
+            made = self._catalog.recipes
+            if recipe_id in made:
+                return self._bound(made[recipe_id])
+            raise _unknown(recipe_id, (*paths, *made))
+        if stored.error is not None:
+            raise stored.error
+        return cast("AgentRecipe", stored.recipe)
+
+    def read_text(self, text: str) -> AgentRecipe:
+        """A recipe that a request brings.
+
+        Raises:
+            RecipeError: It has faults.
+        """
+        return self._bound(load_recipe_text(text, "<recipe of the request>", self._catalog))
+
+    def _stored(self, recipe_id: str, path: Path) -> Stored:
+        try:
+            state = path.stat()
+            mark = (str(path), state.st_mtime_ns, state.st_size)
+        except OSError:
+            mark = (str(path), 0, 0)
+        known = self._loaded.get(recipe_id)
+        if known is None or known.mark != mark or not _stands_alone(known.stored):
+            known = self._loaded[recipe_id] = _Loaded(mark, self._read(recipe_id, path))
+        return known.stored
+
+    def _files_around(self, path: Path) -> NamedFiles:
+        return NamedFiles(path.parent, self._folders)
+
+    def _may_read(self, path: Path) -> bool:
+        return self._files_around(path).hold(path)
+
+    def _read(self, recipe_id: str, path: Path) -> Stored:
+        try:
+            self._files_around(path).check(path, path.name)  # a link may lead anywhere
+            return Stored(id=recipe_id, recipe=self._bound(load_recipe(path, self._catalog)))
+        except MinionsError as error:
+            return Stored(id=recipe_id, error=error)
+        except Exception as error:  # noqa: BLE001  # a fault of ours must not hide the other recipes
+            self._log.warning("recipe_not_checked", recipe=recipe_id, error=repr(error)[:500])
+            return Stored(id=recipe_id, error=_not_checked(recipe_id, error))
+
+
+def _not_checked(recipe_id: str, error: Exception) -> MinionsError:
+    return MinionsError(
+        f"The recipe '{recipe_id}' cannot be checked: {type(error).__name__}. That is a fault of "
+        "this server; its log says more.",
+        code="recipe-not-checked",
+    )
+
+
+def _stands_alone(stored: Stored) -> bool:
+    """Whether nothing but its own file can change what it is."""
+    if stored.recipe is None:
+        return False
+    return not any(isinstance(step, RecipeSpec) for step in stored.recipe.steps)
+
+
+def _unknown(recipe_id: str, ids: Sequence[str]) -> NotFoundError:
+    near = near_names(recipe_id, ids)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return NotFoundError(
+        f"There is no recipe '{recipe_id[:100]}' here.{hint} GET /api/v1/recipes lists all.",
+        code="recipe-not-found",
+        suggestions=near,
+    )

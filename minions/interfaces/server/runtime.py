@@ -1,0 +1,226 @@
+"""Executors for the server's runs: settings, models and services, as the command line has them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, cast
+
+from attrs import evolve
+
+from minions.adapters.stores.memory_step_cache import NoStepCache
+from minions.contracts.calls import ChatModel
+from minions.contracts.decisions import Decider, Verdict
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.runtime import Ids
+from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.services.services import Services
+from minions.engine.services.worker_names import worker_name
+from minions.interfaces.deciders import Policy
+from minions.interfaces.operator_limits import bounded
+from minions.interfaces.server.http.caller_secrets import CallerSecrets
+from minions.interfaces.settings import Settings
+from minions.interfaces.wiring import Models, catalog_of
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["Workshop", "ids_of_key"]
+
+_VERDICTS: Final[Mapping[str, Verdict]] = {
+    "wait": Verdict.LATER,
+    "ask": Verdict.LATER,  # there is no terminal: the inbox is asked
+    "deny": Verdict.REJECTED,
+    "all": Verdict.APPROVED,
+}
+
+
+class Workshop:
+    """Makes an executor for each execution: each is a worker of its own, and all share models."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        extensions: Extensions,
+        services: Services,
+        *,
+        environ: Mapping[str, str],
+        folder_of: Callable[[str], Path],
+        note: Mapping[str, JsonValue],
+        models: ModelSource | ChatModel | None = None,
+        recipe_folders: Sequence[Path] = (),
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            recipe_folders: Of the stored recipes.
+            folder_of: A settings key to the folder where relative paths under it start.
+            note: What going on needs to know of this process; stored with each run's start.
+            models: Answer instead of those that recipes and settings name.
+        Raises:
+            UsageError: A setting is wrong.
+        """
+        self.settings = settings
+        self.extensions = extensions
+        self.services = services
+        self._environ = environ
+        self._folder_of = folder_of
+        self._note = note
+        self._own_models = models
+        self._recipe_folders = tuple(recipe_folders)
+        self._models: dict[str | None, Models] = {}
+        self._caller_secrets = CallerSecrets.of(settings.caller_secrets)
+        self._numbers = itertools.count(1)
+        self._name = services.ids("srv")
+        self._ended: set[str] = set()
+
+    def has_ended(self, worker_id: str) -> None:
+        """Take note that this worker of ours executes nothing more: its lease may be taken."""
+        self._ended.add(worker_id)
+
+    def is_worker_gone(self, worker_id: str) -> bool:
+        """Whether its process has died, or it was one of ours and has ended."""
+        return worker_id in self._ended or self.services.is_worker_gone(worker_id)
+
+    async def aclose(self) -> None:
+        """Close the models that were made here."""
+        for models in self._models.values():
+            await models.aclose()
+
+    def bounded(self, recipe: AgentRecipe) -> AgentRecipe:
+        """Under the operator's own limits."""
+        return bounded(recipe, self.settings)
+
+    def note(self, **more: JsonValue) -> dict[str, JsonValue]:
+        """What is stored with the start of a new run."""
+        return {**self._note, **more}
+
+    def check_secrets(
+        self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], *, is_stored: bool = True
+    ) -> None:
+        """As `CallerSecrets.check`.
+
+        Raises:
+            RefusedError: `secret-refused`.
+        """
+        self._caller_secrets.check(recipe, inputs, is_stored=is_stored)
+
+    def executor(
+        self,
+        recipe: AgentRecipe,
+        inputs: Mapping[str, JsonValue],
+        *,
+        is_stored: bool = True,
+        note: Mapping[str, JsonValue] | None = None,
+        ids: Ids | None = None,
+    ) -> AgentExecutor:
+        """For one execution of that recipe.
+
+        Args:
+            inputs: What the execution is given. Only its secrets are looked at here: there is no
+                executor for those that callers may not choose.
+            is_stored: False: the caller brings the recipe.
+            note: Of the run that goes on; None: it is new.
+            ids: Where the run's are not by chance.
+        Raises:
+            RefusedError: `secret-refused`.
+        """
+        self.check_secrets(recipe, inputs, is_stored=is_stored)
+        note = note or {}
+        policy = self.settings.approve or cast("str | None", note.get("approve")) or "wait"
+        services = evolve(
+            self.services,
+            worker_id=worker_name(f"{self._name}.{next(self._numbers)}"),
+            is_worker_gone=self.is_worker_gone,
+            decider=_decider(policy),
+            ids=ids or self.services.ids,
+            cache=NoStepCache() if note.get("no_cache") else self.services.cache,
+        )
+        return AgentExecutor(
+            self._source(recipe, note), extensions=self.extensions, services=services
+        )
+
+    def _source(
+        self, recipe: AgentRecipe, note: Mapping[str, JsonValue]
+    ) -> ModelSource | ChatModel:
+        if self._own_models is not None:
+            return self._own_models
+        override = cast("str | None", note.get("model"))
+        models = self._models.get(override)
+        if models is None:
+            models = self._models[override] = Models(
+                self.settings,
+                self.extensions,
+                environ=self._environ,
+                override=override,
+                recipe_folders=self._recipe_folders,
+            )
+        folder = Path(cast("str", note.get("folder", ".")))
+
+        def folder_of(key: str) -> Path:
+            return folder if key == "model" and override is not None else self._folder_of(key)
+
+        return models.source(recipe, folder_of)
+
+    # --- recorded runs --------------------------------------------------------------------------
+
+    async def recorded(self, run_id: str) -> RecordedRun:
+        """A run that may go on here.
+
+        Raises:
+            NotFoundError: No such run.
+            UsageError: It never began, or it is one of another command.
+            EnvironmentRefusedError: It began in another folder.
+        """
+        recorded = await load_recorded_run(self.services.journal, run_id)
+        command, home = recorded.note.get("command"), recorded.note.get("cwd")
+        if command is not None:
+            raise UsageError(
+                f"Run '{recorded.run_id}' was made by `minions {command}`, which cannot go on "
+                "where it stopped.",
+                code="other-command",
+            )
+        if home is not None and home != self._note.get("cwd"):
+            raise EnvironmentRefusedError(
+                f"Run '{recorded.run_id}' began in {home}, where relative paths of its tools "
+                f"start; this server runs in {self._note.get('cwd')}. Use the command line there.",
+                code="other-folder",
+            )
+        return recorded
+
+    def own_recipe(self, recorded: RecordedRun) -> AgentRecipe:
+        """The recipe that travels with the run, under the operator's limits.
+
+        Raises:
+            UsageError: It was made by code, or names what is not here.
+        """
+        made = self.extensions.recipes.get(recorded.summary.recipe)
+        if recorded.document is None and made is not None:
+            recipe = made
+        else:
+            recipe = recorded.recipe(catalog_of(self.extensions))
+        began_with = recorded.note.get("max_cost_usd")
+        if isinstance(began_with, int | float):
+            return bounded(recipe, evolve(self.settings, max_cost_usd=began_with))
+        return self.bounded(recipe)
+
+
+def _decider(policy: str) -> Decider:
+    if policy not in _VERDICTS:
+        raise UsageError(
+            f"approve={policy!r} is no policy. Policies are: {', '.join(_VERDICTS)}.",
+            code="bad-configuration",
+        )
+    return Policy(_VERDICTS[policy])
+
+
+def ids_of_key(key: str, ids: Ids) -> Ids:
+    """The ids of the run that an idempotency key stands for: the same in every process.
+
+    Two that ask at the same time then meet at one lease, and a restart finds the run by its id.
+    """
+    digest = hashlib.sha256(f"idempotency {key}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return lambda prefix: f"{prefix}_{digest}" if prefix in ("run", "ses") else ids(prefix)

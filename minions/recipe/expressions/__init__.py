@@ -1,0 +1,1 @@
+"""`{{ templates }}` and conditions: compiled once, evaluated over values. Knows no YAML."""

@@ -1,0 +1,271 @@
+"""Templates and conditions: compiled once, rendered often, their references known beforehand.
+
+What was rendered is never rendered again. `syntax` reads expressions, `terms` evaluate them.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.contracts.json_values import JsonValue
+from minions.recipe.expressions.syntax import parse_expression
+from minions.recipe.expressions.terms import Term
+from minions.recipe.expressions.values import (
+    EvaluationError,
+    MissingValueError,
+    Reference,
+    Scope,
+    TemplateError,
+    as_text,
+    check_size,
+)
+
+__all__ = [
+    "Condition",
+    "EvaluationError",
+    "MissingValueError",
+    "Reference",
+    "Template",
+    "TemplateError",
+    "compile_condition",
+    "compile_template",
+]
+
+MAX_DEPTH: Final = 100
+_MARK: Final = re.compile(r"\{\{|\}\}|\{%|\{#")
+
+
+class _Part(ABC):
+    """One node of a template."""
+
+    @abstractmethod
+    def render(self, scope: Scope) -> JsonValue:
+        """Its value."""
+
+    @abstractmethod
+    def terms(self) -> Iterator[Term]:
+        """The expressions in it."""
+
+
+@frozen
+class _Constant(_Part):
+    value: JsonValue
+
+    def render(self, scope: Scope) -> JsonValue:
+        return self.value
+
+    def terms(self) -> Iterator[Term]:
+        return iter(())
+
+
+@frozen
+class _Native(_Part):
+    """A string that is one expression: its value as it is."""
+
+    term: Term
+
+    def render(self, scope: Scope) -> JsonValue:
+        return self.term.value(scope)
+
+    def terms(self) -> Iterator[Term]:
+        yield self.term
+
+
+@frozen
+class _Text(_Part):
+    """Text with expressions in it."""
+
+    pieces: tuple[str | Term, ...]
+
+    def render(self, scope: Scope) -> JsonValue:
+        texts = []
+        size = 0
+        for piece in self.pieces:
+            text = piece if isinstance(piece, str) else as_text(piece.value(scope))
+            size += len(text)
+            check_size(size)
+            texts.append(text)
+        return "".join(texts)
+
+    def terms(self) -> Iterator[Term]:
+        return (piece for piece in self.pieces if not isinstance(piece, str))
+
+
+@frozen
+class _Mapping(_Part):
+    entries: tuple[tuple[str, _Part], ...]
+
+    def render(self, scope: Scope) -> JsonValue:
+        return {key: part.render(scope) for key, part in self.entries}
+
+    def terms(self) -> Iterator[Term]:
+        for _, part in self.entries:
+            yield from part.terms()
+
+
+@frozen
+class _List(_Part):
+    items: tuple[_Part, ...]
+
+    def render(self, scope: Scope) -> JsonValue:
+        return [part.render(scope) for part in self.items]
+
+    def terms(self) -> Iterator[Term]:
+        for part in self.items:
+            yield from part.terms()
+
+
+@frozen
+class Template:
+    """A value whose strings may hold `{{ … }}`."""
+
+    _root: _Part = field(alias="root")
+    references: tuple[Reference, ...]
+    """Every path that rendering may read, in the order written."""
+    is_constant: bool
+    """Nothing to fill in: `render` gives the value as written."""
+
+    @property
+    def term(self) -> Term | None:
+        """The expression, where it is one and nothing else."""
+        return self._root.term if isinstance(self._root, _Native) else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is one expression and nothing else: then a missing value is just missing."""
+        return isinstance(self._root, _Native)
+
+    def render(self, scope: Scope) -> JsonValue:
+        """The value in that scope. A string that is one expression gives a native value.
+
+        Raises:
+            MissingValueError: A path leads nowhere.
+            EvaluationError: Values of the wrong kind, or more than 1 MiB of text.
+        """
+        return self._root.render(scope)
+
+
+@frozen
+class Condition:
+    """An expression that holds or does not."""
+
+    term: Term
+    references: tuple[Reference, ...]
+
+    def holds(self, scope: Scope) -> bool:
+        """Whether its value is neither empty nor zero, null or false.
+
+        Raises:
+            MissingValueError: A path leads nowhere.
+            EvaluationError: Values of the wrong kind.
+        """
+        return bool(self.term.value(scope))
+
+
+def compile_template(value: JsonValue) -> Template:
+    """`value` with the templates in its strings read; keys are not templates.
+
+    Raises:
+        TemplateError: The first string that cannot be read.
+    """
+    root = _compiled(value, 0)
+    if isinstance(root, _Constant):
+        return Template(root, (), is_constant=True)
+    terms = list(root.terms())
+    return Template(root, _references_of(terms), not terms)
+
+
+def compile_condition(text: str) -> Condition:
+    """`a == 1`, with or without `{{ }}` around it.
+
+    Raises:
+        TemplateError: Not one expression.
+    """
+    mark = _MARK.search(text)
+    if mark is None:
+        term = parse_expression(text).term
+        return Condition(term, _references_of([term]))
+    part = _compiled_text(text)
+    if isinstance(part, _Native):
+        return Condition(part.term, _references_of([part.term]))
+    raise TemplateError(
+        "a condition is one expression, not text around it",
+        hint="write 'a == 1' or '{{ a == 1 }}'",
+        offset=mark.start(),
+        length=2,
+    )
+
+
+def _references_of(terms: Iterator[Term] | list[Term]) -> tuple[Reference, ...]:
+    return tuple(reference for term in terms for reference in term.references())
+
+
+def _compiled(value: JsonValue, depth: int) -> _Part:
+    if isinstance(value, str):
+        return _compiled_text(value)
+    if value is None or isinstance(value, bool | int | float):
+        return _Constant(value)
+    if depth > MAX_DEPTH:
+        raise TemplateError(f"a template nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, Mapping):
+        entries = tuple((key, _compiled(item, depth + 1)) for key, item in value.items())
+        if all(isinstance(part, _Constant) for _, part in entries):
+            return _Constant(value)
+        return _Mapping(entries)
+    if isinstance(value, list | tuple):
+        items = tuple(_compiled(item, depth + 1) for item in value)
+        if all(isinstance(part, _Constant) for part in items):
+            return _Constant(value)
+        return _List(items)
+    return _Constant(value)
+
+
+def _compiled_text(text: str) -> _Part:
+    if _MARK.search(text) is None:
+        return _Constant(text)
+    pieces = tuple(_pieces(text))
+    terms = [piece for piece in pieces if not isinstance(piece, str)]
+    around = "".join(piece for piece in pieces if isinstance(piece, str))
+    if len(terms) == 1 and not around.strip():
+        return _Native(terms[0])
+    return _Text(pieces)
+
+
+def _pieces(text: str) -> Iterator[str | Term]:
+    """Text and expressions in turn."""
+    position = 0
+    while (mark := _MARK.search(text, position)) is not None:
+        if mark.start() > position:
+            yield text[position : mark.start()]
+        _check_mark(text, mark)
+        parsed = parse_expression(text, mark.end(), in_braces=True)
+        yield parsed.term
+        position = parsed.end + 2
+    if position < len(text):
+        yield text[position:]
+
+
+_REFUSED: Final[Mapping[str, str]] = {
+    "}}": "'}}' closes nothing",
+    "{%": "statements are not supported, only {{ expressions }}",
+    "{#": "comments are not supported",
+}
+
+
+def _check_mark(text: str, mark: re.Match[str]) -> None:
+    sign = mark.group()
+    if sign in _REFUSED:
+        hint = f"write {{{{ '{sign}' }}}} where the signs themselves are meant"
+        raise TemplateError(_REFUSED[sign], hint=hint, offset=mark.start(), length=2)
+    if text.startswith("-", mark.end()):
+        raise TemplateError(
+            "'{{-' is not supported",
+            hint="put a blank before a minus sign",
+            offset=mark.start(),
+            length=3,
+        )

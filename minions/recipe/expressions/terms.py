@@ -1,0 +1,512 @@
+"""The parts of an expression, each of which knows its value in a scope and what it reads.
+
+Reading them from text is `syntax`'s; what filters and tests do is `filters`'.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Final
+
+import attrs
+from attrs import frozen
+
+from minions.contracts.json_values import JsonValue
+from minions.recipe.expressions.values import (
+    MISSING,
+    EvaluationError,
+    MissingValueError,
+    PathPart,
+    Reference,
+    Scope,
+    as_text,
+    check_size,
+    is_list,
+    is_number,
+    is_same,
+    look_up,
+    resolve,
+    type_name,
+)
+
+__all__ = [
+    "Binary",
+    "Choice",
+    "Comparison",
+    "DefaultFilter",
+    "DefinedTest",
+    "DictTerm",
+    "Filtered",
+    "ListTerm",
+    "Literal",
+    "Logic",
+    "Negation",
+    "Not",
+    "Path",
+    "Slice",
+    "Subscript",
+    "Term",
+]
+
+
+class Term(ABC):
+    """One part of an expression."""
+
+    @abstractmethod
+    def value(self, scope: Scope) -> JsonValue:
+        """What it is in that scope.
+
+        Raises:
+            MissingValueError: A path that leads nowhere.
+            EvaluationError: Values of the wrong kind.
+        """
+
+    def parts(self) -> Iterator[Term]:
+        """The terms that it is made of."""
+        return iter(())
+
+    def references(self) -> Iterator[Reference]:
+        """Every path it may read, in the order written."""
+        for part in self.parts():
+            yield from part.references()
+
+
+@frozen
+class Literal(Term):
+    """A value as written."""
+
+    literal: JsonValue
+
+    def value(self, scope: Scope) -> JsonValue:
+        """Itself."""
+        return self.literal
+
+
+@frozen
+class Path(Term):
+    """Names and indices that are known beforehand."""
+
+    reference: Reference
+
+    def value(self, scope: Scope) -> JsonValue:
+        """The very value, not a copy."""
+        return resolve(self.reference.path, scope)
+
+    def references(self) -> Iterator[Reference]:
+        """Its own path."""
+        yield self.reference
+
+
+@frozen
+class Subscript(Term):
+    """`base[key]` where the key is computed, or the base is no path."""
+
+    base: Term
+    key: Term
+
+    def value(self, scope: Scope) -> JsonValue:
+        """The item or the value under that key."""
+        base, key = self.base.value(scope), self.key.value(scope)
+        if isinstance(key, bool) or not isinstance(key, str | int):
+            raise EvaluationError(f"A {type_name(key)} is no key: {as_text(key):.60}.")
+        found = look_up(base, key)
+        if found is MISSING:
+            path = (*_known_path(self.base), key)
+            names = tuple(map(str, base)) if isinstance(base, Mapping) else ()
+            raise MissingValueError(path, depth=len(path) - 1, names=names)
+        return found
+
+    def parts(self) -> Iterator[Term]:
+        """Base and key."""
+        yield from (self.base, self.key)
+
+
+def _known_path(base: Term) -> tuple[PathPart, ...]:
+    known = next(base.references(), None)
+    return known.path if known else ("(value)",)
+
+
+@frozen
+class Slice(Term):
+    """`base[start:stop]`."""
+
+    base: Term
+    start: Term
+    stop: Term
+
+    def value(self, scope: Scope) -> JsonValue:
+        """A part of a list or text."""
+        base = self.base.value(scope)
+        ends = slice(_end(self.start.value(scope)), _end(self.stop.value(scope)))
+        if is_list(base):
+            return list(base[ends])
+        if isinstance(base, str):
+            return base[ends]
+        raise EvaluationError(f"Only lists and texts can be sliced, not a {type_name(base)}.")
+
+    def parts(self) -> Iterator[Term]:
+        """Base and ends."""
+        yield from (self.base, self.start, self.stop)
+
+
+def _end(value: JsonValue) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise EvaluationError(f"The ends of a slice are whole numbers, not a {type_name(value)}.")
+
+
+@frozen
+class ListTerm(Term):
+    """`[a, b]`."""
+
+    items: tuple[Term, ...]
+
+    def value(self, scope: Scope) -> JsonValue:
+        """A new list."""
+        return [item.value(scope) for item in self.items]
+
+    def parts(self) -> Iterator[Term]:
+        """The items."""
+        return iter(self.items)
+
+
+@frozen
+class DictTerm(Term):
+    """`{'a': b}`."""
+
+    entries: tuple[tuple[str, Term], ...]
+
+    def value(self, scope: Scope) -> JsonValue:
+        """A new mapping."""
+        return {key: term.value(scope) for key, term in self.entries}
+
+    def parts(self) -> Iterator[Term]:
+        """The values."""
+        return (term for _, term in self.entries)
+
+
+@frozen
+class Not(Term):
+    """`not a`."""
+
+    operand: Term
+
+    def value(self, scope: Scope) -> JsonValue:
+        """True where the operand is empty, zero, null or false."""
+        return not self.operand.value(scope)
+
+    def parts(self) -> Iterator[Term]:
+        """The operand."""
+        yield self.operand
+
+
+@frozen
+class Negation(Term):
+    """`-a`."""
+
+    operand: Term
+
+    def value(self, scope: Scope) -> JsonValue:
+        """The number with the other sign."""
+        operand = self.operand.value(scope)
+        if not is_number(operand):
+            raise EvaluationError(f"'-' takes a number, not a {type_name(operand)}.")
+        return -operand
+
+    def parts(self) -> Iterator[Term]:
+        """The operand."""
+        yield self.operand
+
+
+@frozen
+class Logic(Term):
+    """`a and b and c`, or the same with `or`; gives the deciding operand, as Python does."""
+
+    is_and: bool
+    operands: tuple[Term, ...]
+
+    def value(self, scope: Scope) -> JsonValue:
+        """Operands after the deciding one are not looked at."""
+        value: JsonValue = None
+        for operand in self.operands:
+            value = operand.value(scope)
+            if bool(value) is not self.is_and:
+                break
+        return value
+
+    def parts(self) -> Iterator[Term]:
+        """The operands."""
+        return iter(self.operands)
+
+    def references(self) -> Iterator[Reference]:
+        """Those of later operands are conditional, and guarded by tests in earlier ones."""
+        tested: set[str] = set()
+        for number, operand in enumerate(self.operands):
+            found = list(operand.references())
+            yield from (_behind(reference, tested) for reference in found) if number else found
+            tested.update(_tested(found))
+
+
+@frozen
+class Choice(Term):
+    """`a if condition else b`."""
+
+    condition: Term
+    yes: Term
+    no: Term
+
+    def value(self, scope: Scope) -> JsonValue:
+        """The other side is not looked at."""
+        return (self.yes if self.condition.value(scope) else self.no).value(scope)
+
+    def parts(self) -> Iterator[Term]:
+        """In the order written."""
+        yield from (self.yes, self.condition, self.no)
+
+    def references(self) -> Iterator[Reference]:
+        """Those of the two sides are conditional; guarded where the condition tests for a step."""
+        has_test = bool(_tested(self.condition.references()))
+        sides = [_guarded(side) if has_test else side.references() for side in (self.yes, self.no)]
+        yield from (_behind(reference, ()) for reference in sides[0])
+        yield from self.condition.references()
+        yield from (_behind(reference, ()) for reference in sides[1])
+
+
+@frozen
+class Comparison(Term):
+    """`a < b <= c`: every neighbouring pair holds."""
+
+    first: Term
+    others: tuple[tuple[str, Term], ...]
+
+    def value(self, scope: Scope) -> JsonValue:
+        """True or false."""
+        left = self.first.value(scope)
+        for name, term in self.others:
+            right = term.value(scope)
+            if not COMPARISONS[name](left, right):
+                return False
+            left = right
+        return True
+
+    def parts(self) -> Iterator[Term]:
+        """The operands."""
+        yield self.first
+        yield from (term for _, term in self.others)
+
+
+def _ordered(name: str, compare: Callable[..., bool]) -> Callable[[JsonValue, JsonValue], bool]:
+    def check(left: JsonValue, right: JsonValue) -> bool:
+        numbers = is_number(left) and is_number(right)
+        if not numbers and not (isinstance(left, str) and isinstance(right, str)):
+            raise EvaluationError(
+                f"'{name}' compares two numbers or two texts, "
+                f"not a {type_name(left)} and a {type_name(right)}."
+            )
+        return compare(left, right)
+
+    return check
+
+
+def contains(item: JsonValue, container: JsonValue) -> bool:
+    """`item in container`: of a list, a mapping's keys, or a text in a text.
+
+    Raises:
+        EvaluationError: The container holds nothing.
+    """
+    if is_list(container):
+        return any(is_same(item, other) for other in container)
+    if isinstance(container, Mapping):
+        return isinstance(item, str) and item in container
+    if isinstance(container, str) and isinstance(item, str):
+        return item in container
+    raise EvaluationError(f"A {type_name(item)} cannot be 'in' a {type_name(container)}.")
+
+
+COMPARISONS: Final[Mapping[str, Callable[[JsonValue, JsonValue], bool]]] = {
+    "==": is_same,
+    "!=": lambda left, right: not is_same(left, right),
+    "<": _ordered("<", operator.lt),
+    "<=": _ordered("<=", operator.le),
+    ">": _ordered(">", operator.gt),
+    ">=": _ordered(">=", operator.ge),
+    "in": contains,
+    "not in": lambda item, container: not contains(item, container),
+}
+
+
+@frozen
+class Binary(Term):
+    """`a + b - c`: operators of one rank, from left to right."""
+
+    first: Term
+    others: tuple[tuple[str, Term], ...]
+
+    def value(self, scope: Scope) -> JsonValue:
+        """A number, or text or a list put together."""
+        value = self.first.value(scope)
+        for name, term in self.others:
+            value = _combined(name, value, term.value(scope))
+        return value
+
+    def parts(self) -> Iterator[Term]:
+        """The operands."""
+        yield self.first
+        yield from (term for _, term in self.others)
+
+
+_ARITHMETIC: Final[Mapping[str, Callable[[int | float, int | float], int | float]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+_MOST_BITS: Final = 1_024
+"""Of a whole number that an operator makes: as large as a float can be."""
+
+
+def _combined(name: str, left: JsonValue, right: JsonValue) -> JsonValue:
+    if name == "~":
+        return _joined(as_text(left), as_text(right))
+    if is_number(left) and is_number(right):
+        return _calculated(name, left, right)
+    if name == "+" and isinstance(left, str) and isinstance(right, str):
+        return _joined(left, right)
+    if name == "+" and is_list(left) and is_list(right):
+        check_size(len(left) + len(right))
+        return [*left, *right]
+    hint = " ('~' joins anything as text)" if name == "+" else ""
+    raise EvaluationError(
+        f"'{name}' takes numbers, not a {type_name(left)} and a {type_name(right)}{hint}."
+    )
+
+
+def _joined(left: str, right: str) -> str:
+    check_size(len(left) + len(right))
+    return left + right
+
+
+def _calculated(name: str, left: int | float, right: int | float) -> int | float:
+    try:
+        result = _ARITHMETIC[name](left, right)
+    except (ZeroDivisionError, OverflowError) as error:
+        raise EvaluationError(f"'{name}' cannot be carried out: {error}.") from error
+    too_large = isinstance(result, int) and result.bit_length() > _MOST_BITS
+    if too_large or result in (float("inf"), float("-inf")):
+        raise EvaluationError(f"The result of '{name}' is too large for a number.")
+    return result
+
+
+@frozen
+class Filtered(Term):
+    """`base|name(arguments)` and `base is name(arguments)`; checked when it was read."""
+
+    base: Term
+    name: str
+    function: Callable[..., JsonValue]
+    arguments: tuple[Term, ...] = ()
+    keywords: tuple[tuple[str, Term], ...] = ()
+
+    def value(self, scope: Scope) -> JsonValue:
+        """What the filter makes of the base."""
+        base = self.base.value(scope)
+        arguments = [term.value(scope) for term in self.arguments]
+        keywords = {name: term.value(scope) for name, term in self.keywords}
+        try:
+            return self.function(base, *arguments, **keywords)
+        except EvaluationError:
+            raise
+        except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
+            # Filters are plain functions: what they cannot take shows as one of these.
+            raise EvaluationError(
+                f"The filter '{self.name}' cannot take this {type_name(base)}: {error}."
+            ) from error
+
+    def parts(self) -> Iterator[Term]:
+        """Base and arguments."""
+        yield self.base
+        yield from self.arguments
+        yield from (term for _, term in self.keywords)
+
+
+@frozen
+class DefaultFilter(Term):
+    """`base|default(other, also_empty)`: the other where the base is missing."""
+
+    base: Term
+    other: Term
+    also_empty: Term
+
+    def value(self, scope: Scope) -> JsonValue:
+        """Null is a value; with `true` as second argument empty ones give the other too."""
+        try:
+            value = self.base.value(scope)
+        except MissingValueError:
+            return self.other.value(scope)
+        if not value and self.also_empty.value(scope):
+            return self.other.value(scope)
+        return value
+
+    def parts(self) -> Iterator[Term]:
+        """Base and arguments."""
+        yield from (self.base, self.other, self.also_empty)
+
+    def references(self) -> Iterator[Reference]:
+        """Those of the base are guarded; so are those that stand in for a step's value."""
+        base = list(_guarded(self.base))
+        yield from base
+        if any(reference.path[0] not in _NO_STEPS for reference in base):
+            yield from _guarded(self.other)
+        else:
+            yield from (_behind(reference, ()) for reference in self.other.references())
+        yield from self.also_empty.references()
+
+
+@frozen
+class DefinedTest(Term):
+    """`base is defined`."""
+
+    base: Term
+    is_wanted: bool
+
+    def value(self, scope: Scope) -> JsonValue:
+        """Null is defined."""
+        try:
+            self.base.value(scope)
+        except MissingValueError:
+            return not self.is_wanted
+        return self.is_wanted
+
+    def parts(self) -> Iterator[Term]:
+        """The base."""
+        yield self.base
+
+    def references(self) -> Iterator[Reference]:
+        """Guarded: they may be missing."""
+        return _guarded(self.base)
+
+
+_NO_STEPS: Final = ("inputs", "run", "loop", "env")
+
+
+def _guarded(term: Term) -> Iterator[Reference]:
+    return (attrs.evolve(reference, is_guarded=True) for reference in term.references())
+
+
+def _behind(reference: Reference, tested: Container[str]) -> Reference:
+    """As it counts where something else decides whether it is looked at."""
+    is_guarded = reference.is_guarded or reference.step_name in tested
+    return attrs.evolve(reference, is_guarded=is_guarded, is_conditional=True)
+
+
+def _tested(references: Iterable[Reference]) -> set[str]:
+    """The steps that are asked whether they left a value."""
+    return {
+        reference.step_name
+        for reference in references
+        if (reference.is_guarded or reference.is_status) and reference.path[0] not in _NO_STEPS
+    }

@@ -1,0 +1,119 @@
+"""The JSON Schema of recipes for editors, made from the key tables that the loader reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import evolve
+
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+from minions.recipe.language import keys, step_keys
+from minions.recipe.language.step_keys import KINDS
+from minions.recipe.text.key_types import Key, Table
+
+__all__ = ["recipe_schema"]
+
+
+def recipe_schema() -> JsonSchema:
+    """Draft 2020-12. Closed: what the loader refuses as unknown, an editor marks too."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Minions recipe",
+        **_object(keys.RECIPE),
+        "$defs": {
+            "secret_input": _object(keys.SECRET_INPUT),
+            "step": {"oneOf": [*(_step(table) for table in KINDS.values()), _extending()]},
+            "model": _object(keys.MODEL),
+            "permissions": _object(keys.PERMISSIONS),
+            "limits": _object(keys.LIMITS),
+            "step_limits": _object(keys.STEP_LIMITS),
+            "retry": _object(keys.RETRY),
+            "message": _message(),
+            "completion": _object(step_keys.COMPLETION),
+            "on_error": _object(step_keys.ON_ERROR),
+            "test": _object(keys.TEST),
+            "expect": _object(keys.EXPECT),
+            "decision_tool": _object(step_keys.DECISION_TOOL),
+        },
+    }
+
+
+def _step(table: Table) -> dict[str, JsonValue]:
+    body = _object(step_keys.STEP.plus(table))
+    if table is step_keys.ANALYZE:  # the one kind that has two names
+        body["anyOf"] = [{"required": ["analyze"]}, {"required": ["tool", "description"]}]
+    return body
+
+
+def _extending() -> dict[str, JsonValue]:
+    """A step that takes its kind from a template: any key of any kind may stand in it."""
+    body = _object(Table("a step", (*step_keys.STEP.keys, *_of_all_kinds())))
+    body["required"] = ["id", "extends"]
+    body["not"] = {"anyOf": [{"required": [kind]} for kind in KINDS]}
+    return body
+
+
+def _of_all_kinds() -> tuple[Key, ...]:
+    found = {key.name: key for table in reversed(KINDS.values()) for key in table.keys}
+    return tuple(evolve(key, is_required=False) for key in found.values())
+
+
+def _object(table: Table) -> dict[str, JsonValue]:
+    served = [key for key in table.keys if key.is_served]
+    properties: dict[str, JsonValue] = {}
+    patterns: dict[str, JsonValue] = {}
+    for key in served:
+        if "<" in key.name:  # a key that is made of a name
+            patterns[f"^{key.name.partition('<')[0]}"] = key.schema()
+            continue
+        for name in _spellings(key, table):
+            properties[name] = _property(key, name)
+    body: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+    if patterns:
+        body["patternProperties"] = patterns
+    if required := [key.name for key in served if key.is_required]:
+        body["required"] = required
+    if doubles := [_not_both(key.name, name) for key in served for name in _others(key, table)]:
+        body["allOf"] = doubles
+    return body
+
+
+def _property(key: Key, name: str) -> dict[str, JsonValue]:
+    schema = key.schema()
+    if name != key.name:
+        schema["description"] = f"Another spelling of `{key.name}`. {key.description}"
+    return schema
+
+
+def _spellings(key: Key, table: Table) -> tuple[str, ...]:
+    return (key.name, *_others(key, table))
+
+
+def _others(key: Key, table: Table) -> tuple[str, ...]:
+    camel = _camel_case(key.name)
+    more = (camel,) if table.camel_case and camel != key.name else ()
+    return (*key.aliases, *more)
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _not_both(one: str, other: str) -> Mapping[str, JsonValue]:
+    return {"not": {"required": [one, other]}}
+
+
+def _message() -> dict[str, JsonValue]:
+    """One role, in one of three spellings."""
+    forms: list[JsonValue] = [
+        {"required": ["role", "content"], "maxProperties": 2},
+        {"required": ["system"], "maxProperties": 1},
+        {"required": ["user"], "maxProperties": 1},
+    ]
+    return {**_object(step_keys.MESSAGE), "oneOf": forms}

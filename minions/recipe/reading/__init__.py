@@ -1,0 +1,1 @@
+"""From checked mappings to an `AgentRecipe`, one module for each part of a recipe."""

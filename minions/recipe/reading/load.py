@@ -1,0 +1,294 @@
+"""From text, or from plain data, to a checked `AgentRecipe`: every fault at once, each in place."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from attrs import frozen
+
+from minions.contracts.errors import Fault, RecipeError
+from minions.contracts.json_values import JsonValue
+from minions.recipe.catalog import Catalog, FoundRecipe
+from minions.recipe.checks.caching import check_caching
+from minions.recipe.checks.dependencies import link_steps
+from minions.recipe.checks.fitting import check_fitting
+from minions.recipe.checks.names import check_names, check_unused_names
+from minions.recipe.checks.nested import check_rights
+from minions.recipe.checks.references import check_references
+from minions.recipe.checks.returns import check_returns
+from minions.recipe.checks.skips import check_skips
+from minions.recipe.checks.sources import Sources
+from minions.recipe.checks.tools import check_tools
+from minions.recipe.checks.transitions import check_transitions, graph_of
+from minions.recipe.drafts import RecipeDraft, Report
+from minions.recipe.language import keys
+from minions.recipe.library import slug_of
+from minions.recipe.model import AgentRecipe, OnFailure
+from minions.recipe.reading.extending import extended, read_step_templates
+from minions.recipe.reading.permissions import read_permissions
+from minions.recipe.reading.recipe_tests import read_tests
+from minions.recipe.reading.settings import read_settings
+from minions.recipe.reading.step_specs import build_step
+from minions.recipe.reading.steps import read_step
+from minions.recipe.reading.sub_recipes import SubRecipes
+from minions.recipe.text.nodes import (
+    MAX_FAULTS,
+    Node,
+    SequenceNode,
+    node_of,
+    read_document,
+    read_source,
+    to_plain,
+)
+from minions.recipe.text.sections import Section, read_section
+
+__all__ = [
+    "LoadedRecipe",
+    "check_recipe",
+    "check_recipe_text",
+    "find_faults",
+    "load_recipe",
+    "load_recipe_text",
+    "recipe_from_document",
+]
+
+
+@frozen(kw_only=True)
+class LoadedRecipe:
+    """What checking a recipe gave."""
+
+    recipe: AgentRecipe | None = None
+    """None where a fault is more than a warning."""
+    faults: tuple[Fault, ...] = ()
+    """Warnings too, in file order."""
+
+    @property
+    def errors(self) -> tuple[Fault, ...]:
+        """The faults that keep the recipe from running."""
+        return tuple(fault for fault in self.faults if not fault.is_warning)
+
+    def unwrap(self) -> AgentRecipe:
+        """The recipe.
+
+        Raises:
+            RecipeError: It has faults; warnings are no reason.
+        """
+        if self.recipe is None:
+            raise RecipeError(self.errors)
+        return self.recipe
+
+
+def load_recipe(source: Path | str, catalog: Catalog) -> AgentRecipe:
+    """The recipe in the file `source`.
+
+    Raises:
+        RecipeError: With every fault found.
+        NotFoundError: There is no such file.
+        UsageError: It cannot be read.
+    """
+    return check_recipe(source, catalog).unwrap()
+
+
+def load_recipe_text(text: str | bytes, file: str, catalog: Catalog) -> AgentRecipe:
+    """The recipe in `text`; `file` is named in faults and its folder is where paths start.
+
+    Raises:
+        RecipeError: With every fault found.
+    """
+    return check_recipe_text(text, file, catalog).unwrap()
+
+
+def recipe_from_document(
+    document: Mapping[str, JsonValue],
+    catalog: Catalog,
+    file: str = "<recipe>",
+    directory: str | None = None,
+) -> AgentRecipe:
+    """The recipe as plain data, such as a stored run's; the same checks, without lines.
+
+    Raises:
+        RecipeError: With every fault found.
+    """
+    return _check(node_of(document, file), catalog, file, directory).unwrap()
+
+
+def check_recipe(source: Path | str, catalog: Catalog) -> LoadedRecipe:
+    """As `load_recipe`, with faults and warnings as values.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UsageError: It cannot be read.
+    """
+    path = Path(source)
+    return check_recipe_text(read_source(path), str(source), catalog)
+
+
+def check_recipe_text(text: str | bytes, file: str, catalog: Catalog) -> LoadedRecipe:
+    """As `load_recipe_text`, with faults and warnings as values."""
+    try:
+        node = read_document(text, file)
+    except RecipeError as error:
+        return LoadedRecipe(faults=error.faults)
+    return _check(node, catalog, file, str(Path(file).absolute().parent))
+
+
+def find_faults(source: Path | str, catalog: Catalog) -> tuple[Fault, ...]:
+    """Everything wrong with a recipe file, warnings included.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UsageError: It cannot be read.
+    """
+    return check_recipe(source, catalog).faults
+
+
+def _sub_recipes(catalog: Catalog, file: str, directory: str | None) -> SubRecipes:
+    """Of a recipe that is no step itself."""
+
+    def check(
+        found: FoundRecipe, recipes: SubRecipes
+    ) -> tuple[AgentRecipe | None, tuple[Fault, ...]]:
+        try:
+            if found.document is not None:
+                node = node_of(found.document, found.file)
+            else:
+                node = read_document(found.text or b"", found.file)
+        except RecipeError as error:
+            return None, error.faults
+        loaded = _check(node, catalog, found.file, found.directory, recipes)
+        return loaded.recipe, loaded.faults
+
+    return SubRecipes(catalog, directory, check, trail=(str(Path(file).resolve()),))
+
+
+def _check(
+    node: Node,
+    catalog: Catalog,
+    file: str,
+    directory: str | None,
+    recipes: SubRecipes | None = None,
+) -> LoadedRecipe:
+    errors: list[Fault] = []
+    warnings: list[Fault] = []
+
+    def report(fault: Fault) -> None:
+        kept = warnings if fault.is_warning else errors
+        if len(kept) < MAX_FAULTS:
+            kept.append(fault)
+        if len(errors) == MAX_FAULTS:
+            raise _EnoughError
+
+    recipes = recipes or _sub_recipes(catalog, file, directory)
+    draft = None
+    with contextlib.suppress(_EnoughError):
+        draft = _checked_draft(node, catalog, recipes, report)
+    ordered = sorted((*errors, *warnings), key=lambda fault: (fault.line, fault.column))
+    if draft is None or errors:
+        return LoadedRecipe(faults=tuple(ordered))
+    return LoadedRecipe(recipe=_build(draft, node, file, directory), faults=tuple(ordered))
+
+
+class _EnoughError(Exception):
+    """There are more faults than anybody mends at one go."""
+
+
+def _checked_draft(
+    node: Node, catalog: Catalog, recipes: SubRecipes, report: Report
+) -> RecipeDraft:
+    draft = read_settings(read_section(node, keys.RECIPE, report), catalog, report)
+    _read_steps(draft, catalog, report)
+    recipes.link(draft, report)
+    draft.permissions = read_permissions(draft, catalog, report)
+    check_rights(draft, report)
+    _run_checks(draft, catalog, report)
+    draft.tests = read_tests(draft, catalog, report)
+    check_caching(draft, catalog, report)
+    return draft
+
+
+def _read_steps(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
+    node = draft.section.node("steps")
+    if not isinstance(node, SequenceNode):
+        return
+    if not node.items:
+        report(node.place.fault("missing-key", "a recipe needs at least one step"))
+    templates = read_step_templates(draft.section.node("templates"), report)
+    draft.steps = tuple(
+        read_step(extended(item, templates, report), index, catalog, draft, report)
+        for index, item in enumerate(node.items)
+    )
+
+
+def _run_checks(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
+    check_names(draft, report)
+    check_tools(draft, catalog, report)
+    sources = Sources(draft)
+    readings = check_references(draft, sources, report)
+    check_fitting(draft, sources, report)
+    declared: frozenset[str] = frozenset()
+    check_transitions(draft, sources, report)
+    if not draft.has_graph:
+        declared = link_steps(draft, readings.steps, report)
+        check_skips(draft, sources, readings, report)
+    check_returns(draft, report)
+    uses = [use for step in draft.steps for use in step.all_templates]
+    read = {
+        str(part)
+        for use in (*uses, *draft.output_templates)
+        for reference in use.references
+        for part in reference.path[:1]
+    }
+    check_unused_names(draft, declared | read, report)
+
+
+def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> AgentRecipe:
+    section = draft.section
+    plain = to_plain(node)
+    document = dict(plain) if isinstance(plain, Mapping) else {}
+    recipe_id = section.text("id") or slug_of(section.text("name") or "") or _id_of(file)
+    if section.node("id") is None:
+        document = {"id": recipe_id, **document}  # a stored run has no file to be named after
+    return AgentRecipe(
+        id=recipe_id,
+        version=str(section.plain("version", "1")),
+        name=section.text("name") or "",
+        description=section.text("description") or "",
+        inputs=draft.inputs,
+        system_prompt=section.text("system_prompt"),
+        goal=section.text("goal"),
+        model=draft.model,
+        tools=draft.uses,
+        permissions=draft.permissions,
+        limits=draft.limits,
+        retry=draft.retry,
+        execution_mode=draft.mode,
+        max_parallel=_max_parallel(section),
+        on_failure=OnFailure(section.text("on_failure") or OnFailure.STOP),
+        steps=[build_step(step, draft.steps) for step in draft.steps],
+        graph=graph_of(draft),
+        output=section.plain("output"),
+        tests=draft.tests,
+        enabled=section.plain("enabled", True) is not False,
+        schedule=section.plain("schedule"),
+        metadata=_metadata(section),
+        document=document,
+        directory=directory,
+    )
+
+
+def _max_parallel(section: Section) -> int:
+    value = section.plain("max_parallel", 16)
+    return value if isinstance(value, int) else 16
+
+
+def _metadata(section: Section) -> Mapping[str, JsonValue]:
+    value = section.plain("metadata", {})
+    return value if isinstance(value, Mapping) else {}
+
+
+def _id_of(file: str) -> str:
+    """The file's stem, with `-` for what an id cannot have."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(file).stem).strip("-") or "recipe"

@@ -1,0 +1,154 @@
+"""What a recipe allows: its own tools, and those of the recipes that are its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+from attrs import frozen
+
+from minions.recipe.catalog import Catalog
+from minions.recipe.drafts import RecipeDraft, Report
+from minions.recipe.expressions.values import nearest
+from minions.recipe.language import keys
+from minions.recipe.model import AgentRecipe, Permissions, RecipeSpec, ToolsetUse
+from minions.recipe.text.nodes import Entry, MappingNode, Node, Place, ScalarNode
+from minions.recipe.text.sections import read_section, read_texts, suggestion, truth_help, type_of
+
+__all__ = ["read_permissions", "tools_within"]
+
+
+def read_permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Permissions:
+    """What stands under `permissions`, once the nested recipes are known.
+
+    Returns:
+        Names of nested recipes' tools as they were written.
+    """
+    node = draft.section.node("permissions")
+    if node is None:
+        return Permissions()
+    names = _names(draft, catalog)
+    own, single = _split(node, names)
+    section = read_section(own, keys.PERMISSIONS, report)
+    approved: list[str] = []
+    for text in read_texts(section.items("requires_approval"), "a tool's name", report):
+        if text.text not in names.tools and text.text not in names.toolsets:
+            _report_unknown(text.node.place, text.text, names, report)
+        approved += names.of(text.text)
+    return Permissions(
+        allow_write=section.plain("allow_write", False) is True,
+        tools=_allowed(single, names, report),
+        requires_approval=tuple(dict.fromkeys(approved)),
+    )
+
+
+def tools_within(draft: RecipeDraft, catalog: Catalog) -> tuple[str, ...]:
+    """Full names of the recipe's own tools, then of those of its nested recipes."""
+    return _names(draft, catalog).tools
+
+
+def _allowed(entries: list[Entry], names: _Names, report: Report) -> dict[str, bool]:
+    """What is said of single tools."""
+    allowed = {}
+    known = {full.casefold(): full for full in names.tools}
+    for entry in entries:
+        name = entry.key.removeprefix("allow_")
+        tool = known.get(name.casefold())
+        if tool is None:
+            _report_unknown(entry.key_node.place, name, names, report)
+        elif not isinstance(entry.value, ScalarNode) or not isinstance(entry.value.value, bool):
+            message = f"'{entry.key}' takes true or false, but this is {type_of(entry.value)}"
+            report(entry.value.place.fault("wrong-type", message, help=truth_help(entry.value)))
+        else:
+            allowed[tool] = entry.value.value
+    return allowed
+
+
+def _split(node: Node, names: _Names) -> tuple[Node, list[Entry]]:
+    """The keys that every recipe knows, and those that are made of a tool's name."""
+    if not isinstance(node, MappingNode):
+        return node, []
+    known = {f"allow_{name}".casefold() for name in names.tools}
+
+    def is_single(key: str) -> bool:
+        if not key.startswith("allow_") or key in ("allow_write", "allow_<tool>"):
+            return False
+        return key.casefold() in known or nearest(key.removeprefix("allow_"), ("write",)) is None
+
+    single = [entry for entry in node.entries if is_single(entry.key)]
+    others = tuple(entry for entry in node.entries if entry not in single)
+    return attrs.evolve(node, entries=others), single
+
+
+def _report_unknown(place: Place, name: str, names: _Names, report: Report) -> None:
+    if not names.is_complete and ("__" in name or names.has_lost_recipes):
+        return  # its toolset or its recipe may be the faulty one
+    known = (*names.tools, *names.toolsets)
+    report(
+        place.fault(
+            "unknown-tool",
+            f"unknown tool '{name:.60}'",
+            label=suggestion(name, known),
+            help=f"tools are: {', '.join(names.tools) or 'none; add some under tools:'}",
+        )
+    )
+
+
+# --- the names -----------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class _Names:
+    """That permissions may have."""
+
+    tools: tuple[str, ...]
+    """Full names, the recipe's own first."""
+    toolsets: Mapping[str, tuple[str, ...]]
+    """Prefix to the full names of its tools."""
+    nested: frozenset[str]
+    """Toolsets that only nested recipes open."""
+    is_complete: bool
+    has_lost_recipes: bool
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """The tools that this name stands for; a nested toolset stands for itself, too."""
+        if name not in self.toolsets:
+            return (name,)
+        return (*((name,) if name in self.nested else ()), *self.toolsets[name])
+
+
+def _names(draft: RecipeDraft, catalog: Catalog) -> _Names:
+    own = draft.tools
+    nested = {
+        prefix: names
+        for prefix, names in _nested_toolsets(draft, catalog).items()
+        if prefix not in own.prefixes
+    }
+    tools = [*own.specs, *(name for names in nested.values() for name in names)]
+    is_lost = any(step.kind == "recipe" and step.recipe is None for step in draft.steps)
+    return _Names(
+        tools=tuple(dict.fromkeys(tools)),
+        toolsets={**own.prefixes, **nested},
+        nested=frozenset(nested),
+        is_complete=own.is_complete and not is_lost,
+        has_lost_recipes=is_lost,
+    )
+
+
+def _nested_toolsets(draft: RecipeDraft, catalog: Catalog) -> dict[str, tuple[str, ...]]:
+    """By the prefix that a nested recipe gives them, and by their own name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for step in draft.steps:
+        for use in _uses_within(step.recipe) if step.recipe is not None else ():
+            if (toolset := catalog.toolsets.get(use.name)) is None:
+                continue  # a registered tool, whose name is known here, too
+            for prefix in (use.prefix or use.name, use.name):
+                found[prefix] = tuple(f"{prefix}__{spec.name}" for spec in toolset.specs)
+    return found
+
+
+def _uses_within(recipe: AgentRecipe) -> Iterator[ToolsetUse]:
+    yield from recipe.tools
+    for step in recipe.steps:
+        if isinstance(step, RecipeSpec):
+            yield from _uses_within(step.recipe)

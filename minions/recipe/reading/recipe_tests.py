@@ -1,0 +1,111 @@
+"""The `tests` of a recipe: read and checked like the rest, run by `minions test`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from minions.contracts.errors import Fault
+from minions.contracts.executions import RunStatus
+from minions.contracts.json_values import JsonValue
+from minions.recipe.catalog import Catalog
+from minions.recipe.checks.decisions import check_decisions
+from minions.recipe.drafts import RecipeDraft, Report, read_condition
+from minions.recipe.language import keys
+from minions.recipe.model import RecipeTest, Where
+from minions.recipe.reading.permissions import tools_within
+from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode, to_plain
+from minions.recipe.text.sections import Section, read_section, suggestion
+
+__all__ = ["SCRIPTED", "read_tests"]
+
+
+SCRIPTED: Final = "scripted/"
+"""Models whose answers are in a file."""
+
+
+def read_tests(draft: RecipeDraft, catalog: Catalog, report: Report) -> tuple[RecipeTest, ...]:
+    """In file order; names of inputs, tools, steps and models are checked, too."""
+    nodes = draft.section.items("tests")
+    return tuple(
+        _test(draft, node, number, catalog, report) for number, node in enumerate(nodes, start=1)
+    )
+
+
+def _test(
+    draft: RecipeDraft, node: Node, number: int, catalog: Catalog, report: Report
+) -> RecipeTest:
+    section = read_section(node, keys.TEST, report)
+    expect = section.node("expect")
+    wanted = read_section(expect, keys.EXPECT, report) if expect is not None else None
+    if section.node("answers") is not None and section.node("model") is not None:
+        message = "the model is said twice, by 'answers' and by 'model'"
+        report(section.place_of("model").fault("kind-conflict", message))
+    _check_model(section.scalar("model"), catalog, report)
+    _check_names(section.mapping("inputs"), tuple(draft.inputs), "input", report)
+    _check_names(section.mapping("tools"), tools_within(draft, catalog), "tool", report)
+    check_decisions(draft, section.mapping("decisions"), report)
+    answers = section.plain("answers", ())
+    place = section.place
+    return RecipeTest(
+        name=section.text("name") or f"test {number}",
+        inputs=_mapping(section, "inputs"),
+        answers=tuple(answers) if isinstance(answers, list | tuple) else (),
+        model=section.text("model"),
+        tools=_mapping(section, "tools"),
+        decisions={name: str(word) for name, word in _mapping(section, "decisions").items()},
+        status=RunStatus((wanted.text("status") if wanted else None) or RunStatus.COMPLETED),
+        output=wanted.plain("output") if wanted else None,
+        has_output=wanted is not None and wanted.node("output") is not None,
+        error=wanted.text("error") if wanted else None,
+        holds=_conditions(wanted, report) if wanted else (),
+        where=Where(place.source.file, place.line, place.column),
+    )
+
+
+def _mapping(section: Section, name: str) -> Mapping[str, JsonValue]:
+    value = section.plain(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _check_model(node: ScalarNode | None, catalog: Catalog, report: Report) -> None:
+    """One that costs nothing: tests never ask a server."""
+    if node is None or str(node.value).startswith(SCRIPTED) or node.value in catalog.models:
+        return
+    known = tuple(sorted(catalog.models))
+    report(
+        node.place.fault(
+            "real-model",
+            f"a test asks no real model, but this is '{node.value!s:.60}'",
+            label=suggestion(str(node.value), known),
+            help="write what it answers under 'answers', or name scripted/FILE.yaml"
+            + (f" or one of: {', '.join(known)}" if known else ""),
+        )
+    )
+
+
+def _check_names(
+    node: MappingNode | None, known: tuple[str, ...], what: str, report: Report
+) -> None:
+    for entry in node.entries if node is not None else ():
+        if entry.key not in known:
+            report(_unknown(entry.key_node, known, what))
+
+
+def _unknown(node: ScalarNode, known: tuple[str, ...], what: str) -> Fault:
+    return node.place.fault(
+        f"unknown-{what}",
+        f"unknown {what} '{node.value!s:.60}' in a test",
+        label=suggestion(str(node.value), known),
+        help=f"there are: {', '.join(known) or 'none'}",
+    )
+
+
+def _conditions(section: Section, report: Report) -> tuple[str, ...]:
+    """They are over names that only a run has: what they read is not checked here."""
+    node = section.node("holds")
+    nodes = node.items if isinstance(node, SequenceNode) else [node] if node is not None else []
+    for item in nodes:
+        if isinstance(item, ScalarNode):
+            read_condition(item, report)
+    return tuple(str(to_plain(item)) for item in nodes)

@@ -1,0 +1,366 @@
+"""The parts of a recipe that are no steps: inputs, model, tools, limits, retry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from minions.contracts.base_url import check_base_url
+from minions.contracts.calls import OutputMode
+from minions.contracts.context import Limits
+from minions.contracts.errors import Fault, MetadataError, UsageError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.retry import RetryConfig
+from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.contracts.secrets import SecretRef
+from minions.contracts.tools import Toolset, ToolSpec
+from minions.recipe.catalog import Catalog
+from minions.recipe.checks.tools import check_against_schema
+from minions.recipe.drafts import RecipeDraft, Report, ToolNames, read_templates
+from minions.recipe.language import keys
+from minions.recipe.model import ExecutionMode, InputSpec, ModelConfig, ToolsetUse
+from minions.recipe.text.key_types import STEP_PATTERN, Key
+from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, to_plain
+from minions.recipe.text.schemas import KEYWORDS, read_schema
+from minions.recipe.text.sections import (
+    Section,
+    check_value,
+    is_of_type,
+    later,
+    masked,
+    read_section,
+    suggestion,
+    type_of,
+)
+
+__all__ = ["read_limits", "read_model", "read_retry", "read_settings"]
+
+
+def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeDraft:
+    """Everything but the steps and the permissions, which may name tools of nested recipes."""
+    draft = RecipeDraft(section=section)
+    draft.mode = ExecutionMode(section.text("execution_mode") or ExecutionMode.SEQUENTIAL)
+    draft.inputs = _read_inputs(section.mapping("inputs"), report)
+    if (model := section.node("model")) is not None:
+        draft.model = read_model(model, catalog, report)
+    draft.limits = read_limits(section.node("limits"), report)
+    draft.retry = read_retry(section.node("retry"), draft.retry, report) or draft.retry
+    _read_tools(draft, catalog, report)
+    prompts = (section.node("system_prompt"), section.node("goal"))
+    templates = [use for node in prompts for use in read_templates(node, report)]
+    draft.prompt_templates = (*draft.prompt_templates, *templates)
+    draft.output_templates = read_templates(section.node("output"), report)
+    return draft
+
+
+# --- inputs ----------------------------------------------------------------------------------
+
+
+def _read_inputs(node: MappingNode | None, report: Report) -> dict[str, InputSpec]:
+    inputs = {}
+    for entry in node.entries if node else ():
+        key = Key(name="an input's name", pattern=STEP_PATTERN)
+        if (fault := check_value(entry.key_node, key)) is not None:
+            report(fault)
+        inputs[entry.key] = _read_input(entry.value, report)
+    return inputs
+
+
+def _read_input(node: Node, report: Report) -> InputSpec:
+    """A faulty one comes out as an input of any kind, so that references to it are no faults."""
+    if isinstance(node, ScalarNode):
+        return _short_input(node.value)
+    if not isinstance(node, MappingNode):
+        message = f"an input is a JSON Schema or a default, but this is {type_of(node)}"
+        report(node.place.fault("wrong-type", message, help="write {type: array, default: [...]}"))
+        return InputSpec(schema={})
+    required = node.find("required")
+    if required is not None and isinstance(required.value, ScalarNode):
+        report(
+            required.key_node.place.fault(
+                "bad-schema",
+                "'required' is no key of an input",
+                help="an input without a default is required; give a default to make it optional",
+            )
+        )
+        return InputSpec(schema={})
+    if (secret := node.find("secret")) is not None:
+        if _is_false(secret.value):
+            node = _without(node, secret)
+        else:
+            return _read_secret(node, report)
+    schema = read_schema(node, report)
+    if schema is None:
+        return InputSpec(schema={})
+    default = node.find("default")
+    if default is not None:
+        _check_default(default, schema, report)
+    return InputSpec(
+        schema={name: value for name, value in schema.items() if name != "default"},
+        default=schema.get("default"),
+        has_default=default is not None,
+        description=str(schema.get("description", "")),
+    )
+
+
+def _is_false(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.value is False
+
+
+def _without(node: MappingNode, entry: Entry) -> MappingNode:
+    return attrs.evolve(node, entries=tuple(each for each in node.entries if each is not entry))
+
+
+_OF_OTHERS: Final = dict.fromkeys(KEYWORDS, "an input that is not secret")
+
+
+def _read_secret(node: MappingNode, report: Report) -> InputSpec:
+    """Nothing is said of the value: what a check of it complains about would show it."""
+    default = node.find("default")
+    if default is not None and not _is_reference(default.value):
+        report(_masked(default.value))
+        node = _without(node, default)
+    section = read_section(node, keys.SECRET_INPUT, report, _OF_OTHERS)
+    return InputSpec(
+        schema={"type": "string"},
+        default=section.text("default"),
+        has_default=default is not None,
+        description=section.text("description") or "",
+        is_secret=True,
+    )
+
+
+def _is_reference(node: Node) -> bool:
+    text = node.value if isinstance(node, ScalarNode) else None
+    try:
+        return isinstance(text, str) and bool(SecretRef.parse(text))
+    except UsageError:
+        return False
+
+
+def _masked(node: Node) -> Fault:
+    return masked(
+        node.place.fault(
+            "literal-secret",
+            "the default of a secret input is a reference, not the value itself",
+            help="write env:NAME for an environment variable, or file:/absolute/path",
+        )
+    )
+
+
+def _short_input(value: None | bool | int | float | str) -> InputSpec:
+    """Nothing: any value, required. Else a default that says the type."""
+    if value is None:
+        return InputSpec(schema={})
+    names = {bool: "boolean", int: "integer", float: "number", str: "string"}
+    return InputSpec(schema={"type": names[type(value)]}, default=value, has_default=True)
+
+
+def _check_default(entry: Entry, schema: JsonSchema, report: Report) -> None:
+    value = to_plain(entry.value)
+    kind = schema.get("type")
+    is_simple = isinstance(kind, str) and set(schema) <= {
+        "type",
+        "description",
+        "default",
+        "format",
+    }
+    if is_simple and is_of_type(entry.value, str(kind)):
+        return  # the usual case without a validator
+    for error in SchemaValidator(schema).errors(value):
+        message = f"the default does not fit the input's schema: {error}"
+        report(entry.value.place.fault("bad-value", message))
+
+
+# --- model, retry, limits -----------------------------------------------------------------------
+
+
+def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
+    """A name, or a mapping of settings."""
+    if isinstance(node, ScalarNode):
+        name = _model_name(node, catalog, report)
+        return ModelConfig(name=name)
+    section = read_section(node, keys.MODEL, report)
+    if (name_node := section.scalar("name")) is not None:
+        _model_name(name_node, catalog, report)
+    if (url := section.scalar("base_url")) is not None:
+        try:
+            check_base_url(str(url.value), "'base_url'")
+        except UsageError as error:
+            message, _, expected = error.message.partition(". Expected ")
+            report(url.place.fault("bad-value", message, help=f"expected {expected}"))
+    values = section.values()
+    if "output_mode" in values:
+        values["output_mode"] = OutputMode(str(values["output_mode"]))
+    return ModelConfig(**values)  # type: ignore[arg-type]  # the table checked them
+
+
+def _model_name(node: ScalarNode, catalog: Catalog, report: Report) -> str:
+    name = str(node.value)
+    provider, slash, rest = name.partition("/")
+    if "{{" in name:
+        report(node.place.fault("bad-value", "a model's name cannot be a template"))
+    elif name not in catalog.models and not (provider and slash and rest):
+        known = tuple(sorted(catalog.models))
+        report(
+            node.place.fault(
+                "unknown-model",
+                f"unknown model '{name}'",
+                label=suggestion(name, known),
+                help="write provider/name, such as openai/gpt-5-mini"
+                + (f", or one of: {', '.join(known)}" if known else ""),
+            )
+        )
+    return name
+
+
+def read_retry(node: Node | None, base: RetryConfig, report: Report) -> RetryConfig | None:
+    """What is said over `base`; None where nothing is."""
+    if node is None:
+        return None
+    values = read_section(node, keys.RETRY, report).values()
+    return attrs.evolve(base, **values)  # type: ignore[arg-type]  # the table checked them
+
+
+def read_limits(
+    node: Node | None, report: Report, *, is_of_step: bool = False
+) -> dict[str, JsonValue]:
+    """Limits in their own spelling; a step has only those that hold for one step."""
+    if node is None:
+        return {}
+    section = read_section(node, keys.LIMITS, report)
+    for name, entry in section.entries.items() if is_of_step else ():
+        if keys.STEP_LIMITS.find(name) is None:
+            place = entry.key_node.place
+            message = f"the limit '{entry.key}' is the run's; a step cannot have its own"
+            report(place.fault("bad-value", message, help="set it under 'limits' of the recipe"))
+    values = section.values()
+    try:
+        Limits.from_metadata(values)
+    except MetadataError as error:  # the table knows them all; this keeps the two in step
+        report(section.place.fault("bad-value", error.message))
+    return values
+
+
+# --- tools ---------------------------------------------------------------------------------
+
+
+def _read_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
+    reader = _ToolsReader(catalog, report)
+    for node in draft.section.items("tools"):
+        reader.item(node)
+    draft.uses = tuple(reader.uses)
+    draft.tools = ToolNames(
+        specs=reader.specs, prefixes=reader.prefixes, is_complete=reader.is_complete
+    )
+    draft.prompt_templates = tuple(
+        use for node in draft.section.items("tools") for use in read_templates(node, report)
+    )
+
+
+class _ToolsReader:
+    def __init__(self, catalog: Catalog, report: Report) -> None:
+        self._catalog = catalog
+        self._report = report
+        self._validators: dict[str, SchemaValidator] = {}
+        self.uses: list[ToolsetUse] = []
+        self.specs: dict[str, ToolSpec] = dict(catalog.tools)
+        self.prefixes: dict[str, tuple[str, ...]] = {}
+        self.is_complete = True
+
+    def item(self, node: Node) -> None:
+        if isinstance(node, ScalarNode) and isinstance(node.value, str):
+            self._named(node, node.value, None)
+        elif isinstance(node, MappingNode) and len(node.entries) == 1:
+            entry = node.entries[0]
+            self._named(entry.key_node, entry.key, entry.value)
+        else:
+            self._fail(
+                node.place.fault(
+                    "wrong-type",
+                    f"a tool is a name or one name with options, but this is {type_of(node)}",
+                    help="write 'files' or 'files: {root: .}'",
+                )
+            )
+
+    def _fail(self, fault: Fault) -> None:
+        self.is_complete = False
+        self._report(fault)
+
+    def _named(self, node: ScalarNode, name: str, options: Node | None) -> None:
+        toolset = self._catalog.toolsets.get(name)
+        if toolset is not None:
+            self._toolset(node, toolset, options)
+        elif name in self._catalog.tools:
+            if options is not None and to_plain(options) is not None:
+                self._fail(options.place.fault("wrong-type", f"the tool '{name}' has no options"))
+            self.uses.append(ToolsetUse(name=name))
+        elif name == "mcp":
+            self._fail(later(node.place, "mcp"))
+        else:
+            known = (*self._catalog.toolsets, *self._catalog.tools)
+            self._fail(
+                node.place.fault(
+                    "unknown-toolset",
+                    f"unknown toolset or tool '{name:.60}'",
+                    label=suggestion(name, known),
+                    help=f"there are: {', '.join(known) or 'none'}",
+                )
+            )
+
+    def _toolset(self, node: ScalarNode, toolset: Toolset, options: Node | None) -> None:
+        given = self._options(toolset, options)
+        prefix_entry = given.pop("as", None)
+        prefix = None
+        if prefix_entry is not None:
+            key = Key(name="as", types=("string",), pattern=STEP_PATTERN)
+            if (fault := check_value(prefix_entry.value, key)) is not None:
+                self._fail(fault)
+                return
+            prefix = str(to_plain(prefix_entry.value))
+        self._check_options(node, toolset, given)
+        values = {key: to_plain(entry.value) for key, entry in given.items()}
+        self.uses.append(ToolsetUse(name=toolset.name, options=values, prefix=prefix))
+        self._add_tools(prefix_entry.value if prefix_entry else node, toolset, prefix)
+
+    def _options(self, toolset: Toolset, options: Node | None) -> dict[str, Entry]:
+        if isinstance(options, MappingNode):
+            return {entry.key: entry for entry in options.entries}
+        if options is not None and to_plain(options) is not None:
+            message = f"options of '{toolset.name}' are a mapping, but this is {type_of(options)}"
+            self._fail(options.place.fault("wrong-type", message))
+        return {}
+
+    def _check_options(
+        self, node: ScalarNode, toolset: Toolset, given: Mapping[str, Entry]
+    ) -> None:
+        required = toolset.options.get("required")
+        for name in required if isinstance(required, list | tuple) else ():
+            if name not in given:
+                message = f"the toolset '{toolset.name}' needs the option '{name}'"
+                self._fail(node.place.fault("missing-key", message))
+        check_against_schema(
+            toolset.options,
+            given,
+            f"the toolset '{toolset.name}'",
+            self._report,
+            self._validators,
+            toolset.name,
+        )
+
+    def _add_tools(self, node: Node, toolset: Toolset, prefix: str | None) -> None:
+        prefix = prefix or toolset.name
+        if prefix in self.prefixes:
+            self._fail(
+                node.place.fault(
+                    "duplicate-tool",
+                    f"two toolsets give tools called '{prefix}__…'",
+                    help="give one of them another prefix with 'as: name'",
+                )
+            )
+            return
+        full = {f"{prefix}__{spec.name}": spec for spec in toolset.specs}
+        self.prefixes[prefix] = tuple(full)
+        self.specs.update({name: attrs.evolve(spec, name=name) for name, spec in full.items()})

@@ -1,0 +1,182 @@
+"""Recipes that are steps of a recipe: found, loaded and given inputs that fit."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from attrs import evolve
+
+from minions.contracts.errors import Fault, MinionsError, NotFoundError, near_names
+from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
+from minions.recipe.checks.nested import check_given
+from minions.recipe.drafts import RecipeDraft, Report
+from minions.recipe.library import SUFFIXES, is_file, recipe_ids, recipe_ids_beside
+from minions.recipe.model import AgentRecipe
+from minions.recipe.project_folders import USUAL_FOLDER, NamedFiles
+from minions.recipe.text.nodes import Place, read_source
+
+__all__ = ["SubRecipes", "recipe_files"]
+
+Check: TypeAlias = Callable[
+    [FoundRecipe, "SubRecipes"], "tuple[AgentRecipe | None, tuple[Fault, ...]]"
+]
+"""Loads what was found, with the finder for its own steps."""
+
+
+def recipe_files(name: str, directory: str | None, files: NamedFiles | None = None) -> FoundRecipe:
+    """The file of that path or id: beside the naming recipe, else under `recipes`.
+
+    Args:
+        files: Where it may be; None: as for a recipe of that directory that a person named.
+    Raises:
+        NotFoundError: There is none.
+        UsageError: It leads out of the project (`outside-project`), or cannot be read.
+    """
+    home = Path(directory) if directory is not None else Path.cwd()
+    files = files or NamedFiles(home)
+    path = _path(name, home, files) if name.endswith(SUFFIXES) else _by_id(name, home, files)
+    return FoundRecipe(
+        identity=str(path.resolve()),
+        file=str(path),
+        text=read_source(path),
+        directory=str(path.absolute().parent),
+    )
+
+
+def _path(name: str, home: Path, files: NamedFiles) -> Path:
+    path = home / name
+    files.check(path, name)  # first: nobody learns whether there is such a file elsewhere
+    if not is_file(path):
+        raise NotFoundError(
+            f"There is no recipe file '{name:.200}' beside this one.",
+            code="recipe-not-found",
+            suggestions=_near_paths(home, name, files),
+        )
+    return path
+
+
+def _near_paths(home: Path, name: str, files: NamedFiles) -> tuple[str, ...]:
+    """Recipes in the folder that `name` leads to, with or without a suffix, as `name` has it."""
+    path = Path(name)
+    if not files.hold(home / path):
+        return ()
+    beside = recipe_ids_beside(home / path.parent, files.hold)
+    by_stem = {other.stem: other.name for other in beside.values()}
+    wanted = path.stem if path.suffix in SUFFIXES else path.name
+    near = near_names(wanted, by_stem)
+    return tuple(str(path.with_name(by_stem[stem])) for stem in near)
+
+
+def _by_id(name: str, home: Path, files: NamedFiles) -> Path:
+    """Beside the naming recipe, else under `recipes`; what is no id there is never a path."""
+    beside = recipe_ids_beside(home, files.hold)
+    known = beside if name in beside else recipe_ids([USUAL_FOLDER], files.hold)
+    if name not in known:
+        near = near_names(name, beside) or near_names(name, known)
+        if "/" in name:
+            near = _near_paths(home, name, files) or near
+        message = f"There is no recipe '{name:.200}' beside this one or under {USUAL_FOLDER}."
+        raise NotFoundError(message, code="recipe-not-found", suggestions=near)
+    files.check(known[name], name)
+    return known[name]
+
+
+def _finder(directory: str | None, folders: tuple[Path, ...]) -> FindRecipe:
+    """For a recipe in that directory, and for those that it runs."""
+    home = Path(directory) if directory is not None else Path.cwd()
+    return functools.partial(recipe_files, files=NamedFiles(home, folders))
+
+
+class SubRecipes:
+    """Of one recipe; those of its own recipes share what was loaded."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        directory: str | None,
+        check: Check,
+        *,
+        trail: tuple[str, ...] = (),
+        loaded: dict[str, tuple[AgentRecipe | None, tuple[Fault, ...]]] | None = None,
+    ) -> None:
+        """Look at nothing yet.
+
+        Args:
+            trail: Identities of the recipes around, outermost first.
+            loaded: By identity.
+        """
+        self._catalog = catalog
+        self._find = catalog.find_recipe or _finder(directory, catalog.recipe_folders)
+        self._directory = directory
+        self._check = check
+        self._trail = trail
+        self._loaded = loaded if loaded is not None else {}
+
+    def link(self, draft: RecipeDraft, report: Report) -> None:
+        """Give every recipe step its recipe; report names and inputs that are wrong."""
+        for step in draft.steps:
+            name = step.section.text("recipe") if step.kind == "recipe" else None
+            if name is None:
+                continue
+            place = step.section.place_of("recipe")
+            step.recipe = self._recipe(name, place, report)
+            if step.recipe is not None:
+                check_given(draft, step, step.recipe, report)
+
+    def _recipe(self, name: str, place: Place, report: Report) -> AgentRecipe | None:
+        if (registered := self._catalog.recipes.get(name)) is not None:
+            return registered
+        try:
+            found = self._find(name, self._directory)
+        except NotFoundError as error:
+            near = error.suggestions or near_names(name, self._catalog.recipes)
+            label = f"did you mean '{near[0]}'?" if near else None
+            report(place.fault("unknown-recipe", error.message.rstrip("."), label=label))
+            return None
+        except MinionsError as error:
+            outside = error.error_code == "outside-project"
+            code = error.error_code if outside else "unknown-recipe"
+            report(place.fault(code, error.message.rstrip(".")))
+            return None
+        if found.identity in self._trail:
+            report(_cycle(place, (*self._trail, found.identity)))
+            return None
+        recipe, faults = self._load(found)
+        if recipe is None:
+            report(_faulty(name, found, faults, place))
+        return recipe
+
+    def _load(self, found: FoundRecipe) -> tuple[AgentRecipe | None, tuple[Fault, ...]]:
+        known = self._loaded.get(found.identity)
+        if known is not None:
+            return known
+        inner = SubRecipes(
+            evolve(self._catalog, find_recipe=found.recipes or self._find),
+            found.directory,
+            self._check,
+            trail=(*self._trail, found.identity),
+            loaded=self._loaded if found.recipes is None else None,
+        )
+        result = self._loaded[found.identity] = self._check(found, inner)
+        return result
+
+
+def _cycle(place: Place, trail: tuple[str, ...]) -> Fault:
+    first = trail.index(trail[-1])
+    names = " → ".join(f"'{Path(each).stem}'" for each in trail[first:])
+    return place.fault("recipe-cycle", f"recipes run each other in a circle: {names}")
+
+
+def _faulty(name: str, found: FoundRecipe, faults: tuple[Fault, ...], place: Place) -> Fault:
+    errors = [fault for fault in faults if not fault.is_warning]
+    count = "a fault" if len(errors) == 1 else f"{len(errors)} faults"
+    first = errors[0]
+    return place.fault(
+        "bad-recipe",
+        f"the recipe '{name:.60}' has {count}: {first.message}",
+        label=f"at {first.file}:{first.line}:{first.column}",
+        help=f"minions validate {found.file}",
+    )

@@ -1,0 +1,1 @@
+"""YAML text becomes checked mappings that know where they stand."""

@@ -1,0 +1,284 @@
+"""JSON Schemas in a recipe, in full or in short; what is wrong with them, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from minions.contracts.errors import Fault, SchemaError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema, check_schema
+from minions.recipe.drafts import Report
+from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode, to_plain
+from minions.recipe.text.sections import suggestion, type_of
+
+__all__ = [
+    "KEYWORDS",
+    "TYPES",
+    "read_output_schema",
+    "read_schema",
+    "schema_of_example",
+    "shape_of_values",
+]
+
+TYPES: Final = ("string", "number", "integer", "boolean", "object", "array", "null")
+
+_OF_SCHEMAS: Final = frozenset(
+    """
+    items contains additionalProperties unevaluatedItems unevaluatedProperties
+    propertyNames not if then else contentSchema
+    """.split()  # noqa: SIM905  # fifty quotes would hide the words
+)
+_OF_NAMED_SCHEMAS: Final = frozenset(
+    ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+)
+_OF_SCHEMA_LISTS: Final = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
+_PLAIN: Final = frozenset(
+    """
+    $ref $schema $id $anchor $comment $dynamicRef $dynamicAnchor $vocabulary type
+    enum const default description title examples deprecated readOnly writeOnly
+    format pattern multipleOf minimum maximum exclusiveMinimum exclusiveMaximum
+    minLength maxLength minItems maxItems uniqueItems minContains maxContains
+    minProperties maxProperties required dependentRequired contentEncoding
+    contentMediaType
+    """.split()  # noqa: SIM905  # fifty quotes would hide the words
+)
+KEYWORDS: Final = _OF_SCHEMAS | _OF_NAMED_SCHEMAS | _OF_SCHEMA_LISTS | _PLAIN
+"""Of JSON Schema."""
+_TELLING: Final = frozenset(
+    """
+    properties items $ref anyOf oneOf allOf enum const $defs additionalProperties
+    """.split()  # noqa: SIM905  # fifty quotes would hide the words
+)
+"""One of these makes a mapping a schema, whatever else is in it."""
+
+
+def read_output_schema(node: MappingNode, report: Report) -> JsonSchema | None:
+    """A schema in full, or `{title: string, tags: [string]}` as an object that has just these.
+
+    Returns:
+        None where a fault was reported.
+    """
+    if _is_in_full(node):
+        return read_schema(node, report)
+    return _from_short(node, report)
+
+
+def schema_of_example(value: JsonValue) -> JsonSchema:
+    """What `{done: false, names: [""], note: ""}` shows: its fields, of the types of its values.
+
+    An empty list may hold anything, as null may be anything.
+    """
+    if isinstance(value, Mapping):
+        properties = {name: schema_of_example(item) for name, item in value.items()}
+        if not properties:
+            return {"type": "object"}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+    if isinstance(value, list | tuple):
+        return (
+            {"type": "array", "items": schema_of_example(value[0])} if value else {"type": "array"}
+        )
+    names = {bool: "boolean", int: "number", float: "number", str: "string"}
+    name = names.get(type(value))
+    return {"type": name} if name is not None else {}
+
+
+def _nothing_known(_: ScalarNode) -> JsonSchema:
+    return {}
+
+
+def shape_of_values(
+    node: Node, of_template: Callable[[ScalarNode], JsonSchema] = _nothing_known
+) -> JsonSchema:
+    """What values are known to be where they are written: their keys, items and types.
+
+    Args:
+        of_template: What is known of a text with templates in it.
+    """
+    if isinstance(node, MappingNode):
+        properties = {
+            entry.key: shape_of_values(entry.value, of_template) for entry in node.entries
+        }
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+    if isinstance(node, SequenceNode):
+        items = [shape_of_values(item, of_template) for item in node.items]
+        return {"type": "array", "prefixItems": items, "items": False}
+    if isinstance(node.value, str) and "{{" in node.value:
+        return of_template(node)
+    names = {bool: "boolean", int: "integer", float: "number", str: "string"}
+    return {"type": names.get(type(node.value), "null")}
+
+
+def read_schema(node: MappingNode, report: Report) -> JsonSchema | None:
+    """A schema in full.
+
+    Returns:
+        None where a fault was reported.
+    """
+    faults: list[Fault] = []
+    _walk(node, faults.append)
+    for fault in faults:
+        report(fault)
+    if faults:
+        return None
+    schema = {entry.key: to_plain(entry.value) for entry in node.entries}
+    if not _is_simple(schema):  # the full check takes a millisecond
+        try:
+            check_schema(schema)
+        except SchemaError as error:
+            report(_schema_fault(node, error))
+            return None
+    return schema
+
+
+def _is_in_full(node: MappingNode) -> bool:
+    keys = {entry.key for entry in node.entries}
+    properties = node.find("properties")
+    if properties is not None and isinstance(properties.value, MappingNode):
+        return True
+    if not keys <= KEYWORDS:
+        return False
+    kind = node.find("type")
+    if kind is not None and _says_types(kind.value):
+        return True
+    return not keys.isdisjoint(_TELLING)
+
+
+def _says_types(node: Node) -> bool:
+    """A type, or several; a list of one type is a field of the short form that is called `type`."""
+    if isinstance(node, ScalarNode):
+        return node.value in TYPES
+    return (
+        isinstance(node, SequenceNode)
+        and len(node.items) > 1
+        and all(isinstance(item, ScalarNode) for item in node.items)
+    )
+
+
+def _from_short(node: MappingNode, report: Report) -> JsonSchema | None:
+    properties = {entry.key: _short_type(entry.value, report) for entry in node.entries}
+    if None in properties.values():
+        return None
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _short_type(node: Node, report: Report) -> JsonSchema | None:
+    if isinstance(node, MappingNode):
+        return read_output_schema(node, report)
+    if isinstance(node, SequenceNode):
+        if len(node.items) == 1:
+            items = _short_type(node.items[0], report)
+            return None if items is None else {"type": "array", "items": items}
+        message = "a list type holds the one type of its items, such as [string]"
+        report(node.place.fault("bad-schema", message))
+        return None
+    if node.value in TYPES:
+        return {"type": node.value}
+    report(_unknown_type(node))
+    return None
+
+
+def _unknown_type(node: ScalarNode) -> Fault:
+    text = node.value if isinstance(node.value, str) else None
+    return node.place.fault(
+        "bad-schema",
+        f"unknown type '{text:.40}'" if text else f"a type is text, but this is {type_of(node)}",
+        label=suggestion(text, TYPES) if text else None,
+        help='write "null" in quotes' if node.value is None else f"types are: {', '.join(TYPES)}",
+    )
+
+
+def _walk(node: Node, report: Report) -> None:
+    """Unknown keywords and types, with their own places."""
+    if isinstance(node, ScalarNode) and isinstance(node.value, bool):
+        return
+    if not isinstance(node, MappingNode):
+        report(
+            node.place.fault("bad-schema", f"a schema is a mapping, but this is {type_of(node)}")
+        )
+        return
+    for entry in node.entries:
+        if entry.key not in KEYWORDS and not entry.key.startswith("x-"):
+            report(
+                entry.key_node.place.fault(
+                    "bad-schema",
+                    f"'{entry.key}' is no keyword of JSON Schema",
+                    label=suggestion(entry.key, tuple(sorted(KEYWORDS))),
+                    help="fields of an object stand under 'properties'",
+                )
+            )
+        elif entry.key == "type":
+            _check_types(entry.value, report)
+        for inner in _schemas_in(entry.key, entry.value):
+            _walk(inner, report)
+
+
+def _check_types(node: Node, report: Report) -> None:
+    for item in node.items if isinstance(node, SequenceNode) else (node,):
+        if not isinstance(item, ScalarNode):
+            report(item.place.fault("bad-schema", f"a type is text, but this is {type_of(item)}"))
+        elif item.value not in TYPES:
+            report(_unknown_type(item))
+
+
+def _schemas_in(keyword: str, node: Node) -> Iterable[Node]:
+    if keyword in _OF_SCHEMAS:
+        return (node,)
+    if keyword in _OF_NAMED_SCHEMAS and isinstance(node, MappingNode):
+        return [entry.value for entry in node.entries]
+    if keyword in _OF_SCHEMA_LISTS and isinstance(node, SequenceNode):
+        return node.items
+    return ()
+
+
+def _is_simple(schema: JsonValue) -> bool:
+    """Whether nothing in it can be wrong any more, so that the full check may be spared."""
+    if not isinstance(schema, dict):
+        return False
+    return all(_is_simple_keyword(key, value) for key, value in schema.items())
+
+
+def _is_simple_keyword(key: str, value: JsonValue) -> bool:
+    if key == "type":
+        return isinstance(value, str)
+    if key in ("description", "title", "format"):
+        return isinstance(value, str)
+    if key == "properties":
+        return isinstance(value, dict) and all(map(_is_simple, value.values()))
+    if key == "items":
+        return _is_simple(value)
+    if key == "required":
+        return isinstance(value, list) and all(isinstance(name, str) for name in value)
+    if key == "additionalProperties":
+        return isinstance(value, bool)
+    return key == "default"
+
+
+def _schema_fault(node: MappingNode, error: SchemaError) -> Fault:
+    path, _, message = error.message.partition(": ")
+    return _deepest(node, path).fault("bad-schema", message or error.message)
+
+
+def _deepest(node: MappingNode, path: str) -> Place:
+    """The place of the deepest mapping key that a JSON path such as `$.a.b[0]` leads through."""
+    place = node.place
+    current: Node = node
+    for part in path.removeprefix("$").replace("[", ".[").split(".")[1:]:
+        if isinstance(current, MappingNode) and (entry := current.find(part)) is not None:
+            place, current = entry.key_node.place, entry.value
+        elif isinstance(current, SequenceNode) and part.strip("[]").isdigit():
+            current = current.items[min(int(part.strip("[]")), len(current.items) - 1)]
+            place = current.place
+        else:
+            break
+    return place

@@ -1,0 +1,288 @@
+"""Mappings of a recipe against their key tables: unknown keys, wrong types, one fault each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.errors import Fault
+from minions.contracts.json_values import JsonValue
+from minions.recipe.expressions.values import nearest
+from minions.recipe.text.key_types import Key, Table
+from minions.recipe.text.nodes import (
+    Entry,
+    MappingNode,
+    Node,
+    Place,
+    ScalarNode,
+    SequenceNode,
+    to_plain,
+)
+
+__all__ = ["Report", "Section", "Texts", "read_section", "read_texts", "suggestion", "type_of"]
+
+Report: TypeAlias = Callable[[Fault], None]
+"""Takes each fault as it is found."""
+
+
+@frozen(kw_only=True)
+class Texts:
+    """A text with its place."""
+
+    text: str
+    node: ScalarNode
+
+
+@frozen(kw_only=True)
+class Section:
+    """A mapping whose keys were checked; holds only what is fit for use."""
+
+    _node: Node = field(alias="whole")
+    entries: Mapping[str, Entry] = field(factory=dict)
+    """By the key's own name, whatever alias was written."""
+    refused: Mapping[str, Node] = field(factory=dict)
+    """What was meant for a key and cannot be used; what follows from that is no fault."""
+
+    @property
+    def place(self) -> Place:
+        """Of the whole."""
+        return self._node.place
+
+    def node(self, name: str) -> Node | None:
+        """What stands under that key; None when nothing usable does."""
+        entry = self.entries.get(name)
+        return entry.value if entry else None
+
+    def scalar(self, name: str) -> ScalarNode | None:
+        """As `node`, where it is one value."""
+        node = self.node(name)
+        return node if isinstance(node, ScalarNode) else None
+
+    def mapping(self, name: str) -> MappingNode | None:
+        """As `node`, where it is a mapping."""
+        node = self.node(name)
+        return node if isinstance(node, MappingNode) else None
+
+    def items(self, name: str) -> tuple[Node, ...]:
+        """The items of the list under that key; none when there is no list."""
+        node = self.node(name)
+        return node.items if isinstance(node, SequenceNode) else ()
+
+    def text(self, name: str) -> str | None:
+        """The text under that key; None when there is none."""
+        node = self.scalar(name)
+        return node.value if node and isinstance(node.value, str) else None
+
+    def plain(self, name: str, default: JsonValue = None) -> JsonValue:
+        """The value under that key as plain data."""
+        node = self.node(name)
+        return default if node is None else to_plain(node)
+
+    def values(self) -> dict[str, JsonValue]:
+        """Everything as plain data."""
+        return {name: to_plain(entry.value) for name, entry in self.entries.items()}
+
+    def place_of(self, name: str) -> Place:
+        """Of the value; of the whole section where there is none."""
+        node = self.node(name)
+        return node.place if node else self.place
+
+
+def read_section(
+    node: Node, table: Table, report: Report, owners: Mapping[str, str] | None = None
+) -> Section:
+    """The mapping `node` by `table`; everything that does not fit is reported and left out.
+
+    Args:
+        owners: Keys that belong to another kind of mapping, and to which.
+    """
+    if not isinstance(node, MappingNode):
+        report(
+            node.place.fault(
+                "wrong-type",
+                f"{table.name} is a mapping, but this is {type_of(node)}",
+                help=f"keys are: {', '.join(table.names)}",
+            )
+        )
+        return Section(whole=node)
+    entries: dict[str, Entry] = {}
+    refused: dict[str, Node] = {}
+    for entry in node.entries:
+        key = table.find(entry.key)
+        if key is None:
+            report(_unknown_key(entry, table, (owners or {}).get(entry.key)))
+            if (meant := table.find(nearest(entry.key, table.spellings) or "")) is not None:
+                refused.setdefault(meant.name, entry.value)
+        elif not key.is_served:
+            report(later(entry.key_node.place, entry.key))
+        elif key.name in entries:
+            report(_given_twice(entry, entries[key.name]))
+        elif (fault := check_value(entry.value, key)) is not None:
+            report(fault)
+            refused[key.name] = entry.value
+        else:
+            entries[key.name] = entry
+    _check_required(node, table, report)
+    return Section(whole=node, entries=entries, refused=refused)
+
+
+def later(place: Place, what: str) -> Fault:
+    """The refusal of what a later version will serve."""
+    return place.fault("not-supported-yet", f"'{what}' is not supported yet")
+
+
+def suggestion(name: str, options: tuple[str, ...]) -> str | None:
+    """`did you mean 'x'?` for the caret's label, or None."""
+    near = nearest(name, options)
+    return f"did you mean '{near}'?" if near else None
+
+
+def masked(fault: Fault) -> Fault:
+    """The fault without the text that it is about, which may be a secret itself."""
+    line = fault.source_line or ""
+    hidden = line[: fault.column - 1] + "*" * len(line[fault.column - 1 :])
+    return evolve(fault, source_line=hidden)
+
+
+def _unknown_key(entry: Entry, table: Table, owner: str | None) -> Fault:
+    if owner is not None:
+        return entry.key_node.place.fault(
+            "unknown-key",
+            f"'{entry.key}' belongs to {owner}, but this is {table.name}",
+            help=f"keys are: {', '.join(table.names)}",
+        )
+    return entry.key_node.place.fault(
+        "unknown-key",
+        f"unknown key '{entry.key:.60}' in {table.name}",
+        label=suggestion(entry.key, table.spellings),
+        help=f"keys are: {', '.join(table.names)}",
+    )
+
+
+def _given_twice(entry: Entry, first: Entry) -> Fault:
+    return entry.key_node.place.fault(
+        "duplicate-key",
+        f"'{entry.key}' and '{first.key}' are the same key",
+        label=f"first given at line {first.key_node.place.line}",
+        help="keep one of the two",
+    )
+
+
+def _check_required(node: MappingNode, table: Table, report: Report) -> None:
+    for key in table.keys:
+        if key.is_required and not any(node.find(name) for name in (key.name, *key.aliases)):
+            report(node.place.fault("missing-key", f"{table.name} needs the key '{key.name}'"))
+
+
+_NAMES: Final[Mapping[str, str]] = {
+    "string": "text",
+    "boolean": "true or false",
+    "number": "a number",
+    "integer": "a whole number",
+    "object": "a mapping",
+    "array": "a list",
+    "null": "nothing",
+}
+
+
+def type_of(node: Node) -> str:
+    """What stands there, for messages."""
+    if isinstance(node, MappingNode):
+        return "a mapping"
+    if isinstance(node, SequenceNode):
+        return "a list"
+    if node.value is None:
+        return "nothing"
+    if isinstance(node.value, bool):
+        return str(node.value).lower()
+    if isinstance(node.value, str):
+        return "text" if "{{" not in node.value else "a template"
+    return f"the number {node.value}"
+
+
+_TRUTHS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+
+
+def truth_help(node: Node) -> str | None:
+    """For words that older versions of YAML took for true and false; None for any other."""
+    word = node.value if isinstance(node, ScalarNode) else None
+    meant = _TRUTHS.get(word.casefold()) if isinstance(word, str) else None
+    return f"write {meant}; in YAML 1.2 `{word}` is text" if meant else None
+
+
+def check_value(node: Node, key: Key) -> Fault | None:
+    """The fault of a value that its key does not take; None when it does."""
+    if key.types and not any(is_of_type(node, kind) for kind in key.types):
+        expected = " or ".join(_NAMES[kind] for kind in key.types)
+        return node.place.fault(
+            "wrong-type",
+            f"'{key.name}' takes {expected}, but this is {type_of(node)}",
+            help=truth_help(node) if "boolean" in key.types else None,
+        )
+    if not isinstance(node, ScalarNode):
+        return None
+    if isinstance(node.value, str):
+        return _check_text(node, node.value, key)
+    if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return _check_range(node, node.value, key)
+    return None
+
+
+def is_of_type(node: Node, kind: str) -> bool:
+    """Whether the node is of that JSON type; a whole number is a number too."""
+    if not isinstance(node, ScalarNode):
+        return kind == ("object" if isinstance(node, MappingNode) else "array")
+    value = node.value
+    if value is None:
+        return kind == "null"
+    if isinstance(value, bool):
+        return kind == "boolean"
+    kinds = {"string": str, "number": (int, float), "integer": int}
+    return kind in kinds and isinstance(value, kinds[kind])  # type: ignore[arg-type]  # classes or tuples of them
+
+
+def _check_text(node: ScalarNode, text: str, key: Key) -> Fault | None:
+    if key.choices and text not in key.choices:
+        return node.place.fault(
+            "bad-value",
+            f"'{key.name}' cannot be '{text}'",
+            label=suggestion(text, key.choices),
+            help=f"choices are: {', '.join(key.choices)}",
+        )
+    if key.pattern and not re.fullmatch(key.pattern, text):
+        return node.place.fault(
+            "bad-value",
+            f"{_quoted(key.name)} cannot be '{text:.60}'",
+            help=f"it must match {key.pattern}",
+        )
+    return None
+
+
+def _quoted(name: str) -> str:
+    return name if " " in name else f"'{name}'"
+
+
+def _check_range(node: ScalarNode, number: float, key: Key) -> Fault | None:
+    if key.minimum is not None and number < key.minimum:
+        bound = f"at least {key.minimum:g}"
+    elif key.above is not None and number <= key.above:
+        bound = f"more than {key.above:g}"
+    elif key.maximum is not None and number > key.maximum:
+        bound = f"at most {key.maximum:g}"
+    else:
+        return None
+    return node.place.fault("bad-value", f"'{key.name}' must be {bound}, not {number:g}")
+
+
+def read_texts(nodes: tuple[Node, ...], what: str, report: Report) -> tuple[Texts, ...]:
+    """The texts among `nodes`; anything else is reported."""
+    texts = []
+    for node in nodes:
+        if isinstance(node, ScalarNode) and isinstance(node.value, str):
+            texts.append(Texts(text=node.value, node=node))
+        else:
+            report(node.place.fault("wrong-type", f"{what} is text, but this is {type_of(node)}"))
+    return tuple(texts)
