@@ -127,7 +127,8 @@ def test_drawing_loads_neither_engine_nor_journal(here: Path, write: Write) -> N
         "import sys\n"
         "from minions.interfaces.cli.main import run_command_line\n"
         "run_command_line(['graph', 'two.yaml', '-o', 'two.svg'])\n"
-        "heavy = {'minions.engine.run.agent_executor', 'sqlite3', 'cattrs', 'jsonschema', 'openai'}\n"
+        "heavy = {'minions.engine.run.agent_executor', 'sqlite3', 'cattrs',"
+        " 'jsonschema', 'openai'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(

@@ -1,1 +1,1 @@
-"""What every run is given: clock, models, secrets, retry, prices, budgets, and the journal in memory."""
+"""What every run is given: clock, models, secrets, retry, prices, budget, the memory journal."""
