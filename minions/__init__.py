@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from minions.adapters.models.openai import OpenAIModel
     from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
-    from minions.adapters.models.scripted import ScriptedModel, tool_request
+    from minions.adapters.models.script_items import tool_request
+    from minions.adapters.models.scripted import ScriptedModel
     from minions.adapters.models.structured_output import InstructorParser
     from minions.adapters.stores.memory_step_cache import MemoryStepCache
     from minions.adapters.stores.postgres_journal import PostgresJournal
@@ -19,27 +20,20 @@ if TYPE_CHECKING:
     from minions.adapters.stores.sqlite_journal import SqliteJournal
     from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
     from minions.adapters.tools.function_tool import tool
+    from minions.contracts.call_executors import ModelCallExecutor, ToolCallExecutor
     from minions.contracts.calls import (
         ChatModel,
         DeltaSink,
         ModelCall,
-        ModelCallExecutor,
         ModelCallResponse,
         ModelFailure,
         OutputInstructions,
         Prompt,
         ToolCall,
-        ToolCallExecutor,
         ToolCallResponse,
         ToolFailure,
     )
-    from minions.contracts.completion import (
-        Completion,
-        CompletionCriteria,
-        CompletionLink,
-        CompletionMode,
-        StepCompletionChain,
-    )
+    from minions.contracts.completion import CompletionCriteria, CompletionLink, StepCompletionChain
     from minions.contracts.context import RunContext
     from minions.contracts.decisions import (
         ApprovalRequest,
@@ -48,7 +42,7 @@ if TYPE_CHECKING:
         Unanswered,
         Verdict,
     )
-    from minions.contracts.errors import AgentExecutionError, MinionsError, RecipeError, ToolError
+    from minions.contracts.errors import MinionsError, RecipeError, ToolError
     from minions.contracts.events import (
         RunCompleted,
         RunEvent,
@@ -59,7 +53,13 @@ if TYPE_CHECKING:
         StepEvent,
         StepEventType,
     )
-    from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
+    from minions.contracts.executions import (
+        AgentExecutionError,
+        AgentResult,
+        RunStatus,
+        StepExecution,
+        StepStatus,
+    )
     from minions.contracts.json_values import JsonValue
     from minions.contracts.messages import (
         Message,
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from minions.contracts.step_cache import CachedStep, StepCache
     from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
     from minions.contracts.tools import Tool, ToolScope, ToolSpec
+    from minions.contracts.verdicts import Completion, CompletionMode
     from minions.engine.calls.model_calls import ModelCallExecutors
     from minions.engine.calls.tool_calls import tool_call_executors
     from minions.engine.compile.completion import DefaultStepCompletionChain

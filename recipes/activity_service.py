@@ -10,7 +10,7 @@ import json
 from attrs import Factory, define, frozen
 
 from minions import Extensions, Prompt, ScriptedModel, Tool, tool
-from minions.adapters.models.scripted import Answer
+from minions.adapters.models.script_items import Answer
 from minions.contracts.tools import Toolbox
 
 

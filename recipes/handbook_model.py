@@ -6,7 +6,7 @@ import json
 import re
 
 from minions import Prompt, ScriptedModel, tool_request
-from minions.adapters.models.scripted import Answer
+from minions.adapters.models.script_items import Answer
 
 _TOO_COMMON = {"have", "does", "what", "when", "many", "much", "with", "from", "that", "this"}
 

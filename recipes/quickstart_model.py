@@ -10,7 +10,7 @@ import json
 import re
 
 from minions import Message, Prompt, ScriptedModel, tool_request
-from minions.adapters.models.scripted import Answer
+from minions.adapters.models.script_items import Answer
 
 _TEXT_ENDINGS = (".md", ".txt", ".rst", ".py", ".toml", ".yaml", ".json")
 _MOST_READ = 3

@@ -9,7 +9,7 @@ import json
 import re
 
 from minions import Prompt, ScriptedModel, tool_request
-from minions.adapters.models.scripted import Answer
+from minions.adapters.models.script_items import Answer
 
 _TOO_COMMON = {"that", "there", "have", "here", "with", "from", "when", "says", "shop", "every"}
 _SIGNS = {

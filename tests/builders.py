@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from attrs import field, frozen
 
-from minions.adapters.models.scripted import Answer, AnswerFunction, ScriptedModel
+from minions.adapters.models.script_items import Answer, AnswerFunction
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import (
     ChatModel,
     ModelCallResponse,

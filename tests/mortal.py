@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from attrs import field, frozen
 
 from builders import FakeTool, deterministic_services, executor_of, fake_tool
-from minions.adapters.models.scripted import Answer, AnswerFunction, ScriptedModel
+from minions.adapters.models.script_items import Answer, AnswerFunction
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.codec import encode
 from minions.contracts.executions import AgentResult

@@ -24,8 +24,6 @@ from minions.contracts.tools import ToolSpec
 if TYPE_CHECKING:
     from returns.result import Result
 
-    from minions.contracts.context import RunContext
-
 __all__ = [
     "CallOrigin",
     "CallStatus",
@@ -33,8 +31,6 @@ __all__ = [
     "DeltaSink",
     "Failure",
     "ModelCall",
-    "ModelCallExecutor",
-    "ModelCallExecutorFactory",
     "ModelCallResponse",
     "ModelCapabilities",
     "ModelDelta",
@@ -48,8 +44,6 @@ __all__ = [
     "Prompt",
     "StepCompletionInstruction",
     "ToolCall",
-    "ToolCallExecutor",
-    "ToolCallExecutorFactory",
     "ToolCallResponse",
     "ToolFailure",
 ]
@@ -318,33 +312,6 @@ class ChatModel(ABC):
 
     async def aclose(self) -> None:
         """Give back what is held open. Called once, after the last run."""
-
-
-class ModelCallExecutor(ABC):
-    """Carries out one attempt at a model call."""
-
-    @abstractmethod
-    async def execute(
-        self, call: ModelCall, context: RunContext
-    ) -> Result[ModelCallResponse, ModelFailure]:
-        """One attempt. Retries, memory and the journal are the caller's.
-
-        Memory is as it was before the first attempt, so every attempt sees an identical prompt.
-        """
-
-
-class ToolCallExecutor(ABC):
-    """Carries out one attempt at a tool call."""
-
-    @abstractmethod
-    async def execute(
-        self, call: ToolCall, context: RunContext
-    ) -> Result[ToolCallResponse, ToolFailure]:
-        """One attempt. Never raises for what the tool does; cancellation passes through."""
-
-
-ModelCallExecutorFactory: TypeAlias = Callable[[ModelCall, "RunContext"], ModelCallExecutor]
-ToolCallExecutorFactory: TypeAlias = Callable[[ToolCall, "RunContext"], ToolCallExecutor]
 
 
 class OutputParser(ABC):

@@ -20,16 +20,12 @@ MinionsError
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from attrs import frozen
 
-if TYPE_CHECKING:
-    from minions.contracts.executions import AgentResult
-
 __all__ = [
     "NEEDS_DECISION",
-    "AgentExecutionError",
     "EnvironmentRefusedError",
     "FailureInfo",
     "Fault",
@@ -219,16 +215,6 @@ class LeaseHeldError(JournalError):
         """Who is active."""
         self.run_id = run_id
         """In which run; empty where that is not known."""
-
-
-class AgentExecutionError(MinionsError):
-    """A run did not complete; raised by `AgentResult.unwrap()` alone."""
-
-    code = "agent-execution"
-
-    def __init__(self, message: str, *, result: AgentResult[object], code: str | None) -> None:
-        super().__init__(message, code=code)
-        self.result = result
 
 
 class StaleSnapshotError(MinionsError):

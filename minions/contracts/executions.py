@@ -10,10 +10,9 @@ from typing import Final, Generic, cast
 from attrs import field, frozen
 
 from minions.contracts.calls import ModelCall, ModelCallResponse, ToolCall
-from minions.contracts.completion import Completion, CompletionMode
 from minions.contracts.errors import (
-    AgentExecutionError,
     FailureInfo,
+    MinionsError,
     NotFoundError,
     StepFailedError,
     near_names,
@@ -21,11 +20,13 @@ from minions.contracts.errors import (
 from minions.contracts.instructions import T_co
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
+from minions.contracts.verdicts import Completion, CompletionMode
 
 __all__ = [
     "OPEN_STATES",
     "RUN_STATES",
     "RUN_STATE_SCHEMA",
+    "AgentExecutionError",
     "AgentResult",
     "RunState",
     "RunStatus",
@@ -256,3 +257,13 @@ class AgentResult(Generic[T_co]):
         text = self.error.message if self.error else f"run {self.run_id}: {self.status.value}"
         code = self.error.code if self.error else None
         raise AgentExecutionError(text, result=self, code=code)
+
+
+class AgentExecutionError(MinionsError):
+    """A run did not complete; raised by `AgentResult.unwrap()` alone."""
+
+    code = "agent-execution"
+
+    def __init__(self, message: str, *, result: AgentResult[object], code: str | None) -> None:
+        super().__init__(message, code=code)
+        self.result = result

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from attrs import field, frozen
 
-from minions.contracts.completion import CompletionCriteria, CompletionMode, StepCompletionChain
+from minions.contracts.completion import CompletionCriteria, StepCompletionChain
 from minions.contracts.instructions import OutputInstructions, T_co
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageBundle, MessageRole, ToolCallRequest
+from minions.contracts.verdicts import CompletionMode
 
 if TYPE_CHECKING:
     from minions.contracts.context import RunContext

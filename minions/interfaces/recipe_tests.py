@@ -8,14 +8,8 @@ from attrs import evolve, frozen
 from returns.result import Failure, Result, Success
 
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.calls import (
-    ChatModel,
-    ToolCall,
-    ToolCallExecutor,
-    ToolCallExecutorFactory,
-    ToolCallResponse,
-    ToolFailure,
-)
+from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
+from minions.contracts.calls import ChatModel, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.codec import encode
 from minions.contracts.context import RunContext
 from minions.contracts.decisions import (

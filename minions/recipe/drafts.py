@@ -32,7 +32,6 @@ from minions.recipe.text.sections import Report, Section
 __all__ = [
     "GoalParts",
     "RecipeDraft",
-    "Report",
     "StepDraft",
     "TemplateUse",
     "ToolNames",

@@ -9,13 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from returns.pipeline import is_successful
 
-from minions.adapters.models.scripted import (
-    Answer,
-    ScriptedModel,
-    ScriptItem,
-    load_script,
-    tool_request,
-)
+from minions.adapters.models.script_items import Answer, ScriptItem, tool_request
+from minions.adapters.models.scripted import ScriptedModel, load_script
 from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,

@@ -12,7 +12,8 @@ import pytest
 from attrs import evolve
 
 from builders import answer_of, deterministic_services, fake_tool
-from minions.adapters.models.scripted import Answer, AnswerFunction, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, AnswerFunction, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.calls import ModelDelta, ModelFailure, Prompt

@@ -6,16 +6,14 @@ import pytest
 from attrs import frozen
 
 from minions.contracts.completion import (
-    Completion,
     CompletionCriteria,
     CompletionLink,
-    CompletionMode,
     StepCompletionChain,
     StepCompletionLink,
-    Verdict,
 )
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import StepExecution
+from minions.contracts.verdicts import Completion, CompletionMode, Verdict
 
 EXECUTION = StepExecution[object](id="exe_1", step_id="work")
 

@@ -18,7 +18,8 @@ from typing import Final, cast
 from attrs import frozen
 
 from builders import ConstrainedModel, ConstrainingParser
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import (
     ChatModel,
     ModelCallResponse,

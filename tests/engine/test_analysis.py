@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import Ran, run_of
-from minions.adapters.models.scripted import Answer
+from minions.adapters.models.script_items import Answer
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog

@@ -10,7 +10,8 @@ import pytest
 from attrs import evolve, field, mutable
 
 from builders import FakeTool, deterministic_services, fake_tool
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
 from minions.adapters.tools.files import files_toolset
 from minions.contracts.calls import ModelFailure, Prompt

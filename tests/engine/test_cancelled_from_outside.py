@@ -8,7 +8,8 @@ import pytest
 from attrs import evolve
 
 from builders import deterministic_services, executor_of, fake_tool, recipe_of, text_step
-from minions.adapters.models.scripted import ScriptedModel, tool_request
+from minions.adapters.models.script_items import tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
 from minions.engine.sessions.cancellation import cancel_run

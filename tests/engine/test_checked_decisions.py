@@ -17,7 +17,8 @@ from builders import (
     python_step,
     run_of,
 )
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
 from minions.contracts.errors import StepFailedError, UsageError
 from minions.contracts.executions import RunStatus

@@ -19,13 +19,10 @@ from builders import (
     run_recipe,
     text_step,
 )
-from minions.adapters.models.scripted import Answer, ScriptedModel
-from minions.contracts.calls import (
-    ModelCall,
-    ModelCallExecutor,
-    ModelCallResponse,
-    ModelFailure,
-)
+from minions.adapters.models.script_items import Answer
+from minions.adapters.models.scripted import ScriptedModel
+from minions.contracts.call_executors import ModelCallExecutor
+from minions.contracts.calls import ModelCall, ModelCallResponse, ModelFailure
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.errors import EnvironmentRefusedError, MetadataError
 from minions.contracts.events import RunEvent, StepFinished

@@ -9,7 +9,8 @@ import pytest
 from attrs import evolve, field, frozen
 
 from builders import FakeTool, Ran, deterministic_services, executor_of, fake_tool, run_of
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
 from minions.contracts.errors import RecipeError, UsageError

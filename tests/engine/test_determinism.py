@@ -20,7 +20,8 @@ from builders import (
     text_step,
 )
 from crash.played import Death, PlayedRun
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.errors import StepFailedError
 from minions.contracts.journal import JournalEntry

@@ -21,7 +21,8 @@ from builders import (
     signal_step,
     text_step,
 )
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import DeltaSink, ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.errors import GraphError, JournalError
 from minions.contracts.events import (

@@ -8,9 +8,9 @@ import pytest
 
 from builders import FakeTool, Ran, fake_tool, run_of
 from minions import analyze_data, extract_params
-from minions.adapters.models.scripted import Answer, ScriptedModel
-from minions.contracts.errors import AgentExecutionError
-from minions.contracts.executions import RunStatus
+from minions.adapters.models.script_items import Answer
+from minions.adapters.models.scripted import ScriptedModel
+from minions.contracts.executions import AgentExecutionError, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document

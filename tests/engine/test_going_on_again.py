@@ -6,7 +6,8 @@ import pytest
 from attrs import evolve
 
 from builders import FakeTool, deterministic_services, executor_of, fake_tool, run_of
-from minions.adapters.models.scripted import Answer, ScriptedModel
+from minions.adapters.models.script_items import Answer
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult, RunStatus

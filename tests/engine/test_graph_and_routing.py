@@ -19,9 +19,10 @@ from builders import (
     signal_step,
     text_step,
 )
-from minions.adapters.models.scripted import ScriptedModel, tool_request
-from minions.contracts.errors import AgentExecutionError, FailureInfo, GraphError, NotFoundError
-from minions.contracts.executions import RunStatus, StepExecution, StepStatus
+from minions.adapters.models.script_items import tool_request
+from minions.adapters.models.scripted import ScriptedModel
+from minions.contracts.errors import FailureInfo, GraphError, NotFoundError
+from minions.contracts.executions import AgentExecutionError, RunStatus, StepExecution, StepStatus
 from minions.contracts.graph import StepGraph
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageBundle, ToolCallRequest

@@ -22,11 +22,12 @@ from builders import (
     signal_step,
     text_step,
 )
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelFailure
-from minions.contracts.errors import AgentExecutionError, MetadataError
+from minions.contracts.errors import MetadataError
 from minions.contracts.events import LimitReached, RunFailed
-from minions.contracts.executions import RunStatus
+from minions.contracts.executions import AgentExecutionError, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import StepScope

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from builders import Ran, fake_tool, run_of
-from minions.adapters.models.scripted import Answer
+from minions.adapters.models.script_items import Answer
 from minions.contracts.calls import Prompt
 from minions.contracts.errors import ToolError
 from minions.contracts.executions import RunStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import Ran, fake_tool, run_of
-from minions.adapters.models.scripted import Answer
+from minions.adapters.models.script_items import Answer
 from minions.contracts.calls import Prompt
 from minions.contracts.errors import RecipeError
 from minions.contracts.executions import RunStatus

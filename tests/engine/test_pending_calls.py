@@ -6,7 +6,8 @@ import pytest
 from attrs import evolve
 
 from builders import deterministic_services
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.errors import UsageError

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from builders import deterministic_services, executor_of, fake_tool, python_step
-from minions.adapters.models.scripted import Answer, ScriptedModel
+from minions.adapters.models.script_items import Answer
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.executions import AgentResult
 from minions.contracts.steps import StepScope

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from builders import Ran, answer_of, executor_of, fake_tool, python_step, run_of
-from minions.adapters.models.scripted import Answer, ScriptedModel
+from minions.adapters.models.script_items import Answer
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.errors import NotFoundError, RecipeError, StepFailedError
 from minions.contracts.executions import RunStatus, StepStatus

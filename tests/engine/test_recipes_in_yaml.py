@@ -10,7 +10,8 @@ from typing import cast
 
 import pytest
 
-from minions.adapters.models.scripted import ScriptedModel, tool_request
+from minions.adapters.models.script_items import tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.files import files_toolset
 from minions.adapters.tools.function_tool import tool
 from minions.contracts.executions import AgentResult, RunStatus

@@ -9,7 +9,8 @@ import pytest
 from attrs import evolve, field, frozen
 
 from builders import FakeTool, deterministic_services, entry_of, executor_of, fake_tool
-from minions.adapters.models.scripted import ScriptedModel, tool_request
+from minions.adapters.models.script_items import tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import CallStatus, ToolCall
 from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
 from minions.contracts.errors import UsageError

@@ -18,7 +18,8 @@ from builders import (
     recipe_of,
     text_step,
 )
-from minions.adapters.models.scripted import Answer, AnswerFunction, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, AnswerFunction, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from builders import FakeTool, answer_of, fake_tool, text_step
-from minions.adapters.models.scripted import Answer, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
 from minions.contracts.calls import ModelCallResponse, Prompt
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue

@@ -20,12 +20,13 @@ from builders import (
     run_recipe,
     text_step,
 )
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
+from minions.contracts.call_executors import ModelCallExecutor
 from minions.contracts.calls import (
     CallStatus,
     DeltaSink,
     ModelCall,
-    ModelCallExecutor,
     ModelCallResponse,
     ModelFailure,
     Prompt,

@@ -10,7 +10,8 @@ import pytest
 from attrs import evolve, frozen
 
 from builders import fake_tool, flaky_tool, python_step, recipe_of, text_step
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import OutputInstructions, Prompt
 from minions.contracts.codec import encode
 from minions.contracts.errors import JournalError, UsageError

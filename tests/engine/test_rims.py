@@ -8,8 +8,10 @@ from collections.abc import Iterable
 import pytest
 from returns.result import Result, Success
 
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.function_tool import tool
+from minions.contracts.call_executors import ToolCallExecutor
 from minions.contracts.calls import (
     CallStatus,
     ChatModel,
@@ -19,11 +21,10 @@ from minions.contracts.calls import (
     OutputInstructions,
     Prompt,
     ToolCall,
-    ToolCallExecutor,
     ToolCallResponse,
     ToolFailure,
 )
-from minions.contracts.completion import Completion, CompletionCriteria, CompletionLink
+from minions.contracts.completion import CompletionCriteria, CompletionLink
 from minions.contracts.context import RunContext
 from minions.contracts.errors import MetadataError
 from minions.contracts.events import RunEvent
@@ -31,6 +32,7 @@ from minions.contracts.executions import RunStatus, StepExecution
 from minions.contracts.messages import MessageBundle, TokenUsage, assistant
 from minions.contracts.steps import DefaultStep, PythonStep, StepScope
 from minions.contracts.tools import Toolbox
+from minions.contracts.verdicts import Completion
 from minions.engine.calls.model_calls import ModelCallExecutors
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.completion import DefaultStepCompletionChain

@@ -16,8 +16,8 @@ from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.graph import DefaultStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext
-from minions.engine.context.engine_scope import Scope
 from minions.engine.context.iterations import Feedback
+from minions.engine.context.scope import Scope
 from minions.engine.history.events import EventStream
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.history.replay import OpenCall, Replay

@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from builders import recipe_of, text_step
-from minions.adapters.models.scripted import Answer
+from minions.adapters.models.script_items import Answer
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.errors import MinionsError, NotFoundError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus

@@ -22,7 +22,8 @@ from builders import (
     signal_step,
     text_step,
 )
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.codec import encode

@@ -25,7 +25,8 @@ from builders import (
     signal_step,
     text_step,
 )
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.function_tool import tool
 from minions.contracts.calls import (
     CallStatus,
@@ -38,7 +39,7 @@ from minions.contracts.calls import (
     StepCompletionInstruction,
     ToolCall,
 )
-from minions.contracts.completion import Completion, CompletionLink, StepCompletionChain
+from minions.contracts.completion import CompletionLink, StepCompletionChain
 from minions.contracts.context import RunContext
 from minions.contracts.errors import MetadataError
 from minions.contracts.executions import StepExecution, StepStatus
@@ -47,6 +48,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageBundle, assistant, tool_result
 from minions.contracts.steps import DefaultStep, Step, StepScope
 from minions.contracts.tools import Tool, Toolbox
+from minions.contracts.verdicts import Completion
 from minions.engine.calls.model_calls import ModelCallExecutors
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.completion import (

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import deterministic_services
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.errors import UsageError
 from minions.contracts.events import RunEvent

@@ -20,7 +20,8 @@ from builders import (
     run_of,
     text_step,
 )
-from minions.adapters.models.scripted import ScriptedModel, tool_request
+from minions.adapters.models.script_items import tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.errors import StepFailedError

@@ -12,7 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from builders import Ran, answer_of, deterministic_services, executor_of, fake_tool, run_of
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.analysis.explanation import explain
 from minions.analysis.pictures.data import picture_to_json
 from minions.analysis.pictures.mermaid import mermaid
@@ -21,8 +22,8 @@ from minions.analysis.pictures.picture import picture_of
 from minions.analysis.pictures.svg import svg
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
-from minions.contracts.errors import AgentExecutionError, GraphError, RecipeError
-from minions.contracts.executions import RunStatus
+from minions.contracts.errors import GraphError, RecipeError
+from minions.contracts.executions import AgentExecutionError, RunStatus
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage
 from minions.contracts.tools import Effect, Tool, Toolbox

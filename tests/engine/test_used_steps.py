@@ -8,7 +8,8 @@ import pytest
 from attrs import frozen
 
 from builders import deterministic_services, fake_tool
-from minions.adapters.models.scripted import Answer, ScriptedModel
+from minions.adapters.models.script_items import Answer
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.context import RunContext
 from minions.contracts.errors import EnvironmentRefusedError, RecipeError

@@ -13,7 +13,7 @@ from attrs import Factory, define
 import minions
 from command_line import Cli, Write
 from minions import AgentResult, Prompt, ScriptedModel, Tool, tool
-from minions.adapters.models.scripted import Answer
+from minions.adapters.models.script_items import Answer
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe

@@ -13,7 +13,7 @@ import pytest
 import minions
 from command_line import Cli, Write
 from minions import Prompt, ScriptedModel, tool_request
-from minions.adapters.models.scripted import Answer
+from minions.adapters.models.script_items import Answer
 from minions.contracts.json_values import JsonValue
 
 RECIPES: Final = Path(__file__).parents[2] / "recipes"

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.contracts.calls import OutputMode
-from minions.contracts.completion import CompletionCriteria, CompletionMode
+from minions.contracts.completion import CompletionCriteria
 from minions.contracts.errors import NotFoundError, RecipeError, UsageError
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
+from minions.contracts.verdicts import CompletionMode
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import (
     ExecutionMode,

@@ -10,7 +10,8 @@ import pytest_asyncio
 from attrs import evolve
 
 from asgi_client import TOKEN, Client
-from minions.adapters.models.scripted import Answer, AnswerFunction, ScriptedModel
+from minions.adapters.models.script_items import Answer, AnswerFunction
+from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.calls import ChatModel
 from minions.contracts.journal import Journal

@@ -12,7 +12,8 @@ import pytest
 from returns.result import Result, Success
 
 from asgi_client import Client, Event, events_in
-from minions.adapters.models.scripted import ScriptedModel, tool_request
+from minions.adapters.models.script_items import tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.calls import (
     ChatModel,

@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 
 from asgi_client import Client, Event, Reply, events_in
-from minions.adapters.models.scripted import ScriptedModel, tool_request
+from minions.adapters.models.script_items import tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.events import StepEventType
 from minions.interfaces.settings import Settings

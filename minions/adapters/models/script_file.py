@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
 
-from minions.adapters.models.scripted import Answer, ScriptItem, tool_request
+from minions.adapters.models.script_items import Answer, ScriptItem, tool_request
 from minions.contracts.calls import ModelCallResponse, ModelFailure
 from minions.contracts.errors import UsageError, did_you_mean
 from minions.contracts.json_values import JsonValue, dumps

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self, TypeAlias
+from typing import Final, Self
 
-from attrs import evolve, frozen
+from attrs import evolve
 from returns.result import Failure, Result, Success
 
+from minions.adapters.models.script_items import (
+    Answer,
+    AnswerFunction,
+    GoodAnswer,
+    ScriptItem,
+)
 from minions.contracts.calls import (
     ChatModel,
     DeltaSink,
@@ -28,49 +34,7 @@ from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, assistant
 
-__all__ = ["Answer", "AnswerFunction", "ScriptItem", "ScriptedModel", "load_script", "tool_request"]
-
-_Good: TypeAlias = (
-    str
-    | Message
-    | ModelCallResponse
-    | ToolCallRequest
-    | Sequence[ToolCallRequest]
-    | Mapping[str, JsonValue]
-)
-Answer: TypeAlias = _Good | ModelFailure | BaseException
-"""Text, a message, a whole response, a failure, tool calls, or a mapping sent as JSON text.
-
-An exception becomes a failure (retryable for TimeoutError and ConnectionError); one that is no
-`Exception`, such as CancelledError, is raised as it is.
-"""
-
-AnswerFunction: TypeAlias = Callable[[Prompt], Answer | Awaitable[Answer]]
-
-
-def tool_request(
-    name: str,
-    arguments: Mapping[str, JsonValue] | str | None = None,
-    *,
-    id: str | None = None,  # noqa: A002  # as the field of a ToolCallRequest is called
-) -> ToolCallRequest:
-    """A tool call for a script.
-
-    Args:
-        arguments: JSON text is sent as it is, broken or not; None sends `{}`.
-        id: None: the model gives it one of its own when it answers.
-    """
-    text = arguments if isinstance(arguments, str) else dumps(arguments or {})
-    return ToolCallRequest(id=id or "", name=name, arguments=text)
-
-
-@frozen(kw_only=True)
-class ScriptItem:
-    """One answer of a script file."""
-
-    answer: Answer
-    match: str | None = None
-    """Only for prompts that hold this text; None fits any."""
+__all__ = ["ScriptedModel", "load_script"]
 
 
 def load_script(path: Path | str) -> tuple[ScriptItem, ...]:
@@ -174,7 +138,7 @@ class ScriptedModel(ChatModel):
         if isinstance(self._answer, _InTurn | _ByMatch):
             self._answer(prompt)
 
-    def _response(self, prompt: Prompt, answer: _Good) -> ModelCallResponse:
+    def _response(self, prompt: Prompt, answer: GoodAnswer) -> ModelCallResponse:
         given = answer if isinstance(answer, ModelCallResponse) else None
         response = given or ModelCallResponse(message=_message(answer))
         self._used_ids.update(call.id for said in prompt.messages for call in said.tool_calls)
@@ -267,7 +231,7 @@ def _failure_of(error: BaseException) -> ModelFailure:
 # --- what an answer becomes --------------------------------------------------------------------
 
 
-def _message(answer: _Good) -> Message:
+def _message(answer: GoodAnswer) -> Message:
     match answer:
         case ModelCallResponse():
             return answer.message

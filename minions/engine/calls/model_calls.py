@@ -11,12 +11,11 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
+from minions.contracts.call_executors import ModelCallExecutor, ModelCallExecutorFactory
 from minions.contracts.calls import (
     CallStatus,
     ChatModel,
     ModelCall,
-    ModelCallExecutor,
-    ModelCallExecutorFactory,
     ModelCallResponse,
     ModelCapabilities,
     ModelFailure,

@@ -9,14 +9,8 @@ from attrs import evolve, field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
-from minions.contracts.calls import (
-    CallOrigin,
-    CallStatus,
-    ToolCall,
-    ToolCallExecutorFactory,
-    ToolCallResponse,
-    ToolFailure,
-)
+from minions.contracts.call_executors import ToolCallExecutorFactory
+from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.errors import JournalError, StepFailedError, words_of
 from minions.contracts.events import Retrying
 from minions.contracts.json_values import JsonValue, dumps

@@ -10,14 +10,8 @@ from attrs import evolve
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.calls import (
-    CallOrigin,
-    ToolCall,
-    ToolCallExecutor,
-    ToolCallExecutorFactory,
-    ToolCallResponse,
-    ToolFailure,
-)
+from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
+from minions.contracts.calls import CallOrigin, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.codec import encode
 from minions.contracts.context import RunContext
 from minions.contracts.errors import MinionsError, ToolError, near_names, words_of

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from minions.contracts.calls import ModelCall, ToolCall
-from minions.contracts.completion import Completion, CompletionMode
 from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.steps import Step
+from minions.contracts.verdicts import Completion, CompletionMode
 
 __all__ = ["StepTrace"]
 

@@ -17,11 +17,11 @@ from minions.contracts.errors import (
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.steps import PythonStep, StepScope
+from minions.engine.compile.engine_scope import Default, EngineScope
 from minions.engine.compile.extraction import extraction_question
+from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.recipe_step import WrittenStep, as_text, step_named
-from minions.engine.context.engine_scope import Default, EngineScope
 from minions.engine.history.replay import KnowsItsInputs, StepRows, TellsItself
-from minions.engine.step.cache import Basis, TellsItsBasis
 from minions.recipe.bundles import bundle_of
 from minions.recipe.expressions.template import (
     Condition,
@@ -55,7 +55,7 @@ __all__ = [
 
 
 @frozen(kw_only=True)
-class ToolCallStep(WrittenStep, PythonStep[JsonValue], KnowsItsInputs, TellsItsBasis):
+class ToolCallStep(WrittenStep, PythonStep[JsonValue], KnowsItsInputs, Fingerprinted):
     """A `tool:` step of a recipe: one call."""
 
     id: str
@@ -116,7 +116,7 @@ class ToolCallStep(WrittenStep, PythonStep[JsonValue], KnowsItsInputs, TellsItsB
             missing=missing,
         )
 
-    def basis(self, view: RunContext) -> Basis:
+    def basis(self, view: RunContext) -> Fingerprint:
         """The arguments, and what would be asked for the rest."""
         known, missing = self._rendered(view)
         asked: dict[str, JsonValue] = {"tool": self.spec.tool, "arguments": known}
@@ -124,7 +124,7 @@ class ToolCallStep(WrittenStep, PythonStep[JsonValue], KnowsItsInputs, TellsItsB
             messages, output = self._question(view, missing)
             asked["question"] = [message_to_json(message) for message in messages]
             asked["answer"] = output.json_schema()
-        return Basis(asked=asked, tools=[self.spec.tool], asks_model=bool(missing))
+        return Fingerprint(asked=asked, tools=[self.spec.tool], asks_model=bool(missing))
 
     def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
         """Whether the arguments are the same, and what would be asked for the rest."""
@@ -297,7 +297,7 @@ def ask_step(spec: AskSpec) -> AskStep:
 
 
 @frozen(kw_only=True)
-class RecipeStep(WrittenStep, PythonStep[object], TellsItself, TellsItsBasis):
+class RecipeStep(WrittenStep, PythonStep[object], TellsItself, Fingerprinted):
     """A `recipe:` step of a recipe: another one, with inputs of its own."""
 
     id: str
@@ -325,7 +325,7 @@ class RecipeStep(WrittenStep, PythonStep[object], TellsItself, TellsItsBasis):
         inputs = {name: template.render(values) for name, template in self.given.items()}
         return await cast(EngineScope, scope).run_recipe(self.recipe, inputs)
 
-    def basis(self, view: RunContext) -> Basis:
+    def basis(self, view: RunContext) -> Fingerprint:
         """The recipe's text, those of the recipes in it, and what it is given.
 
         Raises:
@@ -338,7 +338,7 @@ class RecipeStep(WrittenStep, PythonStep[object], TellsItself, TellsItsBasis):
             "recipe": [recipe.document, recipe.directory, bundle_of(recipe)],
             "inputs": {name: template.render(view.values) for name, template in self.given.items()},
         }
-        return Basis(asked=asked, tools=sorted(_tools_in(recipe)))
+        return Fingerprint(asked=asked, tools=sorted(_tools_in(recipe)))
 
 
 def _tools_in(recipe: AgentRecipe) -> set[str]:

@@ -8,14 +8,10 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.completion import (
-    Completion,
-    CompletionLink,
-    CompletionMode,
-    StepCompletionChain,
-)
+from minions.contracts.completion import CompletionLink, StepCompletionChain
 from minions.contracts.executions import StepExecution
 from minions.contracts.patterns import search
+from minions.contracts.verdicts import Completion, CompletionMode
 
 __all__ = [
     "CallBudgetLink",

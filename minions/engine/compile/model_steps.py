@@ -8,12 +8,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.calls import OutputInstructions
-from minions.contracts.completion import (
-    CompletionCriteria,
-    CompletionLink,
-    CompletionMode,
-    StepCompletionChain,
-)
+from minions.contracts.completion import CompletionCriteria, CompletionLink, StepCompletionChain
 from minions.contracts.context import RunContext
 from minions.contracts.errors import (
     UsageError,
@@ -23,6 +18,7 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, MessageRole, system, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
+from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.completion import DefaultStepCompletionChain
 from minions.engine.compile.recipe_step import WrittenStep, as_text, bounded, step_named
 from minions.recipe.expressions.template import (

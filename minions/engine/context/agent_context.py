@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, cast
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias, cast
 
 from attrs import frozen
 
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.errors import FailureInfo
-from minions.contracts.executions import StepStatus, Warned
+from minions.contracts.executions import StepExecution, StepStatus, Warned
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
 from minions.contracts.messages import Message
-from minions.contracts.secrets import Secrets
+from minions.contracts.secrets import InputValue, Secrets
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox, ToolSpec
+from minions.engine.context.iterations import Feedback
+from minions.engine.context.progress import StepProgress
+from minions.engine.context.scope import Scope
 from minions.engine.history.conversation import LiveThread
 from minions.engine.history.events import EventStream
 from minions.engine.history.recorder import Recorder
@@ -28,13 +32,7 @@ from minions.engine.services.services import Services
 from minions.recipe.model import AgentRecipe, ModelConfig
 from minions.recipe.permissions import ALLOW_WRITE, Rights
 
-if TYPE_CHECKING:
-    from minions.engine.step.step_manager import StepManager
-
-from minions.engine.context.engine_scope import RecipeRunner, Scope
-from minions.engine.context.iterations import Feedback
-
-__all__ = ["Agent", "AgentContext"]
+__all__ = ["Agent", "AgentContext", "NestedResult", "RecipeRunner", "TellSteps"]
 
 
 @frozen
@@ -62,7 +60,7 @@ class AgentContext(RunContext):
     def __init__(
         self,
         agent: Agent,
-        step_manager: StepManager,
+        step_manager: StepProgress,
         memory: ModelMemory,
         *,
         services: Services | None = None,
@@ -147,7 +145,7 @@ class AgentContext(RunContext):
     def nested(
         self,
         recipe: AgentRecipe,
-        step_manager: StepManager,
+        step_manager: StepProgress,
         memory: ModelMemory,
         *,
         tools: Toolbox,
@@ -365,3 +363,47 @@ class AgentContext(RunContext):
             self._values[step_id] = output
         if save_as is not None:
             self._values[save_as] = output
+
+
+TellSteps: TypeAlias = Callable[[Iterable[StepExecution[object]]], None]
+"""Takes the steps of a recipe that ended."""
+
+
+@frozen(kw_only=True)
+class NestedResult:
+    """What a recipe gave that was a step of a run."""
+
+    output: object
+    error: FailureInfo | None
+
+
+class RecipeRunner(ABC):
+    """Runs recipes as steps of a run."""
+
+    @abstractmethod
+    async def run(
+        self,
+        recipe: AgentRecipe,
+        inputs: Mapping[str, InputValue],
+        context: AgentContext,
+        path: str,
+        key: str,
+        tell: TellSteps,
+    ) -> NestedResult:
+        """One recipe, to its end.
+
+        Args:
+            inputs: Not checked yet.
+            key: Of the execution that it is the work of.
+            tell: Is called once with its steps, also when it is cut off.
+        Raises:
+            UsageError: It was given what it does not take, or names what is not there.
+        """
+
+    @abstractmethod
+    def find(self, name: str) -> AgentRecipe:
+        """The recipe of that name, for steps made by code.
+
+        Raises:
+            NotFoundError: There is none.
+        """

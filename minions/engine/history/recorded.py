@@ -19,12 +19,12 @@ from minions.contracts.calls import (
     ToolFailure,
 )
 from minions.contracts.codec import decode
-from minions.contracts.completion import Completion, Verdict
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest
+from minions.contracts.verdicts import Completion, Verdict
 from minions.engine.history.memory import ConversationMemory, apply_entry, tool_content
 from minions.engine.history.replay import StepRows
 

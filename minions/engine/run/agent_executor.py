@@ -9,7 +9,8 @@ from typing import Any, TypeVar, cast, overload
 
 from attrs import evolve, frozen
 
-from minions.contracts.calls import ChatModel, ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.calls import ChatModel
 from minions.contracts.errors import NotFoundError, RecipeError, UsageError
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
@@ -242,9 +243,10 @@ class AgentExecutor:
         if start.chosen is not None:
             specs_of_parts(agent.recipe)
             built = part_of(built, agent.recipe, start.chosen.runs)
+        manager = StepManager(built.graph)
         context = AgentContext(
             agent,
-            StepManager(built.graph),
+            manager,
             ConversationMemory(),
             services=self._services,
             tools=tools,
@@ -259,6 +261,7 @@ class AgentExecutor:
         context.recipe_runner = self._recipe_runs
         run = AgentRun(
             context,
+            manager,
             built,
             models=self._models,
             loaded=self._loaded,

@@ -7,11 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.calls import (
-    ChatModel,
-    ModelCallExecutorFactory,
-    ToolCallExecutorFactory,
-)
+from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.calls import ChatModel
 from minions.contracts.codec import encode
 from minions.contracts.errors import FailureInfo, FencedError, JournalError, MinionsError, words_of
 from minions.contracts.events import RunCompleted
@@ -35,6 +32,7 @@ from minions.engine.run.run_output import RunOutput
 from minions.engine.run.run_steps import RunSteps
 from minions.engine.run.walk import RecipeWalk, WalkEnd
 from minions.engine.services.error_groups import leading_error
+from minions.engine.step.step_manager import StepManager
 from minions.recipe.bundles import bundle_of
 from minions.recipe.model import ModelConfig
 
@@ -61,6 +59,7 @@ class AgentRun:
     def __init__(
         self,
         context: AgentContext,
+        manager: StepManager,
         built: BuiltRecipe,
         *,
         models: ModelSource,
@@ -97,7 +96,7 @@ class AgentRun:
         context.open_calls = going_on.doubt if going_on is not None else ()
         steps = RunSteps(context, built, self._models, tool_call_executor_factory, chosen=chosen)
         routes = Routes(context, built, self._models, tool_call_executor_factory)
-        self._walk = RecipeWalk(context, built, steps, routes, tool_call_executor_factory)
+        self._walk = RecipeWalk(context, manager, built, steps, routes, tool_call_executor_factory)
         self._output = RunOutput(
             context, built, output_class, output_check, is_part=chosen is not None
         )

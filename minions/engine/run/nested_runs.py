@@ -8,16 +8,16 @@ from pathlib import Path
 
 from attrs import evolve
 
-from minions.contracts.calls import ChatModel, ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.calls import ChatModel
 from minions.contracts.errors import NEEDS_DECISION, FailureInfo, MinionsError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
 from minions.engine.compile.extensions import ModelSource
 from minions.engine.compile.preparation import Preparation, rendered
-from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.engine_scope import NestedResult, RecipeRunner, Scope, TellSteps
-from minions.engine.context.step_view import StepView
+from minions.engine.context.agent_context import AgentContext, NestedResult, RecipeRunner, TellSteps
+from minions.engine.context.scope import Scope
 from minions.engine.history.keys import scope_of
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.routes import Routes
@@ -65,24 +65,25 @@ class RecipeRuns(RecipeRunner):
         self,
         recipe: AgentRecipe,
         inputs: Mapping[str, InputValue],
-        view: StepView,
+        context: AgentContext,
+        path: str,
         key: str,
         tell: TellSteps,
     ) -> NestedResult:
         """To its end; what failed in it is the error of the result."""
-        context = self._context(recipe, inputs, view, key)
+        inner, manager = self._context(recipe, inputs, context, path, key)
         try:
-            return await self._run(context)
+            return await self._run(inner, manager)
         finally:
-            tell(context.step_manager.step_executions)
+            tell(manager.step_executions)
 
-    async def _run(self, context: AgentContext) -> NestedResult:
+    async def _run(self, context: AgentContext, manager: StepManager) -> NestedResult:
         recipe = context.recipe
         built = self._preparation.built(recipe, context.tools)
         models = RunModels(context, built, self._models, self._model_factory, self._loaded)
         steps = RunSteps(context, built, models, self._tool_factory)
         routes = Routes(context, built, models, self._tool_factory)
-        walk = RecipeWalk(context, built, steps, routes, self._tool_factory)
+        walk = RecipeWalk(context, manager, built, steps, routes, self._tool_factory)
         end, output = await _walked(walk, context), None
         if end.error is None:
             try:
@@ -90,14 +91,18 @@ class RecipeRuns(RecipeRunner):
             except MinionsError as problem:
                 info = evolve(problem.info(), message=f"The recipe's output: {problem}")
                 end = WalkEnd(status=RunStatus.FAILED, error=info)
-        context.step_manager.set_workflow_complete()
+        manager.set_workflow_complete()
         await walk.record_what_never_started(end)
         return NestedResult(output=output, error=_failure(recipe, context, end))
 
     def _context(
-        self, recipe: AgentRecipe, inputs: Mapping[str, InputValue], view: StepView, key: str
-    ) -> AgentContext:
-        outer = view.context
+        self,
+        recipe: AgentRecipe,
+        inputs: Mapping[str, InputValue],
+        outer: AgentContext,
+        path: str,
+        key: str,
+    ) -> tuple[AgentContext, StepManager]:
         checked = resolve_inputs(recipe, inputs, from_text=False, base=Path.cwd())
         known: dict[str, JsonValue] = {
             "inputs": dict(checked),
@@ -105,16 +110,18 @@ class RecipeRuns(RecipeRunner):
         }
         tools = self._preparation.open_tools(recipe, known, outer.secrets)
         built = self._preparation.built(recipe, tools)
-        return outer.nested(
+        manager = StepManager(built.graph)
+        inner = outer.nested(
             recipe,
-            StepManager(built.graph),
+            manager,
             ConversationMemory(),
             tools=tools,
             inputs=checked,
-            scope=Scope(keys=scope_of(key), path=f"{view.path}/"),
+            scope=Scope(keys=scope_of(key), path=f"{path}/"),
             system_prompt=rendered(built.system_prompt, known),
             goal=rendered(built.goal, known),
         )
+        return inner, manager
 
 
 async def _walked(walk: RecipeWalk, context: AgentContext) -> WalkEnd:

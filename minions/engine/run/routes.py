@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from attrs import evolve, frozen
 
-from minions.contracts.calls import ToolCallExecutorFactory
+from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.codec import encode
 from minions.contracts.errors import (
     FailureInfo,

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from minions.contracts.calls import (
-    ChatModel,
-    ModelCallExecutorFactory,
-    ModelOptions,
-    OutputParser,
-)
+from minions.contracts.call_executors import ModelCallExecutorFactory
+from minions.contracts.calls import ChatModel, ModelOptions, OutputParser
 from minions.contracts.codec import encode
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from minions.contracts.calls import ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.codec import encode
-from minions.contracts.completion import CompletionMode
 from minions.contracts.errors import FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
+from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.build import BuiltRecipe, StepControl
 from minions.engine.compile.code_steps import SetStep
 from minions.engine.compile.registered_steps import UsedStep

@@ -7,7 +7,7 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from minions.contracts.calls import ToolCallExecutorFactory
+from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError
 from minions.contracts.executions import RunStatus, StepExecution, StepStatus
 from minions.contracts.steps import Step
@@ -19,6 +19,7 @@ from minions.engine.run.routes import Routes
 from minions.engine.run.run_steps import RunSteps
 from minions.engine.run.scheduler import DependencyWalk, Skip
 from minions.engine.step.outcome import all_waiting
+from minions.engine.step.step_manager import StepManager
 from minions.recipe.model import ExecutionMode, OnFailure
 
 __all__ = ["RecipeWalk", "WalkEnd"]
@@ -41,6 +42,7 @@ class RecipeWalk:
     def __init__(
         self,
         context: AgentContext,
+        manager: StepManager,
         built: BuiltRecipe,
         steps: RunSteps,
         routes: Routes,
@@ -48,6 +50,7 @@ class RecipeWalk:
     ) -> None:
         """Take what was prepared."""
         self._context = context
+        self._manager = manager
         self._routes = routes
         self._built = built
         self._steps = steps
@@ -82,7 +85,7 @@ class RecipeWalk:
         await walk.walk()
 
     async def _walk_transitions(self) -> None:
-        manager, limits = self._context.step_manager, self._context.limits
+        manager, limits = self._manager, self._context.limits
         bound = limits.max_steps or (_DEFAULT_BOUND if limits.allow_repeated_steps else None)
         skipped = 0  # they count: a circle of steps that are all skipped would have no end
         while (step := manager.current_step) is not None:
@@ -116,7 +119,7 @@ class RecipeWalk:
         Returns:
             False where the route leads nowhere: the run has failed, the step has not.
         """
-        context, manager = self._context, self._context.step_manager
+        context, manager = self._context, self._manager
         try:
             chosen = await self._routes.choose(step)
             if chosen is not None:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from attrs import field, frozen
 
 from minions.contracts.calls import ChatModel
-from minions.contracts.completion import CompletionCriteria, CompletionMode
+from minions.contracts.completion import CompletionCriteria
 from minions.contracts.errors import MinionsError, UsageError
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed
 from minions.contracts.executions import OPEN_STATES, RunStatus
@@ -20,6 +20,7 @@ from minions.contracts.secrets import InputValue
 from minions.contracts.sessions import AgentHooks, Session, SessionStep
 from minions.contracts.steps import DefaultStep
 from minions.contracts.tools import Tool, Toolbox
+from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.context.agent_context import Agent
 from minions.engine.history.conversation import MESSAGE_INPUT, ThreadStart, pending_calls

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,47 +15,22 @@ from attrs import frozen
 
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.codec import encode
-from minions.contracts.context import RunContext
 from minions.contracts.errors import MinionsError, words_of
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.contracts.steps import Step
 from minions.contracts.tools import Effect, ToolSpec
+from minions.engine.compile.fingerprint import Fingerprint
 from minions.engine.compile.model_steps import GoalStep
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.step_view import StepView
 from minions.recipe.expressions.template import compile_template
 
-__all__ = ["Basis", "StepCaching", "TellsItsBasis", "basis_of_question", "is_cached"]
+__all__ = ["StepCaching", "is_cached", "question_fingerprint"]
 
 _FORMAT: Final = 1
 """Of what is hashed; another number makes all that is kept unknown."""
-
-
-@frozen(kw_only=True)
-class Basis:
-    """What the output of a step rests on, as far as the step itself can tell."""
-
-    asked: JsonValue
-    """All that it would ask or do now."""
-    tools: Sequence[str] = ()
-    """That may be called for it."""
-    has_folder: bool = True
-    """Whether it depends on the current folder."""
-    asks_model: bool = True
-
-
-class TellsItsBasis(ABC):
-    """A Python step whose output can be kept for another run."""
-
-    @abstractmethod
-    def basis(self, view: RunContext) -> Basis:
-        """What it would do now, without doing it.
-
-        Raises:
-            MinionsError: It cannot tell.
-        """
 
 
 def is_cached(step: Step[object]) -> bool:
@@ -64,9 +38,9 @@ def is_cached(step: Step[object]) -> bool:
     return isinstance(step, WrittenStep) and step.spec.cache and not step.shares_conversation
 
 
-def basis_of_question(
+def question_fingerprint(
     step: Step[object], opening: Sequence[Message], output: OutputInstructions[object] | None
-) -> Basis:
+) -> Fingerprint:
     """Of a step that puts a question to a model."""
     criteria = step.completion_criteria
     asked: dict[str, JsonValue] = {
@@ -78,7 +52,7 @@ def basis_of_question(
     if isinstance(step, GoalStep):
         asked["links"] = list(step.spec.completion_links)
     tools = sorted(step.available_tools)
-    return Basis(asked=asked, tools=tools, has_folder=bool(tools))
+    return Fingerprint(asked=asked, tools=tools, has_folder=bool(tools))
 
 
 @frozen(kw_only=True)
@@ -92,7 +66,7 @@ class StepCaching:
     asked: set[str]
     """Keys that were looked up in the run: a further attempt at the same is no repetition."""
 
-    def key(self, basis: Basis, view: StepView) -> str | None:
+    def key(self, basis: Fingerprint, view: StepView) -> str | None:
         """Of what is kept for that basis; None: it must not be, and the log says why."""
         models = self.models() if basis.asks_model else []
         specs = [found.spec for name in basis.tools if (found := view.tools.find(name))]

@@ -6,14 +6,10 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import TypeVar, cast
 
-from minions.contracts.calls import (
-    ModelCallExecutorFactory,
-    ModelOptions,
-    OutputInstructions,
-    ToolCallExecutorFactory,
-)
+from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.calls import ModelOptions, OutputInstructions
 from minions.contracts.codec import encode
-from minions.contracts.completion import CompletionCriteria, CompletionMode
+from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
 from minions.contracts.decisions import Question
 from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError, UsageError
@@ -21,13 +17,14 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import DefaultStep
+from minions.contracts.verdicts import CompletionMode
 from minions.engine.calls.model_calls import capabilities_of
 from minions.engine.calls.pending_decisions import answer_to
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion import budget_spent
-from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.engine_scope import Default, EngineScope, RecipeRunner
+from minions.engine.compile.engine_scope import Default, EngineScope
+from minions.engine.context.agent_context import AgentContext, RecipeRunner
 from minions.engine.context.step_view import StepView
 from minions.engine.step.model_loop import ModelLoop, open_conversation, opening_messages
 from minions.recipe.model import AgentRecipe
@@ -191,7 +188,9 @@ class JournalledScope(EngineScope):
         self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], key: str
     ) -> object:
         tell = self._trace.add_executions
-        result = await self._runner().run(recipe, inputs, self._view, key, tell)
+        result = await self._runner().run(
+            recipe, inputs, self._view.context, self._view.path, key, tell
+        )
         if result.error is not None:
             if result.error.code == NEEDS_DECISION:
                 self._trace.wait(result.error)

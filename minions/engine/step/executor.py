@@ -8,14 +8,9 @@ from typing import Generic, TypeVar, cast
 
 from attrs import evolve
 
-from minions.contracts.calls import (
-    ModelCallExecutorFactory,
-    ModelOptions,
-    OutputInstructions,
-    ToolCallExecutorFactory,
-)
+from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.calls import ModelOptions, OutputInstructions
 from minions.contracts.codec import decode, encode
-from minions.contracts.completion import Completion
 from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.executions import StepExecution
@@ -24,8 +19,10 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox
+from minions.contracts.verdicts import Completion
 from minions.engine.calls.model_calls import capabilities_of, recall
 from minions.engine.calls.trace import StepTrace
+from minions.engine.compile.fingerprint import Fingerprinted
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Attempt, Turn
 from minions.engine.context.step_view import StepView
@@ -33,7 +30,7 @@ from minions.engine.history.recorded import recorded_execution
 from minions.engine.history.replay import KnowsItsInputs, StepRows, TellsItself
 from minions.engine.services.error_groups import leading_error
 from minions.engine.services.retry import is_being_cancelled
-from minions.engine.step.cache import StepCaching, TellsItsBasis, basis_of_question
+from minions.engine.step.cache import StepCaching, question_fingerprint
 from minions.engine.step.code_work import JournalledScope
 from minions.engine.step.model_loop import Ending, ModelLoop, Opening, opening_of
 from minions.engine.step.outcome import cut_off, end_state, end_status
@@ -326,10 +323,10 @@ class StepExecutor(Generic[T]):
             return None
         step = self.step
         try:
-            if isinstance(step, TellsItsBasis):
+            if isinstance(step, Fingerprinted):
                 return self._caching.key(step.basis(self._view), self._view)
             opening = self._opening().messages
-            basis = basis_of_question(cast("Step[object]", step), opening, self._output)
+            basis = question_fingerprint(cast("Step[object]", step), opening, self._output)
             return self._caching.key(basis, self._view)
         except MinionsError:  # the step itself will tell
             return None

@@ -10,10 +10,10 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
+from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import (
     CallStatus,
     ModelCall,
-    ModelCallExecutorFactory,
     ModelCallResponse,
     ModelCapabilities,
     ModelOptions,
@@ -21,14 +21,8 @@ from minions.contracts.calls import (
     OutputMode,
     OutputRequest,
     Prompt,
-    ToolCallExecutorFactory,
 )
-from minions.contracts.completion import (
-    Completion,
-    CompletionMode,
-    StepCompletionChain,
-    Verdict,
-)
+from minions.contracts.completion import StepCompletionChain
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution
 from minions.contracts.json_values import JsonValue
@@ -45,6 +39,7 @@ from minions.contracts.messages import (
 from minions.contracts.output import output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
+from minions.contracts.verdicts import Completion, CompletionMode, Verdict
 from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.output_ladder import Answer, OutputLadder
 from minions.engine.calls.tool_batch import ToolBatch

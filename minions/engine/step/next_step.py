@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from attrs import field, frozen
 
-from minions.contracts.calls import ToolCall, ToolCallExecutorFactory
+from minions.contracts.call_executors import ToolCallExecutorFactory
+from minions.contracts.calls import ToolCall
 from minions.contracts.errors import MinionsError
 from minions.contracts.executions import StepExecution
 from minions.contracts.messages import ToolCallRequest

@@ -1,82 +1,23 @@
-"""Where a run stands in its graph: the current step, what ran, what comes next."""
+"""Where a run stands in its graph, and what comes next."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.graph import StepGraph
 from minions.contracts.steps import Step
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.context.progress import StepProgress
 from minions.engine.step.next_step import NextStepChain
-
-if TYPE_CHECKING:
-    from minions.contracts.calls import ToolCallExecutorFactory
-    from minions.engine.context.agent_context import AgentContext
 
 __all__ = ["StepManager"]
 
 
-class StepManager:
-    """Knows the current step; only an `AgentExecutor` moves it."""
+class StepManager(StepProgress):
+    """Knows the current step and chooses the next one; only an `AgentExecutor` moves it."""
 
     def __init__(self, graph: StepGraph, *, next_step_chain: NextStepChain | None = None) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self._chain = next_step_chain or NextStepChain()
-        self._current: Step[object] | None = graph.steps[0]
-        self._executions: list[StepExecution[object]] = []
-        self._latest: dict[str, int] = {}
-        self._visits: dict[str, int] = {}
-        self._failures = 0
-
-    @property
-    def current_step(self) -> Step[object] | None:
-        """What runs next or now; None when the workflow is complete."""
-        return self._current
-
-    def set_current_step(self, step: Step[object] | str | None) -> None:
-        """Go there; None or an id that the graph does not know completes the workflow."""
-        self._current = self.graph.find(step) if isinstance(step, str) else step
-
-    @property
-    def is_workflow_complete(self) -> bool:
-        """Whether nothing comes next."""
-        return self._current is None
-
-    def set_workflow_complete(self) -> None:
-        """Nothing comes next."""
-        self._current = None
-
-    def record(self, execution: StepExecution[object]) -> None:
-        """Keep what came out of a step."""
-        step_id = execution.step_id
-        self._latest[step_id] = len(self._executions)
-        self._executions.append(execution)
-        if execution.status is StepStatus.FAILED:
-            self._failures += 1
-        self._visits[step_id] = self._visits.get(step_id, 0) + 1
-
-    @property
-    def has_failures(self) -> bool:
-        """Whether any execution so far FAILED, without the run going back because of it."""
-        return self._failures > 0
-
-    def take_back_failure(self) -> None:
-        """The run went back because of the last one: it is made good, or fails again."""
-        self._failures -= 1
-
-    @property
-    def step_executions(self) -> tuple[StepExecution[object], ...]:
-        """In order of their end, repeated steps each time."""
-        return tuple(self._executions)
-
-    def latest(self, step_id: str) -> StepExecution[object] | None:
-        """The newest execution of that step; None if it has not run."""
-        index = self._latest.get(step_id)
-        return None if index is None else self._executions[index]
-
-    def visits(self, step_id: str) -> int:
-        """How often that step has run."""
-        return self._visits.get(step_id, 0)
 
     async def advance_to_next_step(
         self, context: AgentContext, tool_call_executor_factory: ToolCallExecutorFactory
@@ -85,17 +26,13 @@ class StepManager:
 
         Called by `AgentExecutor`, once per step.
         """
-        current = self._current
+        current = self.current_step
         if current is None:
             return None
         candidates = self.graph.possible_next_steps(current)
         execution = self.latest(current.id)
-        self._current = await self._chain.select(
+        chosen = await self._chain.select(
             current, candidates, execution, context, tool_call_executor_factory
         )
-        return self._current
-
-    def has_failed(self, step_id: str) -> bool:
-        """Whether the newest execution of that step FAILED."""
-        execution = self.latest(step_id)
-        return execution is not None and execution.status is StepStatus.FAILED
+        self.set_current_step(chosen)
+        return chosen

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from minions.contracts.tools import Effect, ToolSpec
 from minions.recipe.catalog import Catalog
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.model import (
     AgentRecipe,
     AskSpec,
@@ -14,6 +14,7 @@ from minions.recipe.model import (
     RecipeSpec,
     ToolSpecStep,
 )
+from minions.recipe.text.sections import Report
 
 __all__ = ["check_caching"]
 

@@ -8,7 +8,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.errors import Fault
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.model import (
     AgentRecipe,
     AskSpec,
@@ -19,7 +19,7 @@ from minions.recipe.model import (
     UsesSpec,
 )
 from minions.recipe.text.nodes import Entry, MappingNode, ScalarNode
-from minions.recipe.text.sections import suggestion, type_of
+from minions.recipe.text.sections import Report, suggestion, type_of
 
 __all__ = ["check_decisions"]
 

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 from minions.contracts.errors import Fault
 from minions.recipe.checks.references import Readings
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft, is_lost_name
+from minions.recipe.drafts import RecipeDraft, StepDraft, is_lost_name
 from minions.recipe.model import ExecutionMode
 from minions.recipe.text.nodes import Place, ScalarNode
-from minions.recipe.text.sections import Texts, read_texts, suggestion
+from minions.recipe.text.sections import Report, Texts, read_texts, suggestion
 
 __all__ = ["link_steps"]
 

@@ -11,10 +11,11 @@ from minions.contracts.schema import JsonSchema
 from minions.recipe.checks.shapes import Misfit, Shape, kind_of
 from minions.recipe.checks.sources import Known, Sources
 from minions.recipe.checks.tools import given_parameters, is_constant
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft, TemplateUse
+from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import path_text
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from minions.recipe.text.sections import Report
 
 __all__ = ["check_fitting"]
 

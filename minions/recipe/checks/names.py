@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from minions.contracts.errors import Fault
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.syntax import WORDS
 from minions.recipe.text.nodes import Place
+from minions.recipe.text.sections import Report
 
 __all__ = ["check_names", "check_unused_names"]
 

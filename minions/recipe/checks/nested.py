@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.recipe.checks.tools import check_against_schema, is_constant
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import TemplateError
 from minions.recipe.model import AgentRecipe
 from minions.recipe.text.nodes import Entry, Node, to_plain
-from minions.recipe.text.sections import masked
+from minions.recipe.text.sections import Report, masked
 
 __all__ = ["check_given", "check_rights"]
 

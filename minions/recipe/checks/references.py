@@ -9,12 +9,12 @@ from attrs import define, field, frozen
 from minions.contracts.schema import JsonSchema
 from minions.recipe.checks.shapes import Shape, find_dead_end
 from minions.recipe.checks.sources import Sources
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft, TemplateUse, is_lost_name
+from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse, is_lost_name
 from minions.recipe.expressions.template import Reference
 from minions.recipe.expressions.values import path_text
 from minions.recipe.model import ExecutionMode
 from minions.recipe.text.nodes import Place
-from minions.recipe.text.sections import later, suggestion
+from minions.recipe.text.sections import Report, later, suggestion
 
 __all__ = ["TEXT_OUTPUT", "AllReadings", "Needed", "Readings", "check_references"]
 

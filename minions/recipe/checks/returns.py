@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft, is_lost_name
-from minions.recipe.text.sections import suggestion
+from minions.recipe.drafts import RecipeDraft, StepDraft, is_lost_name
+from minions.recipe.text.sections import Report, suggestion
 
 __all__ = ["check_returns"]
 

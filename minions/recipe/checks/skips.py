@@ -14,11 +14,12 @@ from attrs import define, field, frozen
 from minions.recipe.checks.conditions import NO_FACTS, Facts, facts_of, merged
 from minions.recipe.checks.references import AllReadings, Needed, Readings
 from minions.recipe.checks.sources import Sources
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.terms import Term
 from minions.recipe.expressions.values import EvaluationError, MissingValueError
 from minions.recipe.model import OnError
 from minions.recipe.text.nodes import ScalarNode, SequenceNode
+from minions.recipe.text.sections import Report
 
 __all__ = ["check_skips"]
 

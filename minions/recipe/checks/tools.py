@@ -9,11 +9,11 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tools import ToolSpec
 from minions.recipe.catalog import Catalog
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft
+from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.expressions.values import TemplateError
 from minions.recipe.text.nodes import Entry, Node, Place, to_plain
-from minions.recipe.text.sections import Section, read_texts, suggestion
+from minions.recipe.text.sections import Report, Section, read_texts, suggestion
 
 __all__ = ["check_against_schema", "check_tools", "given_parameters", "is_constant"]
 

@@ -7,18 +7,18 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.completion import CompletionMode
 from minions.contracts.errors import Fault, MinionsError
+from minions.contracts.verdicts import CompletionMode
 from minions.recipe.checks.shapes import kind_names
 from minions.recipe.checks.sources import Sources
-from minions.recipe.drafts import RecipeDraft, Report, StepDraft, TemplateUse
+from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.template import Reference, compile_template
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import as_text, is_list, path_text
 from minions.recipe.graph_paths import Ways
 from minions.recipe.model import ExecutionMode, OnFailure
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode
-from minions.recipe.text.sections import Texts, read_texts, suggestion
+from minions.recipe.text.sections import Report, Texts, read_texts, suggestion
 
 __all__ = ["check_transitions", "graph_of"]
 

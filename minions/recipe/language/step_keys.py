@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from minions.contracts.completion import CompletionMode
+from minions.contracts.verdicts import CompletionMode
 from minions.recipe.text.key_types import (
     CACHE_KEY,
     METADATA_KEY,

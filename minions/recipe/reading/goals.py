@@ -6,16 +6,12 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
-from minions.contracts.completion import CompletionCriteria, CompletionMode
+from minions.contracts.completion import CompletionCriteria
 from minions.contracts.errors import Fault, SchemaError
 from minions.contracts.schema import check_schema
+from minions.contracts.verdicts import CompletionMode
 from minions.recipe.catalog import Catalog
-from minions.recipe.drafts import (
-    GoalParts,
-    Report,
-    TemplateUse,
-    read_templates,
-)
+from minions.recipe.drafts import GoalParts, TemplateUse, read_templates
 from minions.recipe.language import step_keys
 from minions.recipe.model import (
     ExecutionMode,
@@ -24,7 +20,7 @@ from minions.recipe.model import (
 from minions.recipe.reading.settings import read_model
 from minions.recipe.text.nodes import Node, ScalarNode
 from minions.recipe.text.schemas import read_output_schema
-from minions.recipe.text.sections import Section, read_section, read_texts, suggestion
+from minions.recipe.text.sections import Report, Section, read_section, read_texts, suggestion
 
 __all__ = ["check_memory", "read_goal"]
 

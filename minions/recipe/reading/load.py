@@ -23,7 +23,7 @@ from minions.recipe.checks.skips import check_skips
 from minions.recipe.checks.sources import Sources
 from minions.recipe.checks.tools import check_tools
 from minions.recipe.checks.transitions import check_transitions, graph_of
-from minions.recipe.drafts import RecipeDraft, Report
+from minions.recipe.drafts import RecipeDraft
 from minions.recipe.language import keys
 from minions.recipe.library import slug_of
 from minions.recipe.model import AgentRecipe, OnFailure
@@ -43,7 +43,7 @@ from minions.recipe.text.nodes import (
     read_source,
     to_plain,
 )
-from minions.recipe.text.sections import Section, read_section
+from minions.recipe.text.sections import Report, Section, read_section
 
 __all__ = [
     "LoadedRecipe",

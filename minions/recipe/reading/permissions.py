@@ -8,12 +8,19 @@ import attrs
 from attrs import frozen
 
 from minions.recipe.catalog import Catalog
-from minions.recipe.drafts import RecipeDraft, Report
+from minions.recipe.drafts import RecipeDraft
 from minions.recipe.expressions.values import nearest
 from minions.recipe.language import keys
 from minions.recipe.model import AgentRecipe, Permissions, RecipeSpec, ToolsetUse
 from minions.recipe.text.nodes import Entry, MappingNode, Node, Place, ScalarNode
-from minions.recipe.text.sections import read_section, read_texts, suggestion, truth_help, type_of
+from minions.recipe.text.sections import (
+    Report,
+    read_section,
+    read_texts,
+    suggestion,
+    truth_help,
+    type_of,
+)
 
 __all__ = ["read_permissions", "tools_within"]
 

@@ -10,12 +10,12 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.decisions import check_decisions
-from minions.recipe.drafts import RecipeDraft, Report, read_condition
+from minions.recipe.drafts import RecipeDraft, read_condition
 from minions.recipe.language import keys
 from minions.recipe.model import RecipeTest, Where
 from minions.recipe.reading.permissions import tools_within
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode, to_plain
-from minions.recipe.text.sections import Section, read_section, suggestion
+from minions.recipe.text.sections import Report, Section, read_section, suggestion
 
 __all__ = ["SCRIPTED", "read_tests"]
 

@@ -18,13 +18,14 @@ from minions.contracts.secrets import SecretRef
 from minions.contracts.tools import Toolset, ToolSpec
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.tools import check_against_schema
-from minions.recipe.drafts import RecipeDraft, Report, ToolNames, read_templates
+from minions.recipe.drafts import RecipeDraft, ToolNames, read_templates
 from minions.recipe.language import keys
 from minions.recipe.model import ExecutionMode, InputSpec, ModelConfig, ToolsetUse
 from minions.recipe.text.key_types import STEP_PATTERN, Key
 from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, to_plain
 from minions.recipe.text.schemas import KEYWORDS, read_schema
 from minions.recipe.text.sections import (
+    Report,
     Section,
     check_value,
     is_of_type,

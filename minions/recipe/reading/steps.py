@@ -15,7 +15,6 @@ from minions.recipe.checks.references import TEXT_OUTPUT
 from minions.recipe.drafts import (
     GoalParts,
     RecipeDraft,
-    Report,
     StepDraft,
     TemplateUse,
     read_condition,
@@ -31,7 +30,7 @@ from minions.recipe.reading.settings import read_limits, read_model, read_retry
 from minions.recipe.text.key_types import Table
 from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode, to_plain
 from minions.recipe.text.schemas import read_output_schema, schema_of_example, shape_of_values
-from minions.recipe.text.sections import Section, read_section, suggestion
+from minions.recipe.text.sections import Report, Section, read_section, suggestion
 
 __all__ = ["read_step"]
 

@@ -12,11 +12,12 @@ from attrs import evolve
 from minions.contracts.errors import Fault, MinionsError, NotFoundError, near_names
 from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
 from minions.recipe.checks.nested import check_given
-from minions.recipe.drafts import RecipeDraft, Report
+from minions.recipe.drafts import RecipeDraft
 from minions.recipe.library import SUFFIXES, is_file, recipe_ids, recipe_ids_beside
 from minions.recipe.model import AgentRecipe
 from minions.recipe.project_folders import USUAL_FOLDER, NamedFiles
 from minions.recipe.text.nodes import Place, read_source
+from minions.recipe.text.sections import Report
 
 __all__ = ["SubRecipes", "recipe_files"]
 

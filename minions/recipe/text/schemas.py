@@ -8,9 +8,8 @@ from typing import Final
 from minions.contracts.errors import Fault, SchemaError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema, check_schema
-from minions.recipe.drafts import Report
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode, to_plain
-from minions.recipe.text.sections import suggestion, type_of
+from minions.recipe.text.sections import Report, suggestion, type_of
 
 __all__ = [
     "KEYWORDS",

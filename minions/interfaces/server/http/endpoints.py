@@ -15,7 +15,7 @@ from minions.interfaces.server.http.responses import AsgiApp
 if TYPE_CHECKING:
     from minions.interfaces.server.http.app_state import Rooms
 
-__all__ = ["EVENT_STREAM", "Call", "Endpoint", "EventData", "Nothing"]
+__all__ = ["Call", "Endpoint", "EventData", "Nothing"]
 
 B_co = TypeVar("B_co", covariant=True)
 Q_co = TypeVar("Q_co", covariant=True)
@@ -28,9 +28,6 @@ class Nothing:
 
 class EventData:
     """Stands for a stream of events where a body's type is asked for."""
-
-
-EVENT_STREAM = "text/event-stream"
 
 
 @frozen(kw_only=True)

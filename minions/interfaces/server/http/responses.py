@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from attrs import field, frozen
 
@@ -13,7 +13,20 @@ from minions.contracts.errors import MinionsError
 from minions.contracts.json_values import JsonValue, dumps
 from minions.interfaces.server.http.problems import PROBLEM_TYPE, problem_of
 
-__all__ = ["Answer", "AsgiApp", "Message", "Receive", "Scope", "Send", "json_bytes", "refusal"]
+__all__ = [
+    "EVENT_STREAM",
+    "Answer",
+    "AsgiApp",
+    "Message",
+    "Receive",
+    "Scope",
+    "Send",
+    "json_bytes",
+    "refusal",
+]
+
+EVENT_STREAM: Final = "text/event-stream"
+"""The media type of server-sent events."""
 
 Scope: TypeAlias = MutableMapping[str, Any]  # Any: as the ASGI specification has it
 Message: TypeAlias = MutableMapping[str, Any]  # Any: likewise

@@ -5,20 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from minions.interfaces.server.live.frames import Frame
 
-if TYPE_CHECKING:
-    from minions.interfaces.server.live.channels import Channel
+__all__ = ["FollowedSession", "Follower"]
 
-__all__ = ["Follower"]
+
+class FollowedSession(Protocol):
+    """The session that a follower reads: its channel."""
+
+    session_id: str
+    watching: asyncio.Event
+    """Set while new entries of the session are noticed."""
+
+    def is_active(self, run_id: str) -> bool:
+        """Whether this process executes that run."""
+
+    def remove(self, follower: Follower) -> None:
+        """It went away."""
 
 
 class Follower:
     """What it is to be sent, and how far it is."""
 
-    def __init__(self, channel: Channel, run_id: str | None, after: int, most: int) -> None:
+    def __init__(self, channel: FollowedSession, run_id: str | None, after: int, most: int) -> None:
         self.channel = channel
         self.run_id = run_id
         """Only of this run; None: of all."""

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from minions.contracts.errors import JournalError
 from minions.contracts.journal import Journal
-from minions.interfaces.server.http.endpoints import EVENT_STREAM
-from minions.interfaces.server.http.responses import Receive, Scope, Send
+from minions.interfaces.server.http.responses import EVENT_STREAM, Receive, Scope, Send
 from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.followers import Follower
 from minions.interfaces.server.live.frames import Frame, History, last_words

@@ -1,0 +1,56 @@
+"""What a script is made of: the answers of a `ScriptedModel`, in order or by what they match."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from attrs import frozen
+
+from minions.contracts.calls import ModelCallResponse, ModelFailure, Prompt
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import Message, ToolCallRequest
+
+__all__ = ["Answer", "AnswerFunction", "GoodAnswer", "ScriptItem", "tool_request"]
+
+GoodAnswer: TypeAlias = (
+    str
+    | Message
+    | ModelCallResponse
+    | ToolCallRequest
+    | Sequence[ToolCallRequest]
+    | Mapping[str, JsonValue]
+)
+Answer: TypeAlias = GoodAnswer | ModelFailure | BaseException
+"""Text, a message, a whole response, a failure, tool calls, or a mapping sent as JSON text.
+
+An exception becomes a failure (retryable for TimeoutError and ConnectionError); one that is no
+`Exception`, such as CancelledError, is raised as it is.
+"""
+
+AnswerFunction: TypeAlias = Callable[[Prompt], Answer | Awaitable[Answer]]
+
+
+def tool_request(
+    name: str,
+    arguments: Mapping[str, JsonValue] | str | None = None,
+    *,
+    id: str | None = None,  # noqa: A002  # as the field of a ToolCallRequest is called
+) -> ToolCallRequest:
+    """A tool call for a script.
+
+    Args:
+        arguments: JSON text is sent as it is, broken or not; None sends `{}`.
+        id: None: the model gives it one of its own when it answers.
+    """
+    text = arguments if isinstance(arguments, str) else dumps(arguments or {})
+    return ToolCallRequest(id=id or "", name=name, arguments=text)
+
+
+@frozen(kw_only=True)
+class ScriptItem:
+    """One answer of a script file."""
+
+    answer: Answer
+    match: str | None = None
+    """Only for prompts that hold this text; None fits any."""
