@@ -19,16 +19,16 @@ from minions.contracts.runtime import Log
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.services.services import NullLog, Services
 from minions.engine.sessions.store import StepRepository
+from minions.interfaces.server.app_state import Rooms
+from minions.interfaces.server.endpoints import Endpoint
 from minions.interfaces.server.http.access import ROOT, Gate, StaticFile
-from minions.interfaces.server.http.app_state import Rooms
-from minions.interfaces.server.http.endpoints import Endpoint
 from minions.interfaces.server.http.incidents import Incidents, StandardLog
-from minions.interfaces.server.http.openapi import openapi_of
 from minions.interfaces.server.http.responses import Answer, AsgiApp, Receive, Scope, Send
 from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.recovery import BEGUN_BY_SERVER, Recovery
 from minions.interfaces.server.live.run_manager import RunHub
 from minions.interfaces.server.live.run_starter import Starter
+from minions.interfaces.server.openapi import openapi_of
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.recipe_store import Shelf
 from minions.interfaces.server.routes.decisions import (
@@ -153,7 +153,7 @@ class _Front:
 
 def _routes(rooms: Rooms, incidents: Incidents) -> AsgiApp:
     try:
-        from minions.interfaces.server.http.router import litestar_app
+        from minions.interfaces.server.router import litestar_app
     except ModuleNotFoundError as error:
         raise EnvironmentRefusedError(
             f"The server needs the package '{error.name}', which is not installed. Install the "

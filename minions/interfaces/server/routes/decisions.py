@@ -8,7 +8,7 @@ from minions import __version__
 from minions.contracts.errors import NotFoundError
 from minions.interfaces.server.documents.common import Health, Page, SystemView
 from minions.interfaces.server.documents.runs import Approvals, DecisionRequest, RunAccepted
-from minions.interfaces.server.http.endpoints import Call, Endpoint, Nothing
+from minions.interfaces.server.endpoints import Call, Endpoint, Nothing
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import Answer, AsgiApp
 from minions.interfaces.server.live.run_starter import Begun

@@ -25,7 +25,7 @@ from minions.interfaces.server.documents.common import (
     TaskRequest,
 )
 from minions.interfaces.server.documents.runs import RunAccepted
-from minions.interfaces.server.http.endpoints import Call, Endpoint, Nothing
+from minions.interfaces.server.endpoints import Call, Endpoint, Nothing
 from minions.interfaces.server.http.problems import FaultView, fault_view
 from minions.interfaces.server.http.responses import Answer, AsgiApp
 from minions.interfaces.server.live.run_starter import Wanted

@@ -10,13 +10,13 @@ from minions.analysis.pictures.picture import picture_of
 from minions.analysis.tool_specs import tool_specs
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.server.documents.common import MAYBE_TEXT
-from minions.interfaces.server.documents.run_views import find_exact
 from minions.interfaces.server.documents.runs import RunAccepted
-from minions.interfaces.server.http.endpoints import Call, Endpoint, Nothing
+from minions.interfaces.server.endpoints import Call, Endpoint, Nothing
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import AsgiApp
 from minions.interfaces.server.live.run_starter import Begun
 from minions.interfaces.server.routes.recipes import PICTURE_TYPES, PictureForm, picture_answer
+from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.runs import accepted
 
 __all__ = ["GOING_ON_ENDPOINTS"]

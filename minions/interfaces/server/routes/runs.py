@@ -11,7 +11,6 @@ from minions.contracts.executions import RunStatus
 from minions.engine.history.lookup import RunSummary, list_runs
 from minions.engine.sessions.cancellation import cancel_run as cancel_from_outside
 from minions.interfaces.server.documents.common import After
-from minions.interfaces.server.documents.run_views import find_exact, links_of, run_row, run_view
 from minions.interfaces.server.documents.runs import (
     CancelView,
     RunAccepted,
@@ -20,10 +19,11 @@ from minions.interfaces.server.documents.runs import (
     RunsPage,
     RunView,
 )
-from minions.interfaces.server.http.endpoints import Call, Endpoint, EventData, Nothing
+from minions.interfaces.server.endpoints import Call, Endpoint, EventData, Nothing
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import Answer, AsgiApp
 from minions.interfaces.server.live.run_starter import Begun, Wanted
+from minions.interfaces.server.routes.run_views import find_exact, links_of, run_row, run_view
 from minions.interfaces.server.routes.text_filter import has_words
 
 __all__ = ["LAST_EVENT_ID", "RUN_ENDPOINTS", "accepted", "position_after"]

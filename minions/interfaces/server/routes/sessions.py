@@ -29,7 +29,7 @@ from minions.interfaces.server.documents.sessions import (
     StepsFrom,
     StepView,
 )
-from minions.interfaces.server.http.endpoints import Call, Endpoint, EventData, Nothing
+from minions.interfaces.server.endpoints import Call, Endpoint, EventData, Nothing
 from minions.interfaces.server.http.responses import Answer, AsgiApp
 from minions.interfaces.server.routes.runs import LAST_EVENT_ID, position_after
 from minions.interfaces.server.routes.text_filter import has_words

@@ -15,7 +15,7 @@ from minions.contracts.sessions import Session
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.sessions.runner import StepRunner
 from minions.interfaces.server.documents.sessions import MessageRequest, RetryRequest
-from minions.interfaces.server.http.endpoints import Call, Endpoint, EventData, Nothing
+from minions.interfaces.server.endpoints import Call, Endpoint, EventData, Nothing
 from minions.interfaces.server.http.responses import EVENT_STREAM, Answer, AsgiApp
 from minions.interfaces.server.live.frames import frame_of
 from minions.interfaces.server.routes.sessions import session_of

@@ -14,7 +14,7 @@ from minions.interfaces.server.documents.runs import (
     RunView,
     StepOfRun,
 )
-from minions.interfaces.server.http.endpoints import Call
+from minions.interfaces.server.endpoints import Call
 from minions.interfaces.server.http.problems import fault_view
 from minions.interfaces.server.pending_decisions import waiting_of
 

@@ -18,9 +18,9 @@ from litestar.types import ASGIApp
 
 from minions.contracts.codec import encode
 from minions.contracts.errors import MinionsError
+from minions.interfaces.server.app_state import Rooms
+from minions.interfaces.server.endpoints import Call, Endpoint, Nothing
 from minions.interfaces.server.http.access import ROOT
-from minions.interfaces.server.http.app_state import Rooms
-from minions.interfaces.server.http.endpoints import Call, Endpoint, Nothing
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.request_parsing import read_body, read_query
 from minions.interfaces.server.http.responses import AsgiApp, json_bytes, refusal

@@ -13,7 +13,7 @@ from attrs import field, frozen
 from minions.interfaces.server.http.responses import AsgiApp
 
 if TYPE_CHECKING:
-    from minions.interfaces.server.http.app_state import Rooms
+    from minions.interfaces.server.app_state import Rooms
 
 __all__ = ["Call", "Endpoint", "EventData", "Nothing"]
 

@@ -11,7 +11,7 @@ from minions.contracts.events import StepEventType
 from minions.contracts.executions import RUN_STATE_SCHEMA
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import schema_of
-from minions.interfaces.server.http.endpoints import Endpoint, EventData
+from minions.interfaces.server.endpoints import Endpoint, EventData
 from minions.interfaces.server.http.problems import PROBLEM_TYPE, Problem
 from minions.interfaces.server.http.responses import EVENT_STREAM
 
