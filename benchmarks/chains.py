@@ -9,7 +9,7 @@ from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, absolute_row, least_cpu_s, ratio_row
 from minions import AgentExecutor, AgentRecipe, ScriptedModel, Services, SqliteJournal
 from minions.engine.services.services import SystemClock
-from minions.recipe.model import SetSpec
+from minions.recipe.kinds.set import SetSpec
 
 
 async def measure(effort: Effort, _: Endpoint) -> list[Row]:

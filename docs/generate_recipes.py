@@ -22,6 +22,8 @@ from minions.contracts.tools import Tool, Toolset
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring import built_in_extensions
 from minions.recipe.expressions.filters import FILTERS, TESTS
+from minions.recipe.kinds.goal import COMPLETION
+from minions.recipe.kinds.registry import KINDS
 from minions.recipe.language import keys, step_keys
 from minions.recipe.text.key_types import Key, Table
 
@@ -180,22 +182,22 @@ _PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "recipe": _recipe,
     "secret": lambda: _keys(keys.SECRET_INPUT),
     "step": lambda: _keys(step_keys.STEP),
-    "goal": lambda: _keys(step_keys.GOAL, {"tool_failure": "fail"}),
-    "tool": lambda: _keys(step_keys.TOOL),
-    "analyze": lambda: _keys(step_keys.ANALYZE),
-    "assert": lambda: _keys(step_keys.ASSERT),
-    "set": lambda: _keys(step_keys.SET),
-    "subrecipe": lambda: _keys(step_keys.RECIPE_STEP),
-    "ask": lambda: _keys(step_keys.ASK),
-    "uses": lambda: _keys(step_keys.USES),
+    "goal": lambda: _keys(KINDS["goal"].table, {"tool_failure": "fail"}),
+    "tool": lambda: _keys(KINDS["tool"].table),
+    "analyze": lambda: _keys(KINDS["analyze"].table),
+    "assert": lambda: _keys(KINDS["assert"].table),
+    "set": lambda: _keys(KINDS["set"].table),
+    "subrecipe": lambda: _keys(KINDS["recipe"].table),
+    "ask": lambda: _keys(KINDS["ask"].table),
+    "uses": lambda: _keys(KINDS["uses"].table),
     "test": lambda: _keys(keys.TEST),
     "expect": lambda: _keys(keys.EXPECT),
-    "code": lambda: _keys(step_keys.CODE),
+    "code": lambda: _keys(KINDS["code"].table),
     "model": lambda: _keys(keys.MODEL),
     "permissions": lambda: _keys(keys.PERMISSIONS),
     "limits": _limits,
     "retry": _retry,
-    "completion": lambda: _keys(step_keys.COMPLETION),
+    "completion": lambda: _keys(COMPLETION),
     "files": _toolset("files"),
     "time": _toolset("time"),
     "settings": _settings,

@@ -18,19 +18,9 @@ from attrs import field, frozen
 from minions.contracts.context import Limits
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import ToolSpec
-from minions.recipe.expressions.template import Reference, Template, compile_template
+from minions.recipe.expressions.template import compile_template
 from minions.recipe.graph_paths import Ways
-from minions.recipe.model import (
-    MOST_ROUTING_CALLS,
-    AgentRecipe,
-    AnalyzeSpec,
-    GoalSpec,
-    ModelConfig,
-    RecipeSpec,
-    StepSpec,
-    ToolSpecStep,
-    UsesSpec,
-)
+from minions.recipe.model import MOST_ROUTING_CALLS, AgentRecipe, ModelConfig, StepSpec
 from minions.recipe.permissions import Rights
 
 if TYPE_CHECKING:
@@ -132,14 +122,16 @@ class Place:
             recipe=recipe, tools_of=tools_of, kinds=kinds, base_model=recipe.model, rights=rights
         )
 
-    def inside(self, spec: RecipeSpec) -> Place:
-        """The recipe that is a step of this one."""
-        recipe = spec.recipe
+    def inside(self, step: AnyStep) -> Place | None:
+        """The recipe that is that step; None: it is none."""
+        recipe = step.inner if isinstance(step, StepSpec) else None
+        if recipe is None:
+            return None
         return Place(
             recipe=recipe,
             tools_of=self.tools_of,
             kinds=self.kinds,
-            path=f"{self.path}{spec.id}/",
+            path=f"{self.path}{step.id}/",
             base_model=self.base_model.overlaid(recipe.model),
             rights=self.rights.within(recipe),
         )
@@ -148,8 +140,8 @@ class Place:
         """This one and all within it, in the order of their steps."""
         yield self
         for step in self.recipe.steps:
-            if isinstance(step, RecipeSpec):
-                yield from self.inside(step).with_inner()
+            if (inside := self.inside(step)) is not None:
+                yield from inside.with_inner()
 
     @property
     def limits(self) -> Limits:
@@ -165,17 +157,17 @@ class Place:
         """Whether Python decides what it calls."""
         from minions.contracts.steps import PythonStep
 
-        if isinstance(step, UsesSpec):
-            kind = self.kinds.get(step.uses)
+        if isinstance(step, StepSpec):
+            if step.registered_class is None:
+                return False
+            kind = self.kinds.get(step.registered_class)
             return kind is None or issubclass(kind, PythonStep)
         return isinstance(step, PythonStep)
 
     def asks(self, step: AnyStep) -> bool:
         """Whether the step may ask a model for its work."""
-        if isinstance(step, ToolSpecStep):
-            return _may_be_filled_in(step, self.tools[step.tool])
-        if isinstance(step, StepSpec) and not isinstance(step, UsesSpec):
-            return isinstance(step, GoalSpec | AnalyzeSpec)
+        if isinstance(step, StepSpec) and step.registered_class is None:
+            return step.may_ask_model(self.tools)
         return True
 
     def asks_where_to_go(self, step: AnyStep) -> bool:
@@ -189,9 +181,7 @@ class Place:
         if not isinstance(step, StepSpec):
             return tuple(sorted(step.available_tools & self.tools.keys()))
         decides = (step.decision_tool.tool,) if step.decision_tool is not None else ()
-        if isinstance(step, ToolSpecStep):
-            return (step.tool, *decides)
-        return (*(step.tools if isinstance(step, GoalSpec) else ()), *decides)
+        return (*step.called_tools, *step.offered_tools, *decides)
 
 
 def recipe_bound(place: Place) -> RecipeBound:
@@ -221,7 +211,8 @@ def _within(parts: Iterable[tuple[Bound, int]], max_steps: int | None) -> Bound:
 def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
     limits, path = place.limits_of(step), f"{place.path}{step.id}"
     turns = _turns(step, path) if isinstance(step, StepSpec) else Bound(known=1)
-    inner = recipe_bound(place.inside(step)) if isinstance(step, RecipeSpec) else None
+    inside = place.inside(step)
+    inner = recipe_bound(inside) if inside is not None else None
     if inner is not None:
         model_calls, tool_calls = inner.model_calls, inner.tool_calls
     elif place.asks(step) and place.is_code(step):
@@ -242,10 +233,13 @@ def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
 
 
 def _tool_calls(place: Place, step: AnyStep, limits: Limits) -> Bound:
-    if isinstance(step, ToolSpecStep):
-        return Bound(known=1 + limits.max_tool_call_retries)
-    may_call = not isinstance(step, StepSpec) and bool(step.available_tools)
-    if may_call or isinstance(step, UsesSpec) or (isinstance(step, GoalSpec) and step.tools):
+    if isinstance(step, StepSpec) and step.called_tools:
+        return Bound(known=len(step.called_tools) * (1 + limits.max_tool_call_retries))
+    if isinstance(step, StepSpec):
+        may_call = bool(step.offered_tools) or step.registered_class is not None
+    else:
+        may_call = bool(step.available_tools)
+    if may_call:
         words = (
             f"the model of '{place.path}{step.id}' may ask for any number of tools in one answer"
         )
@@ -339,25 +333,3 @@ def _passed_again(ids: Sequence[str], returns: Sequence[_Return], ways: Ways) ->
         )
         for step_id in ids
     }
-
-
-# --- what a model fills in ----------------------------------------------------------------------
-
-
-def _may_be_filled_in(spec: ToolSpecStep, tool: ToolSpec) -> bool:
-    """Whether a required parameter is not given, or a template may come to nothing."""
-    given = {**spec.params, **spec.params_template}
-    required = tool.parameters.get("required")
-    if isinstance(required, list | tuple) and not set(map(str, required)) <= set(given):
-        return True
-    return any(_may_be_missing(compile_template(value)) for value in given.values())
-
-
-def _may_be_missing(template: Template) -> bool:
-    return template.is_whole and not all(map(_is_certain, template.references))
-
-
-def _is_certain(reference: Reference) -> bool:
-    """A whole input, output or item is there when the step runs; a part of one may not be."""
-    path = reference.path
-    return reference.is_guarded or len(path) <= (2 if path[0] in ("inputs", "loop", "run") else 1)

@@ -33,16 +33,9 @@ from minions.contracts.tools import ToolSpec
 from minions.recipe.model import (
     MOST_ROUTING_CALLS,
     AgentRecipe,
-    AnalyzeSpec,
-    AskSpec,
-    CodeSpec,
     ExecutionMode,
-    GoalSpec,
     ModelConfig,
-    RecipeSpec,
     StepSpec,
-    ToolSpecStep,
-    UsesSpec,
 )
 
 __all__ = [
@@ -221,7 +214,11 @@ def explain(
         models=tuple(_models(places)),
         questions=tuple(_questions(places)),
         classes=tuple(_classes(places)),
-        code=tuple(_path(each, step) for each, step in _steps(places) if type(step) is CodeSpec),
+        code=tuple(
+            _path(each, step)
+            for each, step in _steps(places)
+            if isinstance(step, StepSpec) and step.needs_sandbox
+        ),
         limits=recipe.limits,
         attempts_per_model_call=max(attempts, default=recipe.retry.max_attempts),
         bound=bound,
@@ -307,7 +304,9 @@ def _models(places: Sequence[Place]) -> Iterator[ModelUse]:
     users: dict[str | None, list[tuple[str, bool]]] = {}
     for place, step in _steps(places):
         if _asks(place, step):
-            only_fills_in = isinstance(step, ToolSpecStep) and not place.asks_where_to_go(step)
+            only_fills_in = (
+                isinstance(step, StepSpec) and step.fills_in and not place.asks_where_to_go(step)
+            )
             asking = users.setdefault(_model_of(place, step).name, [])
             asking.append((_path(place, step), only_fills_in))
     for name, asking in users.items():
@@ -319,7 +318,7 @@ def _models(places: Sequence[Place]) -> Iterator[ModelUse]:
 
 
 def _model_of(place: Place, step: AnyStep) -> ModelConfig:
-    own = step.model if isinstance(step, GoalSpec | AnalyzeSpec) else None
+    own = step.own_model if isinstance(step, StepSpec) else None
     return place.base_model.overlaid(own) if own is not None else place.base_model
 
 
@@ -329,22 +328,23 @@ def _attempts(place: Place, step: AnyStep) -> int:
 
 def _questions(places: Sequence[Place]) -> Iterator[Question]:
     for place, step in _steps(places):
-        if isinstance(step, AskSpec):
+        asked = step.question if isinstance(step, StepSpec) else None
+        if asked is not None:
             yield Question(
                 step=_path(place, step),
-                text=step.ask,
-                form=step.form,
-                timeout_s=step.waits_s,
-                default=step.default,
-                has_default=step.has_default,
+                text=asked.text,
+                form=asked.form,
+                timeout_s=asked.timeout_s,
+                default=asked.default,
+                has_default=asked.has_default,
             )
 
 
 def _classes(places: Sequence[Place]) -> Iterator[ClassUse]:
-    users: dict[str, list[tuple[Place, UsesSpec]]] = {}
+    users: dict[str, list[tuple[Place, AnyStep]]] = {}
     for place, step in _steps(places):
-        if isinstance(step, UsesSpec):
-            users.setdefault(step.uses, []).append((place, step))
+        if isinstance(step, StepSpec) and step.registered_class is not None:
+            users.setdefault(step.registered_class, []).append((place, step))
     for name, uses in users.items():
         place, step = uses[0]
         paths = tuple(_path(*use) for use in uses)
@@ -373,11 +373,12 @@ def _asking_recipe(
 def _parts(place: Place, bound: RecipeBound) -> Iterator[Asking | AskingRecipe]:
     for step, own in zip(place.recipe.steps, bound.steps, strict=True):
         width = step.loop.max_parallel if isinstance(step, StepSpec) and step.loop else 1
-        if isinstance(step, RecipeSpec) and own.inner is not None:
-            yield _asking_recipe(place.inside(step), own.inner, own, width)
-        if isinstance(step, RecipeSpec) and not place.asks_where_to_go(step):
-            continue
-        calls = own.model_calls if not isinstance(step, RecipeSpec) else _routing_calls(own)
+        inside = place.inside(step)
+        if inside is not None and own.inner is not None:
+            yield _asking_recipe(inside, own.inner, own, width)
+            if not place.asks_where_to_go(step):
+                continue
+        calls = own.model_calls if inside is None else _routing_calls(own)
         is_code = place.asks(step) and place.is_code(step)
         yield Asking(
             config=_model_of(place, step),

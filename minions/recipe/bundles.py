@@ -10,7 +10,8 @@ from attrs import frozen
 from minions.contracts.errors import NotFoundError, near_names
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import FoundRecipe
-from minions.recipe.model import AgentRecipe, RecipeSpec
+from minions.recipe.kinds.recipe import RecipeSpec
+from minions.recipe.model import AgentRecipe
 
 __all__ = ["BundledRecipes", "bundle_of"]
 

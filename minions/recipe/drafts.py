@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from attrs import define, field, frozen
 
@@ -30,6 +31,7 @@ from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, Sequ
 from minions.recipe.text.sections import Report, Section
 
 __all__ = [
+    "TEXT_OUTPUT",
     "GoalParts",
     "RecipeDraft",
     "StepDraft",
@@ -39,6 +41,10 @@ __all__ = [
     "read_condition",
     "read_templates",
 ]
+
+
+TEXT_OUTPUT: Final[JsonSchema] = {"type": "string"}
+"""What a step gives that answers in text and declares no output. Compared by identity."""
 
 
 @frozen(kw_only=True, eq=False)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, TypeAlias, TypeVar
+from typing import ClassVar, Final, TypeAlias, TypeVar
 
 import attrs
 from attrs import field, frozen
 from attrs.validators import ge
 
 from minions.contracts.calls import ModelOptions, OutputMode
-from minions.contracts.completion import CompletionCriteria
 from minions.contracts.executions import RunStatus
 from minions.contracts.graph import StepGraph
 from minions.contracts.json_values import JsonValue
@@ -19,17 +18,13 @@ from minions.contracts.messages import MessageBundle
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import Step
+from minions.contracts.tools import ToolSpec
 
 __all__ = [
     "MOST_ROUTING_CALLS",
     "AgentRecipe",
-    "AnalyzeSpec",
-    "AskSpec",
-    "AssertSpec",
-    "CodeSpec",
     "DecisionToolSpec",
     "ExecutionMode",
-    "GoalSpec",
     "InputSpec",
     "LoopSpec",
     "MessageSpec",
@@ -38,13 +33,10 @@ __all__ = [
     "OnErrorSpec",
     "OnFailure",
     "Permissions",
-    "RecipeSpec",
+    "PersonQuestion",
     "RecipeTest",
-    "SetSpec",
     "StepSpec",
-    "ToolSpecStep",
     "ToolsetUse",
-    "UsesSpec",
     "Where",
     "WhileSpec",
 ]
@@ -221,8 +213,39 @@ class DecisionToolSpec:
 
 
 @frozen(kw_only=True)
+class PersonQuestion:
+    """What a step asks a person."""
+
+    text: str
+    """A template."""
+    form: JsonSchema | None
+    """JSON Schema of the answer; None: any text."""
+    timeout_s: float | None
+    """Seconds; None: as long as it takes."""
+    default: JsonValue = None
+    has_default: bool = False
+
+
+@frozen(kw_only=True)
 class StepSpec:
-    """What every kind of step may say."""
+    """What every kind of step may say, and what can be asked of any step without running it.
+
+    A kind of step (`minions.recipe.kinds`) subclasses it, adds its own keys as fields, and
+    overrides what differs for its steps.
+    """
+
+    kind: ClassVar[str]
+    """The key that makes a step one of its kind; the word in pictures."""
+    asks_model: ClassVar[bool] = False
+    """Whether its work is to ask a model."""
+    fills_in: ClassVar[bool] = False
+    """Whether a model is asked only for what the step's parameters leave open."""
+    asks_person: ClassVar[bool] = False
+    """Whether a person answers it."""
+    calls_tools: ClassVar[bool] = False
+    """Whether it may call tools: a person can be asked to consent."""
+    needs_sandbox: ClassVar[bool] = False
+    """Whether it is code that runs in a sandbox only."""
 
     id: str
     description: str = ""
@@ -254,109 +277,58 @@ class StepSpec:
     metadata: Mapping[str, JsonValue] = field(factory=_empty)
     where: Where = field(factory=Where, eq=False)
 
+    @property
+    def own_model(self) -> ModelConfig | None:
+        """What it says of the model that it asks; None: nothing."""
+        return None
 
-@frozen(kw_only=True)
-class GoalSpec(StepSpec):
-    """A model loop with tools, a completion chain and a declared output."""
+    @property
+    def called_tools(self) -> tuple[str, ...]:
+        """Full names of the tools that it calls itself."""
+        return ()
 
-    goal: str
-    system_prompt: str | None = None
-    messages: tuple[MessageSpec, ...] = ()
-    tools: tuple[str, ...] = ()
-    output: JsonSchema | None = None
-    completion: CompletionCriteria | None = None
-    """None: `structured` where `output` is declared, else `text`."""
-    completion_links: tuple[str, ...] = ()
-    """Registered links, asked before the default chain."""
-    tool_failure: str = "fail"
-    memory: str = "isolated"
-    """Or `conversation`."""
-    model: ModelConfig | None = None
+    @property
+    def offered_tools(self) -> tuple[str, ...]:
+        """Full names of the tools that it offers to its model."""
+        return ()
 
+    @property
+    def inner(self) -> AgentRecipe | None:
+        """The recipe that is its work; None: it is no such step."""
+        return None
 
-@frozen(kw_only=True)
-class ToolSpecStep(StepSpec):
-    """One tool call."""
+    @property
+    def registered_class(self) -> str | None:
+        """The name of the registered `Step` class that is its work; None: it is no such step."""
+        return None
 
-    tool: str
-    params: Mapping[str, JsonValue] = field(factory=_empty)
-    params_template: Mapping[str, JsonValue] = field(factory=_empty)
-    """Merged over `params`; both are rendered."""
+    @property
+    def question(self) -> PersonQuestion | None:
+        """What a person is asked; None: nobody is."""
+        return None
 
+    @property
+    def shares_conversation(self) -> bool:
+        """Whether it goes on with what was said in the steps before it."""
+        return False
 
-@frozen(kw_only=True)
-class AnalyzeSpec(StepSpec):
-    """One question about data, in a fresh call."""
+    @property
+    def content(self) -> str:
+        """What it does, in the words of its own key; empty: nothing to show."""
+        return ""
 
-    task: str
-    """A template: what is to be found out."""
-    context: str | None = None
-    """A template: rules and whatever else has to be known."""
-    input: JsonValue = None
-    """A template."""
-    has_input: bool = False
-    """Whether there is one: an empty input is shown, too."""
-    output: JsonSchema | None = None
-    model: ModelConfig | None = None
+    @property
+    def label(self) -> str:
+        """What pictures show of it: the description, else its content."""
+        return self.description or self.content
 
+    def may_ask_model(self, tools: Mapping[str, ToolSpec]) -> bool:
+        """Whether its work may ask a model; of a registered class nobody knows it here.
 
-@frozen(kw_only=True)
-class AssertSpec(StepSpec):
-    """Conditions that must hold, or the step fails."""
-
-    conditions: tuple[str, ...]
-    message: str | None = None
-    """A template: what a person reads when one does not hold."""
-
-
-@frozen(kw_only=True)
-class UsesSpec(StepSpec):
-    """A step that the operator registered."""
-
-    uses: str
-    given: Mapping[str, JsonValue] = field(factory=_empty)
-    """YAML key `with`: its constructor's arguments; templates."""
-
-
-@frozen(kw_only=True)
-class CodeSpec(StepSpec):
-    """Python for a sandbox; refused when the run begins, until there is one."""
-
-    code: str
-    given: Mapping[str, JsonValue] = field(factory=_empty)
-    """YAML key `with`: the only names it sees; templates."""
-
-
-@frozen(kw_only=True)
-class AskSpec(StepSpec):
-    """A question to a person; the run waits for the answer."""
-
-    ask: str
-    """A template."""
-    form: JsonSchema | None = None
-    """What the answer has to fit; None: any text."""
-    waits_s: float | None = None
-    """YAML key `timeout`; None: as long as it takes."""
-    default: JsonValue = None
-    has_default: bool = False
-
-
-@frozen(kw_only=True)
-class RecipeSpec(StepSpec):
-    """Another recipe, run as a step."""
-
-    name: str
-    """As it was written."""
-    recipe: AgentRecipe
-    given: Mapping[str, JsonValue] = field(factory=_empty)
-    """YAML key `with`: its inputs; templates."""
-
-
-@frozen(kw_only=True)
-class SetSpec(StepSpec):
-    """Binds values; the step's output is the mapping."""
-
-    set: Mapping[str, JsonValue]
+        Args:
+            tools: Those that its recipe can reach, by full name.
+        """
+        return self.asks_model
 
 
 def _as_steps(

@@ -24,7 +24,8 @@ from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
 from minions.engine.calls.model_calls import ModelCallExecutors
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.recipe.model import AgentRecipe, ToolSpecStep
+from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from mortal import KilledError, World, outline
 

@@ -27,7 +27,9 @@ from minions.contracts.messages import MessageRole
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.recipe.model import AgentRecipe, AskSpec, GoalSpec, Permissions
+from minions.recipe.kinds.ask import AskSpec
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.model import AgentRecipe, Permissions
 from minions.testing.clock import FakeClock
 
 PERMISSIONS = Permissions(allow_write=True, requires_approval=("write",))

@@ -20,7 +20,9 @@ from minions.contracts.tools import Effect, Tool
 from minions.engine.history.lookup import list_runs, show_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services, SystemClock
-from minions.recipe.model import AgentRecipe, SetSpec, ToolSpecStep
+from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.model import AgentRecipe
 from minions.testing.clock import FakeClock
 from mortal import MortalJournal, World
 

@@ -45,7 +45,9 @@ from minions.contracts.tools import Tool
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
-from minions.recipe.model import AgentRecipe, ExecutionMode, SetSpec, ToolSpecStep
+from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.model import AgentRecipe, ExecutionMode
 from minions.testing.clock import FakeClock
 from patience import HANG_S
 

@@ -41,7 +41,8 @@ from minions.contracts.steps import Step, StepScope
 from minions.engine.history.memory import memory_from
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
-from minions.recipe.model import AgentRecipe, ExecutionMode, ToolSpecStep
+from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.model import AgentRecipe, ExecutionMode
 from minions.testing.clock import FakeClock
 from patience import HANG_S
 

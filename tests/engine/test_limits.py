@@ -31,7 +31,10 @@ from minions.contracts.executions import AgentExecutionError, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import StepScope
-from minions.recipe.model import ExecutionMode, GoalSpec, SetSpec, ToolSpecStep
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.model import ExecutionMode
 from patience import leap
 
 

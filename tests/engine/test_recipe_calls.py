@@ -14,7 +14,10 @@ from minions.contracts.calls import Prompt
 from minions.contracts.executions import AgentResult
 from minions.contracts.steps import StepScope
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.recipe.model import AgentRecipe, GoalSpec, RecipeSpec, ToolSpecStep
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.recipe import RecipeSpec
+from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.model import AgentRecipe
 
 
 def answer(_: Prompt) -> Answer:

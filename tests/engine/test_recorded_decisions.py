@@ -23,7 +23,10 @@ from minions.engine.compile.completion import FINAL_ANSWER
 from minions.engine.history.replay import Replay
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.recipe.model import AgentRecipe, AskSpec, GoalSpec, Permissions, ToolSpecStep
+from minions.recipe.kinds.ask import AskSpec
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.model import AgentRecipe, Permissions
 from minions.testing.clock import FakeClock
 from mortal import KilledError, MortalJournal
 

@@ -16,7 +16,9 @@ from minions.contracts.tools import Effect, Tool, Toolbox, Toolset, ToolSpec
 from minions.engine.compile.dry_run import planned_steps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.recipe.model import AgentRecipe, Permissions, RecipeSpec, ToolsetUse, ToolSpecStep
+from minions.recipe.kinds.recipe import RecipeSpec
+from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.model import AgentRecipe, Permissions, ToolsetUse
 
 WRITE = ToolSpec(name="write", effect=Effect.ONCE)
 

@@ -17,14 +17,10 @@ from minions.contracts.messages import MessageRole
 from minions.contracts.tools import Effect
 from minions.engine.history.lookup import list_runs, show_run
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import (
-    AgentRecipe,
-    GoalSpec,
-    OnFailure,
-    Permissions,
-    SetSpec,
-    ToolSpecStep,
-)
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.model import AgentRecipe, OnFailure, Permissions
 from minions.recipe.reading.load import recipe_from_document
 from mortal import World
 

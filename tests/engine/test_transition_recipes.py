@@ -34,7 +34,8 @@ from minions.engine.compile.graph import DefaultStepGraph
 from minions.engine.history.lookup import list_runs, show_run
 from minions.engine.run.recorded_run import steps_from
 from minions.recipe.catalog import Catalog, FoundRecipe
-from minions.recipe.model import AgentRecipe, SetSpec
+from minions.recipe.kinds.set import SetSpec
+from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from mortal import KilledError, World, outline
 

@@ -24,7 +24,9 @@ from minions.engine.compile.preparation import Preparation
 from minions.engine.compile.sandbox_steps import refuse_code
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe, RecipeSpec, SetSpec
+from minions.recipe.kinds.recipe import RecipeSpec
+from minions.recipe.kinds.set import SetSpec
+from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 
 

@@ -69,8 +69,8 @@ def test_mermaid_text_is_a_flowchart_that_no_id_can_break(cli: Cli, write: Write
         "  n3 --> n5",
         "  n4 -.-> n5",
         "  classDef goal stroke:#7c3aed,stroke-width:2px",
-        "  classDef analyze stroke:#c026d3,stroke-width:2px",
         "  classDef tool stroke:#0284c7,stroke-width:2px",
+        "  classDef analyze stroke:#c026d3,stroke-width:2px",
         "  classDef set stroke:#64748b,stroke-width:2px",
         "  classDef assert stroke:#d97706,stroke-width:2px",
     ]

@@ -14,7 +14,8 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.interfaces.recipe_tests import run_test
-from minions.recipe.model import AgentRecipe, GoalSpec, ModelConfig, RecipeTest
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.model import AgentRecipe, ModelConfig, RecipeTest
 
 Told: TypeAlias = dict[str, dict[str, list[dict[str, JsonValue]]]]
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from minions.analysis.pictures.layout import MOST_IN_A_ROW, laid_out, rows_of
 from minions.analysis.pictures.mermaid import mermaid
 from minions.analysis.pictures.outline import outline
-from minions.analysis.pictures.picture import KINDS, Edge, Node, Picture, cut, picture_of
+from minions.analysis.pictures.picture import Edge, Node, Picture, cut, picture_of
 from minions.analysis.pictures.svg import svg
 from minions.contracts.steps import PythonStep, StepScope
 from minions.engine.compile.graph import DefaultStepGraph
+from minions.recipe.kinds.registry import KINDS
 from minions.recipe.model import AgentRecipe
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -35,7 +36,7 @@ def graphs(draw: st.DrawFn, count: int = 50) -> Picture:
     nodes = tuple(
         Node(
             id=f"step_{at}",
-            kind=draw(st.sampled_from(KINDS)),
+            kind=draw(st.sampled_from(tuple(KINDS))),
             label="x" * draw(st.integers(0, 60)),
             notes=("writes", "when it rains", "for each day")[: draw(st.integers(0, 3))],
         )

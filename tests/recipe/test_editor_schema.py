@@ -9,8 +9,8 @@ from minions.contracts.context import Limits
 from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import SchemaValidator
+from minions.recipe.editor_schema import recipe_schema
 from minions.recipe.language import keys, step_keys
-from minions.recipe.language.editor_schema import recipe_schema
 from minions.recipe.model import ModelConfig
 from minions.recipe.text.key_types import Table
 from minions.recipe.text.nodes import read_document, to_plain

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from minions.recipe.model import GoalSpec, SetSpec
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.set import SetSpec
 from minions.recipe.reading.load import check_recipe_text
 from recipe.sample_catalog import CATALOG
 

@@ -17,18 +17,18 @@ from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
 from minions.contracts.verdicts import CompletionMode
 from minions.recipe.catalog import Catalog
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import (
     ExecutionMode,
-    GoalSpec,
     InputSpec,
     MessageSpec,
     ModelConfig,
     OnFailure,
     Permissions,
-    SetSpec,
     StepSpec,
     ToolsetUse,
-    ToolSpecStep,
     Where,
 )
 from minions.recipe.reading.load import (

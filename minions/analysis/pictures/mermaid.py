@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from minions.analysis.pictures.picture import KINDS, Node, Picture, cut, status_class
+from minions.analysis.pictures.picture import Node, Picture, cut, status_class
+from minions.recipe.kinds.registry import KINDS, STEP_KINDS
 
 __all__ = ["mermaid"]
 
 _MOST_OF_A_LINE: Final = 60
-_BRACKETS: Final = {
-    "goal": ("(", ")"),
-    "analyze": ("([", "])"),
-    "tool": ("[", "]"),
-    "set": ("[/", "/]"),
-    "assert": ("{{", "}}"),
-    "recipe": ("[/", "\\]"),
-    "ask": (">", "]"),
-    "uses": ("[\\", "/]"),
-    "code": ("[[", "]]"),
-}
 _CODES: Final = str.maketrans(
     {sign: f"#{ord(sign)};" for sign in "\"#&'<>\\`;"}  # Mermaid's own way of escaping
 )
@@ -34,15 +24,16 @@ def mermaid(picture: Picture) -> str:
 def _lines(picture: Picture) -> Iterator[str]:
     yield "flowchart TD"
     for number, node in enumerate(picture.nodes, 1):
-        opening, closing = _BRACKETS[node.kind]
+        opening, closing = KINDS[node.kind].look.brackets
         yield f'  n{number}{opening}"{_text(number, node)}"{closing}:::{node.kind}'
     for edge in picture.edges:
         arrow = _BACK[edge.back] if edge.back else "-.->" if edge.is_dashed else "-->"
         yield f"  n{edge.start + 1} {arrow} n{edge.end + 1}"
     shown = {node.kind for node in picture.nodes}
-    for kind in KINDS:
-        if kind in shown:
-            yield f"  classDef {kind} stroke:{_COLOURS[kind]},stroke-width:2px"
+    for kind in STEP_KINDS:
+        if kind.name in shown:
+            # The outline alone: fills and text stay those of the page's theme, light or dark.
+            yield f"  classDef {kind.name} stroke:{kind.look.outline},stroke-width:2px"
     yield from _status_lines(picture)
 
 
@@ -65,18 +56,6 @@ def _text(number: int, node: Node) -> str:
     return "<br/>".join(cut(part, _MOST_OF_A_LINE).translate(_CODES) for part in parts)
 
 
-_COLOURS: Final = {
-    "goal": "#7c3aed",
-    "analyze": "#c026d3",
-    "tool": "#0284c7",
-    "set": "#64748b",
-    "assert": "#d97706",
-    "recipe": "#4f46e5",
-    "ask": "#e11d48",
-    "uses": "#0d9488",
-    "code": "#16a34a",
-}
-"""Of the outline: fills and text stay those of the page's theme, light or dark."""
 _FILLS: Final = {
     "has-completed": "#16a34a33",
     "has-failed": "#dc262644",

@@ -9,29 +9,13 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve, frozen
 
 from minions.contracts.json_values import JsonValue, dumps
-from minions.recipe.model import (
-    AgentRecipe,
-    AnalyzeSpec,
-    AskSpec,
-    AssertSpec,
-    CodeSpec,
-    GoalSpec,
-    OnError,
-    RecipeSpec,
-    SetSpec,
-    StepSpec,
-    ToolSpecStep,
-    UsesSpec,
-)
+from minions.recipe.model import AgentRecipe, OnError, StepSpec
 
 if TYPE_CHECKING:
     from minions.contracts.steps import Step
     from minions.contracts.tools import ToolSpec
 
-__all__ = ["KINDS", "Edge", "Node", "Picture", "cut", "picture_of", "status_class", "with_statuses"]
-
-KINDS: Final = ("goal", "analyze", "tool", "set", "assert", "recipe", "ask", "uses", "code")
-"""What a step may be; `code` is a Python step, or Python for a sandbox."""
+__all__ = ["Edge", "Node", "Picture", "cut", "picture_of", "status_class", "with_statuses"]
 
 
 @frozen(kw_only=True)
@@ -40,7 +24,7 @@ class Node:
 
     id: str
     kind: str
-    """One of `KINDS`."""
+    """The name of a `StepKind`; of a step made by Python `code`, or `goal` if it asks a model."""
     label: str = ""
     """What it does, on one line: a tool's name, or the beginning of a description or goal."""
     notes: tuple[str, ...] = ()
@@ -161,52 +145,22 @@ def _waits(spec: StepSpec) -> Iterator[tuple[str, bool]]:
 
 
 def _node(spec: StepSpec, tools: Mapping[str, ToolSpec]) -> Node:
-    return Node(id=spec.id, kind=_kind(spec), label=_label(spec), notes=tuple(_notes(spec, tools)))
-
-
-def _kind(spec: StepSpec) -> str:
-    if isinstance(spec, GoalSpec):
-        return "goal"
-    if isinstance(spec, AnalyzeSpec):
-        return "analyze"
-    if isinstance(spec, ToolSpecStep):
-        return "tool"
-    kinds = {AssertSpec: "assert", RecipeSpec: "recipe", AskSpec: "ask", UsesSpec: "uses"}
-    return kinds.get(type(spec), "code" if isinstance(spec, CodeSpec) else "set")
+    return Node(
+        id=spec.id,
+        kind=spec.kind,
+        label=cut(spec.label, _MOST_OF_A_LABEL),
+        notes=tuple(_notes(spec, tools)),
+    )
 
 
 _MOST_OF_A_LABEL: Final = 200
 """Characters; each writer cuts further to what it has room for."""
 
 
-def _label(spec: StepSpec) -> str:
-    if isinstance(spec, ToolSpecStep):
-        return spec.tool
-    if isinstance(spec, RecipeSpec):
-        return spec.recipe.id
-    return cut(spec.description or _content(spec), _MOST_OF_A_LABEL)
-
-
-def _content(spec: StepSpec) -> str:
-    if isinstance(spec, GoalSpec):
-        return spec.goal
-    if isinstance(spec, AnalyzeSpec):
-        return spec.task
-    if isinstance(spec, AssertSpec):
-        return " and ".join(spec.conditions)
-    if isinstance(spec, AskSpec):
-        return spec.ask
-    if isinstance(spec, UsesSpec | CodeSpec):
-        return spec.uses if isinstance(spec, UsesSpec) else spec.code
-    return ", ".join(spec.set) if isinstance(spec, SetSpec) else ""
-
-
 def _notes(spec: StepSpec, tools: Mapping[str, ToolSpec]) -> Iterator[str]:
-    named = (spec.tool,) if isinstance(spec, ToolSpecStep) else ()
-    offered = spec.tools if isinstance(spec, GoalSpec) else ()
-    if any(name in tools and tools[name].is_write for name in named):
+    if any(name in tools and tools[name].is_write for name in spec.called_tools):
         yield "writes"
-    elif any(name in tools and tools[name].is_write for name in offered):
+    elif any(name in tools and tools[name].is_write for name in spec.offered_tools):
         yield "may write"
     if spec.optional or spec.on_error.action is OnError.CONTINUE:
         yield "optional"

@@ -11,8 +11,9 @@ from typing import Final
 from attrs import frozen
 
 from minions.analysis.pictures.layout import Layout, laid_out
-from minions.analysis.pictures.picture import KINDS, Edge, Node, Picture, cut, status_class
+from minions.analysis.pictures.picture import Edge, Node, Picture, cut, status_class
 from minions.analysis.pictures.places import middles
+from minions.recipe.kinds.registry import STEP_KINDS
 
 __all__ = ["svg"]
 
@@ -108,7 +109,7 @@ class _Drawing:
 
     def _kinds(self) -> list[str]:
         shown = {node.kind for node in self._picture.nodes}
-        return [kind for kind in KINDS if kind in shown]
+        return [kind.name for kind in STEP_KINDS if kind.name in shown]
 
     def _kinds_of_lines(self) -> list[tuple[str, str]]:
         """Class and meaning of lines that need words."""
@@ -311,17 +312,7 @@ _LIGHT: Final = _Palette(
         "is-waiting": "#fef3c7",
         "is-open": "#e0f2fe",
     },
-    kinds={
-        "goal": "#7c3aed",
-        "analyze": "#c026d3",
-        "tool": "#0369a1",
-        "set": "#64748b",
-        "assert": "#b45309",
-        "recipe": "#4338ca",
-        "ask": "#be123c",
-        "uses": "#0f766e",
-        "code": "#15803d",
-    },
+    kinds={kind.name: kind.look.light for kind in STEP_KINDS},
 )
 _DARK: Final = _Palette(
     page="#14161a",
@@ -336,17 +327,7 @@ _DARK: Final = _Palette(
         "is-waiting": "#453208",
         "is-open": "#0c3347",
     },
-    kinds={
-        "goal": "#a78bfa",
-        "analyze": "#e879f9",
-        "tool": "#38bdf8",
-        "set": "#94a3b8",
-        "assert": "#fbbf24",
-        "recipe": "#818cf8",
-        "ask": "#fb7185",
-        "uses": "#2dd4bf",
-        "code": "#4ade80",
-    },
+    kinds={kind.name: kind.look.dark for kind in STEP_KINDS},
 )
 _STYLE: Final = (
     ".minions-steps text{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif}\n"

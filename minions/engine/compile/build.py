@@ -40,22 +40,22 @@ from minions.recipe.expressions.template import (
     compile_condition,
     compile_template,
 )
+from minions.recipe.kinds.analyze import AnalyzeSpec
+from minions.recipe.kinds.ask import AskSpec
+from minions.recipe.kinds.assertion import AssertSpec
+from minions.recipe.kinds.code import CodeSpec
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.recipe import RecipeSpec
+from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.uses import UsesSpec
 from minions.recipe.model import (
     AgentRecipe,
-    AnalyzeSpec,
-    AskSpec,
-    AssertSpec,
-    CodeSpec,
-    GoalSpec,
     LoopSpec,
     ModelConfig,
     OnError,
     OnErrorSpec,
-    RecipeSpec,
-    SetSpec,
     StepSpec,
-    ToolSpecStep,
-    UsesSpec,
     WhileSpec,
 )
 

@@ -31,15 +31,13 @@ from minions.recipe.expressions.template import (
     compile_condition,
     compile_template,
 )
-from minions.recipe.model import (
-    AgentRecipe,
-    AskSpec,
-    AssertSpec,
-    GoalSpec,
-    RecipeSpec,
-    SetSpec,
-    ToolSpecStep,
-)
+from minions.recipe.kinds.ask import AskSpec
+from minions.recipe.kinds.assertion import AssertSpec
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.recipe import RecipeSpec
+from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.model import AgentRecipe
 
 __all__ = [
     "AskStep",

@@ -23,21 +23,16 @@ from minions.engine.compile.graph import DependencyStepGraph
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.compile.static_values import KnownValues
 from minions.recipe.inputs import resolve_inputs
-from minions.recipe.model import (
-    AgentRecipe,
-    AnalyzeSpec,
-    AskSpec,
-    AssertSpec,
-    CodeSpec,
-    GoalSpec,
-    ModelConfig,
-    OnError,
-    RecipeSpec,
-    SetSpec,
-    StepSpec,
-    ToolSpecStep,
-    UsesSpec,
-)
+from minions.recipe.kinds.analyze import AnalyzeSpec
+from minions.recipe.kinds.ask import AskSpec
+from minions.recipe.kinds.assertion import AssertSpec
+from minions.recipe.kinds.code import CodeSpec
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.recipe import RecipeSpec
+from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.uses import UsesSpec
+from minions.recipe.model import AgentRecipe, ModelConfig, OnError, StepSpec
 from minions.recipe.permissions import Rights
 
 __all__ = ["PlannedStep", "planned_steps"]

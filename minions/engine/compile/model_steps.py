@@ -25,10 +25,8 @@ from minions.recipe.expressions.template import (
     Template,
     compile_template,
 )
-from minions.recipe.model import (
-    AnalyzeSpec,
-    GoalSpec,
-)
+from minions.recipe.kinds.analyze import AnalyzeSpec
+from minions.recipe.kinds.goal import GoalSpec
 
 __all__ = ["AnalyzeStep", "GoalStep", "analyze_step", "goal_step"]
 

@@ -21,7 +21,7 @@ from minions.contracts.schema import JsonSchema, schema_of
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.expressions.template import Template, compile_template
-from minions.recipe.model import UsesSpec
+from minions.recipe.kinds.uses import UsesSpec
 
 __all__ = ["UsedCode", "UsedStep", "parameters_of", "used_step"]
 

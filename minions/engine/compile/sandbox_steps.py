@@ -11,7 +11,9 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, StepScope
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.expressions.template import Template, compile_template
-from minions.recipe.model import AgentRecipe, CodeSpec, RecipeSpec
+from minions.recipe.kinds.code import CodeSpec
+from minions.recipe.kinds.recipe import RecipeSpec
+from minions.recipe.model import AgentRecipe
 
 __all__ = ["CodeStep", "code_step", "refuse_code"]
 

@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
-from minions.recipe.model import AgentRecipe, GoalSpec, StepSpec
+from minions.recipe.model import AgentRecipe, StepSpec
 
 __all__ = [
     "NOT_ASKED_FOR",
@@ -127,7 +127,7 @@ def _check_conversation(specs: Sequence[StepSpec], runs: Collection[str]) -> Non
 
 
 def _talks(spec: StepSpec) -> bool:
-    return isinstance(spec, GoalSpec) and spec.memory == "conversation"
+    return spec.shares_conversation
 
 
 def specs_of_parts(recipe: AgentRecipe) -> Sequence[StepSpec]:

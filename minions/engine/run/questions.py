@@ -14,7 +14,8 @@ from minions.contracts.steps import PythonStep, StepScope
 from minions.engine.compile.extraction import extraction_question
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
-from minions.recipe.model import AgentRecipe, AnalyzeSpec, InputSpec
+from minions.recipe.kinds.analyze import AnalyzeSpec
+from minions.recipe.model import AgentRecipe, InputSpec
 from minions.recipe.text.schemas import schema_of_example
 
 __all__ = ["analyze_data", "extract_params"]

@@ -24,14 +24,7 @@ from minions.recipe.bundles import BundledRecipes, bundle_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.graph_paths import Ways
 from minions.recipe.inputs import resolve_inputs
-from minions.recipe.model import (
-    AgentRecipe,
-    AnalyzeSpec,
-    GoalSpec,
-    RecipeSpec,
-    StepSpec,
-    ToolSpecStep,
-)
+from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.reading.load import recipe_from_document
 
 __all__ = [
@@ -298,9 +291,14 @@ def _changed_steps(before: AgentRecipe, after: AgentRecipe, within: str = "") ->
         if was is None or _is_same(before, was, after, step):
             continue
         changed.add(f"{within}{step.id}")
-        if isinstance(step, RecipeSpec) and isinstance(was, RecipeSpec):
-            changed |= _changed_steps(was.recipe, step.recipe, f"{within}{step.id}/")
+        inner_before, inner = _inner(was), _inner(step)
+        if inner_before is not None and inner is not None:
+            changed |= _changed_steps(inner_before, inner, f"{within}{step.id}/")
     return frozenset(changed)
+
+
+def _inner(step: object) -> AgentRecipe | None:
+    return step.inner if isinstance(step, StepSpec) else None
 
 
 def _is_same(before: AgentRecipe, old: object, after: AgentRecipe, new: object) -> bool:
@@ -308,12 +306,12 @@ def _is_same(before: AgentRecipe, old: object, after: AgentRecipe, new: object) 
         return getattr(old, "version", None) == getattr(new, "version", None)
     if type(old) is not type(new) or not _is_same_json(_work_of(old), _work_of(new)):
         return False
-    uses_tools = isinstance(new, ToolSpecStep) or (isinstance(new, GoalSpec) and bool(new.tools))
+    uses_tools = bool(new.called_tools or new.offered_tools)
     if uses_tools and not _is_same_json(_plain(before.tools), _plain(after.tools)):
         return False
-    if not isinstance(new, GoalSpec | AnalyzeSpec):
+    if not new.asks_model:
         return True
-    own = new.model
+    own = new.own_model
     return (before.model.overlaid(own) if own else before.model) == (
         after.model.overlaid(own) if own else after.model
     )
@@ -322,8 +320,7 @@ def _is_same(before: AgentRecipe, old: object, after: AgentRecipe, new: object) 
 def _work_of(spec: StepSpec) -> JsonValue:
     """What the step does, as plain data."""
     told = cast("dict[str, JsonValue]", _plain(spec))
-    if isinstance(spec, RecipeSpec):
-        inner = spec.recipe
+    if (inner := spec.inner) is not None:
         told["recipe"] = [inner.document or dict(_versions(inner)), bundle_of(inner)]
     return {key: value for key, value in told.items() if key not in (*_AROUND, "where")}
 

@@ -13,7 +13,7 @@ from minions.contracts.errors import MinionsError, NotFoundError, near_names
 from minions.contracts.runtime import Log
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import recipe_ids
-from minions.recipe.model import AgentRecipe, RecipeSpec
+from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.project_folders import NamedFiles
 from minions.recipe.reading.load import load_recipe, load_recipe_text
 
@@ -142,7 +142,8 @@ def _stands_alone(stored: Stored) -> bool:
     """Whether nothing but its own file can change what it is."""
     if stored.recipe is None:
         return False
-    return not any(isinstance(step, RecipeSpec) for step in stored.recipe.steps)
+    steps = stored.recipe.steps
+    return not any(isinstance(step, StepSpec) and step.inner is not None for step in steps)
 
 
 def _unknown(recipe_id: str, ids: Sequence[str]) -> NotFoundError:

@@ -7,13 +7,8 @@ from collections.abc import Iterator
 from minions.contracts.tools import Effect, ToolSpec
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft, StepDraft
-from minions.recipe.model import (
-    AgentRecipe,
-    AskSpec,
-    GoalSpec,
-    RecipeSpec,
-    ToolSpecStep,
-)
+from minions.recipe.kinds.registry import KINDS
+from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.text.sections import Report
 
 __all__ = ["check_caching"]
@@ -36,15 +31,12 @@ def check_caching(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
 
 
 def _problems(draft: RecipeDraft, step: StepDraft, catalog: Catalog) -> Iterator[str]:
-    if step.kind == "tool":
-        name = step.section.text("tool")
-        yield from _of_tool(draft.tools.specs.get(name) if name is not None else None)
-    elif step.kind == "goal":
-        if step.section.text("memory") == "conversation":
-            yield "steps after it go on with what was said in it (memory: conversation)"
-        for name in step.tools:
+    kind = KINDS[step.kind] if step.kind is not None else None
+    if kind is not None:
+        yield from kind.cache_problems(step)
+        for name in kind.tool_names(step):
             yield from _of_tool(draft.tools.specs.get(name))
-    elif step.recipe is not None:
+    if step.recipe is not None:
         yield from _of_recipe(step.recipe, catalog)
 
 
@@ -59,19 +51,14 @@ def _of_recipe(recipe: AgentRecipe, catalog: Catalog) -> Iterator[str]:
         yield f"the recipe '{recipe.id}' was made by code, which nobody can compare"
         return
     for step in recipe.steps:
-        if isinstance(step, RecipeSpec):
-            yield from _of_recipe(step.recipe, catalog)
-        elif isinstance(step, AskSpec):
+        if not isinstance(step, StepSpec):
+            continue
+        if step.inner is not None:
+            yield from _of_recipe(step.inner, catalog)
+        if step.asks_person:
             yield f"step '{step.id}' of the recipe '{recipe.id}' asks a person"
-        else:
-            for name in _tools_of(step):
-                yield from _of_tool(_spec(name, recipe, catalog))
-
-
-def _tools_of(step: object) -> tuple[str, ...]:
-    if isinstance(step, ToolSpecStep):
-        return (step.tool,)
-    return step.tools if isinstance(step, GoalSpec) else ()
+        for name in (*step.called_tools, *step.offered_tools):
+            yield from _of_tool(_spec(name, recipe, catalog))
 
 
 def _spec(name: str, recipe: AgentRecipe, catalog: Catalog) -> ToolSpec | None:

@@ -9,15 +9,8 @@ from attrs import frozen
 
 from minions.contracts.errors import Fault
 from minions.recipe.drafts import RecipeDraft, StepDraft
-from minions.recipe.model import (
-    AgentRecipe,
-    AskSpec,
-    GoalSpec,
-    RecipeSpec,
-    StepSpec,
-    ToolSpecStep,
-    UsesSpec,
-)
+from minions.recipe.kinds.registry import KINDS
+from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.text.nodes import Entry, MappingNode, ScalarNode
 from minions.recipe.text.sections import Report, suggestion, type_of
 
@@ -25,9 +18,6 @@ __all__ = ["check_decisions"]
 
 _CONSENT: Final = ("approve", "reject")
 _ANSWER: Final = "answer:"
-_CALLING: Final = ("goal", "tool", "uses", "recipe")
-"""Kinds of steps that call tools, themselves or by a recipe."""
-_CALLING_SPECS: Final = (GoalSpec, ToolSpecStep, UsesSpec, RecipeSpec)
 
 
 def check_decisions(draft: RecipeDraft, node: MappingNode | None, report: Report) -> None:
@@ -54,8 +44,9 @@ def _steps_of(draft: RecipeDraft) -> Iterator[_Named]:
     for step in draft.steps:
         if not step.is_named:
             continue
-        calls = step.kind in _CALLING or "decision_tool" in step.section.entries
-        yield _Named(step.id, step.kind == "ask", calls)
+        spec = KINDS[step.kind].spec if step.kind is not None else StepSpec
+        calls = spec.calls_tools or "decision_tool" in step.section.entries
+        yield _Named(step.id, spec.asks_person, calls)
         if step.recipe is not None:
             yield from _inner_steps(f"{step.id}/", step.recipe)
 
@@ -66,10 +57,10 @@ def _inner_steps(prefix: str, recipe: AgentRecipe) -> Iterator[_Named]:
         if not isinstance(step, StepSpec):
             yield _Named(path, asks=False, calls=True)  # made by code, which may call anything
             continue
-        calls = isinstance(step, _CALLING_SPECS) or step.decision_tool is not None
-        yield _Named(path, isinstance(step, AskSpec), calls)
-        if isinstance(step, RecipeSpec):
-            yield from _inner_steps(f"{path}/", step.recipe)
+        calls = step.calls_tools or step.decision_tool is not None
+        yield _Named(path, step.asks_person, calls)
+        if step.inner is not None:
+            yield from _inner_steps(f"{path}/", step.inner)
 
 
 def _is_beyond(draft: RecipeDraft, path: str) -> bool:

@@ -6,25 +6,22 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from minions.contracts.schema import JsonSchema
 from minions.recipe.checks.shapes import Shape, find_dead_end
 from minions.recipe.checks.sources import Sources
-from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse, is_lost_name
+from minions.recipe.drafts import TEXT_OUTPUT, RecipeDraft, StepDraft, TemplateUse, is_lost_name
 from minions.recipe.expressions.template import Reference
 from minions.recipe.expressions.values import path_text
 from minions.recipe.model import ExecutionMode
 from minions.recipe.text.nodes import Place
 from minions.recipe.text.sections import Report, later, suggestion
 
-__all__ = ["TEXT_OUTPUT", "AllReadings", "Needed", "Readings", "check_references"]
+__all__ = ["AllReadings", "Needed", "Readings", "check_references"]
 
 RUN_KEYS: Final = ("id", "session_id")
 LOOP_KEYS: Final = ("item", "index")
 ATTEMPT_KEYS: Final = ("index", "last", "attempts")
 STEP_KEYS: Final = ("output", "status", "error")
 FEEDBACK_KEYS: Final = ("step", "code", "message", "attempt")
-TEXT_OUTPUT: Final[JsonSchema] = {"type": "string"}
-"""The output of a goal step that declares none."""
 _INDEX: Final = Shape.of({"type": "integer"})
 
 

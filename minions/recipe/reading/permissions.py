@@ -11,7 +11,7 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft
 from minions.recipe.expressions.values import nearest
 from minions.recipe.language import keys
-from minions.recipe.model import AgentRecipe, Permissions, RecipeSpec, ToolsetUse
+from minions.recipe.model import AgentRecipe, Permissions, StepSpec, ToolsetUse
 from minions.recipe.text.nodes import Entry, MappingNode, Node, Place, ScalarNode
 from minions.recipe.text.sections import (
     Report,
@@ -157,5 +157,5 @@ def _nested_toolsets(draft: RecipeDraft, catalog: Catalog) -> dict[str, tuple[st
 def _uses_within(recipe: AgentRecipe) -> Iterator[ToolsetUse]:
     yield from recipe.tools
     for step in recipe.steps:
-        if isinstance(step, RecipeSpec):
-            yield from _uses_within(step.recipe)
+        if isinstance(step, StepSpec) and step.inner is not None:
+            yield from _uses_within(step.inner)

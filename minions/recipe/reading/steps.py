@@ -7,37 +7,32 @@ from typing import Final
 
 from attrs import evolve
 
-from minions.contracts.durations import seconds_of
-from minions.contracts.errors import UsageError
-from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.contracts.schema import JsonSchema
 from minions.recipe.catalog import Catalog
-from minions.recipe.checks.references import TEXT_OUTPUT
 from minions.recipe.drafts import (
-    GoalParts,
     RecipeDraft,
     StepDraft,
     TemplateUse,
     read_condition,
     read_templates,
 )
+from minions.recipe.kinds.kind import KindReader, StepKind
+from minions.recipe.kinds.registry import KINDS, STEP_KINDS
 from minions.recipe.language import step_keys
-from minions.recipe.language.step_keys import KINDS
 from minions.recipe.model import (
     OnError,
 )
-from minions.recipe.reading.goals import check_memory, read_goal
 from minions.recipe.reading.settings import read_limits, read_model, read_retry
-from minions.recipe.text.key_types import Table
-from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode, to_plain
-from minions.recipe.text.schemas import read_output_schema, schema_of_example, shape_of_values
+from minions.recipe.text.key_types import CACHE_KEY, Table
+from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode
 from minions.recipe.text.sections import Report, Section, read_section, suggestion
 
 __all__ = ["read_step"]
 
 _TABLES: Final[Mapping[str, Table]] = {
-    kind: step_keys.STEP.plus(table) for kind, table in KINDS.items()
+    kind.name: step_keys.STEP.plus(kind.table) for kind in STEP_KINDS
 }
-_OF_KINDS: Final = [(key, table) for table in reversed(KINDS.values()) for key in table.keys]
+_OF_KINDS: Final = [(key, kind.table) for kind in reversed(STEP_KINDS) for key in kind.table.keys]
 _ANY_KIND: Final = Table(
     "a step",
     (
@@ -46,27 +41,14 @@ _ANY_KIND: Final = Table(
     ),
 )
 """Of a step without one clear kind, so that one fault about it is enough."""
+_CACHED_KINDS: Final = [kind.name for kind in STEP_KINDS if CACHE_KEY in kind.table.keys]
 _OWNERS: Final = {
     **{key.name: table.name for key, table in _OF_KINDS},
-    "cache": "goal, tool, analyze and recipe steps",
+    CACHE_KEY.name: f"{', '.join(_CACHED_KINDS[:-1])} and {_CACHED_KINDS[-1]} steps",
 }
 """Of a key that several kinds have, the first."""
 _LATER_KINDS: Final = ("plan",)
-_TEMPLATE_KEYS: Final = (
-    "goal",
-    "system_prompt",
-    "params",
-    "params_template",
-    "set",
-    "analyze",
-    "context",
-    "input",
-    "message",
-    "with",
-    "ask",
-)
-_ANALYZE_TOOL: Final = "llm_analyze"
-"""A tool of this name is a kind of step, in the older form of recipes."""
+_ALL_TEMPLATES: Final = tuple(dict.fromkeys(name for kind in STEP_KINDS for name in kind.templates))
 
 
 def read_step(
@@ -82,30 +64,17 @@ def read_step(
     step.limits = read_limits(section.node("limits"), report, is_of_step=True)
     step.outer_templates = read_condition(section.scalar("when"), report)
     templates: list[TemplateUse] = []
-    for name in _TEMPLATE_KEYS:
+    for name in KINDS[kind].templates if kind else _ALL_TEMPLATES:
         templates.extend(read_templates(section.node(name), report))
-    if kind == "goal":
-        check_memory(section, mode, report)
-        step.goal = read_goal(section, catalog, report, templates)
-        step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
-    elif kind == "analyze":
-        step.goal = _analysis_parts(section, catalog, report)
-        step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
-    elif kind == "assert":
-        step.conditions = _conditions(section, report, templates)
-    elif kind == "ask":
-        _read_question(step, report)
-    elif kind == "code":
-        report(
-            section.place_of("code").fault(
-                "no-sandbox",
-                "this code will be refused until there is a sandbox",
-                help="register a tool or a Step that does the same",
-                is_warning=True,
-            )
+    if kind is not None:
+        reader = KindReader(
+            catalog=catalog,
+            mode=mode,
+            read_model=lambda model: read_model(model, catalog, report),
+            templates=templates,
+            report=report,
         )
-    elif kind == "set" and (values := section.mapping("set")) is not None:
-        step.output = shape_of_values(values)
+        KINDS[kind].read(step, reader)
     step.templates = tuple(templates)
     step.retry = read_retry(section.node("retry"), retry, report)
     _read_while(step, report)
@@ -212,10 +181,10 @@ def _kind_of(node: Node, report: Report) -> str | None:
     if not isinstance(node, MappingNode):
         return None
     found = [entry for entry in node.entries if entry.key in KINDS]
-    if any(_is_analyze_tool(entry) for entry in found):
-        found = [entry for entry in found if entry.key != "analyze"]
-        if len(found) == 1:
-            return "analyze"
+    for kind in STEP_KINDS:  # in an older spelling, beside which its own key may stand
+        others = [entry for entry in found if entry.key != kind.name]
+        if len(others) == 1 and _is_alias(others[0], kind):
+            return kind.name
     if len(found) == 1:
         return found[0].key
     if len(found) > 1:
@@ -242,77 +211,6 @@ def _kind_of(node: Node, report: Report) -> str | None:
     return None
 
 
-def _is_analyze_tool(entry: Entry) -> bool:
-    value = entry.value
-    return entry.key == "tool" and isinstance(value, ScalarNode) and value.value == _ANALYZE_TOOL
-
-
-# --- analyze and assert steps ----------------------------------------------------------------
-
-
-def _analysis_parts(section: Section, catalog: Catalog, report: Report) -> GoalParts:
-    """Its output and its model; the rest are templates."""
-    example, output = section.mapping("output_format"), section.mapping("output")
-    schema = None
-    is_declared = any(
-        section.node(name) is not None or name in section.refused
-        for name in ("output", "output_format")
-    )
-    if example is not None and output is not None:
-        message = "the answer is described twice, by 'output' and by 'output_format'"
-        report(section.place_of("output_format").fault("kind-conflict", message))
-    elif output is not None:
-        schema = read_output_schema(output, report)
-    elif example is not None:
-        schema = schema_of_example(to_plain(example))
-    if section.text("analyze") is None and not section.text("description"):
-        report(
-            section.place.fault(
-                "missing-key",
-                "nothing says what is to be found out",
-                help="write it behind 'analyze:' or 'description:'",
-            )
-        )
-    model = section.node("model")
-    return GoalParts(
-        schema={} if schema is None and is_declared else schema,
-        model=read_model(model, catalog, report) if model is not None else None,
-    )
-
-
-def _conditions(section: Section, report: Report, templates: list[TemplateUse]) -> tuple[str, ...]:
-    node = section.node("assert")
-    nodes = node.items if isinstance(node, SequenceNode) else [node] if node is not None else []
-    for item in nodes:
-        if isinstance(item, ScalarNode) and isinstance(item.value, str):
-            templates.extend(read_condition(item, report))
-        else:
-            report(item.place.fault("wrong-type", "a condition is a text such as 'a == 1'"))
-    return tuple(str(item.value) for item in nodes if isinstance(item, ScalarNode))
-
-
-# --- ask steps ---------------------------------------------------------------------------------
-
-
-def _read_question(step: StepDraft, report: Report) -> None:
-    """Its form, which is its output; a default has to fit it."""
-    section = step.section
-    if not (section.text("ask") or "?").strip():
-        message = "'ask' is empty: nobody can answer that"
-        report(section.place_of("ask").fault("bad-value", message, help="write the question"))
-    form = section.mapping("form")
-    schema = read_output_schema(form, report) if form is not None else None
-    is_declared = form is not None or "form" in section.refused
-    step.goal = GoalParts(schema={} if schema is None and is_declared else schema)
-    step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
-    if (timeout := section.scalar("timeout")) is not None:
-        try:
-            step.waits_s = seconds_of(str(timeout.value))
-        except UsageError as error:
-            report(timeout.place.fault("bad-value", error.message.rstrip(".")))
-    default = section.node("default")
-    if default is None:
-        return
-    for problem in SchemaValidator(step.output).errors(to_plain(default)) if step.output else ():
-        message = f"the default is no answer that fits: {problem}"
-        report(default.place.fault("bad-value", message))
+def _is_alias(entry: Entry, kind: StepKind) -> bool:
+    value = entry.value.value if isinstance(entry.value, ScalarNode) else None
+    return kind.alias is not None and (entry.key, value) == kind.alias

@@ -9,7 +9,7 @@ import click
 
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.cli.console.console import say
-from minions.recipe.language.editor_schema import recipe_schema
+from minions.recipe.editor_schema import recipe_schema
 
 __all__ = ["command"]
 

@@ -31,7 +31,7 @@ from minions.interfaces.server.http.responses import Answer, AsgiApp
 from minions.interfaces.server.live.run_starter import Wanted
 from minions.interfaces.server.recipe_store import Stored
 from minions.interfaces.server.routes.runs import accepted
-from minions.recipe.model import AgentRecipe, GoalSpec, InputSpec, StepSpec
+from minions.recipe.model import AgentRecipe, InputSpec, StepSpec
 
 __all__ = ["PICTURE_TYPES", "RECIPE_ENDPOINTS", "PictureForm", "is_chat", "picture_answer"]
 
@@ -49,12 +49,7 @@ class PictureForm:
 
 def is_chat(recipe: AgentRecipe) -> bool:
     """Whether one can talk with it: it takes a message, and a step of it shares the session."""
-    shares = any(
-        step.memory == "conversation"
-        if isinstance(step, GoalSpec)
-        else getattr(step, "shares_conversation", False)
-        for step in recipe.steps
-    )
+    shares = any(step.shares_conversation for step in recipe.steps)
     return MESSAGE_INPUT in recipe.inputs and shares
 
 

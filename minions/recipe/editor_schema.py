@@ -8,8 +8,10 @@ from attrs import evolve
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
+from minions.recipe.kinds.goal import MESSAGE
+from minions.recipe.kinds.kind import StepKind
+from minions.recipe.kinds.registry import KINDS, STEP_KINDS
 from minions.recipe.language import keys, step_keys
-from minions.recipe.language.step_keys import KINDS
 from minions.recipe.text.key_types import Key, Table
 
 __all__ = ["recipe_schema"]
@@ -23,27 +25,24 @@ def recipe_schema() -> JsonSchema:
         **_object(keys.RECIPE),
         "$defs": {
             "secret_input": _object(keys.SECRET_INPUT),
-            "step": {"oneOf": [*(_step(table) for table in KINDS.values()), _extending()]},
+            "step": {"oneOf": [*map(_step, STEP_KINDS), _extending()]},
             "model": _object(keys.MODEL),
             "permissions": _object(keys.PERMISSIONS),
             "limits": _object(keys.LIMITS),
             "step_limits": _object(keys.STEP_LIMITS),
             "retry": _object(keys.RETRY),
-            "message": _message(),
-            "completion": _object(step_keys.COMPLETION),
             "on_error": _object(step_keys.ON_ERROR),
             "test": _object(keys.TEST),
             "expect": _object(keys.EXPECT),
             "decision_tool": _object(step_keys.DECISION_TOOL),
+            **{name: _object(table) for each in STEP_KINDS for name, table in each.tables.items()},
+            "message": _message(),
         },
     }
 
 
-def _step(table: Table) -> dict[str, JsonValue]:
-    body = _object(step_keys.STEP.plus(table))
-    if table is step_keys.ANALYZE:  # the one kind that has two names
-        body["anyOf"] = [{"required": ["analyze"]}, {"required": ["tool", "description"]}]
-    return body
+def _step(kind: StepKind) -> dict[str, JsonValue]:
+    return {**_object(step_keys.STEP.plus(kind.table)), **kind.editor_rules}
 
 
 def _extending() -> dict[str, JsonValue]:
@@ -55,7 +54,7 @@ def _extending() -> dict[str, JsonValue]:
 
 
 def _of_all_kinds() -> tuple[Key, ...]:
-    found = {key.name: key for table in reversed(KINDS.values()) for key in table.keys}
+    found = {key.name: key for kind in reversed(STEP_KINDS) for key in kind.table.keys}
     return tuple(evolve(key, is_required=False) for key in found.values())
 
 
@@ -116,4 +115,4 @@ def _message() -> dict[str, JsonValue]:
         {"required": ["system"], "maxProperties": 1},
         {"required": ["user"], "maxProperties": 1},
     ]
-    return {**_object(step_keys.MESSAGE), "oneOf": forms}
+    return {**_object(MESSAGE), "oneOf": forms}

@@ -1,0 +1,135 @@
+"""`analyze:` — one question about data, in a fresh call."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from attrs import frozen
+
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+from minions.recipe.drafts import TEXT_OUTPUT, GoalParts, StepDraft
+from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
+from minions.recipe.model import ModelConfig, StepSpec
+from minions.recipe.text.key_types import (
+    CACHE_KEY,
+    MODEL_KEY,
+    Key,
+    Table,
+    choice_key,
+    mapping_key,
+    text_key,
+)
+from minions.recipe.text.nodes import to_plain
+from minions.recipe.text.schemas import read_output_schema, schema_of_example
+from minions.recipe.text.sections import Report, Section
+
+__all__ = ["ANALYZE", "AnalyzeSpec"]
+
+_OLDER_TOOL = "llm_analyze"
+"""In older recipes a tool step that names this tool is an analysis."""
+
+
+@frozen(kw_only=True)
+class AnalyzeSpec(StepSpec):
+    """One question about data, in a fresh call."""
+
+    kind: ClassVar[str] = "analyze"
+    asks_model: ClassVar[bool] = True
+
+    task: str
+    """A template: what is to be found out."""
+    context: str | None = None
+    """A template: rules and whatever else has to be known."""
+    input: JsonValue = None
+    """A template."""
+    has_input: bool = False
+    """Whether there is one: an empty input is shown, too."""
+    output: JsonSchema | None = None
+    model: ModelConfig | None = None
+
+    @property
+    def own_model(self) -> ModelConfig | None:
+        """As written: `model`."""
+        return self.model
+
+    @property
+    def content(self) -> str:
+        """The question."""
+        return self.task
+
+
+class _Analyze(StepKind):
+    name = "analyze"
+    spec = AnalyzeSpec
+    table = Table(
+        "an analyze step",
+        (
+            text_key("analyze", "What is to be found out; a template. Without it the description."),
+            choice_key("tool", "The older spelling of this kind.", (_OLDER_TOOL,)),
+            text_key("context", "Rules, and what else has to be known; a template."),
+            Key(name="input", description="What is looked at; a template. Shown also when empty."),
+            mapping_key("output_format", "An example of the answer, which becomes its schema."),
+            mapping_key("output", "JSON Schema of the answer, or `{field: type}` in short."),
+            MODEL_KEY,
+            CACHE_KEY,
+        ),
+    )
+    templates = ("analyze", "context", "input")
+    alias = ("tool", _OLDER_TOOL)
+    editor_rules: ClassVar = {
+        "anyOf": [{"required": ["analyze"]}, {"required": ["tool", "description"]}]
+    }
+    look = Look(light="#c026d3", dark="#e879f9", outline="#c026d3", brackets=("([", "])"))
+
+    def read(self, step: StepDraft, reader: KindReader) -> None:
+        """Its declared output and its model; the rest are templates."""
+        section = step.section
+        schema = _answer_schema(section, reader.report)
+        if section.text("analyze") is None and not section.text("description"):
+            reader.report(
+                section.place.fault(
+                    "missing-key",
+                    "nothing says what is to be found out",
+                    help="write it behind 'analyze:' or 'description:'",
+                )
+            )
+        model = section.node("model")
+        step.goal = GoalParts(
+            schema=schema, model=reader.read_model(model) if model is not None else None
+        )
+        step.output = TEXT_OUTPUT if schema is None else schema
+
+    def build(self, step: StepDraft, common: CommonKeys) -> AnalyzeSpec:
+        """As written."""
+        section = step.section
+        return AnalyzeSpec(
+            **common,
+            task=section.text("analyze") or section.text("description") or "",
+            context=section.text("context"),
+            input=section.plain("input"),
+            has_input=section.node("input") is not None,
+            output=step.goal.schema,
+            model=step.goal.model,
+        )
+
+
+ANALYZE = _Analyze()
+
+
+def _answer_schema(section: Section, report: Report) -> JsonSchema | None:
+    """None: none is declared. {}: one is, but it cannot be used."""
+    example, output = section.mapping("output_format"), section.mapping("output")
+    schema = None
+    is_declared = any(
+        section.node(name) is not None or name in section.refused
+        for name in ("output", "output_format")
+    )
+    if example is not None and output is not None:
+        message = "the answer is described twice, by 'output' and by 'output_format'"
+        report(section.place_of("output_format").fault("kind-conflict", message))
+    elif output is not None:
+        schema = read_output_schema(output, report)
+    elif example is not None:
+        schema = schema_of_example(to_plain(example))
+    return {} if schema is None and is_declared else schema

@@ -1,0 +1,111 @@
+"""`ask:` — a question to a person; the run waits for the answer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from attrs import frozen
+
+from minions.contracts.durations import seconds_of
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.recipe.drafts import TEXT_OUTPUT, GoalParts, StepDraft
+from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
+from minions.recipe.model import PersonQuestion, StepSpec
+from minions.recipe.text.key_types import Key, Table, mapping_key, text_key
+from minions.recipe.text.nodes import to_plain
+from minions.recipe.text.schemas import read_output_schema
+
+__all__ = ["ASK", "AskSpec"]
+
+
+@frozen(kw_only=True)
+class AskSpec(StepSpec):
+    """A question to a person; the run waits for the answer."""
+
+    kind: ClassVar[str] = "ask"
+    asks_person: ClassVar[bool] = True
+
+    ask: str
+    """A template."""
+    form: JsonSchema | None = None
+    """What the answer has to fit; None: any text."""
+    waits_s: float | None = None
+    """YAML key `timeout`; None: as long as it takes."""
+    default: JsonValue = None
+    has_default: bool = False
+
+    @property
+    def question(self) -> PersonQuestion:
+        """What the person is asked."""
+        return PersonQuestion(
+            text=self.ask,
+            form=self.form,
+            timeout_s=self.waits_s,
+            default=self.default,
+            has_default=self.has_default,
+        )
+
+    @property
+    def content(self) -> str:
+        """The question."""
+        return self.ask
+
+
+class _Ask(StepKind):
+    name = "ask"
+    spec = AskSpec
+    table = Table(
+        "an ask step",
+        (
+            text_key("ask", "What a person is asked; a template.", is_required=True),
+            mapping_key("form", "JSON Schema of the answer, or `{field: type}`; else any text."),
+            Key(
+                name="timeout",
+                description="How long the answer is waited for: seconds, or `10m`, `24h`.",
+                types=("number", "string"),
+            ),
+            Key(name="default", description="The answer when nobody gives one in time."),
+        ),
+    )
+    templates = ("ask",)
+    look = Look(light="#be123c", dark="#fb7185", outline="#e11d48", brackets=(">", "]"))
+
+    def read(self, step: StepDraft, reader: KindReader) -> None:
+        """Its form, which is its output; a default has to fit it."""
+        section, report = step.section, reader.report
+        if not (section.text("ask") or "?").strip():
+            message = "'ask' is empty: nobody can answer that"
+            report(section.place_of("ask").fault("bad-value", message, help="write the question"))
+        form = section.mapping("form")
+        schema = read_output_schema(form, report) if form is not None else None
+        is_declared = form is not None or "form" in section.refused
+        step.goal = GoalParts(schema={} if schema is None and is_declared else schema)
+        step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
+        if (timeout := section.scalar("timeout")) is not None:
+            try:
+                step.waits_s = seconds_of(str(timeout.value))
+            except UsageError as error:
+                report(timeout.place.fault("bad-value", error.message.rstrip(".")))
+        default = section.node("default")
+        if default is None or not step.output:
+            return
+        for problem in SchemaValidator(step.output).errors(to_plain(default)):
+            message = f"the default is no answer that fits: {problem}"
+            report(default.place.fault("bad-value", message))
+
+    def build(self, step: StepDraft, common: CommonKeys) -> AskSpec:
+        """As written."""
+        section = step.section
+        return AskSpec(
+            **common,
+            ask=section.text("ask") or "",
+            form=step.goal.schema,
+            waits_s=step.waits_s,
+            default=section.plain("default"),
+            has_default=section.node("default") is not None,
+        )
+
+
+ASK = _Ask()

@@ -1,0 +1,318 @@
+"""`goal:` — a model loop with tools, a completion chain and a declared output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from attrs import evolve, frozen
+
+from minions.contracts.completion import CompletionCriteria
+from minions.contracts.errors import Fault, SchemaError
+from minions.contracts.schema import JsonSchema, check_schema
+from minions.contracts.verdicts import CompletionMode
+from minions.recipe.catalog import Catalog
+from minions.recipe.drafts import TEXT_OUTPUT, GoalParts, StepDraft, TemplateUse, read_templates
+from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
+from minions.recipe.model import ExecutionMode, MessageSpec, ModelConfig, StepSpec
+from minions.recipe.text.key_types import (
+    CACHE_KEY,
+    MODEL_KEY,
+    TEXTS,
+    Key,
+    Table,
+    choice_key,
+    mapping_key,
+    text_key,
+)
+from minions.recipe.text.nodes import Node, ScalarNode
+from minions.recipe.text.schemas import read_output_schema
+from minions.recipe.text.sections import Report, Section, read_section, read_texts, suggestion
+
+__all__ = ["COMPLETION", "GOAL", "MESSAGE", "GoalSpec"]
+
+
+@frozen(kw_only=True)
+class GoalSpec(StepSpec):
+    """A model loop with tools, a completion chain and a declared output."""
+
+    kind: ClassVar[str] = "goal"
+    asks_model: ClassVar[bool] = True
+    calls_tools: ClassVar[bool] = True
+
+    goal: str
+    """A template."""
+    system_prompt: str | None = None
+    messages: tuple[MessageSpec, ...] = ()
+    tools: tuple[str, ...] = ()
+    """Full names; the only ones that reach the model."""
+    output: JsonSchema | None = None
+    completion: CompletionCriteria | None = None
+    """None: `structured` where `output` is declared, else `text`."""
+    completion_links: tuple[str, ...] = ()
+    """Registered links, asked before the default chain."""
+    tool_failure: str = "fail"
+    memory: str = "isolated"
+    """Or `conversation`."""
+    model: ModelConfig | None = None
+
+    @property
+    def own_model(self) -> ModelConfig | None:
+        """As written: `model`."""
+        return self.model
+
+    @property
+    def offered_tools(self) -> tuple[str, ...]:
+        """As written: `tools`."""
+        return self.tools
+
+    @property
+    def shares_conversation(self) -> bool:
+        """As written: `memory`."""
+        return self.memory == "conversation"
+
+    @property
+    def content(self) -> str:
+        """The goal."""
+        return self.goal
+
+
+MESSAGE = Table(
+    "a message",
+    (
+        choice_key("role", "Who speaks.", ("system", "user")),
+        text_key("content", "What is said; a template."),
+        text_key("system", "Short for a system message."),
+        text_key("user", "Short for a user message."),
+    ),
+)
+
+COMPLETION = Table(
+    "completion",
+    (
+        choice_key("mode", "What completes the step when nothing else decides.", CompletionMode),
+        Key(
+            name="patterns",
+            description="Regular expressions; one found in the model's text completes the step.",
+            types=("array",),
+            shape=TEXTS,
+        ),
+        Key(
+            name="links",
+            description="Registered completion links, asked first.",
+            types=("array",),
+            shape=TEXTS,
+        ),
+    ),
+)
+
+
+class _Goal(StepKind):
+    name = "goal"
+    spec = GoalSpec
+    table = Table(
+        "a goal step",
+        (
+            text_key("goal", "What the model is to achieve; a template.", is_required=True),
+            text_key("system_prompt", "How to behave, for this step only; a template."),
+            Key(
+                name="messages",
+                description="Further messages, in order.",
+                types=("array",),
+                shape={"items": {"$ref": "#/$defs/message"}},
+            ),
+            Key(
+                name="tools",
+                description="The only tools that reach the model: names, or a toolset for all of "
+                "its.",
+                types=("array",),
+                shape=TEXTS,
+            ),
+            mapping_key("output", "JSON Schema of the answer, or `{field: type}` in short."),
+            choice_key(
+                "memory",
+                "`isolated`: it sees what its templates name, and the bounded outputs of the "
+                "steps under `depends_on` that nothing in it reads. `conversation`: also all that "
+                "was said in the steps before it that have this, too, and in earlier runs of its "
+                "session.",
+                ("isolated", "conversation"),
+            ),
+            Key(
+                name="completion",
+                description="What completes the step.",
+                types=("string", "object"),
+                shape={
+                    "anyOf": [
+                        {"type": "string", "enum": [str(mode) for mode in CompletionMode]},
+                        {"$ref": "#/$defs/completion"},
+                    ]
+                },
+            ),
+            choice_key(
+                "tool_failure",
+                "Whether a tool's failure ends the step or is reported to the model.",
+                ("fail", "report"),
+            ),
+            MODEL_KEY,
+            CACHE_KEY,
+        ),
+    )
+    templates = ("goal", "system_prompt")
+    tables: ClassVar = {"message": MESSAGE, "completion": COMPLETION}
+    look = Look(light="#7c3aed", dark="#a78bfa", outline="#7c3aed", brackets=("(", ")"))
+
+    def read(self, step: StepDraft, reader: KindReader) -> None:
+        """Its messages, its declared output, its model and what completes it."""
+        _check_memory(step.section, reader.mode, reader.report)
+        step.goal = _parts(step.section, reader)
+        step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
+
+    def build(self, step: StepDraft, common: CommonKeys) -> GoalSpec:
+        """With the tools that the checks found."""
+        section = step.section
+        return GoalSpec(
+            **common,
+            goal=section.text("goal") or "",
+            system_prompt=section.text("system_prompt"),
+            messages=step.goal.messages,
+            tools=step.tools,
+            output=step.goal.schema,
+            completion=step.goal.completion,
+            completion_links=step.goal.links,
+            tool_failure=section.text("tool_failure") or _usual_policy(section),
+            memory=section.text("memory") or "isolated",
+            model=step.goal.model,
+        )
+
+    def tool_names(self, step: StepDraft) -> Sequence[str]:
+        """Those that it offers to its model."""
+        return step.tools
+
+    def cache_problems(self, step: StepDraft) -> Iterator[str]:
+        """A conversation holds more than the output."""
+        if step.section.text("memory") == "conversation":
+            yield "steps after it go on with what was said in it (memory: conversation)"
+
+
+GOAL = _Goal()
+
+
+def _usual_policy(section: Section) -> str:
+    """In a conversation a failed tool is told to the model."""
+    return "report" if section.text("memory") == "conversation" else "fail"
+
+
+def _check_memory(section: Section, mode: ExecutionMode, report: Report) -> None:
+    """A conversation goes from step to step."""
+    node = section.node("memory")
+    if node is not None and section.text("memory") == "conversation":
+        if mode is ExecutionMode.PARALLEL:
+            message = "one conversation cannot go on in several steps at once"
+            report(node.place.fault("bad-value", message, help="use execution_mode: planned"))
+        elif section.node("loop") is not None and section.plain("max_parallel", 1) != 1:
+            message = "one conversation cannot go on for several items at once"
+            report(node.place.fault("bad-value", message, help="leave out max_parallel"))
+
+
+def _parts(section: Section, reader: KindReader) -> GoalParts:
+    """What is said of its output, messages, completion and model."""
+    schema = None
+    output = section.mapping("output")
+    is_declared = output is not None or "output" in section.refused
+    if output is not None:
+        schema = read_output_schema(output, reader.report)
+    model = section.node("model")
+    parts = GoalParts(
+        messages=_messages(section.items("messages"), reader.report, reader.templates),
+        # One that cannot be used says nothing: what reads it is no fault.
+        schema={} if schema is None and is_declared else schema,
+        model=reader.read_model(model) if model is not None else None,
+    )
+    return _with_completion(parts, section, reader.catalog, reader.report)
+
+
+def _messages(
+    nodes: Sequence[Node], report: Report, templates: list[TemplateUse]
+) -> tuple[MessageSpec, ...]:
+    messages = []
+    for node in nodes:
+        faults: list[Fault] = []
+        section = read_section(node, MESSAGE, faults.append)
+        said = [(role, section.scalar(role)) for role in ("system", "user")]
+        said.append((section.text("role") or "", section.scalar("content")))
+        given = [(role, content) for role, content in said if content is not None]
+        role, content = given[0] if len(given) == 1 else ("", None)
+        if role and content is not None and section.text("role") in (None, role):
+            templates.extend(read_templates(content, report))
+            messages.append(MessageSpec(role=role, content=str(content.value)))
+        elif not faults:
+            faults.append(
+                node.place.fault(
+                    "bad-value",
+                    "a message is said once, by one role",
+                    help="write {user: text}, {system: text} or {role: user, content: text}",
+                )
+            )
+        for fault in faults:
+            report(fault)
+    return tuple(messages)
+
+
+def _with_completion(
+    parts: GoalParts, section: Section, catalog: Catalog, report: Report
+) -> GoalParts:
+    node = section.node("completion")
+    if node is None:
+        return parts
+    usual = CompletionMode.TEXT if parts.schema is None else CompletionMode.STRUCTURED
+    if isinstance(node, ScalarNode):
+        return evolve(parts, completion=_mode(parts, node, usual, report))
+    inner = read_section(node, COMPLETION, report)
+    criteria = _mode(parts, inner.scalar("mode"), usual, report)
+    patterns = read_texts(inner.items("patterns"), "a pattern", report)
+    for pattern in patterns:
+        try:
+            check_schema({"type": "string", "pattern": pattern.text})
+        except SchemaError as error:
+            message = error.message.removeprefix("$.pattern: ")
+            report(pattern.node.place.fault("bad-value", message))
+    links = read_texts(inner.items("links"), "a link's name", report)
+    for link in links:
+        if link.text not in catalog.links:
+            known = tuple(sorted(catalog.links))
+            report(
+                link.node.place.fault(
+                    "unknown-link",
+                    f"unknown completion link '{link.text}'",
+                    label=suggestion(link.text, known),
+                    help=f"registered links are: {', '.join(known) or 'none'}",
+                )
+            )
+    return evolve(
+        parts,
+        completion=evolve(criteria, patterns=[pattern.text for pattern in patterns]),
+        links=tuple(link.text for link in links),
+    )
+
+
+def _mode(
+    parts: GoalParts, node: ScalarNode | None, usual: CompletionMode, report: Report
+) -> CompletionCriteria:
+    modes = tuple(str(mode) for mode in CompletionMode)
+    if node is None:
+        return CompletionCriteria(mode=usual)
+    if node.value not in modes:
+        report(
+            node.place.fault(
+                "bad-value",
+                f"'completion' cannot be '{node.value}'",
+                label=suggestion(str(node.value), modes),
+                help=f"choices are: {', '.join(modes)}",
+            )
+        )
+        return CompletionCriteria(mode=usual)
+    mode = CompletionMode(str(node.value))
+    if mode is CompletionMode.STRUCTURED and parts.schema is None:
+        message = "completion 'structured' needs a declared output"
+        report(node.place.fault("missing-key", message, help="add output: {field: type}"))
+    return CompletionCriteria(mode=mode)

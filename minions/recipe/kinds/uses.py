@@ -1,0 +1,62 @@
+"""`uses:` — a step that the operator registered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from attrs import field, frozen
+
+from minions.contracts.json_values import JsonValue
+from minions.recipe.drafts import StepDraft
+from minions.recipe.kinds.kind import CommonKeys, Look, StepKind, given_mapping
+from minions.recipe.model import StepSpec
+from minions.recipe.text.key_types import Table, mapping_key, text_key
+
+__all__ = ["USES", "UsesSpec"]
+
+
+@frozen(kw_only=True)
+class UsesSpec(StepSpec):
+    """A step that the operator registered."""
+
+    kind: ClassVar[str] = "uses"
+    calls_tools: ClassVar[bool] = True
+
+    uses: str
+    given: Mapping[str, JsonValue] = field(factory=dict)
+    """YAML key `with`: its constructor's arguments; templates."""
+
+    @property
+    def registered_class(self) -> str | None:
+        """As written: `uses`."""
+        return self.uses
+
+    @property
+    def content(self) -> str:
+        """The name of the class."""
+        return self.uses
+
+
+class _Uses(StepKind):
+    name = "uses"
+    spec = UsesSpec
+    table = Table(
+        "a uses step",
+        (
+            text_key("uses", "A `Step` class that the operator registered.", is_required=True),
+            mapping_key("with", "Its constructor's arguments; templates are filled in."),
+        ),
+    )
+    templates = ("with",)
+    look = Look(light="#0f766e", dark="#2dd4bf", outline="#0d9488", brackets=("[\\", "/]"))
+
+    def build(self, step: StepDraft, common: CommonKeys) -> UsesSpec:
+        """As written."""
+        section = step.section
+        return UsesSpec(
+            **common, uses=section.text("uses") or "", given=given_mapping(section, "with")
+        )
+
+
+USES = _Uses()
