@@ -298,6 +298,11 @@ class StepSpec:
         return None
 
     @property
+    def inner_inputs(self) -> Mapping[str, JsonValue]:
+        """What that recipe is given: templates by the names of its inputs."""
+        return {}
+
+    @property
     def registered_class(self) -> str | None:
         """The name of the registered `Step` class that is its work; None: it is no such step."""
         return None

@@ -20,8 +20,8 @@ from minions.contracts.messages import Message, user
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
+from minions.engine.compile.kinds.code import refuse_code
 from minions.engine.compile.preparation import Preparation
-from minions.engine.compile.sandbox_steps import refuse_code
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.recipe import RecipeSpec

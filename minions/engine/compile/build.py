@@ -4,35 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 
 from attrs import evolve, field, frozen
 
 from minions.contracts.errors import (
     GraphError,
-    UsageError,
 )
 from minions.contracts.graph import StepGraph
 from minions.contracts.json_values import dumps
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox
-from minions.engine.compile.code_steps import (
-    AskStep,
-    AssertStep,
-    RecipeStep,
-    SetStep,
-    ToolCallStep,
-    ask_step,
-    assert_step,
-    recipe_step,
-    tool_call_step,
-)
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.graph import DefaultStepGraph, DependencyStepGraph
-from minions.engine.compile.model_steps import AnalyzeStep, GoalStep, analyze_step, goal_step
-from minions.engine.compile.recipe_step import step_named
-from minions.engine.compile.registered_steps import UsedCode, UsedStep, used_step
-from minions.engine.compile.sandbox_steps import CodeStep, code_step
+from minions.engine.compile.kinds.compiler import BuildParts
+from minions.engine.compile.kinds.registry import compiler_of
+from minions.engine.compile.recipe_step import WrittenStep, step_named
 from minions.recipe.expressions.template import (
     Condition,
     Reference,
@@ -40,15 +27,6 @@ from minions.recipe.expressions.template import (
     compile_condition,
     compile_template,
 )
-from minions.recipe.kinds.analyze import AnalyzeSpec
-from minions.recipe.kinds.ask import AskSpec
-from minions.recipe.kinds.assertion import AssertSpec
-from minions.recipe.kinds.code import CodeSpec
-from minions.recipe.kinds.goal import GoalSpec
-from minions.recipe.kinds.recipe import RecipeSpec
-from minions.recipe.kinds.set import SetSpec
-from minions.recipe.kinds.tool import ToolSpecStep
-from minions.recipe.kinds.uses import UsesSpec
 from minions.recipe.model import (
     AgentRecipe,
     LoopSpec,
@@ -180,9 +158,9 @@ def _asking(
     for step in steps:
         if not isinstance(step, PythonStep) or built.control(step.id).asks_where_to_go:
             asking.setdefault(built.model_config(base, step.id), step.id)
-        if isinstance(step, RecipeStep):
-            for config in asking_within(step.recipe, base):
-                asking.setdefault(config, step.id)
+        inner = step.spec.inner if isinstance(step, WrittenStep) else None
+        for config in asking_within(inner, base) if inner is not None else ():
+            asking.setdefault(config, step.id)
     return tuple((step_id, config) for config, step_id in asking.items())
 
 
@@ -190,10 +168,10 @@ def asking_within(recipe: AgentRecipe, base: ModelConfig) -> Iterator[ModelConfi
     """Each way in which steps of a recipe that is a step are put to a model."""
     own = base.overlaid(recipe.model)
     for step in recipe.steps:
-        if isinstance(step, RecipeSpec):
-            yield from asking_within(step.recipe, own)
-        if isinstance(step, GoalSpec | AnalyzeSpec):
-            yield own.overlaid(step.model) if step.model is not None else own
+        if isinstance(step, StepSpec) and step.inner is not None:
+            yield from asking_within(step.inner, own)
+        if isinstance(step, StepSpec) and step.asks_model:
+            yield own.overlaid(step.own_model) if step.own_model is not None else own
         elif isinstance(step, StepSpec):
             if step.route is not None and not compile_template(step.route).is_whole:
                 yield own
@@ -219,10 +197,13 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
     # A name that several steps save under is that of whichever ran: no single one is needed.
     sole = {name: step_id for name, step_id in saved.items() if counts[name] == 1}
     controls = {spec.id: _control(spec) for spec in specs}
-    steps = [
-        _build_step(spec, saved, tools, extensions, _read_by(controls[spec.id], saved))
-        for spec in specs
-    ]
+    steps: list[WrittenStep[object]] = []
+    for spec in specs:
+        read_by_control = _read_by(controls[spec.id], saved)
+        parts = BuildParts(
+            saved=saved, tools=tools, extensions=extensions, read_by_control=read_by_control
+        )
+        steps.append(compiler_of(spec).build(spec, parts))
     if recipe.graph is not None:
         return BuiltRecipe(graph=DefaultStepGraph(steps, recipe.graph), controls=controls)
     graph = DependencyStepGraph(
@@ -241,7 +222,7 @@ def _transitions(recipe: AgentRecipe) -> StepGraph:
 
 
 def _control(spec: StepSpec) -> StepControl:
-    own_model = spec.model if isinstance(spec, GoalSpec | AnalyzeSpec) else None
+    own_model = spec.own_model
     if spec.idle_timeout_s is not None:
         own_model = evolve(own_model or ModelConfig(), idle_timeout_s=spec.idle_timeout_s)
     plain = (spec.when, spec.loop, spec.repeat, spec.save_as, spec.route, own_model)
@@ -273,14 +254,11 @@ def _repeat(spec: WhileSpec) -> RepeatControl:
     )
 
 
-def _steps_read(step: BuiltStep, control: StepControl, saved: Mapping[str, str]) -> Sequence[str]:
+def _steps_read(
+    step: WrittenStep[object], control: StepControl, saved: Mapping[str, str]
+) -> Sequence[str]:
     """Dependencies whose output some template of the step names without a default."""
-    own = [reference for template in step.templates for reference in template.references]
-    references = (
-        *own,
-        *(step.references if isinstance(step, AssertStep) else ()),
-        *control.references,
-    )
+    references = (*step.references, *control.references)
     named = {
         step_named(reference, saved)
         for reference in references
@@ -293,49 +271,3 @@ def _read_by(control: StepControl, saved: Mapping[str, str]) -> frozenset[str]:
     """Steps whose output it reads, not only their status."""
     references = [each for each in control.references if not each.is_status]
     return frozenset(step_named(each, saved) for each in references)
-
-
-def _build_step(
-    spec: StepSpec,
-    saved: Mapping[str, str],
-    tools: Toolbox,
-    extensions: Extensions,
-    read_by_control: frozenset[str],
-) -> BuiltStep:
-    if isinstance(spec, GoalSpec):
-        return goal_step(spec, saved, tools, extensions.links, read_by_control)
-    if isinstance(spec, ToolSpecStep):
-        tools.get(spec.tool)
-        given = {**spec.params, **spec.params_template}
-        params = {name: compile_template(value) for name, value in given.items()}
-        return tool_call_step(spec, saved, params, read_by_control)
-    if isinstance(spec, SetSpec):
-        return SetStep(id=spec.id, spec=spec, values=compile_template(spec.set))
-    if isinstance(spec, AnalyzeSpec):
-        return analyze_step(spec)
-    if isinstance(spec, AssertSpec):
-        return assert_step(spec)
-    if isinstance(spec, RecipeSpec):
-        return recipe_step(spec)
-    if isinstance(spec, AskSpec):
-        return ask_step(spec)
-    if isinstance(spec, UsesSpec):
-        return used_step(spec, extensions.steps)
-    if isinstance(spec, CodeSpec):
-        return code_step(spec)
-    raise UsageError(f"Step '{spec.id}' is of a kind that is not known: {type(spec).__name__}.")
-
-
-BuiltStep: TypeAlias = (
-    GoalStep
-    | ToolCallStep
-    | SetStep
-    | AnalyzeStep
-    | AssertStep
-    | RecipeStep
-    | AskStep
-    | UsedCode
-    | UsedStep
-    | CodeStep
-)
-"""A step of a recipe that was read."""

@@ -20,74 +20,16 @@ from minions.contracts.tools import Tool, Toolbox, ToolScope, ToolSpec
 from minions.engine.compile.build import BuiltRecipe, LoopControl, build_recipe
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.compile.graph import DependencyStepGraph
+from minions.engine.compile.kinds.compiler import Planner
+from minions.engine.compile.kinds.registry import compiler_of
+from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.compile.static_values import KnownValues
 from minions.recipe.inputs import resolve_inputs
-from minions.recipe.kinds.analyze import AnalyzeSpec
-from minions.recipe.kinds.ask import AskSpec
-from minions.recipe.kinds.assertion import AssertSpec
-from minions.recipe.kinds.code import CodeSpec
-from minions.recipe.kinds.goal import GoalSpec
-from minions.recipe.kinds.recipe import RecipeSpec
-from minions.recipe.kinds.set import SetSpec
-from minions.recipe.kinds.tool import ToolSpecStep
-from minions.recipe.kinds.uses import UsesSpec
 from minions.recipe.model import AgentRecipe, ModelConfig, OnError, StepSpec
 from minions.recipe.permissions import Rights
 
 __all__ = ["PlannedStep", "planned_steps"]
-
-_NO_SANDBOX: Final = "there is no sandbox: the run is refused before it begins"
-
-
-@frozen(kw_only=True)
-class PlannedStep:
-    """One step as far as it is known before the run."""
-
-    step_id: str
-    """`outer/inner` in a recipe that is a step."""
-    kind: str
-    """`model`, `tool`, `analysis`, `set`, `assert`, `recipe`, `ask`, `uses` or `code`."""
-    target: str | None = None
-    """The tool, the model that would be asked, the recipe, or the registered class."""
-    shown: JsonValue = None
-    """Arguments, goal, question or values, filled in as far as may be."""
-    tools: tuple[str, ...] = ()
-    """That the model may call."""
-    writes: bool = False
-    """Whether the call changes something."""
-    asks_for: tuple[str, ...] = ()
-    """Parameters that a model call would fill in."""
-    loop: str | None = None
-    """`3 items`, or over what."""
-    when: str | None = None
-    """`false: skipped`, or the condition as it stands."""
-    next: tuple[str, ...] | None = None
-    """In a transition graph: what may come next; empty at an end. None: it is no such graph."""
-    next_by: str | None = None
-    """What decides between them: the template or the question, or a tool."""
-    depth: int = 0
-    """How many recipes it stands in, but the run's own."""
-    model: str | None = None
-    """That a registered step would ask."""
-    repeats_while: str | None = None
-    """The condition under which it is done again."""
-    max_iterations: int | None = None
-    """How often it is done then, at most."""
-    on_error: str = "fail"
-    """Or `continue`, or `goto`."""
-    goto: str | None = None
-    """The step that runs again when this one fails."""
-    max_returns: int | None = None
-    """How often, at most."""
-    memory: str | None = None
-    """`conversation`: it sees what was said in the steps before it that have this, too."""
-    needs_approval: tuple[str, ...] = ()
-    """Tools that somebody has to consent to before each call."""
-    denied: tuple[str, ...] = ()
-    """Tools that it names and may not call."""
-    refused: str | None = None
-    """Why it cannot be done at all."""
 
 
 def planned_steps(
@@ -120,7 +62,7 @@ def planned_steps(
     return tuple(plan.steps(chosen))
 
 
-class _Plan:
+class _Plan(Planner):
     """Walks the steps of one recipe and remembers what is known for sure."""
 
     def __init__(
@@ -138,7 +80,7 @@ class _Plan:
     ) -> None:
         self._recipe = recipe
         self._built = build_recipe(recipe, tools, extensions)
-        self._tools = tools
+        self.tools = tools
         self._extensions = extensions
         self._models = models
         self._rights = rights
@@ -183,9 +125,9 @@ class _Plan:
             yield planned
             return
         inner: _Plan | None = None
-        if isinstance(spec, RecipeSpec):
+        if spec.inner is not None:
             try:
-                inner = self._inner(spec)
+                inner = self._inner(spec, spec.inner)
             except UsageError as error:
                 planned = evolve(planned, refused=error.message)
         yield planned
@@ -202,7 +144,7 @@ class _Plan:
         is_goto = on_error.action is OnError.GOTO
         denied, asked = self._rights_of(spec, step)
         return evolve(
-            self._of_kind(spec, step),
+            compiler_of(spec).plan(spec, step, self),
             loop=self._loop(loop, spec) if loop is not None else None,
             repeats_while=repeat.condition if repeat is not None else None,
             max_iterations=repeat.max_iterations if repeat is not None else None,
@@ -224,103 +166,26 @@ class _Plan:
         self, spec: StepSpec, step: Step[object]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The tools that it may not call, and those that it may when somebody consents."""
-        named = [spec.tool] if isinstance(spec, ToolSpecStep) else sorted(step.available_tools)
+        named = [*(spec.called_tools or sorted(step.available_tools))]
         if spec.decision_tool is not None:
             named.append(spec.decision_tool.tool)
-        tools = [tool for name in dict.fromkeys(named) if (tool := self._tools.find(name))]
+        tools = [tool for name in dict.fromkeys(named) if (tool := self.tools.find(name))]
         specs = [tool.spec for tool in tools]
         denied = tuple(tool.name for tool in specs if not self._rights.allows(tool))
         allowed = [tool for tool in specs if tool.name not in denied]
         return denied, tuple(t.name for t in allowed if self._rights.needs_approval(t))
 
-    # --- kinds --------------------------------------------------------------------------------
-
-    def _of_kind(self, spec: StepSpec, step: Step[object]) -> PlannedStep:
-        if isinstance(spec, GoalSpec | AnalyzeSpec):
-            return self._asking(spec)
-        if isinstance(spec, RecipeSpec | UsesSpec | CodeSpec):
-            return self._given(spec, step)
-        if isinstance(spec, ToolSpecStep):
-            return self._tool(spec)
-        if isinstance(spec, AssertSpec):
-            return PlannedStep(step_id=spec.id, kind="assert", shown=list(spec.conditions))
-        if isinstance(spec, AskSpec):
-            return PlannedStep(step_id=spec.id, kind="ask", shown=self._question(spec))
-        if isinstance(spec, SetSpec):
-            return PlannedStep(step_id=spec.id, kind="set", shown=self._known.shown(spec.set))
-        return PlannedStep(step_id=spec.id, kind=type(spec).__name__)
-
-    def _asking(self, spec: GoalSpec | AnalyzeSpec) -> PlannedStep:
-        if isinstance(spec, GoalSpec):
-            return PlannedStep(
-                step_id=spec.id,
-                kind="model",
-                target=self._model(spec.model),
-                shown=self._known.shown(spec.goal),
-                tools=spec.tools,
-                memory=spec.memory if spec.memory != "isolated" else None,
-            )
-        shown: dict[str, JsonValue] = {"task": self._known.shown(spec.task)}
-        if spec.has_input:
-            shown["input"] = self._known.shown(spec.input)
-        target = self._model(spec.model)
-        return PlannedStep(step_id=spec.id, kind="analysis", target=target, shown=shown)
-
-    def _given(self, spec: RecipeSpec | UsesSpec | CodeSpec, step: Step[object]) -> PlannedStep:
-        """Kinds with `with`."""
-        shown = {name: self._known.shown(value) for name, value in spec.given.items()}
-        if isinstance(spec, RecipeSpec):
-            return PlannedStep(step_id=spec.id, kind="recipe", target=spec.recipe.id, shown=shown)
-        if isinstance(spec, CodeSpec):
-            return PlannedStep(step_id=spec.id, kind="code", shown=shown, refused=_NO_SANDBOX)
-        return PlannedStep(
-            step_id=spec.id,
-            kind="uses",
-            target=spec.uses,
-            shown=shown,
-            tools=tuple(sorted(step.available_tools)),
-            model=None if isinstance(step, PythonStep) else self._model(None),
-        )
-
-    def _tool(self, spec: ToolSpecStep) -> PlannedStep:
-        given = {**spec.params, **spec.params_template}
-        tool = self._tools.get(spec.tool).spec
-        required = tool.parameters.get("required")
-        missing = [
-            str(name)
-            for name in (required if isinstance(required, list | tuple) else ())
-            if name not in given
-        ]
-        return PlannedStep(
-            step_id=spec.id,
-            kind="tool",
-            target=spec.tool,
-            shown=self._known.shown(given),
-            writes=tool.is_write,
-            asks_for=tuple(missing),
-        )
-
-    def _question(self, spec: AskSpec) -> dict[str, JsonValue]:
-        shown: dict[str, JsonValue] = {"question": self._known.shown(spec.ask)}
-        if spec.form is not None:
-            shown["form"] = dict(spec.form)
-        if spec.has_default:
-            shown["default"] = spec.default
-        if spec.waits_s is not None:
-            shown["timeout_s"] = spec.waits_s
-        return shown
-
-    def _inner(self, spec: RecipeSpec) -> _Plan:
+    def _inner(self, spec: StepSpec, recipe: AgentRecipe) -> _Plan:
         """The plan of a recipe that is a step.
 
         Raises:
             UsageError: It is given what it does not take.
         """
-        recipe, known = spec.recipe, dict[str, JsonValue]()
-        for name, value in spec.given.items():
+        known = dict[str, JsonValue]()
+        for name, value in spec.inner_inputs.items():
             if self._known.is_known(value):
                 known[name] = self._known.shown(value)
-        unknown = [name for name in spec.given if name not in known]
+        unknown = [name for name in spec.inner_inputs if name not in known]
         inputs = {name: one for name, one in recipe.inputs.items() if name not in unknown}
         checked = resolve_inputs(
             evolve(recipe, inputs=inputs), known, from_text=False, base=Path.cwd()
@@ -339,9 +204,9 @@ class _Plan:
 
     def _output_of(self, spec: StepSpec, inner: _Plan | None) -> tuple[JsonValue, ...] | None:
         """What the step gives; None: only a run can know."""
-        if isinstance(spec, SetSpec) and self._known.is_known(spec.set):
-            return (self._known.shown(spec.set),)
-        return inner.output() if inner is not None else None
+        if inner is not None:
+            return inner.output()
+        return compiler_of(spec).known_output(spec, self) or None
 
     # --- what is known ------------------------------------------------------------------------
 
@@ -359,7 +224,16 @@ class _Plan:
             return f"each item of {self._known.shown(over)}"
         return f"{len(items)} items" if isinstance(items, Sequence) else dumps(items)
 
-    def _model(self, own: ModelConfig | None) -> str | None:
+    def shown(self, value: JsonValue) -> JsonValue:
+        """As `Planner.shown`."""
+        return self._known.shown(value)
+
+    def is_known(self, value: JsonValue) -> bool:
+        """As `Planner.is_known`."""
+        return self._known.is_known(value)
+
+    def model(self, own: ModelConfig | None) -> str | None:
+        """As `Planner.model`."""
         config = self._base_model.overlaid(own) if own is not None else self._base_model
         if self._models is None:
             return config.name

@@ -15,7 +15,7 @@ from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.compile.build import BuiltRecipe, build_recipe
 from minions.engine.compile.extensions import Extensions
-from minions.engine.compile.sandbox_steps import refuse_code
+from minions.engine.compile.kinds.code import refuse_code
 from minions.engine.services.secrets import hidden_errors, refuse_shown_secrets
 from minions.recipe.expressions.template import Template, compile_template
 from minions.recipe.model import AgentRecipe

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from attrs import evolve
 
+from minions.contracts.context import RunContext
+from minions.contracts.instructions import T_co
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import ToolCallRequest
+from minions.contracts.messages import Message, ToolCallRequest, user
 from minions.contracts.retry import RetryConfig
+from minions.contracts.steps import Step
 from minions.recipe.expressions.template import (
     Reference,
+    Template,
     compile_template,
 )
 from minions.recipe.model import (
@@ -19,16 +23,27 @@ from minions.recipe.model import (
     StepSpec,
 )
 
-__all__ = ["WrittenStep", "as_text", "bounded", "step_named"]
+__all__ = ["WrittenStep", "as_text", "bounded", "feedback_messages", "step_named"]
 
 _MOST_SHOWN: Final = 4_000
 """Characters of an output in a prompt."""
 
 
-class WrittenStep:
+class WrittenStep(Step[T_co]):
     """What every step of a recipe has from its spec."""
 
+    id: str
     spec: StepSpec
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return ()
+
+    @property
+    def references(self) -> Sequence[Reference]:
+        """What its templates read."""
+        return [each for template in self.templates for each in template.references]
 
     @property
     def description(self) -> str:
@@ -93,3 +108,20 @@ def bounded(text: str) -> str:
     if left_out <= 0:
         return text
     return f"{text[:_MOST_SHOWN]}\n… ({left_out} more characters left out)"
+
+
+def feedback_messages(view: RunContext, step: WrittenStep[object]) -> list[Message]:
+    """What went wrong, for the step that the run went back to, where no template says it."""
+    feedback = view.values.get("feedback")
+    if not isinstance(feedback, Mapping) or feedback.get("to") != step.id:
+        return []
+    if any(
+        reference.path[0] == "feedback" for part in step.templates for reference in part.references
+    ):
+        return []
+    return [
+        user(
+            f"An earlier answer of yours was not good enough: step '{feedback['step']}', which "
+            f"came after it, failed: {feedback['message']}\nDo it again, and do better."
+        )
+    ]

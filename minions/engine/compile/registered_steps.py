@@ -111,7 +111,7 @@ class _Maker:
 
 
 @frozen(kw_only=True)
-class UsedCode(WrittenStep, PythonStep[object]):
+class UsedCode(WrittenStep[object], PythonStep[object]):
     """A registered `PythonStep`."""
 
     id: str
@@ -134,7 +134,7 @@ class UsedCode(WrittenStep, PythonStep[object]):
 
 
 @frozen(kw_only=True)
-class UsedStep(WrittenStep, Step[object]):
+class UsedStep(WrittenStep[object], Step[object]):
     """A registered `Step`, made for one execution or, where it is always the same, for all."""
 
     id: str
@@ -225,7 +225,7 @@ class UsedStep(WrittenStep, Step[object]):
 
 
 @frozen(kw_only=True)
-class _Unmade(WrittenStep, PythonStep[object]):
+class _Unmade(WrittenStep[object], PythonStep[object]):
     """Stands for a step that could not be made."""
 
     id: str

@@ -20,8 +20,9 @@ from minions.contracts.tools import Toolbox
 from minions.engine.calls.decisions import calls_in_doubt, checked_decisions
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.build import part_of
-from minions.engine.compile.dry_run import PlannedStep, planned_steps
+from minions.engine.compile.dry_run import planned_steps
 from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.preparation import Preparation, rendered
 from minions.engine.compile.selection import (
     ChosenSteps,

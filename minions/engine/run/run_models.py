@@ -11,8 +11,8 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step
 from minions.engine.calls.model_calls import ModelCallExecutors, warm_up
 from minions.engine.compile.build import BuiltRecipe, asking_within
-from minions.engine.compile.code_steps import RecipeStep
 from minions.engine.compile.extensions import ModelSource
+from minions.engine.compile.kinds.recipe import RecipeStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.services.pricing import check_price
 from minions.recipe.model import ModelConfig

@@ -12,7 +12,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.build import BuiltRecipe, StepControl
-from minions.engine.compile.code_steps import SetStep
+from minions.engine.compile.kinds.set import SetStep
 from minions.engine.compile.registered_steps import UsedStep
 from minions.engine.compile.selection import NOT_ASKED_FOR, ChosenSteps
 from minions.engine.context.agent_context import AgentContext

@@ -22,7 +22,7 @@ from minions.contracts.step_cache import CachedStep, StepCache
 from minions.contracts.steps import Step
 from minions.contracts.tools import Effect, ToolSpec
 from minions.engine.compile.fingerprint import Fingerprint
-from minions.engine.compile.model_steps import GoalStep
+from minions.engine.compile.kinds.goal import GoalStep
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.step_view import StepView
 from minions.recipe.expressions.template import compile_template

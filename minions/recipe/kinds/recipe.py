@@ -35,6 +35,11 @@ class RecipeSpec(StepSpec):
         return self.recipe
 
     @property
+    def inner_inputs(self) -> Mapping[str, JsonValue]:
+        """As written: `with`."""
+        return self.given
+
+    @property
     def label(self) -> str:
         """The recipe's id, which says more than a description."""
         return self.recipe.id

@@ -8,7 +8,7 @@ from typing import TextIO, cast
 from minions.contracts.codec import encode
 from minions.contracts.durations import spoken
 from minions.contracts.json_values import JsonValue, dumps
-from minions.engine.compile.dry_run import PlannedStep
+from minions.engine.compile.planned_step import PlannedStep
 from minions.interfaces.cli.console.console import json_text, say, tell
 
 __all__ = ["show_plan"]

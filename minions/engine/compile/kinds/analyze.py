@@ -1,0 +1,93 @@
+"""`analyze:` steps: one fresh call about data, its output declared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.calls import OutputInstructions
+from minions.contracts.completion import CompletionCriteria
+from minions.contracts.context import RunContext
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import Message, MessageRole, system
+from minions.contracts.steps import Step
+from minions.contracts.verdicts import CompletionMode
+from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
+from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.recipe_step import (
+    WrittenStep,
+    as_text,
+    feedback_messages,
+)
+from minions.recipe.expressions.template import (
+    Template,
+    compile_template,
+)
+from minions.recipe.kinds.analyze import AnalyzeSpec
+
+__all__ = ["COMPILER", "AnalyzeStep"]
+
+
+_ANALYST: Final = (
+    "You answer one question about data. Use only what is given here, and invent nothing: where "
+    "the input is empty, so is what was found in it."
+)
+
+
+@frozen(kw_only=True)
+class AnalyzeStep(WrittenStep[object], Step[object]):
+    """An `analyze:` step of a recipe: one fresh call, its output declared."""
+
+    id: str
+    spec: AnalyzeSpec
+    task: Template
+    context: Template | None
+    input: Template | None
+    completion_criteria: CompletionCriteria
+    output: OutputInstructions[object] | None
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return [part for part in (self.context, self.task, self.input) if part is not None]
+
+    def messages(self, view: RunContext) -> Sequence[Message]:
+        """Context, task and input in one message.
+
+        Raises:
+            MissingValueError: A template names a value that is not there.
+        """
+        values = view.values
+        parts = [f"Task:\n{as_text(self.task.render(values))}"]
+        if self.context is not None:
+            parts.insert(0, f"Context:\n{as_text(self.context.render(values)).strip()}")
+        if self.input is not None:
+            parts.append(f"Input, as JSON:\n{dumps(self.input.render(values))}")
+        question = Message(role=MessageRole.GOAL, content="\n\n".join(parts))
+        return [system(_ANALYST), question, *feedback_messages(view, self)]
+
+
+class _AnalyzeCompiler(StepCompiler[AnalyzeSpec]):
+    def build(self, spec: AnalyzeSpec, parts: BuildParts) -> AnalyzeStep:
+        mode = CompletionMode.TEXT if spec.output is None else CompletionMode.STRUCTURED
+        return AnalyzeStep(
+            id=spec.id,
+            spec=spec,
+            task=compile_template(spec.task),
+            context=compile_template(spec.context) if spec.context is not None else None,
+            input=compile_template(spec.input) if spec.has_input else None,
+            completion_criteria=CompletionCriteria(mode=mode),
+            output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
+        )
+
+    def plan(self, spec: AnalyzeSpec, step: Step[object], planner: Planner) -> PlannedStep:
+        shown: dict[str, JsonValue] = {"task": planner.shown(spec.task)}
+        if spec.has_input:
+            shown["input"] = planner.shown(spec.input)
+        target = planner.model(spec.model)
+        return PlannedStep(step_id=spec.id, kind="analysis", target=target, shown=shown)
+
+
+COMPILER: Final = _AnalyzeCompiler()

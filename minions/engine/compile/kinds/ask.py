@@ -1,0 +1,72 @@
+"""`ask:` steps: a person answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+from attrs import frozen
+
+from minions.contracts.json_values import JsonValue
+from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.engine.compile.engine_scope import Default, EngineScope
+from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
+from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.recipe_step import (
+    WrittenStep,
+    as_text,
+)
+from minions.engine.history.replay import TellsItself
+from minions.recipe.expressions.template import (
+    Template,
+    compile_template,
+)
+from minions.recipe.kinds.ask import AskSpec
+
+__all__ = ["COMPILER", "AskStep"]
+
+
+@frozen(kw_only=True)
+class AskStep(WrittenStep[JsonValue], PythonStep[JsonValue], TellsItself):
+    """An `ask:` step of a recipe: a person answers."""
+
+    id: str
+    spec: AskSpec
+    question: Template
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return [self.question]
+
+    async def run(self, scope: StepScope) -> JsonValue:
+        """Ask; the same question is asked once, however often the run goes on.
+
+        Raises:
+            StepFailedError: There is no answer yet, or there was none in time.
+        """
+        spec = self.spec
+        return await cast(EngineScope, scope).ask_person(
+            as_text(self.question.render(scope.context.values)),
+            form=spec.form,
+            default=Default(spec.default, spec.has_default),
+            timeout_s=spec.waits_s,
+        )
+
+
+class _AskCompiler(StepCompiler[AskSpec]):
+    def build(self, spec: AskSpec, parts: BuildParts) -> AskStep:
+        return AskStep(id=spec.id, spec=spec, question=compile_template(spec.ask))
+
+    def plan(self, spec: AskSpec, step: Step[object], planner: Planner) -> PlannedStep:
+        shown: dict[str, JsonValue] = {"question": planner.shown(spec.ask)}
+        if spec.form is not None:
+            shown["form"] = dict(spec.form)
+        if spec.has_default:
+            shown["default"] = spec.default
+        if spec.waits_s is not None:
+            shown["timeout_s"] = spec.waits_s
+        return PlannedStep(step_id=spec.id, kind="ask", shown=shown)
+
+
+COMPILER: Final = _AskCompiler()

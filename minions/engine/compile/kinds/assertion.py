@@ -1,0 +1,97 @@
+"""`assert:` steps: conditions that must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.context import RunContext
+from minions.contracts.errors import (
+    FailureInfo,
+    StepFailedError,
+)
+from minions.contracts.json_values import JsonValue
+from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
+from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.recipe_step import (
+    WrittenStep,
+    as_text,
+)
+from minions.engine.history.replay import KnowsItsInputs, StepRows
+from minions.recipe.expressions.template import (
+    Condition,
+    Reference,
+    Template,
+    compile_condition,
+    compile_template,
+)
+from minions.recipe.kinds.assertion import AssertSpec
+
+__all__ = ["COMPILER", "AssertStep"]
+
+
+@frozen(kw_only=True)
+class AssertStep(WrittenStep[None], PythonStep[None], KnowsItsInputs):
+    """An `assert:` step of a recipe."""
+
+    id: str
+    spec: AssertSpec
+    conditions: tuple[Condition, ...]
+    message: Template | None
+
+    @property
+    def is_instant(self) -> bool:
+        """One row is enough."""
+        return True
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders, apart from its conditions."""
+        return [self.message] if self.message is not None else []
+
+    @property
+    def references(self) -> Sequence[Reference]:
+        """Also what the conditions read."""
+        own = [reference for condition in self.conditions for reference in condition.references]
+        return [*super().references, *own]
+
+    async def run(self, scope: StepScope) -> None:
+        """Look.
+
+        Raises:
+            StepFailedError: A condition does not hold.
+        """
+        values = scope.context.values
+        for text, condition in zip(self.spec.conditions, self.conditions, strict=True):
+            if not condition.holds(values):
+                raise StepFailedError(
+                    FailureInfo(code="assertion-failed", message=self._words(text, values))
+                )
+
+    def _words(self, text: str, values: Mapping[str, JsonValue]) -> str:
+        if self.message is not None:
+            return as_text(self.message.render(values))
+        return f"The condition '{text}' does not hold."
+
+    def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
+        """Looking again costs nothing."""
+        return False
+
+
+class _AssertCompiler(StepCompiler[AssertSpec]):
+    def build(self, spec: AssertSpec, parts: BuildParts) -> AssertStep:
+        return AssertStep(
+            id=spec.id,
+            spec=spec,
+            conditions=tuple(compile_condition(text) for text in spec.conditions),
+            message=compile_template(spec.message) if spec.message is not None else None,
+        )
+
+    def plan(self, spec: AssertSpec, step: Step[object], planner: Planner) -> PlannedStep:
+        return PlannedStep(step_id=spec.id, kind="assert", shown=list(spec.conditions))
+
+
+COMPILER: Final = _AssertCompiler()

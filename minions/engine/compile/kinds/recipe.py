@@ -1,0 +1,101 @@
+"""`recipe:` steps: another recipe, with inputs of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from attrs import frozen
+
+from minions.contracts.context import RunContext
+from minions.contracts.errors import (
+    UsageError,
+)
+from minions.contracts.json_values import JsonValue
+from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.engine.compile.engine_scope import EngineScope
+from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
+from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
+from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.recipe_step import (
+    WrittenStep,
+)
+from minions.engine.history.replay import TellsItself
+from minions.recipe.bundles import bundle_of
+from minions.recipe.expressions.template import (
+    Template,
+    compile_template,
+)
+from minions.recipe.kinds.recipe import RecipeSpec
+from minions.recipe.model import AgentRecipe, StepSpec
+
+__all__ = ["COMPILER", "RecipeStep"]
+
+
+@frozen(kw_only=True)
+class RecipeStep(WrittenStep[object], PythonStep[object], TellsItself, Fingerprinted):
+    """A `recipe:` step of a recipe: another one, with inputs of its own."""
+
+    id: str
+    spec: RecipeSpec
+    given: Mapping[str, Template]
+
+    @property
+    def recipe(self) -> AgentRecipe:
+        """What is run."""
+        return self.spec.recipe
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return list(self.given.values())
+
+    async def run(self, scope: StepScope) -> object:
+        """Render the inputs, then run it.
+
+        Raises:
+            MissingValueError: A template names a value that is not there.
+            StepFailedError: The recipe failed.
+        """
+        values = scope.context.values
+        inputs = {name: template.render(values) for name, template in self.given.items()}
+        return await cast(EngineScope, scope).run_recipe(self.recipe, inputs)
+
+    def basis(self, view: RunContext) -> Fingerprint:
+        """The recipe's text, those of the recipes in it, and what it is given.
+
+        Raises:
+            UsageError: It was made by code.
+        """
+        recipe = self.recipe
+        if recipe.document is None:
+            raise UsageError(f"The recipe '{recipe.id}' was made by code.", code="recipe-needed")
+        asked: dict[str, JsonValue] = {
+            "recipe": [recipe.document, recipe.directory, bundle_of(recipe)],
+            "inputs": {name: template.render(view.values) for name, template in self.given.items()},
+        }
+        return Fingerprint(asked=asked, tools=sorted(_tools_in(recipe)))
+
+
+def _tools_in(recipe: AgentRecipe) -> set[str]:
+    """Names of all tools that its steps may call."""
+    names: set[str] = set()
+    for step in recipe.steps:
+        if isinstance(step, StepSpec):
+            names.update((*step.called_tools, *step.offered_tools))
+            if step.inner is not None:
+                names |= _tools_in(step.inner)
+    return names
+
+
+class _RecipeCompiler(StepCompiler[RecipeSpec]):
+    def build(self, spec: RecipeSpec, parts: BuildParts) -> RecipeStep:
+        given = {name: compile_template(value) for name, value in spec.given.items()}
+        return RecipeStep(id=spec.id, spec=spec, given=given)
+
+    def plan(self, spec: RecipeSpec, step: Step[object], planner: Planner) -> PlannedStep:
+        shown = {name: planner.shown(value) for name, value in spec.given.items()}
+        return PlannedStep(step_id=spec.id, kind="recipe", target=spec.recipe.id, shown=shown)
+
+
+COMPILER: Final = _RecipeCompiler()

@@ -1,0 +1,32 @@
+"""The compiler of each kind, loaded when a recipe has such a step."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from minions.contracts.errors import UsageError
+from minions.engine.compile.kinds.compiler import StepCompiler
+from minions.recipe.kinds.registry import KINDS
+from minions.recipe.model import StepSpec
+
+__all__ = ["compiler_of"]
+
+_PACKAGE = __name__.rpartition(".")[0]
+
+
+def compiler_of(spec: StepSpec) -> StepCompiler[StepSpec]:
+    """What builds and plans steps of that spec's kind: the module of the kind's name.
+
+    Raises:
+        UsageError: The kind is not registered.
+    """
+    kind = KINDS.get(spec.kind)
+    if kind is None or not isinstance(spec, kind.spec):
+        raise UsageError(
+            f"Step '{spec.id}' is of a kind that is not registered: {type(spec).__name__}. Kinds "
+            f"are: {', '.join(KINDS)}.",
+            code="unknown-kind",
+        )
+    module = import_module(f"{_PACKAGE}.{kind.module}")
+    return cast("StepCompiler[StepSpec]", module.COMPILER)

@@ -1,0 +1,80 @@
+"""`set:` steps: they bind values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.contracts.context import RunContext
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
+from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.recipe_step import (
+    WrittenStep,
+)
+from minions.engine.history.replay import KnowsItsInputs, StepRows
+from minions.recipe.expressions.template import (
+    Template,
+    compile_template,
+)
+from minions.recipe.kinds.set import SetSpec
+
+__all__ = ["COMPILER", "SetStep"]
+
+
+@frozen(kw_only=True)
+class SetStep(WrittenStep[JsonValue], PythonStep[JsonValue], KnowsItsInputs):
+    """A `set:` step of a recipe: binds values."""
+
+    id: str
+    spec: SetSpec
+    values: Template
+    has_limits: bool = field(init=False)
+    """Whether it says anything of its own that an executor would have to read."""
+
+    @has_limits.default
+    def _has_limits(self) -> bool:
+        return bool(self.metadata)
+
+    @property
+    def is_instant(self) -> bool:
+        """One row is enough."""
+        return True
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return [self.values]
+
+    async def run(self, scope: StepScope) -> JsonValue:
+        """Render."""
+        return self.values.render(scope.context.values)
+
+    def bind(self, values: Mapping[str, JsonValue]) -> JsonValue:
+        """The same, from the values alone."""
+        return self.values.render(values)
+
+    def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
+        """Whether the values are the same."""
+        ended = recorded.ended
+        if ended is None:
+            return False
+        return dumps(ended.body.get("output")) == dumps(self.values.render(view.values))
+
+
+class _SetCompiler(StepCompiler[SetSpec]):
+    def build(self, spec: SetSpec, parts: BuildParts) -> SetStep:
+        return SetStep(id=spec.id, spec=spec, values=compile_template(spec.set))
+
+    def plan(self, spec: SetSpec, step: Step[object], planner: Planner) -> PlannedStep:
+        return PlannedStep(step_id=spec.id, kind="set", shown=planner.shown(spec.set))
+
+    def known_output(self, spec: SetSpec, planner: Planner) -> tuple[JsonValue, ...]:
+        """The values, where all that they read is known."""
+        return (planner.shown(spec.set),) if planner.is_known(spec.set) else ()
+
+
+COMPILER: Final = _SetCompiler()

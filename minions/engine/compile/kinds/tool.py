@@ -1,0 +1,153 @@
+"""`tool:` steps: one tool call; a model fills in the parameters that templates leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from attrs import frozen
+
+from minions.contracts.calls import OutputInstructions
+from minions.contracts.context import RunContext
+from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.messages import Message, message_to_json
+from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.engine.compile.extraction import extraction_question
+from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
+from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
+from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.recipe_step import (
+    WrittenStep,
+    step_named,
+)
+from minions.engine.history.replay import KnowsItsInputs, StepRows
+from minions.recipe.expressions.template import (
+    MissingValueError,
+    Template,
+    compile_template,
+)
+from minions.recipe.kinds.tool import ToolSpecStep
+
+__all__ = ["COMPILER", "ToolCallStep"]
+
+
+@frozen(kw_only=True)
+class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], KnowsItsInputs, Fingerprinted):
+    """A `tool:` step of a recipe: one call."""
+
+    id: str
+    spec: ToolSpecStep
+    params: Mapping[str, Template]
+    shown: tuple[str, ...]
+    """Steps whose outputs are the data of a question for what the parameters leave open."""
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        """All that it renders."""
+        return list(self.params.values())
+
+    async def run(self, scope: StepScope) -> JsonValue:
+        """Render, ask for what the templates leave open, then call.
+
+        Raises:
+            MissingValueError: A value inside a longer text is not there.
+            StepFailedError: No answer filled the gaps; the tool was not called.
+        """
+        arguments, missing = self._rendered(scope.context)
+        if missing:
+            messages, output = self._question(scope.context, missing)
+            answer = await scope.ask_model(messages, output)
+            found = cast("Mapping[str, Mapping[str, JsonValue]]", answer)["params"]
+            arguments = {**found, **arguments}  # what is known wins
+        return await scope.call_tool(self.spec.tool, arguments)
+
+    def _rendered(self, view: RunContext) -> tuple[dict[str, JsonValue], list[str]]:
+        """What is known, and the names of parameters that are not."""
+        known: dict[str, JsonValue] = {}
+        missing: list[str] = []
+        for name, template in self.params.items():
+            try:
+                known[name] = template.render(view.values)
+            except MissingValueError:
+                if not template.is_whole:
+                    raise
+                missing.append(name)
+        tool = view.tools.find(self.spec.tool)
+        required = tool.spec.parameters.get("required") if tool is not None else None
+        if isinstance(required, list | tuple):
+            missing += [str(name) for name in required if name not in self.params]
+        return known, missing
+
+    def _question(
+        self, view: RunContext, missing: Sequence[str]
+    ) -> tuple[tuple[Message, ...], OutputInstructions[JsonValue]]:
+        tool = view.tools.get(self.spec.tool)
+        needed = {name: view.values[name] for name in self.shown if name in view.values}
+        if "loop" in view.values:
+            needed["loop"] = view.values["loop"]
+        return extraction_question(
+            step_description=self.spec.description or tool.spec.description or self.id,
+            tool_name=tool.spec.name,
+            tool_params=tool.spec.parameters,
+            context_data=needed,
+            missing=missing,
+        )
+
+    def basis(self, view: RunContext) -> Fingerprint:
+        """The arguments, and what would be asked for the rest."""
+        known, missing = self._rendered(view)
+        asked: dict[str, JsonValue] = {"tool": self.spec.tool, "arguments": known}
+        if missing:
+            messages, output = self._question(view, missing)
+            asked["question"] = [message_to_json(message) for message in messages]
+            asked["answer"] = output.json_schema()
+        return Fingerprint(asked=asked, tools=[self.spec.tool], asks_model=bool(missing))
+
+    def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
+        """Whether the arguments are the same, and what would be asked for the rest."""
+        starts = [row.body for row in recorded.rows if row.kind == "tool_call"]
+        if not starts:
+            return False
+        known, missing = self._rendered(view)
+        if not missing:
+            return starts[0].get("arguments") == dumps(known)
+        asked = [row.body.get("messages") for row in recorded.rows if row.kind == "conversation"]
+        question = message_to_json(self._question(view, missing)[0][-1])
+        was_asked = any(isinstance(said, list) and question in said for said in asked)
+        before = parse_json(str(starts[0].get("arguments")))
+        return was_asked and isinstance(before, dict) and before == {**before, **known}
+
+
+def _step(spec: ToolSpecStep, parts: BuildParts) -> ToolCallStep:
+    parts.tools.get(spec.tool)  # refused here rather than in the run
+    params = {name: compile_template(value) for name, value in spec.given.items()}
+    saved = parts.saved
+    read = {step_named(each, saved) for value in params.values() for each in value.references}
+    listed = set(spec.declared).difference(parts.read_by_control)
+    shown = tuple(each for each in spec.depends_on if each in read or each in listed)
+    return ToolCallStep(id=spec.id, spec=spec, params=params, shown=shown)
+
+
+class _ToolCompiler(StepCompiler[ToolSpecStep]):
+    def build(self, spec: ToolSpecStep, parts: BuildParts) -> ToolCallStep:
+        return _step(spec, parts)
+
+    def plan(self, spec: ToolSpecStep, step: Step[object], planner: Planner) -> PlannedStep:
+        tool = planner.tools.get(spec.tool).spec
+        required = tool.parameters.get("required")
+        missing = [
+            str(name)
+            for name in (required if isinstance(required, list | tuple) else ())
+            if name not in spec.given
+        ]
+        return PlannedStep(
+            step_id=spec.id,
+            kind="tool",
+            target=spec.tool,
+            shown=planner.shown(dict(spec.given)),
+            writes=tool.is_write,
+            asks_for=tuple(missing),
+        )
+
+
+COMPILER: Final = _ToolCompiler()
