@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from builders import Ran, fake_tool, run_of
@@ -11,10 +13,11 @@ from minions.contracts.errors import RecipeError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool
+from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
-from mortal import World, outline
+from mortal import KilledError, World, outline
 
 Document = dict[str, JsonValue]
 
@@ -228,6 +231,35 @@ async def test_a_retry_begins_with_the_failure_that_counted() -> None:
     again = await executor.retry("run_1")
     assert again.status is RunStatus.COMPLETED
     assert sum(world.asked.values()) == asked
+
+
+async def test_a_retry_that_is_killed_anywhere_goes_back_as_often_as_one_that_is_not() -> None:
+    """Ways back from before the retry are free in every leg of it, not only in the first."""
+
+    async def failed() -> tuple[World, AgentExecutor]:
+        world = World()
+        counts = itertools.count()
+        executor = world.executor(world.model(lambda _: f"draft {next(counts)}"))
+        assert (await executor.execute(recipe)).status is RunStatus.FAILED
+        return world, executor
+
+    steps: list[JsonValue] = [
+        {"id": "draft", "goal": "Write."},
+        {"id": "check", "assert": "'4' in draft", "on_error": {"goto": "draft", "max": 2}},
+    ]
+    recipe = recipe_with(steps)
+    quiet, executor = await failed()
+    before = quiet.journal.count
+    expected = await executor.retry("run_1")
+    assert expected.step("draft").output == "draft 4"
+    for at in range(before + 2, quiet.journal.count):
+        world, executor = await failed()
+        world.journal.dies_at = at
+        with pytest.raises(KilledError):
+            await executor.retry("run_1")
+        world.journal.revive()
+        result = await executor.resume("run_1")
+        assert (result.status, result.error) == (expected.status, None), at
 
 
 def test_where_a_failure_leads_back_to_is_checked_before_the_run() -> None:

@@ -160,7 +160,8 @@ class Replay:
             self._add_step_row(rows, entry)
         elif entry.kind == "goto":
             rows.is_answered = True
-            self._ways_back[base_key(rows.key)] = entry
+            # The first: whether it came before a retry is the same for every later leg.
+            self._ways_back.setdefault(base_key(rows.key), entry)
         elif entry.kind == "tool_call" and entry.state == "started":
             self.decisions.pop(entry.key, None)  # begun again: decided and done
 
@@ -275,7 +276,7 @@ class Replay:
         return False
 
     def way_back(self, base: str) -> JournalEntry | None:
-        """That the run went back because of that visit of a step, whichever try of it."""
+        """The first time that the run went back because of that visit, whichever try of it."""
         return self._ways_back.get(base)
 
     def newest_visit(self, step_id: str) -> StepRows | None:
