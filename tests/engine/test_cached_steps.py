@@ -644,6 +644,17 @@ async def test_an_edit_that_only_asks_for_caching_runs_nothing_again() -> None:
     assert (result.output, house.asked) == ("re: What is tea?", 1)
 
 
+async def test_what_was_in_the_cache_stands_in_a_retry_of_a_recipe_that_caches_no_more() -> None:
+    house = House()
+    check: Document = {"id": "b", "assert": "1 == 2"}
+    plain: Document = {key: value for key, value in ASK.items() if key != "cache"}
+    await house.run(house.recipe(ASK, inputs=INPUTS))
+    failed = await house.run(house.recipe(ASK, check, inputs=INPUTS))
+    edited = house.recipe(plain, check, inputs=INPUTS)
+    result = await house.executor().retry(failed.run_id, recipe=edited)
+    assert (result.step("a").cached_from, house.asked) == ("run_1", 1)
+
+
 # --- further attempts ---------------------------------------------------------------------------
 
 

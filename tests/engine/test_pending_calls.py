@@ -85,6 +85,32 @@ async def test_a_call_that_may_be_repeated_is_repeated_under_its_key(effect: Eff
     assert list(dying.world.done) == ["work run_1/answer/1/0/tool/1/0"]
 
 
+@pytest.mark.parametrize("effect", [Effect.PURE, Effect.IDEMPOTENT])
+async def test_a_third_run_does_not_repeat_what_the_second_one_took_up(effect: Effect) -> None:
+    """What the second run did is recorded as that call of the first one."""
+    dying = Dying(effect)
+    await dying.die_at("started")
+    journal = dying.world.journal
+    taken_up = ["run started", "step started", "tool_call started", "tool_call finished"]
+    journal.dies_at = journal.count + len(taken_up)
+    with pytest.raises(KilledError):
+        await dying.turn("well?")
+    journal.revive()
+    rows = [row for row in await journal.entries("s") if row.kind == "tool_call"]
+    named = [(row.run_id, row.state, row.body.get("pending")) for row in rows]
+    assert named == [
+        ("run_1", "started", None),
+        ("run_2", "started", "s/4/0"),
+        ("run_2", "finished", "s/4/0"),
+    ]
+    clock = journal._clock
+    assert isinstance(clock, FakeClock)
+    await clock.sleep(3600)
+    await dying.turn("well?")
+    assert sum(dying.world.done.values()) == 1
+    assert (await dying.said())[-2:] == ["user: well?", "assistant: done"]
+
+
 async def test_a_call_in_doubt_is_decided_before_anything_is_said() -> None:
     dying = Dying(Effect.ONCE)
     await dying.die_at("started")

@@ -11,7 +11,16 @@ from attrs import evolve
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from builders import Ran, answer_of, deterministic_services, executor_of, fake_tool, run_of
+from builders import (
+    ConstrainedModel,
+    ConstrainingParser,
+    Ran,
+    answer_of,
+    deterministic_services,
+    executor_of,
+    fake_tool,
+    run_of,
+)
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.analysis.explanation import explain
@@ -20,7 +29,7 @@ from minions.analysis.pictures.mermaid import mermaid
 from minions.analysis.pictures.outline import outline as drawn
 from minions.analysis.pictures.picture import picture_of
 from minions.analysis.pictures.svg import svg
-from minions.contracts.calls import ModelFailure, Prompt
+from minions.contracts.calls import ModelFailure, OutputMode, Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
 from minions.contracts.errors import GraphError, RecipeError
 from minions.contracts.executions import AgentExecutionError, RunStatus
@@ -305,6 +314,20 @@ async def test_the_budget_of_the_step_is_not_that_of_the_choice() -> None:
     assert (done.ids, done.result.status) == (["a", "left"], RunStatus.COMPLETED)
 
 
+async def test_what_a_choice_needs_for_its_form_is_loaded_before_the_model_is_asked() -> None:
+    """Also where the step itself declares no output."""
+    loaded_for: list[OutputMode] = []
+
+    class Loading(ConstrainingParser):
+        async def warm_up(self, mode: OutputMode) -> None:
+            loaded_for.append(mode)
+
+    recipe = loaded(fork(goal="Work.", route="Where?"))
+    services = evolve(deterministic_services(), parser=Loading())
+    done = await run_of(recipe, ConstrainedModel(["done", to("left")]), services=services)
+    assert (done.ids, loaded_for) == (["a", "left"], [OutputMode.JSON_SCHEMA])
+
+
 def test_a_model_is_looked_for_before_the_run_also_for_a_choice_alone() -> None:
     def asking(document: Document) -> tuple[str, ...]:
         built = build_recipe(loaded(document), Toolbox(), Extensions())
@@ -507,6 +530,14 @@ async def test_specs_made_by_code_may_have_a_graph_of_ids_only() -> None:
         executor_of(ScriptedModel([])).prepare(
             AgentRecipe(id="recipe", steps=steps, graph=built.graph)
         )
+
+
+async def test_where_one_step_may_come_next_nobody_is_asked_which() -> None:
+    """A recipe made by code may say so; a file is refused."""
+    steps = [SetSpec(id="a", set={"x": 1}, route="{{ 'c' }}"), SetSpec(id="b", set={"x": 2})]
+    recipe = AgentRecipe(id="recipe", steps=steps, graph={"a": ["b"]})
+    done = await run_of(recipe)
+    assert (done.result.status, done.ids) == (RunStatus.COMPLETED, ["a", "b"])
 
 
 # --- a tool says it -------------------------------------------------------------------------------

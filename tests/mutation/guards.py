@@ -111,7 +111,14 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/run/routes.py": Guard(tests=_engine("transition_recipes")),
     "engine/step/next_step.py": Guard(tests=_engine("graph_and_routing", "transition_recipes")),
     "engine/run/scheduler.py": Guard(
-        tests=_engine("scheduling", "graph_properties", "on_error", "skip_checks", "decisions")
+        tests=_engine(
+            "dependency_walk",
+            "scheduling",
+            "graph_properties",
+            "on_error",
+            "skip_checks",
+            "decisions",
+        )
     ),
     "engine/run/run_steps.py": Guard(
         tests=(
@@ -132,6 +139,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
                 "graph_and_routing",
                 "resume_edges",
             ),
+            "interfaces/test_cli_imported_consent.py",
         )
     ),
     "engine/history/entry_checks.py": Guard(
@@ -315,5 +323,98 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         'if entry.kind == "step" and entry.state == "skipped":',
         "if (entry.state == 'skipped'):",
         "Nothing but a step has that state.",
+    ),
+    Equivalent(
+        "engine/run/scheduler.py",
+        "DependencyWalk._settle_or_leave",
+        "if status is _FAILED and self._way_back.is_passable(self._steps[position]):",
+        "if (self._way_back.is_passable(self._steps[position])):",
+        "What has run and did not fail is not spoilt.",
+    ),
+    Equivalent(
+        "engine/run/run_steps.py",
+        "RunSteps._caching",
+        "return None",
+        "pass",
+        "A short cut: with no cache nothing is looked up or kept.",
+    ),
+    Equivalent(
+        "engine/run/run_steps.py",
+        "RunSteps._told",
+        "if status is StepStatus.FAILED and await self._goes_back(step, execution, control):",
+        "if (await self._goes_back(step, execution, control)):",
+        "A short cut: what did not fail has no error, or one that cut it off.",
+    ),
+    Equivalent(
+        "engine/run/run_steps.py",
+        "RunSteps._goes_back",
+        "is_past = before is not None and before.position < context.replay.retried_at",
+        "is_past = before is not None and (before.position <= context.replay.retried_at)",
+        "Between the row of a retry and a way back stands the failure.",
+    ),
+    Equivalent(
+        "engine/run/run_steps.py",
+        "RunSteps._goes_back",
+        "if rule.goto is None or error is None or error.code in CUT_OFF:",
+        "if (rule.goto is None or error.code in CUT_OFF):",
+        "What failed has an error; the type allows for none.",
+    ),
+    Equivalent(
+        "engine/run/run_steps.py",
+        "RunSteps._is_outdated",
+        "return self._has_redone or rows.rows[0].position < self._newest_end",
+        "return self._has_redone or (rows.rows[0].position <= self._newest_end)",
+        "A row is the beginning of one step or the end of another.",
+    ),
+    Equivalent(
+        "engine/run/routes.py",
+        "Routes.choose",
+        "if execution is None or not execution.is_complete:",
+        "if (not execution.is_complete):",
+        "Asked of a step that has ended; the type allows for none.",
+    ),
+    Equivalent(
+        "engine/run/routes.py",
+        "Routes._scope",
+        "declares_output=True,",
+        "declares_output=False,",
+        "No execution is made of the trace of a choice.",
+    ),
+    *(
+        Equivalent(
+            "engine/calls/tool_batch.py",
+            "ToolBatch._misfit",
+            "if tool is None or not self.view.context.needs_approval(call.name):",
+            after,
+            "A short cut: the attempt at the call looks at the arguments in any case.",
+        )
+        for after in (
+            "if (not self.view.context.needs_approval(call.name)):",
+            "if (tool is None and (not self.view.context.needs_approval(call.name))):",
+            "if (tool is None):",
+        )
+    ),
+    Equivalent(
+        "engine/calls/tool_batch.py",
+        "ToolBatch._misfit",
+        "return None # an application's own: what it makes of the arguments only it knows",
+        "pass # an application's own: what it makes of the arguments only it knows",
+        "It has no such method, which the next lines pass over.",
+    ),
+    Equivalent(
+        "engine/calls/tool_batch.py",
+        "ToolBatch._not_as_decided",
+        "if replay is None or replay.decisions.get(call.key) != REDO:",
+        "if (replay is None):",
+        "A call that nobody decided has a key that tells what it asks.",
+    ),
+    Equivalent(
+        "engine/calls/tool_batch.py",
+        "ToolBatch._not_as_decided",
+        "if shown is None or consent_digest(shown.tool, shown.arguments) == consent_digest( "
+        "call.name, call.request.arguments ):",
+        "if (consent_digest(shown.tool, shown.arguments) == consent_digest(call.name, "
+        "call.request.arguments)):",
+        "Only what was begun can be decided; the type allows for none.",
     ),
 )

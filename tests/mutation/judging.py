@@ -7,6 +7,7 @@ belongs into a copy of the tree.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -138,6 +139,7 @@ class Judge:
             return SURVIVED
 
         def run() -> int:
+            gc.disable()  # what a mutant leaves must not be finalized in the midst of a report
             try:
                 _put_into(_module(mutant.path), mutant)
             except _NotPatchedError:

@@ -17,7 +17,7 @@ from minions.engine.compile.registered_steps import UsedStep
 from minions.engine.compile.selection import NOT_ASKED_FOR, ChosenSteps
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Feedback, Turn
-from minions.engine.history.replay import KnowsItsInputs
+from minions.engine.history.replay import KnowsItsInputs, StepRows
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.scheduler import Skip, WayBack
 from minions.engine.step.cache import StepCaching, is_cached
@@ -79,9 +79,7 @@ class RunSteps(WayBack):
 
     def is_brief(self, step: Step[object]) -> bool:
         """Whether it only binds values, once: then it needs no executor and no task."""
-        if type(step) is not SetStep or step.has_limits:
-            return False
-        return not self._built.control(step.id).has_turns
+        return type(step) is SetStep and not self._built.control(step.id).has_turns
 
     def has_ended_before(self, step: Step[object]) -> bool:
         """Whether an earlier leg of the run recorded its end."""
@@ -94,7 +92,8 @@ class RunSteps(WayBack):
         if self._chosen is not None and step.id not in self._chosen.runs:
             return await self._leave_out(step, self._chosen)
         if control.when is not None and not await self._holds(step):
-            return StepStatus.SKIPPED if self._failed_condition(step) is None else StepStatus.FAILED
+            is_unread = context.step_manager.has_failed(step.id)
+            return StepStatus.FAILED if is_unread else StepStatus.SKIPPED
         if context.replay is not None:
             recorded = self._recorded_end(step)
             if recorded is not None and recorded.is_withdrawn:
@@ -128,7 +127,6 @@ class RunSteps(WayBack):
             started_at=now,
         )
         self._context.step_manager.record(execution)
-        self.waiting.append(execution)
         return StepStatus.IN_PROGRESS
 
     async def _leave_out(self, step: Step[object], chosen: ChosenSteps) -> StepStatus:
@@ -241,9 +239,11 @@ class RunSteps(WayBack):
     ) -> bool:
         """Whether an earlier step is to be done again because of this one's failure."""
         rule, error, context = control.on_error, execution.error, self._context
-        visit, replay = context.step_manager.visits(step.id), context.replay
-        before = replay.way_back(context.base_key(step.id, visit)) if replay is not None else None
-        is_past = before is not None and replay is not None and before.position < replay.retried_at
+        visit = context.step_manager.visits(step.id)
+        before, is_past = None, False
+        if context.replay is not None:
+            before = context.replay.way_back(context.base_key(step.id, visit))
+            is_past = before is not None and before.position < context.replay.retried_at
         times = self._returned.get(step.id, 0)
         if rule.goto is None or error is None or error.code in CUT_OFF:
             return False
@@ -361,15 +361,16 @@ class RunSteps(WayBack):
 
     def _recorded_end(self, step: Step[object]) -> StepExecutor[object] | None:
         """The executor of a step that has ended before; None where it is to be run."""
-        replay = self._context.replay
-        if replay is None:
-            return None
-        base = self._base(step)
-        rows = replay.execution(base)
+        rows = self._rows(step)
         if rows is None or rows.ended is None:
             return None
         is_python = isinstance(step, PythonStep)
         return self._executor(step, self._models.of_code() if is_python else self._models.of(step))
+
+    def _rows(self, step: Step[object]) -> StepRows | None:
+        """What an earlier leg recorded of this visit of the step, as far as it stands."""
+        replay = self._context.replay
+        return None if replay is None else replay.execution(self._base(step))
 
     def _base(self, step: Step[object]) -> str:
         visit = self._context.step_manager.visits(step.id) + 1
@@ -378,7 +379,8 @@ class RunSteps(WayBack):
     def _may_reuse(self, step: Step[object], executor: StepExecutor[object]) -> bool:
         """Whether the end stands; a step that would do something else now is begun anew."""
         replay = self._context.replay
-        if replay is None or not replay.checks_inputs:
+        assert replay is not None  # noqa: S101  # asked only of what has a recorded end
+        if not replay.checks_inputs:
             return True
         is_python = isinstance(step, PythonStep)
         knows = executor.was_cached or not is_python or isinstance(step, KnowsItsInputs)
@@ -389,23 +391,23 @@ class RunSteps(WayBack):
 
     def _is_outdated(self, step: Step[object]) -> bool:
         """Whether something before it was done again since the step began."""
-        replay = self._context.replay
-        rows = replay.execution(self._base(step)) if replay is not None else None
-        return self._has_redone or rows is None or rows.rows[0].position < self._newest_end
+        rows = self._rows(step)
+        assert rows is not None  # noqa: S101  # asked only of what has a recorded end
+        return self._has_redone or rows.rows[0].position < self._newest_end
 
     def _may_reuse_item(self, executor: StepExecutor[object]) -> bool:
         """Likewise, for one item of a loop."""
         replay = self._context.replay
-        is_same = replay is None or not replay.checks_inputs or executor.is_unchanged()
-        if not is_same and replay is not None:
-            replay.forget(executor.base)
-        return is_same
+        assert replay is not None  # noqa: S101  # asked only of what has a recorded end
+        if not replay.checks_inputs or executor.is_unchanged():
+            return True
+        replay.forget(executor.base)
+        return False
 
     async def _reuse(self, step: Step[object], executor: StepExecutor[object]) -> StepStatus:
-        replay = self._context.replay
-        rows = replay.execution(self._base(step)) if replay is not None else None
-        if rows is not None and rows.ended is not None:
-            self._newest_end = max(self._newest_end, rows.ended.position)
+        rows = self._rows(step)
+        assert rows is not None and rows.ended is not None  # noqa: S101, PT018  # it has that end
+        self._newest_end = max(self._newest_end, rows.ended.position)
         execution = executor.recorded()
         self._context.ledger.count_step()
         control = self._built.control(step.id)
@@ -423,10 +425,6 @@ class RunSteps(WayBack):
         if not holds:
             await self.skip(step, Skip(WHEN_IS_FALSE))
         return holds
-
-    def _failed_condition(self, step: Step[object]) -> StepExecution[object] | None:
-        execution = self._context.step_manager.latest(step.id)
-        return execution if execution and execution.status is StepStatus.FAILED else None
 
     async def skip(self, step: Step[object], skip: Skip) -> None:
         """Record that it was passed over, and why."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from attrs import field, frozen
+from attrs import frozen
 
 from minions.contracts.context import RunContext
 from minions.contracts.json_values import JsonValue, dumps
@@ -32,12 +32,6 @@ class SetStep(WrittenStep[JsonValue], PythonStep[JsonValue], KnowsItsInputs):
     id: str
     spec: SetSpec
     values: Template
-    has_limits: bool = field(init=False)
-    """Whether it says anything of its own that an executor would have to read."""
-
-    @has_limits.default
-    def _has_limits(self) -> bool:
-        return bool(self.metadata)
 
     @property
     def is_instant(self) -> bool:
