@@ -11,7 +11,7 @@ import os
 import signal
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 from attrs import field, frozen
 
 from crash.random_runs import Deed, Outside, RandomRun, question_of
+from journals import JournalInFront
 from minions.adapters.stores import postgres_database, postgres_link
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.postgres_url import is_postgres_url
@@ -27,15 +28,7 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.codec import encode
 from minions.contracts.errors import MinionsError
 from minions.contracts.executions import AgentResult
-from minions.contracts.journal import (
-    SPARED_S,
-    Collected,
-    EntryDraft,
-    HeldLease,
-    Journal,
-    JournalEntry,
-    Lease,
-)
+from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.runtime import Clock
 from minions.contracts.tools import Toolbox
@@ -171,99 +164,45 @@ class JumpingClock(SystemClock):
         return super().now() + self.jump
 
 
-class WatchedJournal(Journal):
+class WatchedJournal(JournalInFront):
     """A real one; each fact that it acknowledged is noted."""
 
     def __init__(self, order: Order, fate: Fate, clock: Clock) -> None:
-        self._real = journal_at(order.database, clock)
+        super().__init__(journal_at(order.database, clock))
         self._fate = fate
         self._acknowledged = _opened(order.acknowledged)
 
-    async def acquire(
-        self,
-        session_id: str,
-        run_id: str,
-        worker_id: str,
-        ttl_s: float,
-        *,
-        next_generation: bool = False,
-        takes_over: str | None = None,
-    ) -> Lease:
-        acquired = self._real.acquire(
-            session_id,
-            run_id,
-            worker_id,
-            ttl_s,
-            next_generation=next_generation,
-            takes_over=takes_over,
-        )
-        return await self._through("acquire", acquired)
-
-    async def renew(self, lease: Lease, ttl_s: float) -> None:
-        await self._through("renew", self._real.renew(lease, ttl_s))
-
-    async def release(self, lease: Lease) -> None:
-        await self._through("release", self._real.release(lease))
-
-    async def held_leases(self) -> Sequence[HeldLease]:
-        return await self._real.held_leases()
-
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
-        entry = await self._through("append", self._real.append(lease, draft))
+        entry = await super().append(lease, draft)
         _write(self._acknowledged, acknowledgement(entry))
         return entry
 
-    async def entries(
-        self,
-        session_id: str | None = None,
-        *,
-        run_id: str | None = None,
-        after: int = 0,
-        until: int | None = None,
-        kinds: Collection[str] | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-        with_damaged: bool = False,
-    ) -> Sequence[JournalEntry]:
-        read = self._real.entries(
-            session_id,
-            run_id=run_id,
-            after=after,
-            until=until,
-            kinds=kinds,
-            limit=limit,
-            newest_first=newest_first,
-            with_damaged=with_damaged,
-        )
-        return await self._through("read", read)
-
-    async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
-        return await self._real.wait(session_id, after, timeout_s)
-
-    async def adopt(self, session_id: str, entries: Sequence[JournalEntry]) -> None:
-        await self._through("append", self._real.adopt(session_id, entries))
-
-    async def remove_session(self, session_id: str) -> bool:
-        return await self._through("append", self._real.remove_session(session_id))
-
-    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
-        return await self._real.collect(dry_run=dry_run, spare_s=spare_s)
-
-    async def put_blob(self, data: bytes) -> str:
-        return await self._through("put_blob", self._real.put_blob(data))
-
-    async def get_blob(self, digest: str) -> bytes:
-        return await self._through("read", self._real.get_blob(digest))
+    async def through(self, operation: str, work: Callable[[], Awaitable[T]]) -> T:
+        place = _PLACES.get(operation)
+        if place is None:
+            return await work()
+        self._fate.enter(place)
+        done = await work()
+        self._fate.leave(place)
+        return done
 
     async def aclose(self) -> None:
-        await self._real.aclose()
+        await super().aclose()
         os.close(self._acknowledged)
 
-    async def _through(self, operation: str, work: Awaitable[T]) -> T:
-        self._fate.enter(operation)
-        done = await work
-        self._fate.leave(operation)
-        return done
+
+_PLACES: Final = {
+    "acquire": "acquire",
+    "renew": "renew",
+    "release": "release",
+    "append": "append",
+    "adopt": "append",
+    "remove_session": "append",
+    "put_blob": "put_blob",
+    "entries": "read",
+    "get_blob": "read",
+}
+"""Which of `OPERATIONS` a method is; of the others nothing is watched."""
 
 
 def journal_at(database: str, clock: Clock) -> Journal:

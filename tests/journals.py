@@ -1,0 +1,114 @@
+"""Journals for tests that stand in front of a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TypeVar
+
+from minions.contracts.journal import (
+    SPARED_S,
+    Collected,
+    EntryDraft,
+    HeldLease,
+    Journal,
+    JournalEntry,
+    Lease,
+)
+
+__all__ = ["JournalInFront"]
+
+T = TypeVar("T")
+
+
+class JournalInFront(Journal):
+    """Hands every operation on to a real journal; a subclass says what surrounds it."""
+
+    def __init__(self, real: Journal) -> None:
+        self._real = real
+
+    async def through(self, operation: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Carry it out; `operation` is the method's name."""
+        return await work()
+
+    async def acquire(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> Lease:
+        return await self.through(
+            "acquire",
+            lambda: self._real.acquire(
+                session_id,
+                run_id,
+                worker_id,
+                ttl_s,
+                next_generation=next_generation,
+                takes_over=takes_over,
+            ),
+        )
+
+    async def renew(self, lease: Lease, ttl_s: float) -> None:
+        await self.through("renew", lambda: self._real.renew(lease, ttl_s))
+
+    async def release(self, lease: Lease) -> None:
+        await self.through("release", lambda: self._real.release(lease))
+
+    async def held_leases(self) -> Sequence[HeldLease]:
+        return await self.through("held_leases", self._real.held_leases)
+
+    async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
+        return await self.through("append", lambda: self._real.append(lease, draft))
+
+    async def entries(
+        self,
+        session_id: str | None = None,
+        *,
+        run_id: str | None = None,
+        after: int = 0,
+        until: int | None = None,
+        kinds: Collection[str] | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+        with_damaged: bool = False,
+    ) -> Sequence[JournalEntry]:
+        return await self.through(
+            "entries",
+            lambda: self._real.entries(
+                session_id,
+                run_id=run_id,
+                after=after,
+                until=until,
+                kinds=kinds,
+                limit=limit,
+                newest_first=newest_first,
+                with_damaged=with_damaged,
+            ),
+        )
+
+    async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
+        return await self.through("wait", lambda: self._real.wait(session_id, after, timeout_s))
+
+    async def adopt(self, session_id: str, entries: Sequence[JournalEntry]) -> None:
+        await self.through("adopt", lambda: self._real.adopt(session_id, entries))
+
+    async def remove_session(self, session_id: str) -> bool:
+        return await self.through("remove_session", lambda: self._real.remove_session(session_id))
+
+    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
+        return await self.through(
+            "collect", lambda: self._real.collect(dry_run=dry_run, spare_s=spare_s)
+        )
+
+    async def put_blob(self, data: bytes) -> str:
+        return await self.through("put_blob", lambda: self._real.put_blob(data))
+
+    async def get_blob(self, digest: str) -> bytes:
+        return await self.through("get_blob", lambda: self._real.get_blob(digest))
+
+    async def aclose(self) -> None:
+        await self._real.aclose()
