@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from attrs import evolve
 
-from builders import FakeTool, deterministic_services, executor_of, fake_tool, run_of
+from builders import deterministic_services, fake_tool, run_of
+from going_back import PAYS, executor_for, payer
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
-from minions.contracts.tools import Effect, Tool
+from minions.contracts.tools import Tool
 from minions.engine.calls.pending_decisions import waiting_decisions
 from minions.engine.history.replay import Replay
-from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.catalog import Catalog, FoundRecipe
@@ -26,18 +24,6 @@ from minions.testing.clock import FakeClock
 from patience import leap
 
 Document = dict[str, JsonValue]
-
-
-class Later(Decider):
-    """Nobody is there."""
-
-    async def approve(self, request: ApprovalRequest) -> Verdict:
-        """Later."""
-        return Verdict.LATER
-
-
-def writer(name: str = "pay") -> FakeTool:
-    return fake_tool(name, lambda arguments: dict(arguments), effect=Effect.ONCE)
 
 
 def recipe_with(
@@ -53,13 +39,6 @@ def recipe_with(
     return recipe_from_document({"id": "recipe", "tools": names, **document}, catalog)
 
 
-def executor_for(
-    journal: MemoryJournal, tools: list[Tool], model: ScriptedModel | None = None
-) -> AgentExecutor:
-    services = evolve(deterministic_services(journal), decider=Later())
-    return executor_of(model or ScriptedModel([]), tools=tools, services=services)
-
-
 def code_of(result: AgentResult[object]) -> str | None:
     return result.error.code if result.error else None
 
@@ -72,19 +51,10 @@ async def waiting(journal: MemoryJournal) -> list[str]:
 
 # --- going back while somebody is asked ----------------------------------------------------------
 
-PAYS: Document = {
-    "permissions": {"allow_write": True, "requires_approval": ["pay"]},
-    "steps": [
-        {"id": "a", "set": {"n": "{{ feedback.attempt if feedback else 0 }}"}},
-        {"id": "p", "tool": "pay", "params": {"amount": "{{ a.n + 10 }}"}},
-        {"id": "c", "assert": "a.n > 0", "on_error": {"goto": "a"}},
-    ],
-}
-
 
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])
 async def test_only_the_newest_visit_of_a_step_waits(mode: str) -> None:
-    journal, tool = MemoryJournal(FakeClock()), writer()
+    journal, tool = MemoryJournal(FakeClock()), payer()
     executor = executor_for(journal, [tool])
     first = await executor.execute(recipe_with({**PAYS, "execution_mode": mode}, [tool]))
     assert first.status is RunStatus.NEEDS_DECISION
@@ -95,7 +65,7 @@ async def test_only_the_newest_visit_of_a_step_waits(mode: str) -> None:
 
 
 async def test_so_it_is_with_a_recipe_that_was_gone_back_over() -> None:
-    journal, tool = MemoryJournal(FakeClock()), writer()
+    journal, tool = MemoryJournal(FakeClock()), payer()
     inner: Document = {
         "id": "inner",
         "inputs": {"n": 0},
@@ -140,7 +110,7 @@ async def test_with_on_failure_continue_what_waits_can_be_answered_beside_a_fail
 
 
 async def test_an_answer_is_kept_when_the_run_has_failed_otherwise() -> None:
-    journal, tool = MemoryJournal(FakeClock()), writer("work")
+    journal, tool = MemoryJournal(FakeClock()), payer("work")
     tool = fake_tool("work", lambda _: {"success": False})
     executor = executor_for(journal, [tool])
     document: Document = {
@@ -160,7 +130,7 @@ async def test_an_answer_is_kept_when_the_run_has_failed_otherwise() -> None:
 
 
 async def test_everything_that_waits_is_told_once_each_with_a_command_that_a_shell_takes() -> None:
-    journal, tool = MemoryJournal(FakeClock()), writer()
+    journal, tool = MemoryJournal(FakeClock()), payer()
     inner: Document = {
         "id": "inner",
         "permissions": {"allow_write": True},
@@ -238,7 +208,7 @@ async def test_a_retry_of_a_step_whose_ways_back_were_used_up_has_them_again() -
 
 
 async def test_a_retry_with_an_edited_inner_recipe_keeps_inner_steps_that_are_the_same() -> None:
-    put, done = writer("put"), MemoryJournal(FakeClock())
+    put, done = payer("put"), MemoryJournal(FakeClock())
     inner: Document = {
         "id": "inner",
         "permissions": {"allow_write": True},

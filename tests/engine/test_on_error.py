@@ -234,7 +234,7 @@ async def test_a_retry_begins_with_the_failure_that_counted() -> None:
 
 
 async def test_a_retry_that_is_killed_anywhere_goes_back_as_often_as_one_that_is_not() -> None:
-    """Ways back from before the retry are free in every leg of it, not only in the first."""
+    """Ways back from before the retry are free in every execution of it, not only in the first."""
 
     async def failed() -> tuple[World, AgentExecutor]:
         world = World()

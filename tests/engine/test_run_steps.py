@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import pytest
-from attrs import evolve, frozen
+from attrs import frozen
 
 from builders import (
-    FakeTool,
     answer_of,
     deterministic_services,
-    executor_of,
     fake_tool,
     flaky_tool,
     python_step,
@@ -21,9 +19,11 @@ from builders import (
     run_of,
     text_step,
 )
-from minions.adapters.models.scripted import Answer, ScriptedModel, tool_request
+from going_back import PAYS, executor_for, payer
+from minions.adapters.models.script_items import Answer, tool_request
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ChatModel, Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
+from minions.contracts.decisions import Verdict
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal import Journal
@@ -57,31 +57,10 @@ class Count(PythonStep[int]):
         return len(self.done)
 
 
-@frozen
-class Says(Decider):
-    """Always the same."""
-
-    verdict: Verdict
-
-    async def approve(self, request: ApprovalRequest) -> Verdict:
-        return self.verdict
-
-
 def loaded(document: Document, tools: list[Tool] | None = None) -> AgentRecipe:
     catalog = Catalog(tools={tool.spec.name: tool.spec for tool in tools or []})
     names: list[JsonValue] = [tool.spec.name for tool in tools or []]
     return recipe_from_document({"id": "recipe", "tools": names, **document}, catalog)
-
-
-def executor_for(
-    journal: Journal, tools: list[Tool] | None = None, verdict: Verdict = Verdict.LATER
-) -> AgentExecutor:
-    services = evolve(deterministic_services(journal), decider=Says(verdict))
-    return executor_of(ScriptedModel(()), tools=tools or [], services=services)
-
-
-def payer() -> FakeTool:
-    return fake_tool("pay", lambda arguments: dict(arguments), effect=Effect.ONCE)
 
 
 def outputs(result: AgentResult[object]) -> Mapping[str, object]:
@@ -89,15 +68,6 @@ def outputs(result: AgentResult[object]) -> Mapping[str, object]:
 
 
 # --- what waited when the run went back ----------------------------------------------------------
-
-PAYS: Document = {
-    "permissions": {"allow_write": True, "requires_approval": ["pay"]},
-    "steps": [
-        {"id": "a", "set": {"n": "{{ feedback.attempt if feedback else 0 }}"}},
-        {"id": "p", "tool": "pay", "params": {"amount": "{{ a.n + 10 }}"}},
-        {"id": "c", "assert": "a.n > 0", "on_error": {"goto": "a"}},
-    ],
-}
 
 
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])
@@ -107,7 +77,7 @@ async def test_a_call_that_waited_when_the_run_went_back_is_never_made(mode: str
     recipe = loaded({**PAYS, "execution_mode": mode}, [tool])
     first = await executor_for(journal, [tool]).execute(recipe)
     assert first.status is RunStatus.NEEDS_DECISION
-    again = await executor_for(journal, [tool], Verdict.APPROVED).resume(first.run_id)
+    again = await executor_for(journal, [tool], verdict=Verdict.APPROVED).resume(first.run_id)
     assert again.status is RunStatus.COMPLETED
     assert tool.asked == [{"amount": 11}]
 
@@ -389,7 +359,7 @@ async def test_what_a_step_left_before_the_run_went_back_is_gone_where_it_is_pas
     assert done.result.output == {"b": "none", "s": "none"}
 
 
-async def test_a_resume_counts_the_ways_back_of_the_legs_before_it() -> None:
+async def test_a_resume_counts_the_ways_back_of_the_executions_before_it() -> None:
     steps: list[JsonValue] = [
         {"id": "a", "set": {"n": "{{ feedback.attempt if feedback else 0 }}"}},
         {"id": "c", "assert": "a.n > 9", "on_error": {"goto": "a", "max": 2}},

@@ -160,7 +160,7 @@ class Replay:
             self._add_step_row(rows, entry)
         elif entry.kind == "goto":
             rows.is_answered = True
-            # The first: whether it came before a retry is the same for every later leg.
+            # The first: whether it came before a retry is the same for every later execution.
             self._ways_back.setdefault(base_key(rows.key), entry)
         elif entry.kind == "tool_call" and entry.state == "started":
             self.decisions.pop(entry.key, None)  # begun again: decided and done
