@@ -137,6 +137,14 @@ def test_the_way_back_is_found_by_the_visit() -> None:
     assert replay.way_back("a/2/0") is None
 
 
+def test_of_several_ways_back_of_one_visit_the_first_says_when_it_was() -> None:
+    again: Row = ("goto", "a/1/0@2/goto", "recorded", {"to": "b", "attempt": 1})
+    rows = (*FAILED, GOTO, *failed_with("bad", "a/1/0@2"), again)
+    back = replay_of(*rows, generation=3).way_back("a/1/0")
+    assert back is not None
+    assert back.key == "a/1/0/goto"
+
+
 # --- decisions -----------------------------------------------------------------------------------
 
 
