@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench crash mutants lock clean
+.PHONY: demo test check bench crash mutants update-expected lock clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store -m scripted/quickstart
@@ -26,6 +26,11 @@ check: $(READY)  ## Format, lint, types, import layers.
 crash: $(READY)  ## Kill processes 1,000 times, and 200 times on PostgreSQL; writes benchmarks/crash.md.
 	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_POSTGRES_KILLS=200 MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s \
 		-o faulthandler_timeout=1200 tests/crash
+
+update-expected: $(READY)  ## Write stored outputs and generated pages anew; read the difference before you commit it.
+	MINIONS_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -q tests/recipe/test_bad_recipes.py
+	$(BIN)/python docs/generate_recipes.py
+	$(BIN)/python docs/generate_acceptance.py
 
 mutants: $(READY)  ## Change the guards line by line; show what no test notices. MUTANTS="--module engine/services/budget.py" for one.
 	PYTHONPATH=tests $(BIN)/python -m mutation $(MUTANTS)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +24,7 @@ from minions.interfaces.settings import Settings
 from minions.interfaces.wiring import built_in_extensions
 from minions.recipe.expressions.filters import FILTERS, TESTS
 from minions.recipe.kinds.goal import COMPLETION
-from minions.recipe.kinds.registry import KINDS
+from minions.recipe.kinds.registry import STEP_KINDS
 from minions.recipe.language import keys, step_keys
 from minions.recipe.text.key_types import Key, Table
 
@@ -178,21 +179,25 @@ def _functions() -> str:
     return f"Filters: {filters}.\n\nTests: {tests}."
 
 
+_DEFAULTS: Final[Mapping[str, Mapping[str, object]]] = {"goal": {"tool_failure": "fail"}}
+"""Of keys whose default is not in their description, by kind."""
+
+
+def _kinds() -> str:
+    return f"Kinds are: {', '.join(f'`{kind.name}`' for kind in STEP_KINDS)}."
+
+
 _PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "recipe": _recipe,
     "secret": lambda: _keys(keys.SECRET_INPUT),
+    "kinds": _kinds,
     "step": lambda: _keys(step_keys.STEP),
-    "goal": lambda: _keys(KINDS["goal"].table, {"tool_failure": "fail"}),
-    "tool": lambda: _keys(KINDS["tool"].table),
-    "analyze": lambda: _keys(KINDS["analyze"].table),
-    "assert": lambda: _keys(KINDS["assert"].table),
-    "set": lambda: _keys(KINDS["set"].table),
-    "subrecipe": lambda: _keys(KINDS["recipe"].table),
-    "ask": lambda: _keys(KINDS["ask"].table),
-    "uses": lambda: _keys(KINDS["uses"].table),
+    **{
+        f"kind_{kind.name}": functools.partial(_keys, kind.table, _DEFAULTS.get(kind.name))
+        for kind in STEP_KINDS
+    },
     "test": lambda: _keys(keys.TEST),
     "expect": lambda: _keys(keys.EXPECT),
-    "code": lambda: _keys(KINDS["code"].table),
     "model": lambda: _keys(keys.MODEL),
     "permissions": lambda: _keys(keys.PERMISSIONS),
     "limits": _limits,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -181,6 +183,14 @@ class RunContext(ABC):
     def may_write(self) -> bool:
         """Whether tools with a declared write may run."""
         return False
+
+    def now(self) -> datetime:
+        """The time of day by the run's clock, in UTC with its zone."""
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, by the run's own `sleep`; a cancelled step ends it at once."""
+        await asyncio.sleep(seconds)
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """Why the run has no right to call that tool, for a person; None: it has."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from attrs import field, frozen
@@ -169,6 +170,14 @@ class StepScope(ABC):
     @abstractmethod
     def context(self) -> RunContext:
         """The run: inputs, values of earlier steps, limits."""
+
+    def now(self) -> datetime:
+        """The time of day by the run's clock, in UTC with its zone."""
+        return self.context.now()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; the step's timeout and a cancelled run end it at once."""
+        await self.context.sleep(seconds)
 
     @abstractmethod
     async def call_model(self, messages: Iterable[Message] | str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from attrs import evolve, field, frozen
 
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.json_values import JsonValue
+from minions.contracts.runtime import Sleep
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tool_parameters import sent_parameters
 
@@ -65,6 +68,10 @@ class ToolSpec:
         return {"type": "function", "function": function}
 
 
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 @frozen(kw_only=True)
 class ToolScope:
     """What a running tool may know about its caller."""
@@ -76,6 +83,10 @@ class ToolScope:
     """The same for every attempt at the same work, also after a crash."""
     max_result_bytes: int = 1_048_576
     """A longer result will be refused; a tool that can stop earlier should."""
+    now: Callable[[], datetime] = _utc_now
+    """The time of day by the run's clock, in UTC with its zone."""
+    sleep: Sleep = asyncio.sleep
+    """Waits that many seconds, by the run's own `sleep`."""
 
 
 class Tool(ABC):

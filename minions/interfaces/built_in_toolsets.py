@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from importlib import import_module
+from typing import Final, TypeAlias, cast
 
 from minions.contracts.tools import Toolset
 
@@ -24,43 +24,22 @@ class BuiltInToolsets(Mapping[str, Toolset]):
 
     def __getitem__(self, name: str) -> Toolset:
         if name not in self._made:
-            self._made[name] = _MAKERS[name](self._now)
+            if name not in _TOOLSETS:
+                raise KeyError(name)
+            module = import_module(f"minions.adapters.tools.{name}")
+            self._made[name] = cast("Toolset", module.built_in(self._now))
         return self._made[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in _MAKERS
+        return name in _TOOLSETS
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_MAKERS)
+        return iter(_TOOLSETS)
 
     def __len__(self) -> int:
-        return len(_MAKERS)
+        return len(_TOOLSETS)
 
 
-def _files(_: Now) -> Toolset:
-    from minions.adapters.tools.files import files_toolset
-
-    return files_toolset()
-
-
-def _time(now: Now) -> Toolset:
-    from minions.adapters.tools.time import time_toolset
-
-    return time_toolset(now)
-
-
-def _http(_: Now) -> Toolset:
-    from minions.adapters.tools.http import http_toolset
-
-    return http_toolset()
-
-
-def _data(_: Now) -> Toolset:
-    from minions.adapters.tools.data import data_toolset
-
-    return data_toolset()
-
-
-_MAKERS: Final[Mapping[str, Callable[[Now], Toolset]]] = MappingProxyType(
-    {"files": _files, "time": _time, "http": _http, "data": _data}
-)
+_TOOLSETS: Final = ("files", "time", "http", "data")
+"""A new toolset is one line here: the name of its module in `adapters/tools`, which has a function
+`built_in`."""

@@ -6,7 +6,8 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Annotated
 
 from attrs import frozen
@@ -16,7 +17,7 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.json_values import parse_json as parsed_json
 from minions.contracts.tools import Effect, Tool, Toolset
 
-__all__ = ["CsvTable", "data_toolset"]
+__all__ = ["CsvTable", "built_in", "data_toolset"]
 
 
 @frozen
@@ -29,6 +30,11 @@ class CsvTable:
     """Empty where there is no header."""
     count: int
     """Of rows."""
+
+
+def built_in(_now: Callable[[], datetime]) -> Toolset:
+    """The toolset as every recipe may ask for it."""
+    return data_toolset()
 
 
 def data_toolset() -> Toolset:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, BinaryIO, Final, cast
 
 import attrs
@@ -19,7 +20,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import schema_of
 from minions.contracts.tools import Effect, Tool, Toolset
 
-__all__ = ["files_toolset"]
+__all__ = ["built_in", "files_toolset"]
 
 _AT_LEAST_ONE: Final = {"minimum": 1}
 _SIZE: Final = {"type": "integer", "minimum": 1}
@@ -54,6 +55,11 @@ class _Options:
             "description": "Glob patterns of names or paths that cannot be used.",
         },
     )
+
+
+def built_in(_now: Callable[[], datetime]) -> Toolset:
+    """The toolset as every recipe may ask for it."""
+    return files_toolset()
 
 
 def files_toolset() -> Toolset:

@@ -10,7 +10,8 @@ import contextlib
 import ipaddress
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 from attrs import evolve, field, frozen
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
     from yarl import URL
 
-__all__ = ["HttpStatusError", "http_toolset"]
+__all__ = ["HttpStatusError", "built_in", "http_toolset"]
 
 _MOST_REDIRECTS: Final = 5
 _TEXTS: Final[Mapping[str, JsonValue]] = {
@@ -109,6 +110,11 @@ class HttpAnswer:
     """Of a JSON answer; else null."""
     body: str | None
     """The text of any other answer; null where `json` stands for it."""
+
+
+def built_in(_now: Callable[[], datetime]) -> Toolset:
+    """The toolset as every recipe may ask for it."""
+    return http_toolset()
 
 
 def http_toolset(resolve: Resolve = resolve_by_system) -> Toolset:

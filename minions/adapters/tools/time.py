@@ -14,7 +14,7 @@ from minions.contracts.errors import ToolError, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolset
 
-__all__ = ["TimeShown", "moment_in", "time_toolset"]
+__all__ = ["TimeShown", "built_in", "moment_in", "time_toolset"]
 
 
 @frozen
@@ -29,6 +29,11 @@ class TimeShown:
     """As it was asked for, or the offset (`UTC+02:00`) of a given time."""
     weekday: str
     """In English."""
+
+
+def built_in(now: Callable[[], datetime]) -> Toolset:
+    """The toolset as every recipe may ask for it."""
+    return time_toolset(now)
 
 
 def time_toolset(now: Callable[[], datetime]) -> Toolset:

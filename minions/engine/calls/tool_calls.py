@@ -182,6 +182,8 @@ async def _invoke(
         call_id=call.request.id,
         idempotency_key=call.effect_key or f"{context.run_id}/{call.key}",
         max_result_bytes=context.limits.max_tool_result_bytes,
+        now=context.now,
+        sleep=context.sleep,
     )
     try:
         async with asyncio.timeout(timeout_s) as deadline:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Final, TypeAlias, cast
 
 from attrs import frozen
@@ -270,6 +271,14 @@ class AgentContext(RunContext):
     def may_write(self) -> bool:
         """The recipe's permission; a recipe within another has no more than that one."""
         return self.rights.may_write
+
+    def now(self) -> datetime:
+        """By the clock of the run's services."""
+        return self.services.clock.now()
+
+    async def sleep(self, seconds: float) -> None:
+        """As the run's services wait."""
+        await self.services.sleep(seconds)
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """What the recipe says of that tool alone counts over what it says of all writes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping
 from copy import copy
+from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from minions.contracts.calls import DeltaSink, ModelDelta
@@ -117,6 +118,14 @@ class StepView(RunContext):
     def may_write(self) -> bool:
         """The run's."""
         return self.context.may_write
+
+    def now(self) -> datetime:
+        """By the clock of the run's services."""
+        return self.context.now()
+
+    async def sleep(self, seconds: float) -> None:
+        """As the run's services wait."""
+        await self.context.sleep(seconds)
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """The run's."""

@@ -11,7 +11,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.recipe.checks.shapes import ANYTHING, Shape, kind_of
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
-from minions.recipe.expressions.filters import FILTERS
+from minions.recipe.expressions.filters import FILTERS, TYPES_GIVEN
 from minions.recipe.expressions.template import Reference
 from minions.recipe.expressions.terms import (
     Choice,
@@ -30,18 +30,6 @@ from minions.recipe.text.schemas import shape_of_values
 __all__ = ["Known", "Sources"]
 
 TEXT: Final = Shape.of({"type": "string"})
-_TEXTS: Final = "capitalize indent join lower replace string title tojson trim truncate upper"
-_LISTS: Final = (
-    "flatten items keys lines list map reject rejectattr select selectattr sort split unique values"
-)
-GIVEN_BY_FILTERS: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(_TEXTS.split(), ("string",)),
-    **dict.fromkeys(_LISTS.split(), ("array",)),
-    **dict.fromkeys(("count", "length", "int"), ("integer",)),
-    "bool": ("boolean",),
-    "float": ("number",),
-}
-"""Of which types the results are; those of other filters depend on what they are given."""
 
 
 @frozen(kw_only=True)
@@ -111,7 +99,8 @@ class Sources:
         if isinstance(term, Comparison | Not | DefinedTest):
             return _of_kinds("boolean")
         if isinstance(term, Filtered) and FILTERS.get(term.name) is term.function:
-            return _of_kinds(*GIVEN_BY_FILTERS.get(term.name, ()))
+            given = TYPES_GIVEN.get(term.name)
+            return _of_kinds(given) if given is not None else ANYTHING
         if isinstance(term, DefaultFilter | Choice):
             sides = (
                 (term.base, term.other) if isinstance(term, DefaultFilter) else (term.yes, term.no)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from minions.contracts.json_values import JsonValue
 from minions.recipe.expressions.terms import COMPARISONS, contains
@@ -22,7 +22,7 @@ from minions.recipe.expressions.values import (
     type_name,
 )
 
-__all__ = ["FILTERS", "TESTS", "Function"]
+__all__ = ["FILTERS", "TESTS", "TYPES_GIVEN", "Function"]
 
 Function: TypeAlias = Callable[..., JsonValue]
 
@@ -283,47 +283,65 @@ def items(value: JsonValue) -> JsonValue:
     return [[key, item] for key, item in _mapping(value).items()]
 
 
-FILTERS: Final[Mapping[str, Function]] = {
-    "abs": lambda value: abs(_number(value)),
-    "bool": truth,
-    "capitalize": lambda value: _text(value).capitalize(),
-    "count": length,
-    "first": first,
-    "flatten": flatten,
-    "float": to_float,
-    "indent": indent,
-    "int": to_integer,
-    "items": items,
-    "join": join,
-    "keys": lambda value: list(_mapping(value)),
-    "last": last,
-    "length": length,
-    "lines": lambda value: [*_text(value).splitlines()],
-    "list": _list,
-    "lower": lambda value: _text(value).lower(),
-    "map": mapped,
-    "max": highest,
-    "min": lowest,
-    "reject": functools.partial(selected, wanted=False),
-    "rejectattr": functools.partial(selected_by, wanted=False),
-    "replace": replace,
-    "reverse": reverse,
-    "round": lambda value, precision=0: round(_number(value), _whole(precision, most=20)),
-    "select": selected,
-    "selectattr": selected_by,
-    "sort": sort,
-    "split": split,
-    "string": as_text,
-    "sum": total,
-    "title": title,
-    "tojson": to_json,
-    "trim": lambda value: _text(value).strip(),
-    "truncate": truncate,
-    "unique": unique,
-    "upper": lambda value: _text(value).upper(),
-    "values": lambda value: list(_mapping(value).values()),
+class Filter(NamedTuple):
+    """One filter."""
+
+    name: str
+    function: Function
+    """Takes the value and the arguments in parentheses."""
+    gives: str | None = None
+    """The JSON type of its result; None: it depends on what it is given."""
+
+
+_FILTERS: Final = (
+    Filter("abs", lambda value: abs(_number(value))),
+    Filter("bool", truth, gives="boolean"),
+    Filter("capitalize", lambda value: _text(value).capitalize(), gives="string"),
+    Filter("count", length, gives="integer"),
+    Filter("first", first),
+    Filter("flatten", flatten, gives="array"),
+    Filter("float", to_float, gives="number"),
+    Filter("indent", indent, gives="string"),
+    Filter("int", to_integer, gives="integer"),
+    Filter("items", items, gives="array"),
+    Filter("join", join, gives="string"),
+    Filter("keys", lambda value: list(_mapping(value)), gives="array"),
+    Filter("last", last),
+    Filter("length", length, gives="integer"),
+    Filter("lines", lambda value: [*_text(value).splitlines()], gives="array"),
+    Filter("list", _list, gives="array"),
+    Filter("lower", lambda value: _text(value).lower(), gives="string"),
+    Filter("map", mapped, gives="array"),
+    Filter("max", highest),
+    Filter("min", lowest),
+    Filter("reject", functools.partial(selected, wanted=False), gives="array"),
+    Filter("rejectattr", functools.partial(selected_by, wanted=False), gives="array"),
+    Filter("replace", replace, gives="string"),
+    Filter("reverse", reverse),
+    Filter("round", lambda value, precision=0: round(_number(value), _whole(precision, most=20))),
+    Filter("select", selected, gives="array"),
+    Filter("selectattr", selected_by, gives="array"),
+    Filter("sort", sort, gives="array"),
+    Filter("split", split, gives="array"),
+    Filter("string", as_text, gives="string"),
+    Filter("sum", total),
+    Filter("title", title, gives="string"),
+    Filter("tojson", to_json, gives="string"),
+    Filter("trim", lambda value: _text(value).strip(), gives="string"),
+    Filter("truncate", truncate, gives="string"),
+    Filter("unique", unique, gives="array"),
+    Filter("upper", lambda value: _text(value).upper(), gives="string"),
+    Filter("values", lambda value: list(_mapping(value).values()), gives="array"),
+)
+"""A new filter is one line here. `default` is missing on purpose: it needs to see that a value is
+missing."""
+
+FILTERS: Final[Mapping[str, Function]] = {each.name: each.function for each in _FILTERS}
+"""By name."""
+TYPES_GIVEN: Final[Mapping[str, str]] = {
+    each.name: each.gives for each in _FILTERS if each.gives is not None
 }
-"""`default` is missing on purpose: it needs to see that a value is missing."""
+"""The JSON types of results, by the filter's name."""
 
 
 def _compares(name: str) -> Function:
