@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from minions.contracts.decisions import (
         ApprovalRequest,
         Decider,
+        NoAnswer,
         Question,
-        Unanswered,
         Verdict,
     )
     from minions.contracts.errors import MinionsError, RecipeError, ToolError
@@ -152,6 +152,7 @@ __all__ = [
     "ModelCallResponse",
     "ModelConfig",
     "ModelFailure",
+    "NoAnswer",
     "OpenAIModel",
     "OutputInstructions",
     "OwnPrice",
@@ -203,7 +204,6 @@ __all__ = [
     "ToolFailure",
     "ToolScope",
     "ToolSpec",
-    "Unanswered",
     "Verdict",
     "analyze_data",
     "build_context_from_sequence_range",
@@ -286,7 +286,7 @@ _HOMES: Final = {
         "ApprovalRequest",
         "Decider",
         "Question",
-        "Unanswered",
+        "NoAnswer",
         "Verdict",
     ),
     "minions.contracts.errors": ("MinionsError", "RecipeError", "ToolError"),

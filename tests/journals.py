@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from minions.contracts.journal import (
     SPARED_S,
-    Collected,
+    BlobCollection,
     EntryDraft,
     HeldLease,
     Journal,
@@ -99,7 +99,7 @@ class JournalInFront(Journal):
     async def remove_session(self, session_id: str) -> bool:
         return await self.through("remove_session", lambda: self._real.remove_session(session_id))
 
-    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
+    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
         return await self.through(
             "collect", lambda: self._real.collect(dry_run=dry_run, spare_s=spare_s)
         )

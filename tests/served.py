@@ -89,9 +89,9 @@ def echo(name: str, effect: Effect) -> FakeTool:
 
 
 async def resume(app: App, run_id: str) -> None:
-    workshop = app.rooms.workshop
-    recorded = await workshop.recorded(run_id)
-    recipe = workshop.own_recipe(recorded)
-    executor = workshop.executor(recipe, recorded.inputs, note=recorded.note)
+    runtime = app.app_state.runtime
+    recorded = await runtime.recorded(run_id)
+    recipe = runtime.own_recipe(recorded)
+    executor = runtime.executor(recipe, recorded.inputs, note=recorded.note)
     run = executor.prepare_resume(recorded, recipe=recipe)
-    await app.rooms.hub.begin(run)
+    await app.app_state.run_manager.begin(run)

@@ -19,7 +19,7 @@ from minions.contracts.context import Limits
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import ToolSpec
 from minions.recipe.expressions.template import compile_template
-from minions.recipe.graph_paths import Ways
+from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.model import MOST_ROUTING_CALLS, AgentRecipe, ModelConfig, StepSpec
 from minions.recipe.permissions import Rights
 
@@ -289,17 +289,17 @@ def _visits(recipe: AgentRecipe, limits: Limits) -> dict[str, int]:
     if not specs:
         return dict.fromkeys(ids, repeats or 1)
     if not isinstance(recipe.graph, Mapping):
-        return _returned(ids, returns, Ways.of(ids, _dependents(specs)))
+        return _returned(ids, returns, GraphPaths.of(ids, _dependents(specs)))
     if repeats is None:
-        ways = Ways.of(ids, recipe.graph)
-        reached = {ids[place] for place in ways.reached}
-        counts = _passed_again(ids, returns, ways)
+        paths = GraphPaths.of(ids, recipe.graph)
+        reached = {ids[place] for place in paths.reached}
+        counts = _passed_again(ids, returns, paths)
         return {step_id: count * (step_id in reached) for step_id, count in counts.items()}
     graph = {step_id: list(others) for step_id, others in recipe.graph.items()}
     for each in returns:
         graph.setdefault(each.start, []).append(each.target)
-    ways = Ways.of(ids, graph)
-    return {step_id: ways.most_visits(place, repeats) for place, step_id in enumerate(ids)}
+    paths = GraphPaths.of(ids, graph)
+    return {step_id: paths.most_visits(place, repeats) for place, step_id in enumerate(ids)}
 
 
 def _dependents(specs: Sequence[StepSpec]) -> dict[str, list[str]]:
@@ -310,18 +310,20 @@ def _dependents(specs: Sequence[StepSpec]) -> dict[str, list[str]]:
     return edges
 
 
-def _returned(ids: Sequence[str], returns: Sequence[_Return], ways: Ways) -> dict[str, int]:
+def _returned(ids: Sequence[str], returns: Sequence[_Return], paths: GraphPaths) -> dict[str, int]:
     """In a dependency graph: by each failure that takes back what the step rests on."""
     places = {step_id: place for place, step_id in enumerate(ids)}
     counts = dict.fromkeys(ids, 1)
     for each in returns:
-        again = ways.after(places[each.target]) | {places[each.target], places[each.start]}
-        for place in again - ways.after(places[each.start]):
+        again = paths.after(places[each.target]) | {places[each.target], places[each.start]}
+        for place in again - paths.after(places[each.start]):
             counts[ids[place]] += each.most
     return counts
 
 
-def _passed_again(ids: Sequence[str], returns: Sequence[_Return], ways: Ways) -> dict[str, int]:
+def _passed_again(
+    ids: Sequence[str], returns: Sequence[_Return], paths: GraphPaths
+) -> dict[str, int]:
     """In transitions without circles: on each way that ends with such a failure."""
     places = {step_id: place for place, step_id in enumerate(ids)}
     return {
@@ -329,7 +331,7 @@ def _passed_again(ids: Sequence[str], returns: Sequence[_Return], ways: Ways) ->
         + sum(
             each.most
             for each in returns
-            if each.start == step_id or places[each.start] in ways.after(places[step_id])
+            if each.start == step_id or places[each.start] in paths.after(places[step_id])
         )
         for step_id in ids
     }

@@ -17,8 +17,8 @@ __all__ = [
     "AskingRecipe",
     "KnowModel",
     "KnownModel",
-    "Most",
     "Spending",
+    "UpperBound",
     "nothing_known",
     "spending",
 ]
@@ -77,7 +77,7 @@ class AskingRecipe:
 
 
 @frozen(kw_only=True)
-class Most:
+class UpperBound:
     """At most so much, or why nobody can tell."""
 
     at_most: float | None = 0
@@ -99,9 +99,9 @@ class Most:
 class Spending:
     """Of one run."""
 
-    tokens: Most
+    tokens: UpperBound
     """Input and output."""
-    cost_usd: Most
+    cost_usd: UpperBound
     calls_in_flight: int | None
     """Calls that may be under way when a limit is reached; each may use as much as any. None:
     nobody can tell."""
@@ -133,12 +133,12 @@ class _Measure:
     of_attempt: Callable[[Asking], _Use]
     limit_of: Callable[[Limits], float | None]
 
-    def most(self, asked: AskingRecipe) -> Most:
+    def most(self, asked: AskingRecipe) -> UpperBound:
         """Of one run."""
         use, limit = self._of_run(asked), self.limit_of(asked.limits)
         if use.at_most is not None:
-            return Most(at_most=use.at_most, limit=limit)
-        return Most(at_most=None, unbounded=tuple(dict.fromkeys(use.unbounded)), limit=limit)
+            return UpperBound(at_most=use.at_most, limit=limit)
+        return UpperBound(at_most=None, unbounded=tuple(dict.fromkeys(use.unbounded)), limit=limit)
 
     def _of_run(self, asked: AskingRecipe) -> _Use:
         """By the number of calls; by the limit and what is in flight when it is reached."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -190,6 +189,8 @@ class RunContext(ABC):
 
     async def sleep(self, seconds: float) -> None:
         """Wait, by the run's own `sleep`; a cancelled step ends it at once."""
+        import asyncio  # here: checking a recipe needs no event loop
+
         await asyncio.sleep(seconds)
 
     def refusal(self, tool: ToolSpec) -> str | None:

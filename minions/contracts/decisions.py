@@ -10,7 +10,7 @@ from attrs import frozen
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 
-__all__ = ["ApprovalRequest", "Decider", "Deny", "Question", "Unanswered", "Verdict"]
+__all__ = ["ApprovalRequest", "Decider", "Deny", "NoAnswer", "Question", "Verdict"]
 
 
 class Verdict(StrEnum):
@@ -54,7 +54,7 @@ class Question:
     """After which the default counts."""
 
 
-class Unanswered(StrEnum):
+class NoAnswer(StrEnum):
     """That a question has no answer yet."""
 
     LATER = "later"
@@ -67,9 +67,9 @@ class Decider(ABC):
     async def approve(self, request: ApprovalRequest) -> Verdict:
         """Whether that call may be made."""
 
-    async def answer(self, question: Question) -> JsonValue | Unanswered:
+    async def answer(self, question: Question) -> JsonValue | NoAnswer:
         """The answer, which fits `question.form`; or that nobody is there to give one."""
-        return Unanswered.LATER
+        return NoAnswer.LATER
 
 
 @frozen

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from attrs import frozen
 
-__all__ = ["WaitingRoom", "Watch"]
+__all__ = ["EntryWaiters", "Watch"]
 
 Watch: TypeAlias = Callable[[], Awaitable[None]]
 """Tells the room of new facts while somebody waits; it may end when nobody does."""
@@ -25,7 +25,7 @@ class _Waiter:
     future: asyncio.Future[bool]
 
 
-class WaitingRoom:
+class EntryWaiters:
     """Waiters of any number of event loops, each loop with at most one watch.
 
     The lock is of the lists alone, held for microseconds: facts may be told by any thread.

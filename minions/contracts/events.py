@@ -15,8 +15,8 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import SessionStep
 
 __all__ = [
+    "AttemptFailed",
     "LimitReached",
-    "Retrying",
     "RunCompleted",
     "RunEvent",
     "RunFailed",
@@ -28,9 +28,9 @@ __all__ = [
     "StepEventType",
     "StepFinished",
     "StepStarted",
+    "StepWaiting",
     "ToolFinished",
     "ToolStarted",
-    "Waiting",
     "event_to_json",
 ]
 
@@ -135,7 +135,7 @@ class ToolFinished(_Event):
 
 
 @frozen(kw_only=True)
-class Retrying(_Event):
+class AttemptFailed(_Event):
     """An attempt failed and another follows. Not stored on its own."""
 
     type: ClassVar[str] = "retrying"
@@ -171,7 +171,7 @@ class StepFinished(_Event):
 
 
 @frozen(kw_only=True)
-class Waiting(_Event):
+class StepWaiting(_Event):
     """A step needs a person: an approval, or an answer."""
 
     type: ClassVar[str] = "waiting"
@@ -222,9 +222,9 @@ RunEvent: TypeAlias = (
     | StepCompleted
     | ToolStarted
     | ToolFinished
-    | Retrying
+    | AttemptFailed
     | StepFinished
-    | Waiting
+    | StepWaiting
     | LimitReached
     | RunCompleted
     | RunFailed

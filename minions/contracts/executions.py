@@ -30,9 +30,9 @@ __all__ = [
     "AgentResult",
     "RunState",
     "RunStatus",
+    "RunWarning",
     "StepExecution",
     "StepStatus",
-    "Warned",
 ]
 
 
@@ -102,7 +102,7 @@ OPEN_STATES: Final = frozenset({RunState.RUNNING, RunState.INTERRUPTED})
 
 
 @frozen(kw_only=True)
-class Warned:
+class RunWarning:
     """Something odd that did not stop the work; recorded and shown."""
 
     code: str
@@ -133,7 +133,7 @@ class StepExecution(Generic[T_co]):
     """Of a loop: one for each item, in the order of the list."""
     steps: tuple[StepExecution[object], ...] = ()
     """Of a recipe that was the step's work: its steps; their calls are among this one's."""
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[RunWarning, ...] = ()
     started_at: datetime | None = None
     completed_at: datetime | None = None
     duration_ms: float = 0.0
@@ -222,7 +222,7 @@ class AgentResult(Generic[T_co]):
     error: FailureInfo | None = None
     model_name: str | None = None
     """Which model answered; None when no step asked one."""
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[RunWarning, ...] = ()
     step_ids: Mapping[str, int] = field(factory=dict, repr=False)
     """Position of each step's latest execution."""
 

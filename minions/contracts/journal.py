@@ -11,7 +11,15 @@ from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
 
-__all__ = ["SPARED_S", "Collected", "EntryDraft", "HeldLease", "Journal", "JournalEntry", "Lease"]
+__all__ = [
+    "SPARED_S",
+    "BlobCollection",
+    "EntryDraft",
+    "HeldLease",
+    "Journal",
+    "JournalEntry",
+    "Lease",
+]
 
 SPARED_S: Final = 3_600.0
 """Seconds. A run puts a blob before the fact that names it: a young one may be wanted still."""
@@ -76,7 +84,7 @@ class HeldLease:
 
 
 @frozen(kw_only=True)
-class Collected:
+class BlobCollection:
     """Blobs that no fact names."""
 
     blobs: int
@@ -203,7 +211,7 @@ class Journal(ABC):
         """
 
     @abstractmethod
-    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
+    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
         """Forget the blobs that no fact names, itself or in a blob that it names.
 
         Args:

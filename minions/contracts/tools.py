@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -72,6 +71,12 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+async def _sleep(seconds: float) -> None:
+    import asyncio  # here: checking a recipe needs no event loop
+
+    await asyncio.sleep(seconds)
+
+
 @frozen(kw_only=True)
 class ToolScope:
     """What a running tool may know about its caller."""
@@ -85,7 +90,7 @@ class ToolScope:
     """A longer result will be refused; a tool that can stop earlier should."""
     now: Callable[[], datetime] = _utc_now
     """The time of day by the run's clock, in UTC with its zone."""
-    sleep: Sleep = asyncio.sleep
+    sleep: Sleep = _sleep
     """Waits that many seconds, by the run's own `sleep`."""
 
 

@@ -13,8 +13,8 @@ from minions.contracts.decisions import (
     ApprovalRequest,
     Decider,
     Deny,
+    NoAnswer,
     Question,
-    Unanswered,
     Verdict,
 )
 from minions.contracts.errors import UsageError
@@ -73,7 +73,7 @@ class TerminalDecider(Decider):
             return Verdict.LATER
         return Verdict.APPROVED if line.casefold() in _YES else Verdict.REJECTED
 
-    async def answer(self, question: Question) -> JsonValue | Unanswered:
+    async def answer(self, question: Question) -> JsonValue | NoAnswer:
         """What is typed, again until it fits; an empty line is the default."""
         async with self._turn:
             with self.pausing():
@@ -82,12 +82,12 @@ class TerminalDecider(Decider):
                     self._write(f"  ({_wanted(question.form)})")
                 return await self._fitting(question)
 
-    async def _fitting(self, question: Question) -> JsonValue | Unanswered:
+    async def _fitting(self, question: Question) -> JsonValue | NoAnswer:
         default = f" [{dumps(question.default)}]" if question.has_default else ""
         while True:
             line = await self._line(f"your answer{default}: ")
             if line is None:
-                return Unanswered.LATER
+                return NoAnswer.LATER
             if not line and question.has_default:
                 return question.default
             try:

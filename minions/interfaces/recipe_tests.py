@@ -15,8 +15,8 @@ from minions.contracts.context import RunContext
 from minions.contracts.decisions import (
     ApprovalRequest,
     Decider,
+    NoAnswer,
     Question,
-    Unanswered,
     Verdict,
 )
 from minions.contracts.errors import MinionsError, UsageError
@@ -33,11 +33,11 @@ from minions.recipe.expressions.template import compile_condition
 from minions.recipe.model import AgentRecipe, ModelConfig, RecipeTest
 from minions.recipe.reading.recipe_tests import SCRIPTED
 
-__all__ = ["Tested", "run_test"]
+__all__ = ["TestOutcome", "run_test"]
 
 
 @frozen(kw_only=True)
-class Tested:
+class TestOutcome:
     """How one test ended."""
 
     test: RecipeTest
@@ -62,7 +62,7 @@ async def run_test(
     extensions: Extensions,
     models: ModelSource,
     services: Services,
-) -> Tested:
+) -> TestOutcome:
     """One test, in a run of its own.
 
     Args:
@@ -74,7 +74,7 @@ async def run_test(
     except MinionsError as error:
         faults = (f"{error.error_code}: {error.message}",)
     duration_ms = round((services.clock.monotonic() - begin) * 1000, 3)
-    return Tested(test=test, faults=faults, duration_ms=duration_ms)
+    return TestOutcome(test=test, faults=faults, duration_ms=duration_ms)
 
 
 async def _faults(
@@ -88,7 +88,7 @@ async def _faults(
     executor = AgentExecutor(
         _source(test, script, extensions, models),
         extensions=extensions,
-        services=evolve(services, decider=_Decided(test.decisions)),
+        services=evolve(services, decider=_ScriptedDecider(test.decisions)),
         tool_call_executor_factory=_faking(test.tools),
     )
     run = executor.prepare(recipe, test.inputs)
@@ -120,7 +120,7 @@ def _source(
 
 
 @frozen
-class _Decided(Decider):
+class _ScriptedDecider(Decider):
     """Says what the test says."""
 
     words: Mapping[str, str]
@@ -135,16 +135,16 @@ class _Decided(Decider):
             return Verdict.APPROVED
         return Verdict.REJECTED if word == "reject" else Verdict.LATER
 
-    async def answer(self, question: Question) -> JsonValue | Unanswered:
+    async def answer(self, question: Question) -> JsonValue | NoAnswer:
         """By step."""
         kind, colon, text = self.words.get(question.step_id, "").partition(":")
         if kind != "answer" or not colon:
-            return Unanswered.LATER
+            return NoAnswer.LATER
         return read_answer(text, question.form)
 
 
 @frozen
-class _Faking(ToolCallExecutor):
+class _FakedTools(ToolCallExecutor):
     """Gives what the test says; lets nothing through that changes something."""
 
     results: Mapping[str, JsonValue]
@@ -173,7 +173,7 @@ class _Faking(ToolCallExecutor):
 
 
 def _faking(results: Mapping[str, JsonValue]) -> ToolCallExecutorFactory:
-    faking = _Faking(results, tool_call_executors())
+    faking = _FakedTools(results, tool_call_executors())
     return lambda _call, _context: faking
 
 

@@ -16,7 +16,7 @@ from minions.contracts.tools import ToolSpec
 from minions.recipe.expressions.template import Reference, compile_condition, compile_template
 from minions.recipe.expressions.terms import Term
 from minions.recipe.expressions.values import TemplateError, nearest
-from minions.recipe.graph_paths import Ways
+from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.model import (
     AgentRecipe,
     ExecutionMode,
@@ -186,7 +186,7 @@ class RecipeDraft:
     retry: RetryConfig = field(factory=RetryConfig)
     tests: tuple[RecipeTest, ...] = ()
     output_templates: tuple[TemplateUse, ...] = ()
-    ways: Ways | None = None
+    paths: GraphPaths | None = None
     """Of `graph`, where all of it could be read."""
     prompt_templates: tuple[TemplateUse, ...] = ()
     """Of the agent's own prompt and goal and of tool options: they may read inputs only."""

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from attrs import define, field
 
-__all__ = ["Ways"]
+__all__ = ["GraphPaths"]
 
 
 def _as_edges(following: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
@@ -19,14 +19,14 @@ def _as_edges(following: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]
 
 
 @define(slots=False, eq=False)
-class Ways:
+class GraphPaths:
     """All ways from the first step on; each question costs at most one walk over the edges."""
 
     following: tuple[tuple[int, ...], ...] = field(converter=_as_edges)
     """For each step those that may come right after it."""
 
     @classmethod
-    def of(cls, ids: Sequence[str], graph: Mapping[str, Sequence[str]]) -> Ways:
+    def of(cls, ids: Sequence[str], graph: Mapping[str, Sequence[str]]) -> GraphPaths:
         """Of the graph of a recipe; `ids` are its steps in list order."""
         places = {step_id: place for place, step_id in enumerate(ids)}
         return cls([places[other] for other in graph.get(step_id, ())] for step_id in ids)

@@ -20,7 +20,7 @@ ALLOW_WRITE: Final = "allow_write"
 
 
 @frozen
-class _Said:
+class _OwnRights:
     """By one recipe."""
 
     permissions: Permissions
@@ -28,7 +28,7 @@ class _Said:
     """By the prefixes under which that recipe itself opens them."""
 
     @classmethod
-    def by(cls, recipe: AgentRecipe) -> _Said:
+    def by(cls, recipe: AgentRecipe) -> _OwnRights:
         """All that it says."""
         return cls(recipe.permissions, {use.prefix or use.name: use.name for use in recipe.tools})
 
@@ -85,17 +85,17 @@ class _Said:
 class Rights:
     """Of a recipe at its place in a run."""
 
-    _said: tuple[_Said, ...]
+    _said: tuple[_OwnRights, ...]
     """By the recipes around it, the outermost first, and by itself."""
 
     @classmethod
     def of(cls, recipe: AgentRecipe) -> Rights:
         """Of the recipe that is run."""
-        return cls((_Said.by(recipe),))
+        return cls((_OwnRights.by(recipe),))
 
     def within(self, recipe: AgentRecipe) -> Rights:
         """Of a recipe that is a step of this one."""
-        return Rights((*self._said, _Said.by(recipe)))
+        return Rights((*self._said, _OwnRights.by(recipe)))
 
     @property
     def may_write(self) -> bool:

@@ -21,7 +21,7 @@ from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.postgres_listener import PostgresListener
 from minions.adapters.stores.postgres_state import PostgresState
 from minions.adapters.stores.postgres_step_cache import PostgresStepCache
-from minions.contracts.entry_waiters import WaitingRoom
+from minions.contracts.entry_waiters import EntryWaiters
 from minions.contracts.errors import (
     EnvironmentRefusedError,
     FencedError,
@@ -599,7 +599,7 @@ async def test_a_connection_that_does_not_come_to_listening_is_closed(is_cancell
     async def look(_: Collection[str]) -> Mapping[str, int]:
         return {}
 
-    listening = asyncio.create_task(listener.listen(WaitingRoom(), look))
+    listening = asyncio.create_task(listener.listen(EntryWaiters(), look))
     await link.asked.wait()
     if not is_cancelled:
         await asyncio.wait_for(link.closed.wait(), HANG_S)

@@ -12,7 +12,7 @@ from attrs import evolve
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
-from minions.contracts.journal import Collected, EntryDraft, Journal, JournalEntry, Lease
+from minions.contracts.journal import BlobCollection, EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
@@ -354,7 +354,7 @@ async def test_blobs_that_no_fact_names_are_collected(journal: Journal, clock: F
     lease = await lease_of(journal)
     await journal.append(lease, draft("a", document=named))
     await journal.append(lease, draft("b", text="x" * 40_000, deep={"blobs": [outer]}))
-    assert await journal.collect() == Collected(blobs=0, bytes=0)
+    assert await journal.collect() == BlobCollection(blobs=0, bytes=0)
     clock.advance(3_601)
     young = await journal.put_blob(b"young")
     planned = await journal.collect(dry_run=True)
@@ -366,7 +366,7 @@ async def test_blobs_that_no_fact_names_are_collected(journal: Journal, clock: F
     for digest in (named, inner, outer, young):
         await journal.get_blob(digest)
     assert len((await journal.entries("ses_1"))[1].body["text"]) == 40_000  # type: ignore[arg-type]  # text
-    assert await journal.collect(spare_s=0) == Collected(
+    assert await journal.collect(spare_s=0) == BlobCollection(
         blobs=1, bytes=await size(journal, b"young")
     )
 

@@ -7,12 +7,12 @@ import pytest
 from minions.contracts.context import Limits
 from minions.contracts.errors import StepFailedError
 from minions.contracts.messages import TokenUsage
-from minions.engine.services.budget import Ledger
+from minions.engine.services.budget import RunBudget
 
 
-def ledger(parent: Ledger | None = None, **limits: object) -> Ledger:
+def budget(parent: RunBudget | None = None, **limits: object) -> RunBudget:
     known = Limits.from_metadata(limits)
-    return Ledger(lambda: known, parent)
+    return RunBudget(lambda: known, parent)
 
 
 def tokens(count: int, cost_usd: float | None = None) -> TokenUsage:
@@ -23,13 +23,13 @@ def tokens(count: int, cost_usd: float | None = None) -> TokenUsage:
 
 
 def test_a_run_begins_with_nothing_spent_and_nothing_refused() -> None:
-    run = ledger(max_steps=1)
+    run = budget(max_steps=1)
     assert (run.steps, run.usage, run.reached, run.has_refused) == (0, TokenUsage(), None, False)
     assert not run.is_spent
 
 
 def test_as_many_steps_start_as_the_limit_says() -> None:
-    run = ledger(max_steps=2)
+    run = budget(max_steps=2)
     for _ in range(2):
         assert run.may_start_step()
         run.count_step()
@@ -39,8 +39,8 @@ def test_as_many_steps_start_as_the_limit_says() -> None:
 
 
 def test_a_step_within_counts_for_the_run_around_and_is_refused_by_its_limit() -> None:
-    run = ledger(max_steps=1)
-    inner = ledger(run, max_steps=5)
+    run = budget(max_steps=1)
+    inner = budget(run, max_steps=5)
     assert inner.may_start_step()
     inner.count_step()
     assert (inner.steps, run.steps) == (1, 1)
@@ -50,8 +50,8 @@ def test_a_step_within_counts_for_the_run_around_and_is_refused_by_its_limit() -
 
 
 def test_a_limit_of_the_recipe_within_stops_it_alone() -> None:
-    run = ledger(max_steps=5)
-    inner = ledger(run, max_steps=1)
+    run = budget(max_steps=5)
+    inner = budget(run, max_steps=1)
     inner.count_step()
     assert not inner.may_start_step()
     assert (inner.has_refused, run.has_refused) == (True, False)
@@ -59,7 +59,7 @@ def test_a_limit_of_the_recipe_within_stops_it_alone() -> None:
 
 
 def test_at_max_steps_calls_of_steps_that_are_under_way_go_on() -> None:
-    run = ledger(max_steps=1)
+    run = budget(max_steps=1)
     run.count_step()
     assert not run.may_start_step()
     assert not run.is_spent
@@ -67,7 +67,7 @@ def test_at_max_steps_calls_of_steps_that_are_under_way_go_on() -> None:
 
 
 def test_what_was_reached_first_is_named_also_at_the_last_step() -> None:
-    run = ledger(max_steps=1, max_tokens=10)
+    run = budget(max_steps=1, max_tokens=10)
     run.count_step()
     run.spend(tokens(10))
     assert not run.may_start_step()
@@ -79,7 +79,7 @@ def test_what_was_reached_first_is_named_also_at_the_last_step() -> None:
 
 @pytest.mark.parametrize(("used", "reached"), [(9, None), (10, "max_tokens"), (11, "max_tokens")])
 def test_the_last_token_of_the_limit_reaches_it(used: int, reached: str | None) -> None:
-    run = ledger(max_tokens=10)
+    run = budget(max_tokens=10)
     run.spend(tokens(used))
     assert (run.reached, run.is_spent) == (reached, reached is not None)
 
@@ -99,20 +99,20 @@ def test_the_last_token_of_the_limit_reaches_it(used: int, reached: str | None) 
 def test_a_cost_that_nobody_knows_uses_up_any_limit_on_it(
     usage: TokenUsage, reached: str | None
 ) -> None:
-    run = ledger(max_cost_usd=1.0)
+    run = budget(max_cost_usd=1.0)
     run.spend(usage)
     assert run.reached == reached
 
 
 def test_without_a_limit_on_it_no_cost_reaches_any() -> None:
-    run = ledger()
+    run = budget()
     run.spend(tokens(10**9))
     run.spend(tokens(10**9, 10.0**9))
     assert (run.reached, run.is_spent) == (None, False)
 
 
 def test_tokens_reach_their_limit_after_max_steps_too() -> None:
-    run = ledger(max_steps=1, max_tokens=10)
+    run = budget(max_steps=1, max_tokens=10)
     run.count_step()
     assert not run.may_start_step()
     run.spend(tokens(5))
@@ -122,15 +122,15 @@ def test_tokens_reach_their_limit_after_max_steps_too() -> None:
 
 
 def test_what_was_reached_stays_named_whatever_is_spent_later() -> None:
-    run = ledger(max_tokens=10, max_cost_usd=1.0)
+    run = budget(max_tokens=10, max_cost_usd=1.0)
     run.spend(tokens(1, 1.0))
     run.spend(tokens(10, 1.0))
     assert run.reached == "max_cost_usd"
 
 
 def test_what_is_spent_within_is_spent_around() -> None:
-    run = ledger(max_tokens=10)
-    inner = ledger(run)
+    run = budget(max_tokens=10)
+    inner = budget(run)
     inner.spend(tokens(10, 0.5))
     assert run.usage == inner.usage == tokens(10, 0.5)
     assert (run.reached, inner.reached) == ("max_tokens", "max_tokens")
@@ -140,7 +140,7 @@ def test_what_is_spent_within_is_spent_around() -> None:
 
 
 def test_a_spent_ledger_refuses_the_next_call_and_names_the_limit() -> None:
-    run = ledger(max_tokens=10)
+    run = budget(max_tokens=10)
     run.check()
     run.spend(tokens(12))
     assert not run.has_refused
@@ -152,14 +152,14 @@ def test_a_spent_ledger_refuses_the_next_call_and_names_the_limit() -> None:
 
 
 def test_a_recipe_within_names_the_limit_as_its_own_or_the_runs() -> None:
-    run = ledger(max_tokens=20)
-    inner = ledger(run, max_tokens=10)
+    run = budget(max_tokens=20)
+    inner = budget(run, max_tokens=10)
     inner.spend(tokens(10))
     assert (inner.is_own, inner.whose, run.reached) == (True, "recipe's", None)
     assert "The recipe's limit max_tokens=10 is reached" in inner.failure().message
     inner.refuse()
     assert not run.has_refused
-    later = ledger(run)
+    later = budget(run)
     later.spend(tokens(10))
     assert "The run's limit max_tokens=20 is reached: 20 tokens" in later.failure().message
     assert (run.is_own, run.whose) == (False, "run's")
@@ -172,8 +172,8 @@ def test_a_recipe_within_names_the_limit_as_its_own_or_the_runs() -> None:
 def test_the_tightest_limit_on_cost_holds(
     own: float | None, around: float | None, tightest: float | None
 ) -> None:
-    def limited(parent: Ledger | None, most: float | None) -> Ledger:
-        return ledger(parent) if most is None else ledger(parent, max_cost_usd=most)
+    def limited(parent: RunBudget | None, most: float | None) -> RunBudget:
+        return budget(parent) if most is None else budget(parent, max_cost_usd=most)
 
     assert limited(limited(None, around), own).max_cost_usd == tightest
     assert limited(None, own).max_cost_usd == own
@@ -183,8 +183,8 @@ def test_the_tightest_limit_on_cost_holds(
 
 
 def test_the_runs_time_is_over_for_the_run_and_for_all_within_it() -> None:
-    run = ledger(timeout_s=5.0)
-    inner = ledger(run, timeout_s=9.0)
+    run = budget(timeout_s=5.0)
+    inner = budget(run, timeout_s=9.0)
     inner.run_out_of_time()
     assert (run.reached, run.has_refused) == ("timeout_s", True)
     assert (inner.reached, inner.is_own, inner.is_spent) == ("timeout_s", False, True)
@@ -194,7 +194,7 @@ def test_the_runs_time_is_over_for_the_run_and_for_all_within_it() -> None:
 
 
 def test_a_bound_that_is_no_limit_of_the_recipe_is_named_with_what_it_allows() -> None:
-    run = ledger(max_steps=7)
+    run = budget(max_steps=7)
     run.stop_at("max_visits", 3)
     assert (run.reached, run.has_refused, run.is_spent) == ("max_visits", True, True)
     said = "The run's limit max_visits=3 is reached: the run's limit was reached."
@@ -209,16 +209,16 @@ def test_a_bound_that_is_no_limit_of_the_recipe_is_named_with_what_it_allows() -
     ],
 )
 def test_a_limit_on_cost_says_what_was_spent(usage: TokenUsage, said: str) -> None:
-    run = ledger(max_cost_usd=1.0)
+    run = budget(max_cost_usd=1.0)
     run.spend(usage)
     assert f"The run's limit max_cost_usd=1.0 is reached: {said}." in run.failure().message
 
 
 def test_a_ledger_that_reached_nothing_names_no_limit() -> None:
-    assert "limit limit=None is reached" in ledger().failure().message
+    assert "limit limit=None is reached" in budget().failure().message
 
 
 def test_what_is_refused_without_a_limit_is_refused_where_it_was() -> None:
-    run = ledger()
+    run = budget()
     run.refuse()
     assert (run.has_refused, run.reached) == (True, None)

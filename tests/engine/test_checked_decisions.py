@@ -19,7 +19,7 @@ from builders import (
 )
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
+from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.errors import StepFailedError, UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
@@ -46,16 +46,16 @@ class Says(Decider):
     """Always the same; keeps what it was asked."""
 
     verdict: object = Verdict.APPROVED
-    word: object = Unanswered.LATER
+    word: object = NoAnswer.LATER
     asked: list[str] = field(factory=list)
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
         self.asked.append(request.arguments)
         return cast("Verdict", self.verdict)
 
-    async def answer(self, question: Question) -> JsonValue | Unanswered:
+    async def answer(self, question: Question) -> JsonValue | NoAnswer:
         self.asked.append(question.text)
-        return cast("JsonValue | Unanswered", self.word)
+        return cast("JsonValue | NoAnswer", self.word)
 
 
 def writer() -> FakeTool:

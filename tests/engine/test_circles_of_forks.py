@@ -9,7 +9,7 @@ import pytest
 from minions.contracts.errors import JournalError, UsageError
 from minions.contracts.journal import EntryDraft, JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.conversation import read_thread
+from minions.engine.history.conversation import read_conversation
 from minions.engine.services.services import Services
 from minions.engine.sessions.archive import archive_lines, load_archive, read_archive
 from minions.engine.sessions.store import StepRepository
@@ -49,7 +49,7 @@ async def services(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 
 READERS: dict[str, Callable[[Services], Awaitable[object]]] = {
-    "conversation": lambda services: read_thread(services.journal, "a"),
+    "conversation": lambda services: read_conversation(services.journal, "a"),
     "inputs": lambda services: StepRepository(services).inputs_of("a"),
     "export": lambda services: load_archive(services.journal, "a"),
 }

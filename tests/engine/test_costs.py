@@ -34,7 +34,7 @@ from minions.contracts.runtime import PriceBook
 from minions.contracts.steps import Step, StepScope
 from minions.engine.calls.model_calls import DefaultModelCallExecutor
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.budget import Ledger
+from minions.engine.services.budget import RunBudget
 from minions.engine.services.services import Services
 
 MODEL = "scripted/answers"
@@ -225,8 +225,8 @@ async def test_calls_carried_out_by_the_application_stop_at_the_first_of_unknown
 
 
 def test_the_limit_of_a_run_around_holds_within_it() -> None:
-    around = Ledger(lambda: Limits(max_cost_usd=2))
-    inner = Ledger(lambda: Limits(max_cost_usd=5), around)
+    around = RunBudget(lambda: Limits(max_cost_usd=2))
+    inner = RunBudget(lambda: Limits(max_cost_usd=5), around)
     assert (around.max_cost_usd, inner.max_cost_usd) == (2, 2)
     inner.spend(TokenUsage(input_tokens=1, cost_usd=3.0))
     assert (inner.reached, around.reached) == ("max_cost_usd", "max_cost_usd")

@@ -12,7 +12,7 @@ from builders import FakeTool, Ran, deterministic_services, executor_of, fake_to
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
+from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.events import event_to_json
 from minions.contracts.executions import AgentResult, RunStatus, StepStatus
@@ -35,7 +35,7 @@ class Says(Decider):
     """Always the same; keeps what it was asked."""
 
     verdict: Verdict = Verdict.LATER
-    word: JsonValue | Unanswered = Unanswered.LATER
+    word: JsonValue | NoAnswer = NoAnswer.LATER
     asked: list[str] = field(factory=list)
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
@@ -43,7 +43,7 @@ class Says(Decider):
         self.asked.append(f"{request.step_id}: {request.tool}({request.arguments})")
         return self.verdict
 
-    async def answer(self, question: Question) -> JsonValue | Unanswered:
+    async def answer(self, question: Question) -> JsonValue | NoAnswer:
         """The word."""
         self.asked.append(f"{question.step_id}: {question.text}")
         return self.word

@@ -13,14 +13,14 @@ from builders import text_step
 from minions.contracts.executions import StepStatus
 from minions.contracts.steps import Step
 from minions.engine.compile.graph import DependencyStepGraph
-from minions.engine.run.scheduler import DependencyWalk, Skip, WayBack
+from minions.engine.run.scheduler import BackEdges, DependencyWalk, Skip
 
 Work = Callable[[], Awaitable[StepStatus]]
 Edges = Mapping[str, Sequence[str]]
 
 
 @define(kw_only=True)
-class Walked(WayBack):
+class Walked(BackEdges):
     """A walk of steps that complete, unless `work` says otherwise; it keeps what happened."""
 
     depends_on: Edges = Factory(dict)
@@ -61,7 +61,7 @@ class Walked(WayBack):
             run=run,
             skip=skip,
             stop_reason=lambda: None,
-            way_back=self,
+            back_edges=self,
             is_brief=lambda step: step.id in self.brief,
             max_parallel=max_parallel,
         )

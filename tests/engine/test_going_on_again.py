@@ -13,7 +13,7 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Tool
-from minions.engine.calls.pending_decisions import waiting_decisions
+from minions.engine.calls.pending_decisions import pending_decisions
 from minions.engine.history.replay import Replay
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
@@ -46,7 +46,7 @@ def code_of(result: AgentResult[object]) -> str | None:
 async def waiting(journal: MemoryJournal) -> list[str]:
     recorded = await load_recorded_run(journal, "run_")
     replay = Replay(recorded.entries, recorded.generation + 1)
-    return [each.words for each in waiting_decisions(replay)]
+    return [each.words for each in pending_decisions(replay)]
 
 
 # --- going back while somebody is asked ----------------------------------------------------------

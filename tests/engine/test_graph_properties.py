@@ -16,14 +16,14 @@ from minions.contracts.executions import StepStatus
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.steps import Step
 from minions.engine.compile.graph import DependencyStepGraph
-from minions.engine.run.scheduler import DependencyWalk, Skip, WayBack
+from minions.engine.run.scheduler import BackEdges, DependencyWalk, Skip
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
 
 Edges = Mapping[str, Sequence[str]]
 
 
-class NoWayBack(WayBack):
+class NoWayBack(BackEdges):
     """Failures are final."""
 
     def target(self, step: Step[object]) -> str | None:
@@ -133,7 +133,7 @@ async def test_a_walk_ends_each_step_once_and_after_what_it_waits_for(
         run=run,
         skip=skip,
         stop_reason=lambda: None,
-        way_back=NoWayBack(),
+        back_edges=NoWayBack(),
         is_brief=lambda _: False,
         max_parallel=most,
     ).walk()

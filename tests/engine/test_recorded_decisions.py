@@ -12,7 +12,7 @@ from builders import FakeTool, deterministic_services, entry_of, executor_of, fa
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import CallStatus, ToolCall
-from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
+from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal import EntryDraft, JournalEntry
@@ -44,16 +44,16 @@ class Says(Decider):
     """Always the same; keeps what it was asked."""
 
     verdict: Verdict = Verdict.LATER
-    word: object = Unanswered.LATER
+    word: object = NoAnswer.LATER
     asked: list[str] = field(factory=list)
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
         self.asked.append(request.arguments)
         return self.verdict
 
-    async def answer(self, question: Question) -> JsonValue | Unanswered:
+    async def answer(self, question: Question) -> JsonValue | NoAnswer:
         self.asked.append(question.text)
-        return cast("JsonValue | Unanswered", self.word)
+        return cast("JsonValue | NoAnswer", self.word)
 
 
 def writer() -> FakeTool:

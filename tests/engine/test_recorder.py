@@ -14,7 +14,7 @@ from minions.contracts.events import RunEvent
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.events import EventStream
-from minions.engine.history.recorder import Recorder, _Turns
+from minions.engine.history.recorder import Recorder, _AppendQueue
 from minions.engine.history.replay import Replay
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
@@ -284,7 +284,7 @@ async def test_a_fact_that_cannot_be_stored_is_not_shown_and_holds_up_no_other()
 
 
 async def test_turns_are_given_in_order_of_arrival() -> None:
-    turns, order = _Turns(), list[str]()
+    turns, order = _AppendQueue(), list[str]()
     assert turns.take()
     assert not turns.take()
 
@@ -307,7 +307,7 @@ async def test_turns_are_given_in_order_of_arrival() -> None:
 async def test_who_is_cancelled_while_waiting_leaves_the_turn_to_the_next(
     is_given_before: bool,
 ) -> None:
-    turns = _Turns()
+    turns = _AppendQueue()
     assert turns.take()
     cancelled = asyncio.create_task(turns.wait())
     following = asyncio.create_task(turns.wait())

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from builders import deterministic_services
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError
-from minions.contracts.journal import Collected, EntryDraft, Lease
+from minions.contracts.journal import BlobCollection, EntryDraft, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
@@ -123,7 +123,7 @@ async def test_without_an_age_or_a_number_no_session_goes(
     await services.journal.put_blob(b"nobody names it")
     clock.advance(400 * DAY)
     assert await clean_up(services) == CleanUp(
-        sessions=(), unfinished=(), forked=(), collected=Collected(blobs=1, bytes=15)
+        sessions=(), unfinished=(), forked=(), collected=BlobCollection(blobs=1, bytes=15)
     )
     assert await sessions_of(services) == ["ses_1"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import entry_of
-from minions.contracts.executions import Warned
+from minions.contracts.executions import RunWarning
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.replay import EXHAUSTED, STUCK, Replay, StepRows, visible
@@ -125,22 +125,22 @@ def test_a_step_that_is_passed_over_leaves_what_is_under_way_in_it() -> None:
 def test_warnings_are_known_and_are_no_executions() -> None:
     warning: Row = ("warning", "warning/1", "recorded", {"code": "odd", "message": "Odd."})
     replay = replay_of(warning)
-    assert replay.warnings == [Warned(code="odd", message="Odd.")]
+    assert replay.warnings == [RunWarning(code="odd", message="Odd.")]
     assert replay.execution("warning/1") is None
 
 
 def test_the_way_back_is_found_by_the_visit() -> None:
     replay = replay_of(*FAILED, GOTO)
-    back = replay.way_back("a/1/0")
+    back = replay.back_edges("a/1/0")
     assert back is not None
     assert back.body["to"] == "b"
-    assert replay.way_back("a/2/0") is None
+    assert replay.back_edges("a/2/0") is None
 
 
 def test_of_several_ways_back_of_one_visit_the_first_says_when_it_was() -> None:
     again: Row = ("goto", "a/1/0@2/goto", "recorded", {"to": "b", "attempt": 1})
     rows = (*FAILED, GOTO, *failed_with("bad", "a/1/0@2"), again)
-    back = replay_of(*rows, generation=3).way_back("a/1/0")
+    back = replay_of(*rows, generation=3).back_edges("a/1/0")
     assert back is not None
     assert back.key == "a/1/0/goto"
 

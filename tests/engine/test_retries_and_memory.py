@@ -33,7 +33,7 @@ from minions.contracts.calls import (
 )
 from minions.contracts.context import RunContext
 from minions.contracts.errors import ToolError, UsageError, words_of
-from minions.contracts.events import Retrying
+from minions.contracts.events import AttemptFailed
 from minions.contracts.executions import RunStatus, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageBundle, assistant, goal, tool_result
@@ -493,7 +493,7 @@ async def test_each_retry_is_told_before_its_delay() -> None:
     start = clock.now()
     executor = executor_of(ScriptedModel([BUSY, BUSY, "done"]), services=services)
     recipe = recipe_of([text_step()], retry=NO_JITTER)
-    told = [event async for event in executor.stream(recipe) if isinstance(event, Retrying)]
+    told = [event async for event in executor.stream(recipe) if isinstance(event, AttemptFailed)]
     assert [(event.what, event.attempt, event.delay_s) for event in told] == [
         ("model", 1, 1.0),
         ("model", 2, 2.0),

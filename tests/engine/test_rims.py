@@ -79,7 +79,7 @@ async def test_a_listener_that_raises_is_dropped_and_the_run_goes_on() -> None:
     assert run.context.events.problems == ["a listener was dropped at run_started: BrokenPipeError"]
 
 
-class Waiting(ChatModel):
+class StepWaiting(ChatModel):
     """Never answers, and whatever time there is passes at once."""
 
     async def complete(self, prompt: Prompt, on_delta: DeltaSink | None = None) -> object:  # type: ignore[override]  # it never comes to that
@@ -91,7 +91,7 @@ class Waiting(ChatModel):
 async def test_a_model_call_that_is_cut_off_stands_in_the_record() -> None:
     """A-25: it may have been paid for."""
     services = Services()
-    executor = AgentExecutor(Waiting(), services=services)
+    executor = AgentExecutor(StepWaiting(), services=services)
     result = await executor.execute(recipe(text_step(metadata={"timeout_s": 600})))
     (call,) = result.step("a").model_calls
     assert (call.status, call.failure and call.failure.code) == (CallStatus.FAILED, "cut-off")
@@ -339,7 +339,7 @@ async def test_a_decision_call_is_recorded_and_tried_again() -> None:
 
 
 async def test_steps_that_the_runs_time_kept_from_starting_are_passed_over() -> None:
-    result = await AgentExecutor(Waiting()).execute(
+    result = await AgentExecutor(StepWaiting()).execute(
         AgentRecipe(
             id="r",
             steps=[GoalSpec(id="a", goal="go"), SetSpec(id="b", set={"n": 1})],

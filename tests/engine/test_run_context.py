@@ -100,8 +100,8 @@ def test_a_recipe_within_belongs_to_the_run() -> None:
     assert inner.events is run.events
     assert inner.replay is run.replay
     assert inner.warnings is run.warnings
-    inner.ledger.count_step()
-    assert run.ledger.steps == 1
+    inner.budget.count_step()
+    assert run.budget.steps == 1
     assert (inner.path_of("a"), inner.execution_key("a", 1)) == ("outer/a", "outer~1~0~a/1/0")
 
 
@@ -136,12 +136,12 @@ async def test_the_runs_time_is_that_of_all_within_it() -> None:
             assert inner.deadline is deadline
             assert (run.is_out_of_time, inner.is_out_of_time) == (False, False)
             inner.check_time()
-            assert run.ledger.reached is None
+            assert run.budget.reached is None
             leap(61)
             await asyncio.Event().wait()
     assert (run.is_out_of_time, inner.is_out_of_time) == (True, True)
     inner.check_time()
-    assert (run.ledger.reached, inner.ledger.reached) == ("timeout_s", "timeout_s")
+    assert (run.budget.reached, inner.budget.reached) == ("timeout_s", "timeout_s")
 
 
 def test_limits_are_read_again_only_when_they_were_changed() -> None:

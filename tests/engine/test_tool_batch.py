@@ -25,7 +25,7 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.errors import StepFailedError
-from minions.contracts.events import Retrying
+from minions.contracts.events import AttemptFailed
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
@@ -230,7 +230,7 @@ async def test_a_failure_that_the_model_is_told_of_is_an_error_to_it_and_to_who_
         [text_step(tools=["look"], tool_failure="report")], limits={"max_tool_call_retries": 1}
     )
     events = [event async for event in executor.stream(recipe)]
-    retried = [event for event in events if isinstance(event, Retrying)]
+    retried = [event for event in events if isinstance(event, AttemptFailed)]
     assert [(each.what, each.attempt, each.error["code"]) for each in retried] == [
         ("look", 1, "tool-failed")
     ]

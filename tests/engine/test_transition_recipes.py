@@ -30,7 +30,7 @@ from minions.analysis.pictures.outline import outline as drawn
 from minions.analysis.pictures.picture import picture_of
 from minions.analysis.pictures.svg import svg
 from minions.contracts.calls import ModelFailure, OutputMode, Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, Question, Unanswered, Verdict
+from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.errors import GraphError, RecipeError
 from minions.contracts.executions import AgentExecutionError, RunStatus
 from minions.contracts.json_values import JsonValue, dumps
@@ -705,8 +705,8 @@ class Later(Decider):
     async def approve(self, request: ApprovalRequest) -> Verdict:
         return Verdict.LATER
 
-    async def answer(self, question: Question) -> Unanswered:
-        return Unanswered.LATER
+    async def answer(self, question: Question) -> NoAnswer:
+        return NoAnswer.LATER
 
 
 async def test_a_choice_of_a_tool_that_needs_consent_waits_for_it() -> None:

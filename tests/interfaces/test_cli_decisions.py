@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
-from minions.contracts.decisions import ApprovalRequest, Question, Unanswered, Verdict
+from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Verdict
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.deciders import TerminalDecider, decider_for
@@ -126,7 +126,7 @@ async def test_an_empty_line_is_the_default_and_no_line_at_all_is_no_answer() ->
     decider, _ = typed("\n")
     assert await decider.answer(question) == "Ada"
     gone, _ = typed("")
-    assert await gone.answer(question) is Unanswered.LATER
+    assert await gone.answer(question) is NoAnswer.LATER
 
 
 def test_a_policy_that_is_none_is_refused() -> None:

@@ -25,7 +25,7 @@ class Mutant:
     first_line: int
     last_line: int
     place: str
-    """The function, class or constant that holds the change: `Ledger.spend`."""
+    """The function, class or constant that holds the change: `RunBudget.spend`."""
     is_in_function: bool
     in_signature: bool
     """Whether it changes what is evaluated where the function is defined."""

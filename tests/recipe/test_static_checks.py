@@ -175,7 +175,7 @@ def test_what_a_value_has_is_no_dead_end_of_its_shape(value: JsonValue) -> None:
 @given(values, values)
 def test_what_is_called_a_misfit_never_fits(value: JsonValue, other: JsonValue) -> None:
     given_, wanted = schema_of_example(value), schema_of_example(other)
-    if Shape.of(given_).misfit(Shape.of(wanted)) is not None:
+    if Shape.of(given_).mismatch(Shape.of(wanted)) is not None:
         assert SchemaValidator(wanted).errors(value) != ()
 
 

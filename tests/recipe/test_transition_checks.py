@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from minions.contracts.errors import RecipeError
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
-from minions.recipe.graph_paths import Ways
+from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.model import DecisionToolSpec, StepSpec
 from minions.recipe.reading.load import recipe_from_document
 from recipe.sample_catalog import check, load, shown
@@ -305,7 +305,7 @@ def simple_ways(following: Sequence[Sequence[int]], way: tuple[int, ...]) -> Ite
 def test_a_way_around_steps_is_found_just_where_there_is_one(
     following: list[list[int]], around: set[int]
 ) -> None:
-    ways = Ways(following)
+    ways = GraphPaths(following)
     for step in range(len(following)):
         all_ways = [way for way in simple_ways(following, (0,)) if way[-1] == step]
         free = [way for way in all_ways if not around & set(way[:-1])]
@@ -319,7 +319,7 @@ def test_a_way_around_steps_is_found_just_where_there_is_one(
 
 @given(graphs())
 def test_a_circle_is_found_just_where_a_step_can_come_again(following: list[list[int]]) -> None:
-    ways = Ways(following)
+    ways = GraphPaths(following)
     comes_again = [step for step in ways.reached if step in ways.after(step)]
     circle = ways.circle
     assert (circle is None) == (not comes_again)
@@ -347,7 +347,7 @@ def most_visits(following: Sequence[Sequence[int]], step: int, most_steps: int) 
 def test_no_run_comes_to_a_step_more_often_than_is_said(
     following: list[list[int]], most_steps: int
 ) -> None:
-    ways = Ways(following)
+    ways = GraphPaths(following)
     for step in range(len(following)):
         assert ways.most_visits(step, most_steps) == most_visits(following, step, most_steps)
 
@@ -370,7 +370,7 @@ def test_a_reading_is_refused_just_where_some_way_avoids_the_step(
     found = error_codes(document)
     ways = [way for way in simple_ways(following, (0,)) if way[-1] == reader]
     is_read = bool(ways) and any(way[-1] == read for way in simple_ways(following, (0,)))
-    can_be = reader in Ways(following).after(read)
+    can_be = reader in GraphPaths(following).after(read)
     avoids = any(read not in way[:-1] for way in ways)
     assert ("never-run" in found) == (is_read and not can_be)
     assert ("may-not-have-run" in found) == (is_read and can_be and avoids)

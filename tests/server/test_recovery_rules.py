@@ -22,8 +22,8 @@ from minions.contracts.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.recovery import Recovery
-from minions.interfaces.server.live.run_manager import RunHub
-from minions.interfaces.server.runtime import Workshop
+from minions.interfaces.server.live.run_manager import RunManager
+from minions.interfaces.server.runtime import ServerRuntime
 from minions.testing.clock import FakeClock
 from patience import leap
 
@@ -48,7 +48,7 @@ class Leases(MemoryJournal):
 
 
 @frozen
-class Rooms:
+class AppState:
     """What a server has, as far as it is asked here."""
 
     journal: Leases = field(factory=Leases)
@@ -68,7 +68,7 @@ class Rooms:
     log: list[tuple[str, object]] = field(factory=list)
 
     def recovery(self) -> Recovery:
-        workshop = SimpleNamespace(
+        runtime = SimpleNamespace(
             services=SimpleNamespace(journal=self.journal),
             recorded=self._recorded,
             own_recipe=lambda recorded: None,
@@ -78,13 +78,15 @@ class Rooms:
             has_ended=self.told_ended.append,
             is_worker_gone=self.gone.__contains__,
         )
-        hub = SimpleNamespace(
+        run_manager = SimpleNamespace(
             lost=self.lost,
             find=lambda run_id: run_id if run_id in self.at_work else None,
             begin=self._begin,
         )
         log = SimpleNamespace(info=self._note, warning=self._note)
-        return Recovery(cast("Workshop", workshop), cast("RunHub", hub), log, every_s=60.0)
+        return Recovery(
+            cast("ServerRuntime", runtime), cast("RunManager", run_manager), log, every_s=60.0
+        )
 
     async def _recorded(self, run_id: str) -> object:
         if run_id not in self.notes:
@@ -121,9 +123,9 @@ def entry(kind: str, generation: int) -> JournalEntry:
     return entry_of(kind, state, {}, generation=generation)
 
 
-def rooms_with(note: Mapping[str, JsonValue] = SERVER, **more: object) -> Rooms:
+def rooms_with(note: Mapping[str, JsonValue] = SERVER, **more: object) -> AppState:
     """With the run `r`."""
-    return Rooms(notes={"r": note}, **more)  # type: ignore[arg-type]  # names that exist
+    return AppState(notes={"r": note}, **more)  # type: ignore[arg-type]  # names that exist
 
 
 # --- leases without a worker ---------------------------------------------------------------------
@@ -137,11 +139,11 @@ async def test_a_run_is_resumed_whose_lease_ran_out_or_whose_worker_died(
     has_expired: bool, worker: str, is_resumed: bool
 ) -> None:
     """A-126."""
-    rooms = rooms_with(gone={"dead"})
-    rooms.hold("r", has_expired=has_expired, worker=worker)
-    await rooms.recovery().look()
-    assert rooms.begun == (["r"] if is_resumed else [])
-    assert rooms.log == ([("run_resumed", "r")] if is_resumed else [])
+    app_state = rooms_with(gone={"dead"})
+    app_state.hold("r", has_expired=has_expired, worker=worker)
+    await app_state.recovery().look()
+    assert app_state.begun == (["r"] if is_resumed else [])
+    assert app_state.log == ([("run_resumed", "r")] if is_resumed else [])
 
 
 @pytest.mark.parametrize(
@@ -151,46 +153,46 @@ async def test_a_run_of_the_command_line_or_of_a_file_is_left_alone(
     note: Mapping[str, JsonValue],
 ) -> None:
     """A-120."""
-    rooms = rooms_with(note)
-    rooms.hold("r")
-    await rooms.recovery().look()
-    assert (rooms.begun, rooms.log) == ([], [])
+    app_state = rooms_with(note)
+    app_state.hold("r")
+    await app_state.recovery().look()
+    assert (app_state.begun, app_state.log) == ([], [])
 
 
 async def test_a_run_that_has_ended_is_left_alone() -> None:
-    rooms = rooms_with(ended={"r"})
-    rooms.hold("r")
-    await rooms.recovery().look()
-    assert rooms.begun == []
+    app_state = rooms_with(ended={"r"})
+    app_state.hold("r")
+    await app_state.recovery().look()
+    assert app_state.begun == []
 
 
 async def test_a_run_that_is_executed_here_is_left_alone() -> None:
-    rooms = rooms_with(at_work={"r"})
-    rooms.hold("r")
-    rooms.lost["r"] = "w"
-    await rooms.recovery().look()
-    assert rooms.begun == []
-    assert rooms.lost == {"r": "w"}
+    app_state = rooms_with(at_work={"r"})
+    app_state.hold("r")
+    app_state.lost["r"] = "w"
+    await app_state.recovery().look()
+    assert app_state.begun == []
+    assert app_state.lost == {"r": "w"}
 
 
 async def test_each_lease_is_dealt_with_once() -> None:
-    rooms = rooms_with()
-    rooms.hold("r")
-    recovery = rooms.recovery()
+    app_state = rooms_with()
+    app_state.hold("r")
+    recovery = app_state.recovery()
     await recovery.look()
     await recovery.look()
-    assert rooms.begun == ["r"]
+    assert app_state.begun == ["r"]
 
 
 @pytest.mark.parametrize(("idle", "is_resumed"), [(0, True), (4, True), (5, False), (6, False)])
 async def test_a_run_that_ends_each_process_is_left_after_five_times(
     idle: int, is_resumed: bool
 ) -> None:
-    rooms = rooms_with(idle={"r": idle})
-    rooms.hold("r")
-    await rooms.recovery().look()
-    assert rooms.log == [("run_resumed" if is_resumed else "run_left", "r")]
-    assert rooms.begun == (["r"] if is_resumed else [])
+    app_state = rooms_with(idle={"r": idle})
+    app_state.hold("r")
+    await app_state.recovery().look()
+    assert app_state.log == [("run_resumed" if is_resumed else "run_left", "r")]
+    assert app_state.begun == (["r"] if is_resumed else [])
 
 
 @pytest.mark.parametrize(
@@ -208,54 +210,54 @@ async def test_a_run_that_ends_each_process_is_left_after_five_times(
 async def test_what_cannot_be_resumed_now_is_looked_at_again(
     error: Exception, logged: list[str], is_tried_again: bool
 ) -> None:
-    rooms = rooms_with(failing={"r": error})
-    rooms.hold("r")
-    recovery = rooms.recovery()
+    app_state = rooms_with(failing={"r": error})
+    app_state.hold("r")
+    recovery = app_state.recovery()
     await recovery.look()
-    assert [event for event, _ in rooms.log] == logged
-    rooms.failing.clear()
+    assert [event for event, _ in app_state.log] == logged
+    app_state.failing.clear()
     await recovery.look()
-    assert rooms.begun == (["r"] if is_tried_again else [])
+    assert app_state.begun == (["r"] if is_tried_again else [])
 
 
 async def test_a_lease_of_an_edit_is_no_run() -> None:
-    rooms = Rooms()
-    rooms.hold("edit")
-    await rooms.recovery().look()
-    assert (rooms.begun, rooms.log) == ([], [])
+    app_state = AppState()
+    app_state.hold("edit")
+    await app_state.recovery().look()
+    assert (app_state.begun, app_state.log) == ([], [])
 
 
 # --- runs that were lost here --------------------------------------------------------------------
 
 
 async def test_a_run_that_was_lost_here_is_resumed_whoever_began_it() -> None:
-    rooms = rooms_with({})
-    rooms.lost["r"] = "worker-1"
-    await rooms.recovery().look()
-    assert (rooms.begun, rooms.told_ended, rooms.lost) == (["r"], ["worker-1"], {})
+    app_state = rooms_with({})
+    app_state.lost["r"] = "worker-1"
+    await app_state.recovery().look()
+    assert (app_state.begun, app_state.told_ended, app_state.lost) == (["r"], ["worker-1"], {})
 
 
 async def test_a_run_that_was_lost_here_and_cannot_be_resumed_stays_lost() -> None:
-    rooms = rooms_with(failing={"r": JournalError("full")})
-    rooms.lost["r"] = "worker-1"
-    await rooms.recovery().look()
-    assert rooms.lost == {"r": "worker-1"}
+    app_state = rooms_with(failing={"r": JournalError("full")})
+    app_state.lost["r"] = "worker-1"
+    await app_state.recovery().look()
+    assert app_state.lost == {"r": "worker-1"}
 
 
 async def test_a_journal_that_is_away_is_told_once_for_each_time() -> None:
-    rooms = rooms_with()
-    rooms.lost["r"] = "w"
-    recovery = rooms.recovery()
-    rooms.journal.is_away = True
+    app_state = rooms_with()
+    app_state.lost["r"] = "w"
+    recovery = app_state.recovery()
+    app_state.journal.is_away = True
     await recovery.look()
     await recovery.look()
-    assert (rooms.begun, rooms.log) == ([], [("journal_lost", None)])
-    rooms.journal.is_away = False
+    assert (app_state.begun, app_state.log) == ([], [("journal_lost", None)])
+    app_state.journal.is_away = False
     await recovery.look()
-    assert rooms.begun == ["r"]
-    rooms.journal.is_away = True
+    assert app_state.begun == ["r"]
+    app_state.journal.is_away = True
     await recovery.look()
-    assert [event for event, _ in rooms.log] == ["journal_lost", "run_resumed", "journal_lost"]
+    assert [event for event, _ in app_state.log] == ["journal_lost", "run_resumed", "journal_lost"]
 
 
 # --- at the start --------------------------------------------------------------------------------
@@ -276,32 +278,32 @@ async def started(journal: Leases, run_id: str, *, is_over: bool = False) -> Non
 async def test_an_operator_who_asks_has_all_open_runs_resumed_the_oldest_first(
     resumes_all: bool,
 ) -> None:
-    rooms = Rooms(notes={"a": {}, "b": {}, "c": {}})
+    app_state = AppState(notes={"a": {}, "b": {}, "c": {}})
     for run_id in "abc":
-        await started(rooms.journal, run_id, is_over=run_id == "b")
-    task = asyncio.ensure_future(rooms.recovery().run(resumes_all=resumes_all))
+        await started(app_state.journal, run_id, is_over=run_id == "b")
+    task = asyncio.ensure_future(app_state.recovery().run(resumes_all=resumes_all))
     for _ in range(20):
         await asyncio.sleep(0)
     task.cancel()
-    assert rooms.begun == (["a", "c"] if resumes_all else [])
+    assert app_state.begun == (["a", "c"] if resumes_all else [])
 
 
 async def test_a_list_that_cannot_be_read_resumes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: object, **__: object) -> Sequence[JournalEntry]:
         raise JournalError("nobody answers")
 
-    rooms = Rooms()
-    monkeypatch.setattr(rooms.journal, "entries", away)
-    await rooms.recovery().resume_all()
-    assert rooms.log == [("nothing_resumed", None)]
+    app_state = AppState()
+    monkeypatch.setattr(app_state.journal, "entries", away)
+    await app_state.recovery().resume_all()
+    assert app_state.log == [("nothing_resumed", None)]
 
 
 async def test_it_looks_again_after_its_time() -> None:
-    rooms = Rooms()
-    task = asyncio.ensure_future(rooms.recovery().run(resumes_all=False))
+    app_state = AppState()
+    task = asyncio.ensure_future(app_state.recovery().run(resumes_all=False))
     for count in (1, 2, 3):
         for _ in range(10):
             await asyncio.sleep(0)
-        assert rooms.journal.looks == count
+        assert app_state.journal.looks == count
         leap(60)
     task.cancel()

@@ -127,7 +127,7 @@ async def test_a_call_that_was_cut_off_is_decided_in_the_inbox(
     client = Client(app)
     run_id = (await client.post("/runs", {"recipe": "once"})).json["run_id"]
     await called.wait()
-    execution = app.rooms.hub.find(run_id)
+    execution = app.app_state.run_manager.find(run_id)
     assert execution is not None
     execution.task.cancel()
     assert (await client.ended(run_id))["status"] == "cancelled"

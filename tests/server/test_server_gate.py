@@ -165,7 +165,7 @@ async def test_a_lifespan_opens_and_closes_the_app(make_app: MakeApp, door: Door
     asked.put_nowait({"type": "lifespan.shutdown"})
     assert (await sent.get())["type"] == "lifespan.shutdown.complete"
     await life
-    assert app.rooms.hub.find(run_id) is None
+    assert app.app_state.run_manager.find(run_id) is None
     refused = await Client(app).post("/runs", {"recipe": "waits"})
     assert (refused.status, refused.json["code"]) == (503, "stopping")
 

@@ -48,7 +48,7 @@ def journal(tmp_path: Path) -> Outage:
 
 async def lost(client: Client, run_id: str) -> None:
     """Wait until the execution has ended without a recorded end."""
-    execution = client.app.rooms.hub.find(run_id)
+    execution = client.app.app_state.run_manager.find(run_id)
     if execution is not None:
         await asyncio.wait((execution.task,))
 
@@ -124,7 +124,7 @@ async def test_what_came_in_a_file_is_not_resumed_unasked(
     other = make_app(journal=elsewhere)
     await other.recovery.resume_all()
     await other.recovery.look()
-    assert other.rooms.hub.count == 0
+    assert other.app_state.run_manager.count == 0
     assert await states(elsewhere, view["run_id"]) == ["started"]
 
 
@@ -145,7 +145,7 @@ async def test_a_run_that_ends_each_process_is_left_in_the_end(
     lease = await journal.acquire("ses_1", "run_1", "w", 0)
     app = make_app(journal=journal)
     await app.recovery.look()
-    assert app.rooms.hub.count == 0
+    assert app.app_state.run_manager.count == 0
     assert len(await states(journal, "run_1")) == 6
 
 
@@ -184,8 +184,8 @@ async def test_one_odd_run_does_not_keep_others_from_being_resumed(
     await lost(client, run_id)
     journal.is_away = False
     told = Told()
-    rooms = client.app.rooms
-    recovery = Recovery(rooms.workshop, rooms.hub, told, every_s=1)
+    app_state = client.app.app_state
+    recovery = Recovery(app_state.runtime, app_state.run_manager, told, every_s=1)
     for _ in range(3):
         await recovery.look()
     assert (await client.ended(run_id))["status"] == "completed"

@@ -57,7 +57,7 @@ async def test_a_live_run_has_one_state_in_answers_filters_and_events(
 async def test_a_run_that_nobody_executes_is_interrupted_everywhere(make_app: MakeApp) -> None:
     """A-128: also where its process died before the end."""
     app = make_app()
-    journal, client = app.rooms.journal, Client(app)
+    journal, client = app.app_state.journal, Client(app)
     body: dict[str, JsonValue] = {"recipe": "adds", "inputs": {}, "steps": {"sum": "x"}}
     lease = await journal.acquire("ses_1", "run_1", "w", ttl_s=60)
     await journal.append(lease, EntryDraft(kind="run", key="run", state="started", body=body))

@@ -47,7 +47,7 @@ class RequestWriter:
         )
         self._tools = _Recent(_tool_members, _are_same)
         self._requests: _Recent[OutputRequest] = _Recent(lambda request: _members(request.body))
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _WrittenPrompt] = {}
 
     def write(self, prompt: Prompt, *, stream: bool) -> bytes:
         """The body, UTF-8 JSON.
@@ -113,7 +113,7 @@ class RequestWriter:
         last = weakref.ref(messages[-1], lambda _: everything.pop(key, None))
         if len(everything) >= self._most_conversations:
             del everything[next(iter(everything))]
-        everything[key] = _Kept(earlier=messages[:-1], last=last, written=written)
+        everything[key] = _WrittenPrompt(earlier=messages[:-1], last=last, written=written)
 
 
 _STREAM: Final[Members] = {b'"stream"': b"true", b'"stream_options"': b'{"include_usage":true}'}
@@ -255,7 +255,7 @@ class _Messages:
 
 
 @define
-class _Kept:
+class _WrittenPrompt:
     """What was written of one prompt, for the next of its conversation."""
 
     earlier: tuple[Message, ...]

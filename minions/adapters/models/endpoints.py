@@ -136,7 +136,7 @@ def base_url_of(
     return _base_url(config, _homes(provider, environ, operator))
 
 
-def _base_url(config: EndpointWishes, homes: Sequence[_Home]) -> str:
+def _base_url(config: EndpointWishes, homes: Sequence[_KeyHost]) -> str:
     if config.base_url is None:
         return homes[0].base_url
     return check_base_url(config.base_url, "the recipe's `base_url`")
@@ -158,7 +158,7 @@ def _split_name(model_name: str) -> tuple[str, str]:
 
 
 @frozen(kw_only=True)
-class _Known:
+class _ProviderFacts:
     """What is built in about a provider."""
 
     base_url: str
@@ -167,14 +167,14 @@ class _Known:
     output_mode: OutputMode = OutputMode.JSON_SCHEMA
 
 
-_KNOWN: Final[Mapping[str, _Known]] = {
-    "openai": _Known(
+_KNOWN: Final[Mapping[str, _ProviderFacts]] = {
+    "openai": _ProviderFacts(
         base_url="https://api.openai.com/v1",
         base_url_env="OPENAI_BASE_URL",
         api_key_env="OPENAI_API_KEY",
     ),
-    "ollama": _Known(base_url="http://127.0.0.1:11434/v1", base_url_env="OLLAMA_HOST"),
-    "anthropic": _Known(
+    "ollama": _ProviderFacts(base_url="http://127.0.0.1:11434/v1", base_url_env="OLLAMA_HOST"),
+    "anthropic": _ProviderFacts(
         base_url="https://api.anthropic.com/v1",
         api_key_env="ANTHROPIC_API_KEY",
         output_mode=OutputMode.TOOLS,
@@ -183,7 +183,7 @@ _KNOWN: Final[Mapping[str, _Known]] = {
 
 
 @frozen(kw_only=True)
-class _Home:
+class _KeyHost:
     """A URL where a provider's key may go, with the variable that belongs to it."""
 
     base_url: str
@@ -195,17 +195,17 @@ class _Home:
 
 def _homes(
     provider: str, environ: Mapping[str, str], operator: OperatorModels
-) -> tuple[_Home, ...]:
+) -> tuple[_KeyHost, ...]:
     """The operator's URL, then the environment's, then the provider's own; at least one."""
     known, config = _KNOWN.get(provider), operator.providers.get(provider)
     if known is None and config is None:
         raise _unknown_provider(provider, operator)
     usual_key = known.api_key_env if known else None
-    homes: list[_Home] = []
+    homes: list[_KeyHost] = []
     if config is not None and config.base_url is not None:
         source = f"`base_url` of [providers.{provider}]"
         homes.append(
-            _Home(
+            _KeyHost(
                 base_url=check_base_url(config.base_url, source),
                 api_key_env=config.api_key_env or usual_key,
                 needs_key=config.api_key_env is not None,
@@ -225,17 +225,21 @@ def _homes(
     return tuple(homes)
 
 
-def _known_homes(known: _Known, own_key: str | None, environ: Mapping[str, str]) -> list[_Home]:
+def _known_homes(
+    known: _ProviderFacts, own_key: str | None, environ: Mapping[str, str]
+) -> list[_KeyHost]:
     """Args:
     own_key: The operator's variable; None: the provider's usual one.
     """
     api_key_env = own_key or known.api_key_env
-    own = _Home(base_url=known.base_url, api_key_env=api_key_env, needs_key=api_key_env is not None)
+    own = _KeyHost(
+        base_url=known.base_url, api_key_env=api_key_env, needs_key=api_key_env is not None
+    )
     said = environ.get(known.base_url_env, "").strip() if known.base_url_env else ""
     if not said or known.base_url_env is None:
         return [own]
     url = _ollama_url(said) if known.base_url_env == "OLLAMA_HOST" else said
-    theirs = _Home(
+    theirs = _KeyHost(
         base_url=check_base_url(url, f"the environment variable {known.base_url_env}"),
         api_key_env=api_key_env,
         needs_key=False,
@@ -270,7 +274,7 @@ def _capabilities(provider: str, operator: OperatorModels) -> ModelCapabilities:
 def _key(
     model_name: str,
     base_url: str,
-    homes: tuple[_Home, ...],
+    homes: tuple[_KeyHost, ...],
     config: EndpointWishes,
     environ: Mapping[str, str],
     operator: OperatorModels,

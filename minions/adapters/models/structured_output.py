@@ -46,7 +46,7 @@ class InstructorParser(OutputParser):
     """
 
     def __init__(self) -> None:
-        self._kept: dict[int, _Kept[Any]] = {}  # Any: each entry has a T of its own
+        self._kept: dict[int, _RequestParts[Any]] = {}  # Any: each entry has a T of its own
         self._loaded: set[OutputMode] = set()
 
     async def warm_up(self, mode: OutputMode | None = None) -> None:
@@ -92,20 +92,20 @@ class InstructorParser(OutputParser):
             kept.plans[mode] = _new_plan(kept, mode)
         return kept.plans[mode]
 
-    def _kept_for(self, instructions: OutputInstructions[T]) -> _Kept[T]:
+    def _kept_for(self, instructions: OutputInstructions[T]) -> _RequestParts[T]:
         """By identity: the schema is a mapping, so instructions have no hash."""
         key = id(instructions)
-        kept: _Kept[T] | None = self._kept.get(key)
+        kept: _RequestParts[T] | None = self._kept.get(key)
         if kept is None or kept.owner() is not instructions:
             everything = self._kept
             # Gone with its owner, before another object can get the same id.
             owner = weakref.ref(instructions, lambda _: everything.pop(key, None))
-            kept = everything[key] = _Kept(owner=owner)
+            kept = everything[key] = _RequestParts(owner=owner)
         return kept
 
 
 @define
-class _Kept(Generic[T]):
+class _RequestParts(Generic[T]):
     """What was made for one `OutputInstructions` object."""
 
     owner: Callable[[], OutputInstructions[T] | None]
@@ -146,7 +146,7 @@ def _load(mode: OutputMode) -> None:
 # --- the request -------------------------------------------------------------------------------
 
 
-def _new_plan(kept: _Kept[T], mode: OutputMode) -> _Plan:
+def _new_plan(kept: _RequestParts[T], mode: OutputMode) -> _Plan:
     instructions = kept.instructions()
     schema: JsonSchema = instructions.json_schema()
     # Only a text can be an array or a number as a whole; elsewhere servers want an object.
@@ -253,7 +253,9 @@ _CUT_OFF: Final = (
 )
 
 
-def _parse(kept: _Kept[T], plan: _Plan, response: ModelCallResponse) -> Result[T, OutputFailure]:
+def _parse(
+    kept: _RequestParts[T], plan: _Plan, response: ModelCallResponse
+) -> Result[T, OutputFailure]:
     called = None
     if plan.request.mode is OutputMode.TOOLS:
         called = next((call for call in response.tool_calls if call.name == plan.name), None)
@@ -266,7 +268,7 @@ def _parse(kept: _Kept[T], plan: _Plan, response: ModelCallResponse) -> Result[T
     return _check(kept, text, plan.is_wrapped)
 
 
-def _check(kept: _Kept[T], text: str, is_wrapped: bool) -> Result[T, OutputFailure]:
+def _check(kept: _RequestParts[T], text: str, is_wrapped: bool) -> Result[T, OutputFailure]:
     instructions, validator = kept.instructions(), kept.validator()
     try:
         value = find_json_value(text)

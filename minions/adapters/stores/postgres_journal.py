@@ -15,11 +15,11 @@ from minions.adapters.stores.postgres_link import Attempt, DamageError, Postgres
 from minions.adapters.stores.postgres_listener import PostgresListener
 from minions.adapters.stores.postgres_url import without_password
 from minions.adapters.stores.row_bodies import DecodeBody, body_text, decoder_for
-from minions.contracts.entry_waiters import WaitingRoom
+from minions.contracts.entry_waiters import EntryWaiters
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import (
     SPARED_S,
-    Collected,
+    BlobCollection,
     EntryDraft,
     HeldLease,
     Journal,
@@ -86,7 +86,7 @@ class PostgresJournal(Journal):
             migrations=migrations,
         )
         self._listener = PostgresListener(self._link, sleep=sleep)
-        self._waiting = WaitingRoom(self._watch)
+        self._waiting = EntryWaiters(self._watch)
 
     async def acquire(
         self,
@@ -99,7 +99,7 @@ class PostgresJournal(Journal):
         takes_over: str | None = None,
     ) -> Lease:
         """As the contract says; the same worker may acquire its own run again."""
-        wanted = _Wanted(
+        wanted = _LeaseRequest(
             session_id=session_id,
             run_id=run_id,
             worker_id=worker_id,
@@ -199,7 +199,7 @@ class PostgresJournal(Journal):
             )
         return data
 
-    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
+    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
         """All bodies are read, by and by; nobody is kept from writing meanwhile."""
         now = self._lease_now()
         return await self._link.run(
@@ -225,7 +225,7 @@ class PostgresJournal(Journal):
 
 
 @frozen(kw_only=True)
-class _Wanted:
+class _LeaseRequest:
     """What a worker asks for."""
 
     session_id: str
@@ -236,7 +236,7 @@ class _Wanted:
 
 
 @frozen
-class _Holding:
+class _LeaseRow:
     """A row of `leases`: who has, or last had, a session."""
 
     run_id: str
@@ -245,16 +245,18 @@ class _Holding:
     deadline: datetime | None
 
 
-async def _holding(db: Connection, session_id: str) -> _Holding | None:
+async def _holding(db: Connection, session_id: str) -> _LeaseRow | None:
     found = await db.execute(
         "SELECT run_id, worker_id, epoch, deadline FROM minions.leases WHERE session_id = %s",
         [session_id],
     )
     row = await found.fetchone()
-    return None if row is None else _Holding(*row)
+    return None if row is None else _LeaseRow(*row)
 
 
-async def _acquire(db: Connection, wanted: _Wanted, now: datetime | None, ttl_s: float) -> Lease:
+async def _acquire(
+    db: Connection, wanted: _LeaseRequest, now: datetime | None, ttl_s: float
+) -> Lease:
     """The row first, then what was written: both in a state that nobody else changes any more."""
     row = {
         "session": wanted.session_id,
@@ -306,7 +308,7 @@ RETURNING 1
 """
 
 
-def _busy(held: _Holding | None, session_id: str, run_id: str | None) -> LeaseHeldError:
+def _busy(held: _LeaseRow | None, session_id: str, run_id: str | None) -> LeaseHeldError:
     worker = held.worker_id if held is not None else "unknown"
     until = held.deadline.astimezone(UTC).isoformat() if held and held.deadline else "just now"
     who = "It can be changed" if run_id is None else f"Run '{run_id}' can start"
@@ -712,7 +714,7 @@ async def _get_blob(db: Connection, digest: str) -> bytes | None:
 
 async def _collect(
     db: Connection, now: datetime | None, spare_s: float, *, dry_run: bool
-) -> Collected:
+) -> BlobCollection:
     """The young ones are left out twice: one may be put again while the bodies are read."""
     old = "put_at <= coalesce(%s::timestamptz, clock_timestamp()) - make_interval(secs => %s)"
     found = await db.execute(
@@ -727,7 +729,7 @@ async def _collect(
             f"DELETE FROM minions.blobs WHERE {old} AND digest = ANY(%s)".encode(),  # noqa: S608  # a constant
             [now, spare_s, list(useless)],
         )
-    return Collected(blobs=len(useless), bytes=sum(useless.values()))
+    return BlobCollection(blobs=len(useless), bytes=sum(useless.values()))
 
 
 async def _named(db: Connection) -> set[str]:

@@ -54,7 +54,7 @@ Work: TypeAlias = Callable[[Attempt], Awaitable[T]]
 
 
 @mutable
-class _Seat:
+class _LoopConnection:
     """The connection of one event loop."""
 
     lock: asyncio.Lock = field(factory=asyncio.Lock)
@@ -89,7 +89,7 @@ class PostgresLink:
         self._reconnect_within_s = reconnect_within_s
         self._sleep = sleep
         self._migrations = migrations
-        self._seats: dict[asyncio.AbstractEventLoop, _Seat] = {}
+        self._seats: dict[asyncio.AbstractEventLoop, _LoopConnection] = {}
         self._guard = threading.Lock()  # of the seats: loops may run in several threads
 
     async def aclose(self) -> None:
@@ -121,7 +121,7 @@ class PostgresLink:
             except UnicodeEncodeError as error:
                 raise self._bad_text(repr(error.object), error.reason) from error
 
-    async def _attempt(self, seat: _Seat, work: Work[T]) -> T:
+    async def _attempt(self, seat: _LoopConnection, work: Work[T]) -> T:
         require_psycopg()
         import psycopg
 
@@ -144,7 +144,7 @@ class PostgresLink:
                     raise self._lost(str(error).strip().partition("\n")[0]) from error
             is_again = True
 
-    async def _connected(self, seat: _Seat, *, is_again: bool) -> Connection:
+    async def _connected(self, seat: _LoopConnection, *, is_again: bool) -> Connection:
         if seat.connection is not None:
             return seat.connection
         if not is_again:
@@ -173,15 +173,15 @@ class PostgresLink:
             statement_timeout_s=self._statement_timeout_s,
         )
 
-    async def _drop(self, seat: _Seat) -> None:
+    async def _drop(self, seat: _LoopConnection) -> None:
         if seat.connection is not None:
             await seat.connection.close()
             seat.connection = None
 
-    def _seat(self) -> _Seat:
+    def _seat(self) -> _LoopConnection:
         self._clear_empty_seats()
         with self._guard:
-            return self._seats.setdefault(asyncio.get_running_loop(), _Seat())
+            return self._seats.setdefault(asyncio.get_running_loop(), _LoopConnection())
 
     def _clear_empty_seats(self) -> None:
         """Those of loops that have ended; nobody else can close their connections any more."""

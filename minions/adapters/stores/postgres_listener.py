@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
-from minions.contracts.entry_waiters import WaitingRoom
+from minions.contracts.entry_waiters import EntryWaiters
 from minions.contracts.errors import JournalError
 from minions.contracts.runtime import Sleep
 
@@ -32,7 +32,7 @@ class PostgresListener:
 
     async def listen(
         self,
-        room: WaitingRoom,
+        room: EntryWaiters,
         look: Callable[[Collection[str]], Awaitable[Mapping[str, int]]],
     ) -> None:
         """Until nobody has waited for a minute.
@@ -79,7 +79,7 @@ class PostgresListener:
         return connection
 
 
-async def _heard(connection: Connection, room: WaitingRoom) -> bool:
+async def _heard(connection: Connection, room: EntryWaiters) -> bool:
     """Whether the connection still stood at the end of a while of listening."""
     import psycopg
 

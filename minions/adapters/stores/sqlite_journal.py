@@ -26,11 +26,11 @@ from minions.adapters.stores.sqlite_blobs import (
 )
 from minions.adapters.stores.sqlite_database import readable_rows, transaction
 from minions.adapters.stores.sqlite_file import DamageError, SqliteFile
-from minions.contracts.entry_waiters import WaitingRoom
+from minions.contracts.entry_waiters import EntryWaiters
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import (
     SPARED_S,
-    Collected,
+    BlobCollection,
     EntryDraft,
     HeldLease,
     Journal,
@@ -81,7 +81,7 @@ class SqliteJournal(Journal):
             self.path, busy_timeout_s=busy_timeout_s, sleep=sleep, migrations=migrations
         )
         self._sleep = sleep
-        self._waiting = WaitingRoom(self._watch)
+        self._waiting = EntryWaiters(self._watch)
 
     async def acquire(
         self,
@@ -94,7 +94,7 @@ class SqliteJournal(Journal):
         takes_over: str | None = None,
     ) -> Lease:
         """As the contract says; the same worker may acquire its own run again."""
-        wanted = _Wanted(
+        wanted = _LeaseRequest(
             session_id=session_id,
             run_id=run_id,
             worker_id=worker_id,
@@ -194,13 +194,13 @@ class SqliteJournal(Journal):
             raise NotFoundError(f"{self.path} holds no blob {digest!r}.", code="unknown-blob")
         return data
 
-    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
+    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
         """All bodies are read; nobody is kept from writing meanwhile."""
         latest = _micros(self._clock.now() - timedelta(seconds=spare_s))
         useless = await self._file.run(lambda db: useless_blobs(db, latest), is_landmark=True)
         if not dry_run:
             await self._file.run(lambda db: drop_blobs(db, useless, latest), is_landmark=True)
-        return Collected(blobs=len(useless), bytes=sum(useless.values()))
+        return BlobCollection(blobs=len(useless), bytes=sum(useless.values()))
 
     async def compact(self) -> int:
         """Where nobody else has the file open; otherwise the room is used again, and it is 0."""
@@ -227,7 +227,7 @@ class SqliteJournal(Journal):
 
 
 @frozen
-class _Holding:
+class _LeaseRow:
     """A row of `leases`: who has, or last had, a session."""
 
     run_id: str
@@ -237,7 +237,7 @@ class _Holding:
 
 
 @frozen(kw_only=True)
-class _Wanted:
+class _LeaseRequest:
     """What a worker asks for."""
 
     session_id: str
@@ -247,7 +247,7 @@ class _Wanted:
     takes_over: str | None
 
 
-def _holding(db: sqlite3.Connection, session_id: str) -> _Holding | None:
+def _holding(db: sqlite3.Connection, session_id: str) -> _LeaseRow | None:
     row = db.execute(
         "SELECT run_id, worker_id, epoch, deadline FROM leases WHERE session_id = ?", (session_id,)
     ).fetchone()
@@ -256,10 +256,10 @@ def _holding(db: sqlite3.Connection, session_id: str) -> _Holding | None:
     run_id, worker_id, epoch, deadline = row
     if not (isinstance(epoch, int) and (deadline is None or isinstance(deadline, int))):
         raise DamageError(f"the lease of session {session_id!r} has no epoch or deadline")
-    return _Holding(run_id, worker_id, epoch, deadline)
+    return _LeaseRow(run_id, worker_id, epoch, deadline)
 
 
-def _acquire(db: sqlite3.Connection, wanted: _Wanted, now: datetime, ttl_s: float) -> Lease:
+def _acquire(db: sqlite3.Connection, wanted: _LeaseRequest, now: datetime, ttl_s: float) -> Lease:
     with transaction(db):
         held = _holding(db, wanted.session_id)
         if held is not None and held.worker_id != wanted.takes_over:
@@ -316,7 +316,7 @@ def _held(db: sqlite3.Connection, now: int) -> list[HeldLease]:
 
 
 def _refuse_if_active(
-    held: _Holding, session_id: str, run_id: str | None, worker_id: str | None, now: datetime
+    held: _LeaseRow, session_id: str, run_id: str | None, worker_id: str | None, now: datetime
 ) -> None:
     if held.deadline is None or held.deadline <= _micros(now):
         return

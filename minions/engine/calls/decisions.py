@@ -15,10 +15,10 @@ from minions.contracts.tools import Effect, Toolbox
 from minions.engine.calls.pending_decisions import (
     APPROVED,
     REJECTED,
-    Waiting,
-    misfit,
+    PendingDecision,
+    mismatch,
+    pending_decisions,
     shortened,
-    waiting_decisions,
 )
 from minions.engine.compile.completion import FINAL_ANSWER
 from minions.engine.history.replay import OpenCall, Replay
@@ -59,9 +59,9 @@ def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, str
         UsageError: Nothing waits under that name, or the word does not fit.
     """
     opened = tuple(replay.opened())
-    waiting: tuple[OpenCall | Waiting, ...] = (
+    waiting: tuple[OpenCall | PendingDecision, ...] = (
         *(call for call in opened if call.key not in replay.decisions),
-        *waiting_decisions(replay),
+        *pending_decisions(replay),
     )
     decided: dict[str, str] = {}
     for name, word in given.items():
@@ -72,10 +72,10 @@ def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, str
 
 
 def _named(
-    name: str, opened: Sequence[OpenCall], waiting: Sequence[OpenCall | Waiting]
-) -> OpenCall | Waiting:
+    name: str, opened: Sequence[OpenCall], waiting: Sequence[OpenCall | PendingDecision]
+) -> OpenCall | PendingDecision:
     """By its key, which may be decided anew, or by what is unique among those that wait."""
-    found: list[OpenCall | Waiting] = [call for call in opened if call.key == name]
+    found: list[OpenCall | PendingDecision] = [call for call in opened if call.key == name]
     found = found or [each for each in waiting if _is_meant(each, name)]
     if len(found) == 1:
         return found[0]
@@ -88,14 +88,14 @@ def _named(
     )
 
 
-def _is_meant(each: OpenCall | Waiting, name: str) -> bool:
+def _is_meant(each: OpenCall | PendingDecision, name: str) -> bool:
     """Otherwise than by the key of a call, which is looked for before."""
-    if isinstance(each, Waiting):
+    if isinstance(each, PendingDecision):
         return each.is_meant_by(name)
     return name in (each.tool, each.step_id) or each.key.startswith(f"{name}/")
 
 
-def _checked(word: object, about: OpenCall | Waiting) -> str:
+def _checked(word: object, about: OpenCall | PendingDecision) -> str:
     """The word as it is stored.
 
     Raises:
@@ -120,7 +120,7 @@ def _checked(word: object, about: OpenCall | Waiting) -> str:
     )
 
 
-def _wanted(about: Waiting) -> str:
+def _wanted(about: PendingDecision) -> str:
     return "approve or reject" if about.what == "approval" else "answer:VALUE"
 
 
@@ -131,12 +131,12 @@ def read_answer(text: str, form: JsonSchema | None) -> JsonValue:
         UsageError: It does not fit.
     """
     value: JsonValue = text
-    if misfit(text, form) is not None:
+    if mismatch(text, form) is not None:
         try:
             value = parse_json(text)
         except ValueError:
             value = text
-    problem = misfit(value, form)
+    problem = mismatch(value, form)
     if problem is None:
         return value
     raise UsageError(

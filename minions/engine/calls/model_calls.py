@@ -26,7 +26,7 @@ from minions.contracts.calls import (
 from minions.contracts.codec import encode
 from minions.contracts.context import RunContext, snake_case
 from minions.contracts.errors import JournalError, MinionsError, words_of
-from minions.contracts.events import Retrying
+from minions.contracts.events import AttemptFailed
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage, message_to_json
@@ -227,9 +227,9 @@ class ModelCalls:
         if recorded is not None:
             return self._fed_back(call, recorded, remember=remember)
         context.check_time()
-        context.ledger.check()
+        context.budget.check()
         model = model_of(self.factory)
-        expect_price(model, context.ledger, context.services)
+        expect_price(model, context.budget, context.services)
         clock = context.services.clock
         begin = clock.monotonic()
         running = _with(call, CallStatus.EXECUTING, started_at=clock.now())
@@ -241,7 +241,7 @@ class ModelCalls:
         def on_retry(attempt: int, delay_s: float, failure: ModelFailure) -> None:
             usage = with_cost(failure.usage, model, context.services)
             wasted.append(usage)
-            context.ledger.spend(usage)
+            context.budget.spend(usage)
             self._tell_retry(attempt, delay_s, failure)
 
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
@@ -304,12 +304,12 @@ class ModelCalls:
             usage = with_cost(usage, model, context.services)
             if usage is not response.usage:
                 response = evolve(response, usage=usage)
-            context.ledger.spend(usage)
+            context.budget.spend(usage)
         else:
             failure = outcome.failure()
             usage = with_cost(failure.usage, model, context.services)
             failure = evolve(failure, usage=usage)
-            context.ledger.spend(usage)
+            context.budget.spend(usage)
         return _with(
             running,
             CallStatus.COMPLETED if failure is None else CallStatus.FAILED,
@@ -321,11 +321,11 @@ class ModelCalls:
         )
 
     def _fed_back(self, call: ModelCall, entry: JournalEntry, *, remember: bool) -> ModelCall:
-        """The call as an earlier leg of the run recorded it; no request is made."""
+        """The call as an earlier execution of the run recorded it; no request is made."""
         view, context = self.view, self.view.context
         done = recorded_model_call(call, entry)
         context.recorder.feed_back(entry)
-        context.ledger.spend(done.usage)
+        context.budget.spend(done.usage)
         if view.thread is not None:
             view.thread.follow((entry,))
         recall(self.factory, call.prompt)
@@ -377,7 +377,7 @@ class ModelCalls:
         context = self.view.context
         context.services.log.warning("model_call_retried", attempt=attempt, code=failure.code)
         context.events.publish(
-            Retrying(
+            AttemptFailed(
                 run_id=context.run_id,
                 session_id=context.session_id,
                 timestamp=context.services.clock.now(),

@@ -11,7 +11,7 @@ from typing import Final, cast
 from attrs import frozen
 
 from minions.contracts.calls import ToolCall, ToolFailure
-from minions.contracts.decisions import ApprovalRequest, Question, Unanswered, Verdict
+from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Verdict
 from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps, parse_json
@@ -22,13 +22,13 @@ from minions.engine.history.replay import Replay
 __all__ = [
     "APPROVED",
     "REJECTED",
-    "Waiting",
+    "PendingDecision",
     "answer_to",
     "consent_digest",
-    "misfit",
+    "mismatch",
     "needed_approval",
+    "pending_decisions",
     "shortened",
-    "waiting_decisions",
 ]
 
 APPROVED: Final = "approve"
@@ -38,7 +38,7 @@ _MOST_SHOWN: Final = 200
 
 
 @frozen(kw_only=True)
-class Waiting:
+class PendingDecision:
     """A decision that a run waits for."""
 
     key: str
@@ -88,10 +88,10 @@ class Waiting:
         return f"step '{self.step_id}' asks: {self.body.get('question')}"
 
 
-def waiting_decisions(replay: Replay) -> tuple[Waiting, ...]:
+def pending_decisions(replay: Replay) -> tuple[PendingDecision, ...]:
     """Those that the executions that stand wait for, and that nobody took."""
     return tuple(
-        Waiting(
+        PendingDecision(
             key=entry.key,
             step_id=cast(str, entry.body["step_id"]),
             what=cast(str, entry.body["what"]),
@@ -201,7 +201,7 @@ async def answer_to(view: StepView, question: Question) -> JsonValue:
     if asked is not None and _is_over(view, asked, question.timeout_s):
         return await _in_place_of_an_answer(view, question)
     answer = await view.context.services.decider.answer(question)
-    if not isinstance(answer, Unanswered):
+    if not isinstance(answer, NoAnswer):
         value = _fitting(answer, question)
         await _record(view, question.key, _facts(question, word=f"answer:{dumps(value)}"))
         return value
@@ -262,7 +262,7 @@ def _fitting(answer: object, question: Question) -> JsonValue:
     """
     try:
         value = parse_json(dumps(cast("JsonValue", answer)))
-        problem = misfit(value, question.form)
+        problem = mismatch(value, question.form)
     except (TypeError, ValueError, RecursionError) as error:
         value, problem = None, f"it is not JSON ({error})"
     if problem is None:
@@ -282,7 +282,7 @@ def _shown(answer: object) -> str:
         return f"(a {type(answer).__name__})"
 
 
-def misfit(value: JsonValue, form: JsonSchema | None) -> str | None:
+def mismatch(value: JsonValue, form: JsonSchema | None) -> str | None:
     """Why that is no answer to a question with that form; None: it is one."""
     errors = SchemaValidator(form or {"type": "string"}).errors(value)
     return "; ".join(errors) or None
@@ -292,7 +292,7 @@ def misfit(value: JsonValue, form: JsonSchema | None) -> str | None:
 
 
 def _said(view: StepView, key: str) -> str | None:
-    """The word that was given, in an earlier leg or with this one."""
+    """The word that was given, in an earlier execution or with this one."""
     recorded = view.context.recorded("decision", key)
     if recorded is not None:
         return _word(recorded)

@@ -12,7 +12,7 @@ from returns.result import Failure, Result
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.errors import JournalError, StepFailedError, words_of
-from minions.contracts.events import Retrying
+from minions.contracts.events import AttemptFailed
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import ToolCallRequest, tool_result
 from minions.contracts.tools import Tool
@@ -126,7 +126,7 @@ class ToolBatch:
             facts.update(_result_body(ended[index]), decided=word)
             await recorder.record("tool_call", call.key, _state(ended[index]), facts)
             return
-        unfit = self._misfit(call) or self._not_as_decided(call)
+        unfit = self._mismatch(call) or self._not_as_decided(call)
         if unfit is None and (rejected := await self._rejection(call)) is not None:
             ended[index] = evolve(call, status=CallStatus.FAILED, failure=rejected)
             facts.update(_result_body(ended[index]), arguments=call.request.arguments)
@@ -147,7 +147,7 @@ class ToolBatch:
             facts.update(_result_body(done))
             await recorder.record("tool_call", call.key, _state(done), facts)
 
-    def _misfit(self, call: ToolCall) -> ToolFailure | None:
+    def _mismatch(self, call: ToolCall) -> ToolFailure | None:
         """What is wrong with arguments that somebody would be asked about; None: nothing is."""
         tool = self._allowed(call)
         if tool is None or not self.view.context.needs_approval(call.name):
@@ -156,7 +156,7 @@ class ToolBatch:
             executor = self.factory(call, self.view)
             if not isinstance(executor, DefaultToolCallExecutor):
                 return None  # an application's own: what it makes of the arguments only it knows
-            return executor.misfit(tool, call, self.view)
+            return executor.mismatch(tool, call, self.view)
         except Exception:  # noqa: BLE001  # the attempt at the call will tell
             return None
 
@@ -276,7 +276,7 @@ class ToolBatch:
             "tool_call_retried", tool=call.name, attempt=attempt, code=failure.code
         )
         context.events.publish(
-            Retrying(
+            AttemptFailed(
                 run_id=context.run_id,
                 session_id=context.session_id,
                 timestamp=context.services.clock.now(),

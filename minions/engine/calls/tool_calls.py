@@ -57,7 +57,7 @@ class DefaultToolCallExecutor(ToolCallExecutor):
         outcome = await _invoke(tool, values.unwrap(), call, context)
         return outcome if is_successful(outcome) else _hidden(outcome, context.secrets)
 
-    def misfit(self, tool: Tool, call: ToolCall, context: RunContext) -> ToolFailure | None:
+    def mismatch(self, tool: Tool, call: ToolCall, context: RunContext) -> ToolFailure | None:
         """Why the tool cannot be called with these arguments; None: they fit."""
         values = self._fitting(tool, call, context)
         return None if is_successful(values) else values.failure()
@@ -72,7 +72,7 @@ class DefaultToolCallExecutor(ToolCallExecutor):
         written = arguments.unwrap()
         values = _revealed(written, call, context.secrets)
         if errors := _errors(self._validator(tool), values, written):
-            return Failure(_misfit(tool, errors))
+            return Failure(_mismatch(tool, errors))
         return Success(values)
 
     def _without_tool(
@@ -138,7 +138,7 @@ def _hidden(
     )
 
 
-def _misfit(tool: Tool, errors: Sequence[str]) -> ToolFailure:
+def _mismatch(tool: Tool, errors: Sequence[str]) -> ToolFailure:
     return ToolFailure(
         code="bad-arguments",
         message=f"The arguments do not fit the tool '{tool.spec.name}': {'; '.join(errors)}. "

@@ -50,7 +50,7 @@ class LoopControl:
 
 
 @frozen(kw_only=True)
-class RepeatControl:
+class WhileControl:
     """How long a step is done again."""
 
     condition: Condition
@@ -66,7 +66,7 @@ class StepControl:
 
     when: Condition | None = None
     loop: LoopControl | None = None
-    repeat: RepeatControl | None = None
+    repeat: WhileControl | None = None
     on_error: OnErrorSpec = field(factory=OnErrorSpec)
     route: Template | None = None
     """Which step comes next: its id, or a question to a model."""
@@ -74,7 +74,7 @@ class StepControl:
     model: ModelConfig | None = None
 
     @property
-    def has_turns(self) -> bool:
+    def has_iterations(self) -> bool:
         """Whether the step is done several times."""
         return self.loop is not None or self.repeat is not None
 
@@ -245,8 +245,8 @@ def _loop(spec: LoopSpec) -> LoopControl:
     )
 
 
-def _repeat(spec: WhileSpec) -> RepeatControl:
-    return RepeatControl(
+def _repeat(spec: WhileSpec) -> WhileControl:
+    return WhileControl(
         condition=compile_condition(spec.condition),
         text=spec.condition,
         max_iterations=spec.max_iterations,

@@ -30,7 +30,7 @@ class Fingerprinted(ABC):
     """A Python step whose output can be kept for another run."""
 
     @abstractmethod
-    def basis(self, view: RunContext) -> Fingerprint:
+    def fingerprint(self, view: RunContext) -> Fingerprint:
         """What it would do now, without doing it.
 
         Raises:

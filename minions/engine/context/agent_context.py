@@ -12,7 +12,7 @@ from attrs import frozen
 
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.errors import FailureInfo
-from minions.contracts.executions import StepExecution, StepStatus, Warned
+from minions.contracts.executions import RunWarning, StepExecution, StepStatus
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
@@ -23,11 +23,11 @@ from minions.contracts.tools import Toolbox, ToolSpec
 from minions.engine.context.iterations import Feedback
 from minions.engine.context.progress import StepProgress
 from minions.engine.context.scope import Scope
-from minions.engine.history.conversation import LiveThread
+from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.events import EventStream
 from minions.engine.history.recorder import Recorder
 from minions.engine.history.replay import OpenCall, Replay
-from minions.engine.services.budget import Ledger
+from minions.engine.services.budget import RunBudget
 from minions.engine.services.secrets import declared_secrets
 from minions.engine.services.services import Services
 from minions.recipe.model import AgentRecipe, ModelConfig
@@ -101,10 +101,12 @@ class AgentContext(RunContext):
         self.rights: Rights = (
             Rights.of(agent.recipe) if parent is None else parent.rights.within(agent.recipe)
         )
-        self.ledger: Ledger = Ledger(lambda: self.limits, parent=parent.ledger if parent else None)
+        self.budget: RunBudget = RunBudget(
+            lambda: self.limits, parent=parent.budget if parent else None
+        )
         self.events = events or EventStream()
         self.replay = replay
-        self.warnings: list[Warned] = list(replay.warnings) if replay else []
+        self.warnings: list[RunWarning] = list(replay.warnings) if replay else []
         self.recipe_runner: RecipeRunner | None = None
         """Runs a recipe as a step; None: this context is used without an executor."""
         self._open_calls: tuple[OpenCall, ...] = ()
@@ -132,7 +134,7 @@ class AgentContext(RunContext):
         )
         self.conversation: tuple[Message, ...] = ()
         """What was said in this run in the steps that share one conversation."""
-        self.thread: LiveThread | None = None
+        self.thread: LiveConversation | None = None
         """The session's conversation, for the run's own steps that share it."""
         self._steps: dict[str, JsonValue] = {}
         self._feedback: Feedback | None = None
@@ -219,7 +221,7 @@ class AgentContext(RunContext):
     def check_time(self) -> None:
         """Tell the ledger that the time is over: code that swallowed its cancellation goes on."""
         if self.is_out_of_time:
-            self.ledger.run_out_of_time()
+            self.budget.run_out_of_time()
 
     @property
     def recipe(self) -> AgentRecipe:
@@ -310,7 +312,7 @@ class AgentContext(RunContext):
         return f"{self.scope.path}{step_id}"
 
     def recorded(self, kind: str, key: str) -> JournalEntry | None:
-        """How that work ended in an earlier leg of the run."""
+        """How that work ended in an earlier execution of the run."""
         return None if self.replay is None else self.replay.find(kind, key)
 
     @property
@@ -320,7 +322,7 @@ class AgentContext(RunContext):
 
     async def warn(self, code: str, message: str) -> None:
         """Record something odd that does not stop the run, once, and show it in the result."""
-        warned = Warned(code=code, message=message)
+        warned = RunWarning(code=code, message=message)
         if warned in self.warnings:
             return
         self.warnings.append(warned)

@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
 
-__all__ = ["Attempt", "Feedback", "LoopItem", "Turn"]
+__all__ = ["Attempt", "Feedback", "Iteration", "LoopItem"]
 
 
 @frozen(kw_only=True)
@@ -48,7 +48,7 @@ class Attempt:
         return {"index": self.index, "last": outputs[-1] if outputs else None, "attempts": outputs}
 
 
-Turn: TypeAlias = LoopItem | Attempt
+Iteration: TypeAlias = LoopItem | Attempt
 """One of the times that a step is done."""
 
 

@@ -16,8 +16,8 @@ from minions.contracts.memory import ModelMemory
 from minions.contracts.retry import RetryConfig
 from minions.contracts.secrets import Secrets
 from minions.contracts.tools import Toolbox, ToolSpec
-from minions.engine.context.iterations import Turn
-from minions.engine.history.conversation import LiveThread
+from minions.engine.context.iterations import Iteration
+from minions.engine.history.conversation import LiveConversation
 
 if TYPE_CHECKING:
     from minions.engine.context.agent_context import AgentContext
@@ -37,9 +37,9 @@ class StepView(RunContext):
         limits: Limits,
         metadata: Mapping[str, object],
         tools: Toolbox,
-        item: Turn | None = None,
+        item: Iteration | None = None,
         retry: RetryConfig | None = None,
-        thread: LiveThread | None = None,
+        thread: LiveConversation | None = None,
     ) -> None:
         self.retry = retry or context.recipe.retry
         """How calls of the step are tried again."""

@@ -17,16 +17,16 @@ from minions.contracts.sessions import SessionStep
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.history.entry_checks import origin_of
 from minions.engine.history.memory import tool_content
-from minions.engine.history.session_messages import SAID_KINDS, Thread
+from minions.engine.history.session_messages import CONVERSATION_KINDS, SessionConversation
 
 __all__ = [
     "MESSAGE_INPUT",
-    "LiveThread",
+    "ConversationStart",
+    "LiveConversation",
     "PendingCall",
-    "ThreadStart",
-    "open_thread",
+    "open_conversation",
     "pending_calls",
-    "read_thread",
+    "read_conversation",
     "refuse_while_it_waits",
 ]
 
@@ -35,7 +35,7 @@ MESSAGE_INPUT: Final = "message"
 
 
 @frozen(kw_only=True)
-class ThreadStart:
+class ConversationStart:
     """Where a run takes up the conversation of its session."""
 
     keep: int | None = None
@@ -52,7 +52,7 @@ class ThreadStart:
         return {"keep": self.keep, "continues": self.continues}
 
     @classmethod
-    def recorded(cls, start: Mapping[str, JsonValue], position: int) -> ThreadStart | None:
+    def recorded(cls, start: Mapping[str, JsonValue], position: int) -> ConversationStart | None:
         """Of a run that goes on; None where it knew of no conversation.
 
         Args:
@@ -81,7 +81,7 @@ class PendingCall:
     """What came of it, where that is recorded."""
 
 
-class LiveThread:
+class LiveConversation:
     """The conversation as one run goes on with it."""
 
     def __init__(
@@ -135,13 +135,15 @@ class LiveThread:
         return self._counts[position]
 
     def follow(self, rows: Sequence[JournalEntry]) -> None:
-        """Take note of what an earlier leg of the run recorded."""
+        """Take note of what an earlier execution of the run recorded."""
         for row in rows:
             if "sequence" in row.body:
                 self.count = cast(int, row.body["sequence"])
 
 
-async def read_thread(journal: Journal, session_id: str, *, until: int | None = None) -> Thread:
+async def read_conversation(
+    journal: Journal, session_id: str, *, until: int | None = None
+) -> SessionConversation:
     """The conversation of that session; of a fork, with what it has from its parents.
 
     Args:
@@ -152,9 +154,9 @@ async def read_thread(journal: Journal, session_id: str, *, until: int | None = 
     levels: dict[str, Sequence[JournalEntry]] = {}
     found: str | None = session_id
     while found is not None:
-        levels[found] = await journal.entries(found, kinds=SAID_KINDS, until=until)
+        levels[found] = await journal.entries(found, kinds=CONVERSATION_KINDS, until=until)
         found, until = origin_of(levels[found], levels)
-    thread = Thread(session_id)
+    thread = SessionConversation(session_id)
     for rows in reversed(levels.values()):
         thread.apply_all(rows)
     return thread
@@ -193,15 +195,15 @@ def pending_calls(steps: Sequence[SessionStep]) -> tuple[tuple[int, ToolCallRequ
     return tuple(pending)
 
 
-async def open_thread(
+async def open_conversation(
     journal: Journal,
     session_id: str,
-    start: ThreadStart,
+    start: ConversationStart,
     *,
     run_id: str,
     message: str | None,
     tools: Toolbox,
-) -> tuple[LiveThread, ThreadStart]:
+) -> tuple[LiveConversation, ConversationStart]:
     """The conversation for a run that has its lease, and the start with its numbers.
 
     Raises:
@@ -213,7 +215,7 @@ async def open_thread(
     if start.before is None and last_run is not None:
         refuse_while_it_waits(session_id, last_run)
     until = start.before - 1 if start.before is not None else None
-    thread = await read_thread(journal, session_id, until=until)
+    thread = await read_conversation(journal, session_id, until=until)
     if start.expects not in (None, len(thread.steps)):
         raise UsageError(
             f"Session '{session_id}' went on meanwhile: it has {len(thread.steps)} messages now, "
@@ -229,14 +231,14 @@ async def open_thread(
         await _refuse_what_is_in_doubt(journal, session_id, after, last_run.run_id, tools)
     thread.cut(keep)
     pending = await _pending_calls(journal, thread, tools, run_id=run_id, is_cut=is_cut)
-    live = LiveThread(
+    live = LiveConversation(
         thread.steps,
         pending=pending,
         message=None if start.continues else message,
         is_turn=start.continues or message is not None,
         restores=total if is_cut else None,
     )
-    return live, ThreadStart(keep=keep, continues=start.continues, before=start.before)
+    return live, ConversationStart(keep=keep, continues=start.continues, before=start.before)
 
 
 async def _last_run(journal: Journal, session_id: str) -> JournalEntry | None:
@@ -277,7 +279,7 @@ async def _refuse_what_is_in_doubt(
 
 
 async def _refuse_what_went_on(journal: Journal, session_id: str, after: int, run_id: str) -> None:
-    rows = await journal.entries(session_id, kinds=SAID_KINDS, after=after)
+    rows = await journal.entries(session_id, kinds=CONVERSATION_KINDS, after=after)
     own = (row for row in rows if row.run_id != run_id and row.kind != "run")
     other = next((row for row in own if "sequence" in row.body), None)
     if other is not None:
@@ -290,7 +292,7 @@ async def _refuse_what_went_on(journal: Journal, session_id: str, after: int, ru
 
 
 async def _pending_calls(
-    journal: Journal, thread: Thread, tools: Toolbox, *, run_id: str, is_cut: bool
+    journal: Journal, thread: SessionConversation, tools: Toolbox, *, run_id: str, is_cut: bool
 ) -> tuple[PendingCall, ...]:
     """With what other runs recorded of them so far; what this one did is fed back to it."""
     numbered = pending_calls(thread.steps)

@@ -16,16 +16,16 @@ from minions.contracts.events import (
     StepCompleted,
     StepFinished,
     StepStarted,
+    StepWaiting,
     ToolFinished,
     ToolStarted,
-    Waiting,
 )
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole, TokenUsage
 from minions.contracts.sessions import SessionStep
 from minions.engine.history.conversation import MESSAGE_INPUT
-from minions.engine.history.session_messages import said_step
+from minions.engine.history.session_messages import session_step_of
 
 __all__ = ["EventMaker", "EventStream", "Listener"]
 
@@ -76,7 +76,7 @@ class EventMaker:
         """What a noted fact shows; None for facts that are only for the engine."""
         if entry.kind == "message" and "call" in entry.body:
             call = self._results[_text(entry.body, "call")]
-            return _step_completed(entry, said_step(entry, call=call))
+            return _step_completed(entry, session_step_of(entry, call=call))
         make = _MAKERS.get((entry.kind, entry.state))
         return make(entry) if make else None
 
@@ -184,7 +184,7 @@ def _message_recorded(entry: JournalEntry) -> RunEvent | None:
     message = _mapping(entry.body, "message")
     if "sequence" in entry.body and message["role"] == MessageRole.USER.value:
         return None
-    return _step_completed(entry, said_step(entry))
+    return _step_completed(entry, session_step_of(entry))
 
 
 def _step_completed(entry: JournalEntry, snapshot: SessionStep) -> RunEvent:
@@ -227,7 +227,7 @@ def _limit_reached(entry: JournalEntry) -> RunEvent:
 def _waiting(entry: JournalEntry) -> RunEvent:
     body = entry.body
     shown = ("tool", "arguments", "digest", "question", "form", "default", "timeout_s")
-    return Waiting(
+    return StepWaiting(
         **_place(entry),
         step_id=_text(body, "step_id"),
         key=entry.key,

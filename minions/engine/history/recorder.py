@@ -17,7 +17,7 @@ from minions.engine.services.services import Services
 __all__ = ["Recorder"]
 
 
-class _Turns:
+class _AppendQueue:
     """One at a time, in order of arrival. Where nobody else comes it costs nothing to speak of."""
 
     def __init__(self) -> None:
@@ -81,10 +81,10 @@ class Recorder:
         self._keeper: asyncio.Task[None] | None = None
         """The renewal that is under way."""
         self._opening = asyncio.Lock()  # two parallel steps may write the first fact
-        self._turns = _Turns()  # facts are shown in the order of their positions
+        self._queue = _AppendQueue()  # facts are shown in the order of their positions
         self._is_closed = False
         self.stored = 0
-        """Facts that this leg of the run added."""
+        """Facts that this execution of the run added."""
 
     async def record(
         self,
@@ -93,7 +93,7 @@ class Recorder:
         state: str,
         body: Mapping[str, JsonValue],
     ) -> JournalEntry:
-        """Store one fact, then show it; a fact that an earlier leg stored is left as it is.
+        """Store one fact, then show it; a fact that an earlier execution stored is left as it is.
 
         Raises:
             FencedError, LeaseHeldError, JournalError: Nothing was stored.
@@ -104,8 +104,8 @@ class Recorder:
             return known
         lease = self._lease or await self.open()
         draft = EntryDraft(kind=kind, key=key, state=state, body=body)
-        if not self._turns.take():
-            await self._turns.wait()
+        if not self._queue.take():
+            await self._queue.wait()
         try:
             entry = await self._services.journal.append(lease, draft)
             self.stored += 1
@@ -113,7 +113,7 @@ class Recorder:
             if self._events.is_watched and (event := self._maker.event_of(entry)) is not None:
                 self._events.publish(event)
         finally:
-            self._turns.give()
+            self._queue.give()
         return entry
 
     def feed_back(self, entry: JournalEntry) -> None:

@@ -13,7 +13,7 @@ from typing import Final, cast
 from attrs import field, frozen, mutable
 
 from minions.contracts.context import RunContext
-from minions.contracts.executions import Warned
+from minions.contracts.executions import RunWarning
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.keys import (
@@ -28,11 +28,11 @@ from minions.engine.history.keys import (
 __all__ = [
     "EXHAUSTED",
     "STUCK",
-    "KnowsItsInputs",
     "OpenCall",
+    "RecordedInParts",
     "Replay",
+    "Replayable",
     "StepRows",
-    "TellsItself",
     "visible",
 ]
 
@@ -89,7 +89,7 @@ class StepRows:
         return self.rows if end is None else [e for e in self.rows if e.position > end.position]
 
 
-class KnowsItsInputs(ABC):
+class Replayable(ABC):
     """A Python step that can tell what it would ask, without asking it."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class KnowsItsInputs(ABC):
         """Whether it would do now just what it did then."""
 
 
-class TellsItself:
+class RecordedInParts:
     """A Python step whose parts are recorded one by one: entered again, it does nothing twice."""
 
 
@@ -123,7 +123,7 @@ class Replay:
         """Whether finished steps are reused only if what they read is unchanged."""
         self.is_over = False
         """Whether the run came to its output: it is told again, and nothing is a new fact."""
-        self.warnings: list[Warned] = []
+        self.warnings: list[RunWarning] = []
         self.decisions: dict[str, str] = {}
         """What was decided of calls in doubt, by key."""
         self.retried_at = 0
@@ -133,7 +133,7 @@ class Replay:
         self._latest: dict[tuple[str, str], JournalEntry] = {}
         self._executions: dict[str, StepRows] = {}
         self._current: dict[str, StepRows | None] = {}
-        self._ways_back: dict[str, JournalEntry] = {}
+        self._back_edges: dict[str, JournalEntry] = {}
         self._given_up: set[str] = set()
         """Keys of choices of a next step that failed and are to be made again."""
         for entry in entries:
@@ -147,7 +147,7 @@ class Replay:
         self._latest[entry.kind, entry.key] = entry
         if entry.kind == "warning":
             body = cast("Mapping[str, str]", entry.body)
-            self.warnings.append(Warned(code=body["code"], message=body["message"]))
+            self.warnings.append(RunWarning(code=body["code"], message=body["message"]))
             return
         key = execution_key(entry.key)
         if entry.kind == "step" and entry.state == "skipped":
@@ -161,7 +161,7 @@ class Replay:
         elif entry.kind == "goto":
             rows.is_answered = True
             # The first: whether it came before a retry is the same for every later execution.
-            self._ways_back.setdefault(base_key(rows.key), entry)
+            self._back_edges.setdefault(base_key(rows.key), entry)
         elif entry.kind == "tool_call" and entry.state == "started":
             self.decisions.pop(entry.key, None)  # begun again: decided and done
 
@@ -275,9 +275,9 @@ class Replay:
                     return True
         return False
 
-    def way_back(self, base: str) -> JournalEntry | None:
+    def back_edges(self, base: str) -> JournalEntry | None:
         """The first time that the run went back because of that visit, whichever try of it."""
-        return self._ways_back.get(base)
+        return self._back_edges.get(base)
 
     def newest_visit(self, step_id: str) -> StepRows | None:
         """Of the run's own step, the last time that it was done; None: it is to be begun."""

@@ -16,13 +16,15 @@ from minions.contracts.messages import Message, MessageRole
 from minions.contracts.sessions import SessionStep, StepMetrics
 from minions.engine.history.memory import tool_content
 
-__all__ = ["SAID_KINDS", "Thread", "said_step"]
+__all__ = ["CONVERSATION_KINDS", "SessionConversation", "session_step_of"]
 
-SAID_KINDS: Final = frozenset({"run", "session", "message", "model_call", "tool_call", "rollback"})
+CONVERSATION_KINDS: Final = frozenset(
+    {"run", "session", "message", "model_call", "tool_call", "rollback"}
+)
 """Kinds of rows that a session's conversation is folded from."""
 
 
-def said_step(
+def session_step_of(
     entry: JournalEntry, *, call: Mapping[str, JsonValue] | None = None, session_id: str = ""
 ) -> SessionStep:
     """The step that a row with a message stands for.
@@ -73,7 +75,7 @@ def _step_id(session_id: str, entry: JournalEntry) -> str:
     return f"step_{hashlib.blake2b(source.encode(), digest_size=8).hexdigest()}"
 
 
-class Thread:
+class SessionConversation:
     """The conversation of one session, as its rows amount to it.
 
     A row that carries `sequence` n stands at n and takes the place of all from n on. What a run
@@ -131,7 +133,7 @@ class Thread:
     def _put(self, sequence: int, entry: JournalEntry) -> None:
         key = cast("str | None", entry.body.get("call"))
         call = self._calls[entry.run_id, key] if key is not None else None
-        step = said_step(entry, call=call, session_id=self.session_id)
+        step = session_step_of(entry, call=call, session_id=self.session_id)
         if sequence <= len(self.steps):
             self.steps[sequence - 1] = evolve(step, created_at=self.steps[sequence - 1].created_at)
             self.origins[sequence - 1] = entry

@@ -32,10 +32,10 @@ from minions.engine.compile.selection import (
     with_pins,
 )
 from minions.engine.context.agent_context import Agent, AgentContext
-from minions.engine.history.conversation import ThreadStart
+from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.history.replay import Replay
-from minions.engine.run.agent_run import AgentRun, GoingOn
+from minions.engine.run.agent_run import AgentRun, ResumePlan
 from minions.engine.run.nested_runs import RecipeRuns
 from minions.engine.run.pins import Pins, find_pins
 from minions.engine.run.recorded_run import (
@@ -201,7 +201,7 @@ class AgentExecutor:
         output_class: type[object] | None = None,
         note: Mapping[str, JsonValue] | None = None,
         part: RunPart | None = None,
-        thread: ThreadStart | None = None,
+        thread: ConversationStart | None = None,
     ) -> AgentRun:
         """Everything that can be refused is refused here; the run itself has not begun.
 
@@ -222,7 +222,7 @@ class AgentExecutor:
             session_id=session_id or ids("ses"),
             note=note or {},
             chosen=_chosen(agent.recipe, part),
-            thread=thread or ThreadStart(),
+            thread=thread or ConversationStart(),
         )
         return self._prepare(agent, checked, start, output_class)
 
@@ -271,7 +271,7 @@ class AgentExecutor:
             output_class=output_class,
             output_check=self._preparation.output_check(output_class),
             note=start.note,
-            going_on=_with_doubt(start, tools),
+            resume_plan=_with_doubt(start, tools),
             is_over=start.is_over,
             chosen=start.chosen,
             thread=start.thread,
@@ -414,7 +414,7 @@ class AgentExecutor:
         given = checked_decisions(decisions or {}, replay)
         replay.decisions.update(given)
         check_outputs(recipe, replay, recorded.run_id)
-        start = _going_on(recorded, replay, GoingOn(decisions=given), note)
+        start = _resume_plan(recorded, replay, ResumePlan(decisions=given), note)
         return self._prepare(Agent(recipe), recorded.inputs, start, output_class)
 
     def prepare_retry(
@@ -451,7 +451,7 @@ class AgentExecutor:
         replay = Replay(recorded.entries, recorded.generation + 1)
         replay.retry(anew)
         inputs = recorded.inputs if given is None else edited_inputs(recorded, own, after)
-        start = _going_on(recorded, replay, GoingOn(retries=True, anew=anew), note)
+        start = _resume_plan(recorded, replay, ResumePlan(retries=True, anew=anew), note)
         return self._prepare(Agent(after), inputs, start, output_class)
 
     def _own_recipe(self, recorded: RecordedRun) -> AgentRecipe | None:
@@ -497,39 +497,39 @@ class _Start:
     session_id: str
     note: Mapping[str, JsonValue]
     replay: Replay | None = None
-    going_on: GoingOn | None = None
+    resume_plan: ResumePlan | None = None
     is_over: bool = False
     chosen: ChosenSteps | None = None
-    thread: ThreadStart | None = None
+    thread: ConversationStart | None = None
 
 
 def _chosen(recipe: AgentRecipe, part: RunPart | None) -> ChosenSteps | None:
     return None if part is None else with_pins(recipe, choose_steps(recipe, part), part)
 
 
-def _going_on(
+def _resume_plan(
     recorded: RecordedRun,
     replay: Replay,
-    going_on: GoingOn,
+    resume_plan: ResumePlan,
     note: Mapping[str, JsonValue] | None,
 ) -> _Start:
-    replay.is_over = recorded.is_over and not going_on.retries
+    replay.is_over = recorded.is_over and not resume_plan.retries
     return _Start(
         run_id=recorded.run_id,
         session_id=recorded.summary.session_id,
         note=recorded.note if note is None else note,
         replay=replay,
-        going_on=going_on,
+        resume_plan=resume_plan,
         is_over=replay.is_over,
         chosen=recorded.chosen,
-        thread=ThreadStart.recorded(recorded.start, recorded.entries[0].position),
+        thread=ConversationStart.recorded(recorded.start, recorded.entries[0].position),
     )
 
 
-def _with_doubt(start: _Start, tools: Toolbox) -> GoingOn | None:
-    if start.going_on is None or start.replay is None:
-        return start.going_on
-    return evolve(start.going_on, doubt=calls_in_doubt(start.replay, tools))
+def _with_doubt(start: _Start, tools: Toolbox) -> ResumePlan | None:
+    if start.resume_plan is None or start.replay is None:
+        return start.resume_plan
+    return evolve(start.resume_plan, doubt=calls_in_doubt(start.replay, tools))
 
 
 def _as_source(models: ModelSource | ChatModel) -> ModelSource:

@@ -22,7 +22,7 @@ from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.extensions import ModelSource
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.history.conversation import MESSAGE_INPUT, ThreadStart, open_thread
+from minions.engine.history.conversation import MESSAGE_INPUT, ConversationStart, open_conversation
 from minions.engine.history.events import Listener
 from minions.engine.history.keys import base_key, execution_key, path_of
 from minions.engine.history.replay import OpenCall
@@ -36,11 +36,11 @@ from minions.engine.step.step_manager import StepManager
 from minions.recipe.bundles import bundle_of
 from minions.recipe.model import ModelConfig
 
-__all__ = ["AgentRun", "GoingOn"]
+__all__ = ["AgentRun", "ResumePlan"]
 
 
 @frozen(kw_only=True)
-class GoingOn:
+class ResumePlan:
     """How a recorded run goes on."""
 
     retries: bool = False
@@ -69,10 +69,10 @@ class AgentRun:
         output_class: type[object] | None,
         output_check: SchemaValidator | None,
         note: Mapping[str, JsonValue] | None = None,
-        going_on: GoingOn | None = None,
+        resume_plan: ResumePlan | None = None,
         is_over: bool = False,
         chosen: ChosenSteps | None = None,
-        thread: ThreadStart | None = None,
+        thread: ConversationStart | None = None,
     ) -> None:
         """Take what was prepared.
 
@@ -88,12 +88,12 @@ class AgentRun:
         self.context = context
         self._built = built
         self._note = dict(note or {})
-        self._going_on = going_on
+        self._resume_plan = resume_plan
         self._is_over = is_over
         self._chosen = chosen
         self._thread = thread if _has_conversation(built) else None
         self._models = RunModels(context, built, models, model_call_executor_factory, loaded)
-        context.open_calls = going_on.doubt if going_on is not None else ()
+        context.open_calls = resume_plan.doubt if resume_plan is not None else ()
         steps = RunSteps(context, built, self._models, tool_call_executor_factory, chosen=chosen)
         routes = Routes(context, built, self._models, tool_call_executor_factory)
         self._walk = RecipeWalk(context, manager, built, steps, routes, tool_call_executor_factory)
@@ -285,7 +285,7 @@ class AgentRun:
             return
         context = self.context
         message = context.inputs.get(MESSAGE_INPUT)
-        context.thread, self._thread = await open_thread(
+        context.thread, self._thread = await open_conversation(
             context.services.journal,
             self.session_id,
             self._thread,
@@ -335,17 +335,17 @@ class AgentRun:
                 body["recipes"] = await journal.put_blob(dumps(bundle).encode())
         else:
             body["steps"] = {step.id: step.version for step in self._built.graph.steps}
-        going_on = self._going_on
-        if going_on is None:
+        resume_plan = self._resume_plan
+        if resume_plan is None:
             await context.recorder.record("run", "run", "started", body)
             context.services.log.info("run_started", run_id=self.run_id, recipe=recipe.id)
             return
-        body["retries"] = going_on.retries
-        body["anew"] = sorted(going_on.anew)
-        body["decisions"] = dict(going_on.decisions)
+        body["retries"] = resume_plan.retries
+        body["anew"] = sorted(resume_plan.anew)
+        body["decisions"] = dict(resume_plan.decisions)
         await context.recorder.record("run", "run", "resumed", body)
         context.services.log.info("run_resumed", run_id=self.run_id, recipe=recipe.id)
-        for call in going_on.doubt:
+        for call in resume_plan.doubt:
             facts: dict[str, JsonValue] = {
                 "step_id": call.step_id,
                 "tool": call.tool,
@@ -365,7 +365,7 @@ class AgentRun:
                 if isinstance(leading, JournalError) and not leading.is_about_one_fact:
                     self._lost = leading
                 return WalkEnd(status=RunStatus.FAILED, error=_raised(leading))
-            context.ledger.run_out_of_time()
+            context.budget.run_out_of_time()
         return self._walk.end()
 
     # --- the end ------------------------------------------------------------------------------
@@ -396,7 +396,7 @@ class AgentRun:
             status=end.status,
             executions=executions,
             output=output,
-            usage=context.ledger.usage,
+            usage=context.budget.usage,
             error=end.error,
             model_name=self.model_name,
             warnings=tuple(context.warnings),
@@ -420,7 +420,7 @@ class AgentRun:
                 session_id=self.session_id,
                 timestamp=context.services.clock.now(),
                 status=end.status.value,
-                data={"response": encode(output), "metrics": context.ledger.usage.to_json()},
+                data={"response": encode(output), "metrics": context.budget.usage.to_json()},
             )
         )
 
@@ -428,14 +428,14 @@ class AgentRun:
         context = self.context
         if end.status is RunStatus.LIMIT_REACHED and end.error is not None:
             limit: dict[str, JsonValue] = {
-                "limit": context.ledger.reached,
+                "limit": context.budget.reached,
                 "message": end.error.message,
             }
             await context.recorder.record("run", "run/limit", "limit_reached", limit)
         body: dict[str, JsonValue] = {
             "status": end.status.value,
             "output": encode(output),
-            "usage": context.ledger.usage.to_json(),
+            "usage": context.budget.usage.to_json(),
             "error": dict(end.error.to_json()) if end.error else None,
         }
         thread = context.thread

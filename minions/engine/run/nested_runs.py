@@ -147,7 +147,7 @@ def _failure(recipe: AgentRecipe, context: AgentContext, end: WalkEnd) -> Failur
     if error.code == NEEDS_DECISION:
         return error
     if end.status is RunStatus.LIMIT_REACHED:
-        if not context.ledger.is_own:
+        if not context.budget.is_own:
             return error  # the run's own limit: the step is cut off, not failed
         return evolve(error, code="recipe-limit-reached", where=None)
     where = context.path_of(error.where) if error.where is not None else None

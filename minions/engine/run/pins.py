@@ -67,7 +67,7 @@ async def find_pins(
     else:
         found = await _named(journal, recipe, required, run, asked_as)
     recorded = await load_recorded_run(journal, found.run_id)
-    given = _Given.of(recorded.entries)
+    given = _RecordedOutputs.of(recorded.entries)
     wanted = [step_id for step_id in (*required, *needs.welcome) if step_id not in part.pinned]
     outputs = {name: given.output(name) for name in wanted if given.has_output(name)}
     own = own_recipe(recorded)
@@ -86,14 +86,14 @@ async def find_pins(
 
 
 @frozen(kw_only=True)
-class _Given:
+class _RecordedOutputs:
     """What the steps of one run came to, as its rows tell."""
 
     latest: Mapping[str, JournalEntry]
     """The newest end of each step."""
 
     @classmethod
-    def of(cls, entries: Sequence[JournalEntry]) -> _Given:
+    def of(cls, entries: Sequence[JournalEntry]) -> _RecordedOutputs:
         """From the rows of the run."""
         ends = [
             entry
@@ -132,9 +132,9 @@ class _Given:
         ]
 
 
-async def _given(journal: Journal, run: RunSummary) -> _Given:
+async def _given(journal: Journal, run: RunSummary) -> _RecordedOutputs:
     rows = await journal.entries(run.session_id, run_id=run.run_id, kinds={"step"})
-    return _Given.of(rows)
+    return _RecordedOutputs.of(rows)
 
 
 async def _newest(

@@ -22,7 +22,7 @@ from minions.engine.history.lookup import REJECTED, RunSummary, find_run
 from minions.engine.history.replay import Replay
 from minions.recipe.bundles import BundledRecipes, bundle_of
 from minions.recipe.catalog import Catalog
-from minions.recipe.graph_paths import Ways
+from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.reading.load import recipe_from_document
@@ -435,7 +435,7 @@ def steps_from(recipe: AgentRecipe, first: str) -> frozenset[str]:
     if not specs:
         return frozenset(ids[ids.index(first) :])
     if isinstance(recipe.graph, Mapping):
-        after = Ways.of(ids, recipe.graph).after(ids.index(first))
+        after = GraphPaths.of(ids, recipe.graph).after(ids.index(first))
         return frozenset((first, *(ids[place] for place in after)))
     found = {first}
     for spec in _in_order(specs):

@@ -137,7 +137,7 @@ class Routes:
             )
         except StepFailedError as error:
             failure = _of_route(choice, error.failure)
-            if not context.ledger.has_refused:
+            if not context.budget.has_refused:
                 facts |= {"error": dict(failure.to_json()), "reason": failure.message}
                 await context.recorder.record("route", key, "failed", facts)
             raise StepFailedError(failure) from error

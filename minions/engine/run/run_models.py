@@ -73,7 +73,7 @@ class RunModels:
         """
         if self._own_factory is None:
             model = self._executors(config).model
-            check_price(model, self._context.ledger, self._context.services)
+            check_price(model, self._context.budget, self._context.services)
 
     def _executors(self, config: ModelConfig) -> ModelCallExecutors:
         factory = self._factories.get(config)

@@ -16,14 +16,14 @@ from minions.engine.compile.kinds.set import SetStep
 from minions.engine.compile.registered_steps import UsedStep
 from minions.engine.compile.selection import NOT_ASKED_FOR, ChosenSteps
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.iterations import Feedback, Turn
-from minions.engine.history.replay import KnowsItsInputs, StepRows
+from minions.engine.context.iterations import Feedback, Iteration
+from minions.engine.history.replay import Replayable, StepRows
 from minions.engine.run.run_models import RunModels
-from minions.engine.run.scheduler import Skip, WayBack
+from minions.engine.run.scheduler import BackEdges, Skip
 from minions.engine.step.cache import StepCaching, is_cached
 from minions.engine.step.executor import StepExecutor
 from minions.engine.step.iteration.loop import StepLoop
-from minions.engine.step.iteration.while_loop import StepRepeat
+from minions.engine.step.iteration.while_loop import StepWhile
 from minions.engine.step.outcome import CUT_OFF
 from minions.recipe.model import OnError
 
@@ -35,8 +35,8 @@ WHEN_IS_FALSE: Final = "its condition `when` is false"
 """Why a step is skipped by its own condition."""
 
 
-class RunSteps(WayBack):
-    """Runs a step when the walk comes to it. What an earlier leg of the run ended is not run."""
+class RunSteps(BackEdges):
+    """Runs a step when the walk comes to it, unless an earlier execution of the run ended it."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class RunSteps(WayBack):
     def may_start(self) -> bool:
         """Whether the run's limits leave room for one more step."""
         self._context.check_time()
-        return self._context.ledger.may_start_step()
+        return self._context.budget.may_start_step()
 
     def is_brief(self, step: Step[object]) -> bool:
         """Whether it only binds values, once: then it needs no executor and no task."""
-        return type(step) is SetStep and not self._built.control(step.id).has_turns
+        return type(step) is SetStep and not self._built.control(step.id).has_iterations
 
     def has_ended_before(self, step: Step[object]) -> bool:
-        """Whether an earlier leg of the run recorded its end."""
+        """Whether an earlier execution of the run recorded its end."""
         return self._recorded_end(step) is not None
 
     async def run(self, step: Step[object]) -> StepStatus:
@@ -98,19 +98,19 @@ class RunSteps(WayBack):
             recorded = self._recorded_end(step)
             if recorded is not None and recorded.is_withdrawn:
                 return await self._tell_withdrawn(step, recorded)
-            if recorded is not None and (control.has_turns or not recorded.has_recorded_end):
+            if recorded is not None and (control.has_iterations or not recorded.has_recorded_end):
                 return await self._execute(step, control)  # its parts are told again
             if recorded is not None and self._may_reuse(step, recorded):
                 return await self._reuse(step, recorded)
         if context.open_calls:
             await self.skip(step, Skip("the run waits for a decision"))
             return StepStatus.SKIPPED
-        ledger = context.ledger
+        budget = context.budget
         if not self.may_start():
-            await self.skip(step, Skip(f"the {ledger.whose} limit {ledger.reached} is reached"))
+            await self.skip(step, Skip(f"the {budget.whose} limit {budget.reached} is reached"))
             return StepStatus.SKIPPED
         if self.is_brief(step) and await self._bind(cast("SetStep", step), control):
-            ledger.count_step()
+            budget.count_step()
             return StepStatus.COMPLETED
         return await self._execute(step, control)
 
@@ -162,8 +162,8 @@ class RunSteps(WayBack):
         before = recorder.stored
         if self._context.services.cache is None and is_cached(step):
             await self._warn_without_cache(step)
-        self._context.ledger.count_step()
-        if control.has_turns:
+        self._context.budget.count_step()
+        if control.has_iterations:
             status = await self._run_turns(step, control)
         else:
             executor = self._executor(step, await self._models_for(step))
@@ -197,12 +197,12 @@ class RunSteps(WayBack):
     async def _run_turns(self, step: Step[object], control: StepControl) -> StepStatus:
         models = await self._models_for(step)
 
-        def make(turn: Turn) -> StepExecutor[object]:
+        def make(turn: Iteration) -> StepExecutor[object]:
             return self._executor(step, models, turn)
 
-        turns: StepLoop | StepRepeat
+        turns: StepLoop | StepWhile
         if control.repeat is not None:
-            turns = StepRepeat(
+            turns = StepWhile(
                 step,
                 control.repeat,
                 self._context,
@@ -211,7 +211,7 @@ class RunSteps(WayBack):
                 save_as=control.save_as,
             )
         else:
-            assert control.loop is not None  # noqa: S101  # one of the two: see `has_turns`
+            assert control.loop is not None  # noqa: S101  # one of the two: see `has_iterations`
             turns = StepLoop(step, control.loop, self._context, make, self._may_reuse_item)
         execution = await turns.execute()
         return await self._told(step, execution, turns.output_json, control)
@@ -242,7 +242,7 @@ class RunSteps(WayBack):
         visit = context.step_manager.visits(step.id)
         before, is_past = None, False
         if context.replay is not None:
-            before = context.replay.way_back(context.base_key(step.id, visit))
+            before = context.replay.back_edges(context.base_key(step.id, visit))
             is_past = before is not None and before.position < context.replay.retried_at
         times = self._returned.get(step.id, 0)
         if rule.goto is None or error is None or error.code in CUT_OFF:
@@ -334,7 +334,7 @@ class RunSteps(WayBack):
         self,
         step: Step[object],
         models: ModelCallExecutorFactory,
-        item: Turn | None = None,
+        item: Iteration | None = None,
     ) -> StepExecutor[object]:
         if isinstance(step, UsedStep):
             values = self._context.values
@@ -357,7 +357,7 @@ class RunSteps(WayBack):
             executor = make()
         return executor
 
-    # --- what an earlier leg did --------------------------------------------------------------
+    # --- what an earlier execution did ------------------------------------------------------------
 
     def _recorded_end(self, step: Step[object]) -> StepExecutor[object] | None:
         """The executor of a step that has ended before; None where it is to be run."""
@@ -368,7 +368,7 @@ class RunSteps(WayBack):
         return self._executor(step, self._models.of_code() if is_python else self._models.of(step))
 
     def _rows(self, step: Step[object]) -> StepRows | None:
-        """What an earlier leg recorded of this visit of the step, as far as it stands."""
+        """What an earlier execution recorded of this visit of the step, as far as it stands."""
         replay = self._context.replay
         return None if replay is None else replay.execution(self._base(step))
 
@@ -383,7 +383,7 @@ class RunSteps(WayBack):
         if not replay.checks_inputs:
             return True
         is_python = isinstance(step, PythonStep)
-        knows = executor.was_cached or not is_python or isinstance(step, KnowsItsInputs)
+        knows = executor.was_cached or not is_python or isinstance(step, Replayable)
         is_same = executor.is_unchanged() if knows else not self._is_outdated(step)
         if not is_same:
             replay.forget(self._base(step))
@@ -409,7 +409,7 @@ class RunSteps(WayBack):
         assert rows is not None and rows.ended is not None  # noqa: S101, PT018  # it has that end
         self._newest_end = max(self._newest_end, rows.ended.position)
         execution = executor.recorded()
-        self._context.ledger.count_step()
+        self._context.budget.count_step()
         control = self._built.control(step.id)
         return await self._told(step, execution, executor.output_json, control)
 

@@ -14,7 +14,7 @@ from minions.contracts.executions import StepStatus
 from minions.contracts.steps import Step
 from minions.engine.compile.graph import DependencyStepGraph
 
-__all__ = ["DependencyWalk", "Skip", "WayBack"]
+__all__ = ["BackEdges", "DependencyWalk", "Skip"]
 
 
 @frozen
@@ -27,7 +27,7 @@ class Skip:
 _FAILED: Final = StepStatus.FAILED
 
 
-class WayBack(ABC):
+class BackEdges(ABC):
     """What a recipe says of steps that fail."""
 
     @abstractmethod
@@ -53,7 +53,7 @@ class DependencyWalk:
         run: Callable[[Step[object]], Awaitable[StepStatus]],
         skip: Callable[[Step[object], Skip], Awaitable[None]],
         stop_reason: Callable[[], str | None],
-        way_back: WayBack,
+        back_edges: BackEdges,
         is_brief: Callable[[Step[object]], bool],
         max_parallel: int,
     ) -> None:
@@ -72,7 +72,7 @@ class DependencyWalk:
         self._run = run
         self._skip = skip
         self._stop_reason = stop_reason
-        self._way_back = way_back
+        self._way_back = back_edges
         self._is_brief = is_brief
         self._returns: list[tuple[int, int]] = []
         """Steps to go back to, with those that failed: when nothing runs any more."""

@@ -78,7 +78,7 @@ class RecipeWalk:
             run=self._steps.run,
             skip=self._steps.skip,
             stop_reason=self._stop_reason,
-            way_back=self._steps,
+            back_edges=self._steps,
             is_brief=self._steps.is_brief,
             max_parallel=recipe.max_parallel if is_parallel else 1,
         )
@@ -94,8 +94,8 @@ class RecipeWalk:
             if manager.visits(step.id) and not (limits.allow_repeated_steps or self._has_returned):
                 self._problem = _repeated(step.id)
                 return
-            if bound is not None and self._context.ledger.steps + skipped >= bound:
-                self._context.ledger.stop_at("max_steps", bound)
+            if bound is not None and self._context.budget.steps + skipped >= bound:
+                self._context.budget.stop_at("max_steps", bound)
                 return
             if not self._steps.may_start():
                 return
@@ -129,7 +129,7 @@ class RecipeWalk:
         except StepFailedError as error:
             if error.failure.code == NEEDS_DECISION:
                 self._choice_waits_for = error.failure
-            elif not context.ledger.has_refused:
+            elif not context.budget.has_refused:
                 self._problem = error.failure
             return False
         return True
@@ -149,15 +149,15 @@ class RecipeWalk:
 
     def end(self) -> WalkEnd:
         """How it ended, after the walk or whatever broke it off."""
-        ledger = self._context.ledger
+        budget = self._context.budget
         is_whole = self._context.parent is None  # a recipe within is told only where it had ended
         if self._context.open_calls and is_whole:
             error = doubt(self._context.open_calls, self._context.run_id)
             return WalkEnd(status=RunStatus.NEEDS_DECISION, error=error)
         if self._problem is not None:
             return WalkEnd(status=RunStatus.FAILED, error=self._problem)
-        if ledger.has_refused:
-            return WalkEnd(status=RunStatus.LIMIT_REACHED, error=ledger.failure())
+        if budget.has_refused:
+            return WalkEnd(status=RunStatus.LIMIT_REACHED, error=budget.failure())
         goes_on = self._context.recipe.on_failure is OnFailure.CONTINUE
         is_waiting = goes_on and bool(self._steps.waiting)
         if self._steps.failed is not None and not is_waiting:

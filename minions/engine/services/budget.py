@@ -8,13 +8,13 @@ from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo, StepFailedError
 from minions.contracts.messages import TokenUsage
 
-__all__ = ["Ledger"]
+__all__ = ["RunBudget"]
 
 
-class Ledger:
+class RunBudget:
     """Counts steps, tokens and dollars. When a limit is reached nothing new starts."""
 
-    def __init__(self, limits: Callable[[], Limits], parent: Ledger | None = None) -> None:
+    def __init__(self, limits: Callable[[], Limits], parent: RunBudget | None = None) -> None:
         """Begin at nothing.
 
         Args:

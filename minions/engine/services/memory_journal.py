@@ -12,11 +12,11 @@ from typing import Final
 
 from attrs import evolve, field, frozen, mutable
 
-from minions.contracts.entry_waiters import WaitingRoom
+from minions.contracts.entry_waiters import EntryWaiters
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import (
     SPARED_S,
-    Collected,
+    BlobCollection,
     EntryDraft,
     HeldLease,
     Journal,
@@ -35,7 +35,7 @@ _WAITS: Final = "needs_decision"
 
 
 @frozen(kw_only=True)
-class _Holding:
+class _LeaseRow:
     """Who has, or last had, a session."""
 
     lease: Lease
@@ -48,7 +48,7 @@ class _Session:
     """All facts of one session; position n is at index n - 1."""
 
     entries: list[JournalEntry] = field(factory=list)
-    holding: _Holding | None = None
+    holding: _LeaseRow | None = None
 
 
 @frozen
@@ -80,7 +80,7 @@ class MemoryJournal(Journal):
         self._positions: dict[_EntryName, int] = {}
         self._generations: dict[str, int] = {}
         self._blobs: dict[str, _Blob] = {}
-        self._waiting = WaitingRoom()
+        self._waiting = EntryWaiters()
 
     async def acquire(
         self,
@@ -105,7 +105,7 @@ class MemoryJournal(Journal):
             epoch=held.lease.epoch + 1 if held else 1,
             generation=written + 1 if next_generation else max(written, 1),
         )
-        session.holding = _Holding(lease=lease, deadline=now + timedelta(seconds=ttl_s))
+        session.holding = _LeaseRow(lease=lease, deadline=now + timedelta(seconds=ttl_s))
         return lease
 
     async def renew(self, lease: Lease, ttl_s: float) -> None:
@@ -227,7 +227,7 @@ class MemoryJournal(Journal):
             worker_id="",
             epoch=max(last.epoch, session.holding.lease.epoch if session.holding else 0),
         )
-        session.holding = _Holding(lease=lease, deadline=None)
+        session.holding = _LeaseRow(lease=lease, deadline=None)
         session.entries = list(entries)
         self._sessions[session_id] = session
         self._waiting.tell(session_id, len(entries))
@@ -261,7 +261,7 @@ class MemoryJournal(Journal):
                 code="unknown-blob",
             ) from None
 
-    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> Collected:
+    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
         """As the contract says."""
         named = self._named_blobs()
         latest = self._clock.now() - timedelta(seconds=spare_s)
@@ -273,7 +273,7 @@ class MemoryJournal(Journal):
         if not dry_run:
             for digest in useless:
                 del self._blobs[digest]
-        return Collected(blobs=len(useless), bytes=sum(useless.values()))
+        return BlobCollection(blobs=len(useless), bytes=sum(useless.values()))
 
     async def aclose(self) -> None:
         """Send away who waits; nothing is forgotten."""
@@ -297,7 +297,7 @@ class MemoryJournal(Journal):
         if session is not None and session.holding is not None:
             _refuse_if_active(session.holding, None, None, self._clock.now())
 
-    def _owned(self, lease: Lease) -> tuple[_Session, _Holding]:
+    def _owned(self, lease: Lease) -> tuple[_Session, _LeaseRow]:
         session = self._sessions.get(lease.session_id)
         holding = session.holding if session else None
         if (
@@ -347,7 +347,7 @@ def _name(entry: JournalEntry) -> _EntryName:
 
 
 def _refuse_if_active(
-    held: _Holding, run_id: str | None, worker_id: str | None, now: datetime
+    held: _LeaseRow, run_id: str | None, worker_id: str | None, now: datetime
 ) -> None:
     if held.deadline is None or held.deadline <= now:
         return
@@ -366,7 +366,7 @@ def _when_free(run_id: str | None) -> str:
     return f"{who} when that run ends or its lease runs out."
 
 
-def _fenced(lease: Lease, holding: _Holding | None) -> FencedError:
+def _fenced(lease: Lease, holding: _LeaseRow | None) -> FencedError:
     if holding is None:
         state = "nobody holds it"
     elif holding.deadline is None:

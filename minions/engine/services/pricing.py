@@ -7,7 +7,7 @@ from attrs import evolve
 from minions.contracts.calls import ChatModel
 from minions.contracts.errors import EnvironmentRefusedError, StepFailedError, words_of
 from minions.contracts.messages import TokenUsage
-from minions.engine.services.budget import Ledger
+from minions.engine.services.budget import RunBudget
 from minions.engine.services.services import Services
 
 __all__ = ["check_price", "expect_price", "with_cost"]
@@ -23,13 +23,13 @@ def with_cost(usage: TokenUsage, model: ChatModel | None, services: Services) ->
     return usage if cost is None else evolve(usage, cost_usd=cost)
 
 
-def check_price(model: ChatModel, ledger: Ledger, services: Services) -> None:
+def check_price(model: ChatModel, budget: RunBudget, services: Services) -> None:
     """Where cost is limited, only what has a price may be asked.
 
     Raises:
         EnvironmentRefusedError: Code `unknown-price`.
     """
-    most = ledger.max_cost_usd
+    most = budget.max_cost_usd
     if most is None or _cost(_ONE_OF_EACH, model, services) is not None:
         return
     raise EnvironmentRefusedError(
@@ -43,7 +43,7 @@ def check_price(model: ChatModel, ledger: Ledger, services: Services) -> None:
     )
 
 
-def expect_price(model: ChatModel | None, ledger: Ledger, services: Services) -> None:
+def expect_price(model: ChatModel | None, budget: RunBudget, services: Services) -> None:
     """Before a call: its price is loaded beside it; under a limit it must be known.
 
     Raises:
@@ -52,7 +52,7 @@ def expect_price(model: ChatModel | None, ledger: Ledger, services: Services) ->
     if model is None:
         return
     try:
-        check_price(model, ledger, services)
+        check_price(model, budget, services)
     except EnvironmentRefusedError as error:
         raise StepFailedError(error.info()) from error
     if services.prices is not None:

@@ -15,7 +15,7 @@ from minions.contracts.retry import RetryConfig
 from minions.engine.services.services import Services
 
 __all__ = [
-    "Attempted",
+    "AttemptsOutcome",
     "checked_result",
     "is_being_cancelled",
     "is_retryable_error",
@@ -78,7 +78,7 @@ RF = TypeVar("RF", bound=Retryable)
 
 
 @frozen
-class Attempted(Generic[V, RF]):
+class AttemptsOutcome(Generic[V, RF]):
     """An outcome and how many attempts it took."""
 
     outcome: Result[V, RF]
@@ -106,7 +106,7 @@ async def with_retries(
     config: RetryConfig,
     services: Services,
     on_retry: Callable[[int, float, RF], None],
-) -> Attempted[V, RF]:
+) -> AttemptsOutcome[V, RF]:
     """Try until it succeeds, cannot succeed, or was tried `most` times.
 
     Cancellation during the wait passes through at once. A failure's own `retry_after_s`
@@ -117,12 +117,12 @@ async def with_retries(
         outcome = await attempt()
         attempts += 1
         if is_successful(outcome):
-            return Attempted(outcome, attempts)
+            return AttemptsOutcome(outcome, attempts)
         failure = outcome.failure()
         delay_s = getattr(failure, "retry_after_s", None)
         is_too_long = delay_s is not None and delay_s > _LONGEST_WAIT_S
         if not failure.is_retryable or attempts >= most or is_too_long:
-            return Attempted(outcome, attempts)
+            return AttemptsOutcome(outcome, attempts)
         if delay_s is None:
             delay_s = config.delay_s(attempts, services.random())
         on_retry(attempts, delay_s, failure)

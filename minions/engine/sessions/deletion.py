@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError, near_names
 from minions.contracts.executions import OPEN_STATES, RunState, RunStatus
-from minions.contracts.journal import SPARED_S, Collected, Journal, JournalEntry
+from minions.contracts.journal import SPARED_S, BlobCollection, Journal, JournalEntry
 from minions.engine.services.services import Services
 
 __all__ = ["CleanUp", "StoredSession", "clean_up", "find_session", "list_stored", "remove_sessions"]
@@ -48,7 +48,7 @@ class CleanUp:
     """Old ones that stay: a run may go on, or is active."""
     forked: tuple[str, ...]
     """Old ones that stay because forks that stay read from them."""
-    collected: Collected
+    collected: BlobCollection
 
 
 async def list_stored(journal: Journal) -> Mapping[str, StoredSession]:

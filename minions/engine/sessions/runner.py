@@ -23,8 +23,8 @@ from minions.contracts.tools import Tool, Toolbox
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.context.agent_context import Agent
-from minions.engine.history.conversation import MESSAGE_INPUT, ThreadStart, pending_calls
-from minions.engine.history.session_messages import SAID_KINDS
+from minions.engine.history.conversation import MESSAGE_INPUT, ConversationStart, pending_calls
+from minions.engine.history.session_messages import CONVERSATION_KINDS
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import load_recorded_run
@@ -192,7 +192,7 @@ class StepRunner:
             EnvironmentRefusedError: No model, or a secret is missing.
         """
         session_id = _id_of(session)
-        return self._prepare(session_id, await self._inputs(session_id, query), ThreadStart())
+        return self._prepare(session_id, await self._inputs(session_id, query), ConversationStart())
 
     async def prepare_resume(self, session: SessionName) -> AgentRun | None:
         """The run that goes on with the session; None: its last step is an answer.
@@ -208,7 +208,7 @@ class StepRunner:
             raise _nothing_said(session_id)
         if steps[-1].is_assistant_step() and not pending_calls(steps):
             return await self._failed_run(session_id, steps[-1])
-        return await self._continued(session_id, steps, ThreadStart(continues=True))
+        return await self._continued(session_id, steps, ConversationStart(continues=True))
 
     async def prepare_retry(self, session: SessionName, sequence: int) -> AgentRun:
         """The run that takes the place of the steps from `sequence` on, once it has said something.
@@ -238,7 +238,7 @@ class StepRunner:
                 "question to answer. Nothing was changed. Retry from a later step, or ask anew.",
                 code="nothing-left",
             )
-        start = ThreadStart(keep=len(kept), continues=True, expects=len(steps))
+        start = ConversationStart(keep=len(kept), continues=True, expects=len(steps))
         return await self._continued(session_id, kept, start)
 
     async def _cut_off_run(self, session_id: str) -> AgentRun | None:
@@ -249,7 +249,7 @@ class StepRunner:
             return None
         recorded = await load_recorded_run(journal, session.last_run_id)
         first = recorded.entries[0].position
-        later = await journal.entries(session_id, kinds=SAID_KINDS, after=first)
+        later = await journal.entries(session_id, kinds=CONVERSATION_KINDS, after=first)
         said = (row for row in later if row.run_id != recorded.run_id and row.kind != "run")
         if any("sequence" in row.body for row in said):
             return None
@@ -277,7 +277,7 @@ class StepRunner:
         return await self.repository.get_session(session_id)
 
     async def _continued(
-        self, session_id: str, steps: Sequence[SessionStep], start: ThreadStart
+        self, session_id: str, steps: Sequence[SessionStep], start: ConversationStart
     ) -> AgentRun:
         asked = next((step.content for step in reversed(steps) if step.is_user_step()), None)
         return self._prepare(session_id, await self._inputs(session_id, asked or ""), start)
@@ -289,7 +289,7 @@ class StepRunner:
         return {**kept, **own, **self._given, MESSAGE_INPUT: message}
 
     def _prepare(
-        self, session_id: str, inputs: Mapping[str, InputValue], start: ThreadStart
+        self, session_id: str, inputs: Mapping[str, InputValue], start: ConversationStart
     ) -> AgentRun:
         recipe = self._executor.find(self._agent)
         message = recipe.inputs.get(MESSAGE_INPUT)
@@ -327,7 +327,7 @@ class StepRunner:
         """
         recipe = self._executor.find(self._agent)
         if {MESSAGE_INPUT} >= {name for name, it in recipe.inputs.items() if not it.has_default}:
-            self._prepare("", {**self._given, MESSAGE_INPUT: ""}, ThreadStart())
+            self._prepare("", {**self._given, MESSAGE_INPUT: ""}, ConversationStart())
 
     # --- running ----------------------------------------------------------------------------------
 

@@ -14,11 +14,11 @@ from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import message_to_json
 from minions.contracts.sessions import Session, SessionStep
-from minions.engine.history.conversation import read_thread, refuse_while_it_waits
+from minions.engine.history.conversation import read_conversation, refuse_while_it_waits
 from minions.engine.history.entry_checks import origin_of, unreadable_among
 from minions.engine.history.lookup import UNREADABLE
 from minions.engine.history.run_states import with_states
-from minions.engine.history.session_messages import Thread
+from minions.engine.history.session_messages import SessionConversation
 from minions.engine.services.services import Services
 
 __all__ = ["StepRepository"]
@@ -317,8 +317,8 @@ class StepRepository:
 
     # --- rows -------------------------------------------------------------------------------------
 
-    async def _thread(self, session_id: str) -> Thread:
-        return await read_thread(self.services.journal, session_id)
+    async def _thread(self, session_id: str) -> SessionConversation:
+        return await read_conversation(self.services.journal, session_id)
 
     async def _first_rows(self, session_id: str) -> Sequence[JournalEntry]:
         return await self.services.journal.entries(session_id, limit=1)

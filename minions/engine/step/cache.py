@@ -66,18 +66,18 @@ class StepCaching:
     asked: set[str]
     """Keys that were looked up in the run: a further attempt at the same is no repetition."""
 
-    def key(self, basis: Fingerprint, view: StepView) -> str | None:
+    def key(self, fingerprint: Fingerprint, view: StepView) -> str | None:
         """Of what is kept for that basis; None: it must not be, and the log says why."""
-        models = self.models() if basis.asks_model else []
-        specs = [found.spec for name in basis.tools if (found := view.tools.find(name))]
+        models = self.models() if fingerprint.asks_model else []
+        specs = [found.spec for name in fingerprint.tools if (found := view.tools.find(name))]
         material = encode(
             {
                 "format": _FORMAT,
-                "asked": basis.asked,
+                "asked": fingerprint.asked,
                 "models": models,
                 "tools": [_told(spec) for spec in specs],
-                "toolsets": list(_toolsets(view, basis.tools)),
-                "folder": str(Path.cwd()) if basis.has_folder else None,
+                "toolsets": list(_toolsets(view, fingerprint.tools)),
+                "folder": str(Path.cwd()) if fingerprint.has_folder else None,
             }
         )
         if (reason := _refusal(view, material, specs, is_known=models is not None)) is not None:

@@ -24,10 +24,10 @@ from minions.engine.calls.model_calls import capabilities_of, recall
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.fingerprint import Fingerprinted
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.iterations import Attempt, Turn
+from minions.engine.context.iterations import Attempt, Iteration
 from minions.engine.context.step_view import StepView
 from minions.engine.history.recorded import recorded_execution
-from minions.engine.history.replay import KnowsItsInputs, StepRows, TellsItself
+from minions.engine.history.replay import RecordedInParts, Replayable, StepRows
 from minions.engine.services.error_groups import leading_error
 from minions.engine.services.retry import is_being_cancelled
 from minions.engine.step.cache import StepCaching, question_fingerprint
@@ -51,7 +51,7 @@ class StepExecutor(Generic[T]):
         tool_call_executor_factory: ToolCallExecutorFactory,
         *,
         options: ModelOptions | None = None,
-        item: Turn | None = None,
+        item: Iteration | None = None,
         caching: StepCaching | None = None,
     ) -> None:
         """Reads the limits now, most specific first: step, context, defaults.
@@ -127,12 +127,12 @@ class StepExecutor(Generic[T]):
 
     @property
     def has_recorded_end(self) -> bool:
-        """Whether an earlier leg of the run brought this execution to its end.
+        """Whether an earlier execution of the run brought this execution to its end.
 
         A step that tells itself is entered again all the same, unless it did nothing.
         """
         is_told = self._recorded is not None and self._recorded.ended is not None
-        return is_told and (self.was_cached or not isinstance(self.step, TellsItself))
+        return is_told and (self.was_cached or not isinstance(self.step, RecordedInParts))
 
     @property
     def was_cached(self) -> bool:
@@ -154,13 +154,13 @@ class StepExecutor(Generic[T]):
         if isinstance(self.step, PythonStep):
             step = self.step
             try:
-                return isinstance(step, KnowsItsInputs) and step.would_repeat(self._view, rows)
+                return isinstance(step, Replayable) and step.would_repeat(self._view, rows)
             except MinionsError:  # what it reads is not there any more
                 return False
         return rows.started is not None and self._opens_as(rows.started) and self._still_fits(rows)
 
     def is_begun_otherwise(self) -> bool:
-        """Whether an earlier leg left its conversation in the middle, and it would begin another.
+        """Whether an earlier execution left its conversation open, and it would begin another.
 
         Code goes on in any case: its calls are known by what they ask.
         """
@@ -188,7 +188,7 @@ class StepExecutor(Generic[T]):
         return True
 
     def recorded(self) -> StepExecution[T]:
-        """The execution that an earlier leg of the run recorded; nothing is done.
+        """The execution that an earlier execution of the run recorded; nothing is done.
 
         Raises:
             ValueError: The recorded output is no longer what the step declares.
@@ -213,7 +213,7 @@ class StepExecutor(Generic[T]):
             self._caching.asked.add(str(self._recorded.ended.body.get("cache_key")))
         for call in execution.model_calls:
             recall(self._models, call.prompt)
-        self.context.ledger.spend(execution.usage)
+        self.context.budget.spend(execution.usage)
         self._keep_conversation(execution)
         if self._item is None:
             self.context.step_manager.record(execution)
@@ -222,7 +222,7 @@ class StepExecutor(Generic[T]):
     async def execute(self) -> StepExecution[T]:
         """Run it: COMPLETED with its output, or FAILED with the error. Never raises for the step.
 
-        A step that an earlier leg of the run left in the middle goes on where it was.
+        A step that an earlier execution of the run left in the middle goes on where it was.
 
         Raises:
             JournalError: A fact could not be stored: nothing may go on.
@@ -297,7 +297,7 @@ class StepExecutor(Generic[T]):
     async def _from_cache(self, caching: StepCaching) -> Ending | None:
         """What the same question gave before; None: it is to be asked.
 
-        What an earlier leg began goes on where it is, and what is begun anew is asked anew.
+        What an earlier execution began goes on where it is, and what is begun anew is asked anew.
         """
         if caching.cache is None:
             return None
@@ -324,10 +324,10 @@ class StepExecutor(Generic[T]):
         step = self.step
         try:
             if isinstance(step, Fingerprinted):
-                return self._caching.key(step.basis(self._view), self._view)
+                return self._caching.key(step.fingerprint(self._view), self._view)
             opening = self._opening().messages
-            basis = question_fingerprint(cast("Step[object]", step), opening, self._output)
-            return self._caching.key(basis, self._view)
+            fingerprint = question_fingerprint(cast("Step[object]", step), opening, self._output)
+            return self._caching.key(fingerprint, self._view)
         except MinionsError:  # the step itself will tell
             return None
 
@@ -348,7 +348,7 @@ class StepExecutor(Generic[T]):
                 self._view.thread.end_step()
 
     def _recorded_opening(self) -> Opening | None:
-        """What an earlier leg began with: the conversation goes on, it does not begin anew."""
+        """What an earlier execution of the run began with: its conversation is continued."""
         if self._recorded is None or self._recorded.started is None:
             return None
         body = self._recorded.started.body

@@ -42,6 +42,6 @@ def all_waiting(errors: Iterable[FailureInfo]) -> FailureInfo:
 def cut_off(step_id: str, context: AgentContext) -> FailureInfo:
     """A step that was stopped from outside: by the run's own time, or by a person."""
     if context.is_out_of_time:
-        context.ledger.run_out_of_time()
-        return context.ledger.failure()
+        context.budget.run_out_of_time()
+        return context.budget.failure()
     return FailureInfo(code="cancelled", message=f"Step '{step_id}' was cancelled.")

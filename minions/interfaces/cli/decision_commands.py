@@ -11,19 +11,19 @@ from typing import Any, TypeVar
 import click
 
 from minions.contracts.errors import UsageError
-from minions.engine.calls.pending_decisions import Waiting, waiting_decisions
+from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.history.replay import Replay
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import common_options, surroundings
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.interfaces.cli.run_follower import refuse_two_outputs
 
-__all__ = ["decide", "going_on_options"]
+__all__ = ["decide", "resume_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it finds them
 
 
-def going_on_options(function: F) -> F:
+def resume_options(function: F) -> F:
     """The options of a run that goes on."""
     for option in (
         click.option("-m", "--model", metavar="MODEL", help="provider/name; else the run's own."),
@@ -42,16 +42,16 @@ def decide(run: str, about: str | None, word: str, what: str, flags: dict[str, o
         about: A key, a tool or a step; None: the only one that waits.
         what: `approval` or `answer`.
     """
-    around = surroundings(flags)
-    refuse_two_outputs(around.settings)
+    context = surroundings(flags)
+    refuse_two_outputs(context.settings)
     model = flags["model"] if isinstance(flags["model"], str) else None
     out = sys.stdout
 
     async def go_on() -> int:
-        async with RecordedRunOpener(around, run, model=model) as opened:
+        async with RecordedRunOpener(context, run, model=model) as opened:
             recipe = opened.own_recipe()
             replay = Replay(opened.recorded.entries, opened.recorded.generation + 1)
-            waiting = () if opened.recorded.is_over else waiting_decisions(replay)
+            waiting = () if opened.recorded.is_over else pending_decisions(replay)
             chosen = _chosen(waiting, about, what, opened.recorded.run_id)
             tell(f"{word.partition(':')[0]}: {chosen.words}")
             if (digest := chosen.digest) is not None:
@@ -65,7 +65,9 @@ def decide(run: str, about: str | None, word: str, what: str, flags: dict[str, o
         return asyncio.run(go_on())
 
 
-def _chosen(waiting: Sequence[Waiting], about: str | None, what: str, run_id: str) -> Waiting:
+def _chosen(
+    waiting: Sequence[PendingDecision], about: str | None, what: str, run_id: str
+) -> PendingDecision:
     """The one that is meant.
 
     Raises:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from minions.recipe.catalog import Catalog
 
 __all__ = [
-    "Surroundings",
+    "CommandContext",
     "cache_option",
     "common_options",
     "extension_options",
@@ -35,7 +35,7 @@ F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it fi
 
 
 @frozen(kw_only=True)
-class Surroundings:
+class CommandContext:
     """One command's settings and environment."""
 
     origin: Origin
@@ -113,7 +113,7 @@ class Surroundings:
 
 
 @contextlib.contextmanager
-def naming_the_journal(around: Surroundings) -> Iterator[None]:
+def naming_the_journal(context: CommandContext) -> Iterator[None]:
     """Say where was looked when a run is not found."""
     from minions.contracts.errors import NotFoundError
     from minions.interfaces.wiring import place_of_journal
@@ -123,7 +123,7 @@ def naming_the_journal(around: Surroundings) -> Iterator[None]:
     except NotFoundError as error:
         if error.error_code != "unknown-session":
             raise
-        place = place_of_journal(around.settings, around.folder_of("db"))
+        place = place_of_journal(context.settings, context.folder_of("db"))
         raise NotFoundError(
             f"{error.message} The journal is {place}.",
             code=error.error_code,
@@ -131,7 +131,7 @@ def naming_the_journal(around: Surroundings) -> Iterator[None]:
         ) from error
 
 
-def surroundings(flags: Mapping[str, object]) -> Surroundings:
+def surroundings(flags: Mapping[str, object]) -> CommandContext:
     """Settings from every source, with the flags that were given.
 
     Raises:
@@ -144,7 +144,7 @@ def surroundings(flags: Mapping[str, object]) -> Surroundings:
     }
     environ = environment()
     origin = load_settings(given, environ, folder=Path.cwd(), user_file=user_settings_file())
-    return Surroundings(origin=origin, environ=environ, flags=given)
+    return CommandContext(origin=origin, environ=environ, flags=given)
 
 
 def output_options(function: F) -> F:

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.json_values import JsonValue, dumps, parse_json
-from minions.interfaces.cli.options import Surroundings
+from minions.interfaces.cli.options import CommandContext
 from minions.recipe.expressions.values import type_name
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
@@ -20,7 +20,7 @@ __all__ = ["given_inputs", "some_inputs"]
 def given_inputs(
     recipe: AgentRecipe,
     pairs: tuple[str, ...],
-    around: Surroundings,
+    context: CommandContext,
     *,
     before: Mapping[str, JsonValue] | None = None,
 ) -> Mapping[str, JsonValue]:
@@ -30,8 +30,8 @@ def given_inputs(
         before: What counts where neither says anything.
     """
     given: dict[str, JsonValue] = dict(before or {})
-    if around.settings.params is not None:
-        given.update(_params_file(around.folder_of("params") / around.settings.params))
+    if context.settings.params is not None:
+        given.update(_params_file(context.folder_of("params") / context.settings.params))
     texts = dict(_pair(pair) for pair in pairs)
     given.update(texts)
     return resolve_inputs(recipe, given, from_text=frozenset(texts), base=Path.cwd())

@@ -9,22 +9,22 @@ from minions.contracts.errors import MinionsError, RecipeError
 from minions.engine.run.rejection import record_rejected_run
 from minions.engine.services.services import Services
 from minions.interfaces.cli.console.console import tell
-from minions.interfaces.cli.options import Surroundings
+from minions.interfaces.cli.options import CommandContext
 from minions.recipe.library import recipe_id_of
 
 __all__ = ["keep_rejection"]
 
 
-async def keep_rejection(around: Surroundings, recipe: Path, error: RecipeError) -> None:
+async def keep_rejection(context: CommandContext, recipe: Path, error: RecipeError) -> None:
     """Record the run that was none, unless nothing shall be written.
 
     A journal that cannot be used is told in one line: what is wrong with the recipe comes after.
     """
-    if around.settings.no_store or around.settings.dry_run:
+    if context.settings.no_store or context.settings.dry_run:
         return
     note = {"cwd": str(Path.cwd()), "file": str(recipe)}
     try:
-        async with contextlib.aclosing(around.journal()) as journal:
+        async with contextlib.aclosing(context.journal()) as journal:
             services = Services(journal=journal)
             await record_rejected_run(services, recipe_id_of(recipe), error, note=note)
     except (MinionsError, OSError) as problem:

@@ -20,7 +20,7 @@ from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.services import Services
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.lease_holders import refuse_if_it_goes_on
-from minions.interfaces.cli.options import Surroundings, naming_the_journal
+from minions.interfaces.cli.options import CommandContext, naming_the_journal
 from minions.interfaces.cli.run_follower import Signals, bounded, follow, note_of
 from minions.interfaces.deciders import decider_for
 from minions.interfaces.settings import Settings
@@ -34,7 +34,7 @@ class RecordedRunOpener:
     """Opens the journal and finds the run; closes everything at the end."""
 
     def __init__(
-        self, around: Surroundings, name: str, *, model: str | None, needs_store: bool = True
+        self, context: CommandContext, name: str, *, model: str | None, needs_store: bool = True
     ) -> None:
         """Load the operator's code; nothing is opened yet.
 
@@ -43,15 +43,15 @@ class RecordedRunOpener:
         Raises:
             UsageError: Nothing is stored here, or an extension cannot be loaded.
         """
-        if around.settings.no_store and needs_store:
+        if context.settings.no_store and needs_store:
             raise UsageError(
                 "Without a journal there is no run to go on with: leave out --no-store "
                 "(or `no_store` in the configuration).",
                 code="no-store",
             )
-        self.around = around
-        self._state = around.state()
-        self.extensions = around.extensions(self._state)
+        self.context = context
+        self._state = context.state()
+        self.extensions = context.extensions(self._state)
         self._name = name
         self._model = model
         self._here = Path.cwd()
@@ -67,7 +67,7 @@ class RecordedRunOpener:
             LeaseHeldError: It goes on elsewhere.
         """
         self._signals = self._stack.enter_context(Signals())
-        self._journal = self.around.journal()
+        self._journal = self.context.journal()
         self._stack.push_async_callback(self._journal.aclose)
         self._stack.push_async_callback(self._state.aclose)
         self._recorded = await self._find()
@@ -82,7 +82,7 @@ class RecordedRunOpener:
         return self
 
     async def _find(self) -> RecordedRun | None:
-        with naming_the_journal(self.around):
+        with naming_the_journal(self.context):
             return await load_recorded_run(self._journal, self._name)
 
     @property
@@ -126,14 +126,14 @@ class RecordedRunOpener:
     @property
     def settings(self) -> Settings:
         """The command's; the `--max-cost` with which the run began holds until there is another."""
-        settings, began_with = self.around.settings, self._noted.get("max_cost_usd")
-        if "max_cost_usd" in self.around.flags or not isinstance(began_with, int | float):
+        settings, began_with = self.context.settings, self._noted.get("max_cost_usd")
+        if "max_cost_usd" in self.context.flags or not isinstance(began_with, int | float):
             return settings
         return evolve(settings, max_cost_usd=began_with)
 
     def _tell_extensions(self) -> None:
         """Which code the run had and this command has not: only a person may name it."""
-        now = cast("list[str]", note_of(self.around, None).get("extensions") or [])
+        now = cast("list[str]", note_of(self.context, None).get("extensions") or [])
         before = cast("list[str]", self._noted.get("extensions") or [])
         if missing := [name for name in before if name not in now]:
             flags = " ".join(f"--extensions {name}" for name in missing)
@@ -143,7 +143,7 @@ class RecordedRunOpener:
         """What is to be known when the run goes on once more."""
         marks = ("imported", "server")  # whoever resumes it here has it from now on
         note = {name: value for name, value in self._noted.items() if name not in marks}
-        now = note_of(self.around, self._model)
+        now = note_of(self.context, self._model)
         return {**note, **now, "cwd": note.get("cwd", now["cwd"])}
 
     def executor(self, recipe: AgentRecipe) -> AgentExecutor:
@@ -158,9 +158,9 @@ class RecordedRunOpener:
         override = self._model or recorded
         folder = Path(cast(str, note.get("folder", ".")))
         models = Models(
-            self.around.settings,
+            self.context.settings,
             self.extensions,
-            environ=self.around.environ,
+            environ=self.context.environ,
             override=override,
             asked_as=recipe.id if self._asked_as is None else self._asked_as,
             command=self._command,
@@ -171,15 +171,15 @@ class RecordedRunOpener:
         def folder_of(key: str) -> Path:
             if key == "model" and override is recorded and recorded is not None:
                 return folder
-            return self.around.folder_of(key)
+            return self.context.folder_of(key)
 
         return AgentExecutor(
             models.source(recipe, folder_of),
             extensions=self.extensions,
             services=make_services(
                 self._journal,
-                make_log(self.around.settings, tell),
-                make_prices(self.around.settings),
+                make_log(self.context.settings, tell),
+                make_prices(self.context.settings),
                 decider_for(self._policy(), tell),
                 self._cache(),
             ),
@@ -187,14 +187,14 @@ class RecordedRunOpener:
 
     def _cache(self) -> StepCache:
         """None where the run began without one, or shall have none from now on."""
-        cache = NoStepCache() if self._noted.get("no_cache") else self.around.cache()
+        cache = NoStepCache() if self._noted.get("no_cache") else self.context.cache()
         self._stack.push_async_callback(cache.aclose)
         return cache
 
     def _policy(self) -> str | None:
         """Who consents to calls: as said now, else as it was said when the run began."""
         began_with = cast("str | None", self._noted.get("approve"))
-        return self.around.settings.approve or began_with
+        return self.context.settings.approve or began_with
 
     def _go_home(self) -> None:
         """To where the run began: relative paths of its tools mean what they meant."""
@@ -217,4 +217,4 @@ class RecordedRunOpener:
             tell(line)
         if Path.cwd() != self._here:
             tell(f"  in {Path.cwd()}, where it began")
-        return await follow(run, self.around, out, self._signals)
+        return await follow(run, self.context, out, self._signals)

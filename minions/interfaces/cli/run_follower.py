@@ -29,7 +29,7 @@ from minions.interfaces.cli.console.results import (
     result_to_json,
     summary_lines,
 )
-from minions.interfaces.cli.options import Surroundings
+from minions.interfaces.cli.options import CommandContext
 from minions.interfaces.deciders import TerminalDecider
 from minions.interfaces.operator_limits import bounded
 from minions.interfaces.settings import Settings
@@ -47,44 +47,44 @@ def refuse_two_outputs(settings: Settings) -> None:
         raise UsageError("--json and --events exclude each other: one object, or one per line.")
 
 
-def note_of(around: Surroundings, model: str | None) -> dict[str, JsonValue]:
+def note_of(context: CommandContext, model: str | None) -> dict[str, JsonValue]:
     """What going on needs to know of the command that began: stored with the run's start.
 
     Args:
         model: As given with `-m`.
     """
-    settings, folder = around.settings, around.folder_of("extensions")
+    settings, folder = context.settings, context.folder_of("extensions")
     named = [str(folder / name) if name.endswith(".py") else name for name in settings.extensions]
     note: dict[str, JsonValue] = {"cwd": str(Path.cwd())}
     if named:
         note["extensions"] = list(named)
     if model is not None:
-        note |= {"model": model, "folder": str(around.folder_of("model"))}
-    if "approve" in around.flags:
+        note |= {"model": model, "folder": str(context.folder_of("model"))}
+    if "approve" in context.flags:
         note["approve"] = settings.approve
-    if "max_cost_usd" in around.flags:
+    if "max_cost_usd" in context.flags:
         note["max_cost_usd"] = settings.max_cost_usd
     if settings.no_cache:
         note["no_cache"] = True
     return note
 
 
-async def follow(run: AgentRun, around: Surroundings, out: TextIO, signals: Signals) -> int:
+async def follow(run: AgentRun, context: CommandContext, out: TextIO, signals: Signals) -> int:
     """Show the run while it goes on; print its result; its exit code."""
-    progress = _progress(around)
+    progress = _progress(context)
     printer = _EventPrinter(out)
     run.listen(progress.on_event)
-    if around.settings.events:
+    if context.settings.events:
         run.listen(printer)
     decider = run.context.services.decider
     if isinstance(decider, TerminalDecider):
         decider.pausing = progress.paused
-    signals.stop(run, last_words=_go_on(run, around, RunStatus.CANCELLED))
+    signals.stop(run, last_words=_go_on(run, context, RunStatus.CANCELLED))
     try:
         result = await run.execute()
     finally:
         progress.close()
-    _report(run, result, around, out)
+    _report(run, result, context, out)
     if printer.error is not None:
         raise printer.error
     if signals.caught is not None and result.status is RunStatus.CANCELLED:
@@ -190,25 +190,25 @@ class _EventPrinter:
             self.error = error
 
 
-class _Silent(Progress):
+class _NoProgress(Progress):
     """For programs that read the output."""
 
     def on_event(self, event: RunEvent) -> None:
         """Nothing."""
 
 
-def _progress(around: Surroundings) -> Progress:
+def _progress(context: CommandContext) -> Progress:
     """A live table on a terminal, lines elsewhere; nothing beside `--events`."""
-    if around.settings.events:
-        return _Silent()
-    environ = around.environ
+    if context.settings.events:
+        return _NoProgress()
+    environ = context.environ
     is_live = (
         sys.stderr is not None
         and sys.stderr.isatty()
         and environ.get("TERM") != "dumb"
         and not environ.get("CI")
     )
-    if not is_live or around.settings.debug:
+    if not is_live or context.settings.debug:
         return PlainProgress(tell, stderr_painter())
     from rich.console import Console
 
@@ -216,29 +216,31 @@ def _progress(around: Surroundings) -> Progress:
     return LiveProgress(console)
 
 
-def _report(run: AgentRun, result: AgentResult[object], around: Surroundings, out: TextIO) -> None:
+def _report(
+    run: AgentRun, result: AgentResult[object], context: CommandContext, out: TextIO
+) -> None:
     """The result to standard output, the summary to standard error."""
-    if around.settings.json:
+    if context.settings.json:
         say(json_text(result_to_json(result)), out)
-    elif not around.settings.events and result.output is not None:
+    elif not context.settings.events and result.output is not None:
         say(output_text(result.output), out)
     for line in summary_lines(result, stderr_painter()):
         tell(line)
     decision = next(iter(result.error.suggestions), "") if result.error is not None else ""
-    tell(f"session {result.session_id} · {_go_on(run, around, result.status, decision)}")
+    tell(f"session {result.session_id} · {_go_on(run, context, result.status, decision)}")
 
 
-def _go_on(run: AgentRun, around: Surroundings, status: RunStatus, decision: str = "") -> str:
+def _go_on(run: AgentRun, context: CommandContext, status: RunStatus, decision: str = "") -> str:
     """The next useful command.
 
     Args:
         decision: The command that takes the first decision that the run waits for.
     """
-    settings = around.settings
+    settings = context.settings
     if settings.no_store:
         lost = ", so it cannot go on" if status is RunStatus.NEEDS_DECISION else ""
         return f"not stored (--no-store){lost}"
-    database, code = around.flags_again
+    database, code = context.flags_again
     rest = f"{run.run_id}{database}{code}"
     if status is RunStatus.NEEDS_DECISION:
         if decide := "".join(f" --decide {shlex.quote(key)}=…" for key in run.waiting_calls):
@@ -246,7 +248,7 @@ def _go_on(run: AgentRun, around: Surroundings, status: RunStatus, decision: str
         return (
             f"decide: {decision}{database}{code}" if decision else f"go on: minions resume {rest}"
         )
-    if status is RunStatus.LIMIT_REACHED and run.context.ledger.reached != "timeout_s":
+    if status is RunStatus.LIMIT_REACHED and run.context.budget.reached != "timeout_s":
         where = "--max-cost USD" if _is_limit_of_a_flag(run) else "--recipe EDITED.yaml"
         return f"go on with a higher limit: minions retry {rest} {where}"
     if status in (RunStatus.CANCELLED, RunStatus.LIMIT_REACHED):
@@ -266,4 +268,4 @@ def _is_limit_of_a_flag(run: AgentRun) -> bool:
     context = run.context
     written = (context.recipe.document or {}).get("limits")
     own = Limits.from_metadata(written if isinstance(written, Mapping) else {}).max_cost_usd
-    return context.ledger.reached == "max_cost_usd" and own != context.limits.max_cost_usd
+    return context.budget.reached == "max_cost_usd" and own != context.limits.max_cost_usd

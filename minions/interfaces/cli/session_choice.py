@@ -15,7 +15,7 @@ from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.services import Services
 from minions.engine.sessions.runner import StepRunner
 from minions.engine.sessions.store import StepRepository
-from minions.interfaces.cli.options import Surroundings, naming_the_journal
+from minions.interfaces.cli.options import CommandContext, naming_the_journal
 from minions.interfaces.cli.params import some_inputs
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.interfaces.cli.run_follower import bounded
@@ -25,11 +25,11 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe
 
 __all__ = [
-    "OpenTalk",
+    "OpenSession",
     "find_session",
+    "is_conversation",
     "is_session_named",
-    "is_talk",
-    "last_talk",
+    "last_session",
     "message_number",
     "message_text",
     "named_session",
@@ -79,15 +79,15 @@ def _called(sessions: Sequence[Session], name: str) -> list[Session]:
     ]
 
 
-async def is_talk(around: Surroundings, name: str, *, any_run: bool = False) -> bool:
+async def is_conversation(context: CommandContext, name: str, *, any_run: bool = False) -> bool:
     """Whether that is a session with messages, and to be gone on with as such.
 
     Args:
         any_run: Also where the name is a run's; else only that of a session.
     """
-    if around.settings.no_store:
+    if context.settings.no_store:
         return False
-    journal = around.journal()
+    journal = context.journal()
     try:
         if not any_run and not await is_session_named(journal, name):
             return False
@@ -128,7 +128,7 @@ async def named_session(journal: Journal, name: str) -> str:
     return name
 
 
-async def last_talk(journal: Journal) -> str:
+async def last_session(journal: Journal) -> str:
     """The id of the session in which something began or ended last.
 
     Raises:
@@ -142,12 +142,12 @@ async def last_talk(journal: Journal) -> str:
     return newest[0].id
 
 
-class OpenTalk(RecordedRunOpener):
+class OpenSession(RecordedRunOpener):
     """Opens the journal and finds a session with what its turns run."""
 
     def __init__(
         self,
-        around: Surroundings,
+        context: CommandContext,
         name: str | None,
         *,
         model: str | None,
@@ -163,7 +163,7 @@ class OpenTalk(RecordedRunOpener):
             is_new_ok: Whether there need be no session yet; nor need it be stored.
             usual: What answers in a session where nothing did before.
         """
-        super().__init__(around, name or "", model=model, needs_store=not is_new_ok)
+        super().__init__(context, name or "", model=model, needs_store=not is_new_ok)
         self._recipe_name = recipe
         if is_new_ok:
             self._command, self._asked_as = "chat", recipe or ""
@@ -171,7 +171,7 @@ class OpenTalk(RecordedRunOpener):
         self._usual = usual
 
     async def _find(self) -> RecordedRun | None:
-        with naming_the_journal(self.around):
+        with naming_the_journal(self.context):
             self.session = await self._find_session()
         run_id = await self._newest_run(self.session)
         return await load_recorded_run(self._journal, run_id) if run_id is not None else None
@@ -179,7 +179,7 @@ class OpenTalk(RecordedRunOpener):
     async def _find_session(self) -> Session:
         journal, name = self._journal, self._name
         if not self._is_new_ok:
-            return await find_session(journal, name or await last_talk(journal))
+            return await find_session(journal, name or await last_session(journal))
         services = Services(journal=journal)
         session_id = await named_session(journal, name) if name else services.ids("ses")
         if await journal.entries(session_id, limit=1):
@@ -198,7 +198,7 @@ class OpenTalk(RecordedRunOpener):
             session = await repository.get_session(session.parent_session_id)
         return session.last_run_id
 
-    def talk_recipe(self) -> AgentRecipe:
+    def session_recipe(self) -> AgentRecipe:
         """What a turn of the session runs.
 
         Raises:
@@ -221,7 +221,7 @@ class OpenTalk(RecordedRunOpener):
         Args:
             pairs: Inputs of its turns, as `-p` gives them.
         """
-        recipe = self.talk_recipe()
+        recipe = self.session_recipe()
         executor: AgentExecutor = self.executor(recipe)
         return StepRunner(
             recipe,

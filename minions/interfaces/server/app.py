@@ -19,18 +19,18 @@ from minions.contracts.runtime import Log
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.services.services import NullLog, Services
 from minions.engine.sessions.store import StepRepository
-from minions.interfaces.server.app_state import Rooms
+from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.endpoints import Endpoint
-from minions.interfaces.server.http.access import ROOT, Gate, StaticFile
+from minions.interfaces.server.http.access import ROOT, AccessMiddleware, StaticFile
 from minions.interfaces.server.http.incidents import Incidents, StandardLog
 from minions.interfaces.server.http.responses import Answer, AsgiApp, Receive, Scope, Send
 from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.recovery import BEGUN_BY_SERVER, Recovery
-from minions.interfaces.server.live.run_manager import RunHub
-from minions.interfaces.server.live.run_starter import Starter
+from minions.interfaces.server.live.run_manager import RunManager
+from minions.interfaces.server.live.run_starter import RunStarter
 from minions.interfaces.server.openapi import openapi_of
 from minions.interfaces.server.options import ServerOptions
-from minions.interfaces.server.recipe_store import Shelf
+from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.routes.decisions import (
     DECISION_ENDPOINTS,
     HEALTH_ENDPOINT,
@@ -41,7 +41,7 @@ from minions.interfaces.server.routes.resumptions import GOING_ON_ENDPOINTS
 from minions.interfaces.server.routes.runs import RUN_ENDPOINTS
 from minions.interfaces.server.routes.sessions import SESSION_ENDPOINTS
 from minions.interfaces.server.routes.turns import TURN_ENDPOINTS
-from minions.interfaces.server.runtime import Workshop
+from minions.interfaces.server.runtime import ServerRuntime
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring import (
     built_in_extensions,
@@ -74,22 +74,26 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
 class App:
     """An ASGI app. Where it is mounted nobody sends it a lifespan: call `aclose` at the end."""
 
-    def __init__(self, rooms: Rooms, log: Log, *, resumes: bool) -> None:
+    def __init__(self, app_state: AppState, log: Log, *, resumes: bool) -> None:
         """Open nothing yet; see `create_app`.
 
         Raises:
             EnvironmentRefusedError: The extra `server` is not installed.
         """
-        self.rooms = rooms
+        self.app_state = app_state
         self._log = log
         self._resumes = resumes
         self._closers: list[Callable[[], object]] = []
-        self.recovery = Recovery(rooms.workshop, rooms.hub, log, every_s=rooms.options.recover_s)
+        self.recovery = Recovery(
+            app_state.runtime, app_state.run_manager, log, every_s=app_state.options.recover_s
+        )
         self._recovering: asyncio.Task[None] | None = None
         self._is_stopped = False
-        incidents = Incidents(log, rooms.workshop.services.ids, rooms.options.token)
-        routes = _routes(rooms, incidents)
-        self._gate = Gate(_Front(routes), rooms.options, _page(), incidents.report)
+        incidents = Incidents(log, app_state.runtime.services.ids, app_state.options.token)
+        routes = _routes(app_state, incidents)
+        self._gate = AccessMiddleware(
+            _RootApp(routes), app_state.options, _page(), incidents.report
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the whole life of the app."""
@@ -119,13 +123,13 @@ class App:
         self._is_stopped = True
         if self._recovering is not None:
             self._recovering.cancel()
-        await self.rooms.hub.aclose(self.rooms.options.grace_s)
-        await self.rooms.channels.aclose()
+        await self.app_state.run_manager.aclose(self.app_state.options.grace_s)
+        await self.app_state.channels.aclose()
 
     async def aclose(self) -> None:
         """Likewise, and give back what was opened here."""
         await self.stop()
-        await self.rooms.workshop.aclose()
+        await self.app_state.runtime.aclose()
         for close in self._closers:
             result = close()
             if asyncio.iscoroutine(result):
@@ -137,7 +141,7 @@ class App:
         self._closers.append(close)
 
 
-class _Front:
+class _RootApp:
     """The document that describes the rest, then the rest."""
 
     def __init__(self, routes: AsgiApp) -> None:
@@ -151,7 +155,7 @@ class _Front:
         await self._routes(scope, receive, send)
 
 
-def _routes(rooms: Rooms, incidents: Incidents) -> AsgiApp:
+def _routes(app_state: AppState, incidents: Incidents) -> AsgiApp:
     try:
         from minions.interfaces.server.router import litestar_app
     except ModuleNotFoundError as error:
@@ -160,7 +164,7 @@ def _routes(rooms: Rooms, incidents: Incidents) -> AsgiApp:
             "extra: pip install 'minions-engine[server]'.",
             code="missing-extra",
         ) from error
-    return litestar_app(ENDPOINTS, rooms, incidents.report)
+    return litestar_app(ENDPOINTS, app_state, incidents.report)
 
 
 def _page() -> dict[str, StaticFile]:
@@ -224,7 +228,7 @@ def create_app(
         services, own = _services(settings, folder_of("db"), log)
         closers += own
     extensions = extended(built_in_extensions(state), extensions or Extensions())
-    workshop = Workshop(
+    runtime = ServerRuntime(
         settings,
         extensions,
         services,
@@ -235,7 +239,7 @@ def create_app(
         recipe_folders=recipes,
     )
     place = "in memory" if settings.no_store else place_of_journal(settings, folder_of("db"))
-    app = App(_rooms(options, workshop, recipes, log, place), log, resumes=resume)
+    app = App(_app_state(options, runtime, recipes, log, place), log, resumes=resume)
     for close in closers:
         app.at_end(close)
     return app
@@ -251,29 +255,29 @@ def _services(
     return services, (cache.aclose, journal.aclose)
 
 
-def _rooms(
-    options: ServerOptions, workshop: Workshop, recipes: Sequence[Path], log: Log, place: str
-) -> Rooms:
-    services = workshop.services
+def _app_state(
+    options: ServerOptions, runtime: ServerRuntime, recipes: Sequence[Path], log: Log, place: str
+) -> AppState:
+    services = runtime.services
     repository = StepRepository(services)
-    shelf = Shelf(recipes, catalog_of(workshop.extensions), workshop.bounded, log)
+    recipe_store = RecipeStore(recipes, catalog_of(runtime.extensions), runtime.bounded, log)
     channels = Channels(
         services.journal,
         most=options.max_followers,
         queue_frames=options.queue_frames,
         heartbeat_s=options.heartbeat_s,
     )
-    hub = RunHub(channels, log, most=options.max_runs)
+    run_manager = RunManager(channels, log, most=options.max_runs)
     allows_text = options.allow_recipe_bodies
-    return Rooms(
+    return AppState(
         options=options,
         journal=services.journal,
         repository=repository,
-        shelf=shelf,
-        workshop=workshop,
+        recipe_store=recipe_store,
+        runtime=runtime,
         channels=channels,
-        hub=hub,
-        starter=Starter(shelf, workshop, hub, repository, allows_text=allows_text),
+        run_manager=run_manager,
+        starter=RunStarter(recipe_store, runtime, run_manager, repository, allows_text=allows_text),
         log=log,
         place=place,
         started_at=services.clock.now(),

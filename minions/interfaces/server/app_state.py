@@ -10,28 +10,28 @@ from minions.contracts.journal import Journal
 from minions.contracts.runtime import Log
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.server.live.channels import Channels
-from minions.interfaces.server.live.run_manager import RunHub
-from minions.interfaces.server.live.run_starter import Starter
+from minions.interfaces.server.live.run_manager import RunManager
+from minions.interfaces.server.live.run_starter import RunStarter
 from minions.interfaces.server.live.streams import EventStreamAnswer
 from minions.interfaces.server.options import ServerOptions
-from minions.interfaces.server.recipe_store import Shelf
-from minions.interfaces.server.runtime import Workshop
+from minions.interfaces.server.recipe_store import RecipeStore
+from minions.interfaces.server.runtime import ServerRuntime
 
-__all__ = ["Rooms"]
+__all__ = ["AppState"]
 
 
 @frozen(kw_only=True)
-class Rooms:
+class AppState:
     """Everything that outlives a request."""
 
     options: ServerOptions
     journal: Journal
     repository: StepRepository
-    shelf: Shelf
-    workshop: Workshop
+    recipe_store: RecipeStore
+    runtime: ServerRuntime
     channels: Channels
-    hub: RunHub
-    starter: Starter
+    run_manager: RunManager
+    starter: RunStarter
     log: Log
     place: str
     """Of the journal, in words that may be shown."""

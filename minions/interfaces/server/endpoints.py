@@ -13,7 +13,7 @@ from attrs import field, frozen
 from minions.interfaces.server.http.responses import AsgiApp
 
 if TYPE_CHECKING:
-    from minions.interfaces.server.app_state import Rooms
+    from minions.interfaces.server.app_state import AppState
 
 __all__ = ["Call", "Endpoint", "EventData", "Nothing"]
 
@@ -34,7 +34,7 @@ class EventData:
 class Call(Generic[Q_co, B_co]):
     """One request, read and checked."""
 
-    rooms: Rooms
+    app_state: AppState
     path: Mapping[str, str]
     """What stands in the path's places."""
     query: Q_co

@@ -14,10 +14,10 @@ from minions.contracts.stored_sessions import unreadable_entry
 from minions.engine.calls.pending_decisions import (
     APPROVED,
     REJECTED,
-    Waiting,
-    misfit,
+    PendingDecision,
+    mismatch,
+    pending_decisions,
     shortened,
-    waiting_decisions,
 )
 from minions.engine.history.entry_checks import check_entries, too_deep
 from minions.engine.history.lookup import RunSummary, list_runs
@@ -76,7 +76,7 @@ async def waiting_of(journal: Journal, run: RunSummary) -> list[ApprovalView]:
 
 def _views(run: RunSummary, rows: Sequence[JournalEntry]) -> Iterator[ApprovalView]:
     replay = Replay(rows, max(row.generation for row in rows) + 1)
-    for waiting in waiting_decisions(replay):
+    for waiting in pending_decisions(replay):
         yield _view(run, waiting)
     told = {row.key for row in rows if (row.kind, row.state) == ("tool_call", "in_doubt")}
     for call in replay.opened():
@@ -105,7 +105,7 @@ def _id(run: RunSummary, key: str) -> str:
     return f"{run.run_id}.{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
-def _view(run: RunSummary, waiting: Waiting) -> ApprovalView:
+def _view(run: RunSummary, waiting: PendingDecision) -> ApprovalView:
     body = waiting.body
     return ApprovalView(
         id=_id(run, waiting.key),
@@ -181,7 +181,7 @@ def _answer(view: ApprovalView, said: DecisionRequest) -> str:
         raise UsageError(
             f"{view.words}: decide it with 'answer' and a 'value'.", code="bad-decision"
         )
-    problem = misfit(said.value, view.form)
+    problem = mismatch(said.value, view.form)
     if problem is not None:
         form = dumps(view.form or {"type": "string"})
         raise UsageError(

@@ -126,7 +126,7 @@ class _Stopper:
             os._exit(128 + number)
         self.caught = number
         self._tell(f"\n{signal.Signals(number).name}: stopping; what runs can be resumed.")
-        patience = self._app.rooms.options.grace_s + _BEYOND_GRACE_S
+        patience = self._app.app_state.options.grace_s + _BEYOND_GRACE_S
         self._watchdog = threading.Timer(patience, os._exit, [128 + number])
         self._watchdog.daemon = True
         self._watchdog.start()

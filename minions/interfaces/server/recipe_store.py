@@ -17,11 +17,11 @@ from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.project_folders import NamedFiles
 from minions.recipe.reading.load import load_recipe, load_recipe_text
 
-__all__ = ["Shelf", "Stored"]
+__all__ = ["RecipeStore", "StoredRecipe"]
 
 
 @frozen(kw_only=True)
-class Stored:
+class StoredRecipe:
     """One recipe of the shelf."""
 
     id: str
@@ -31,12 +31,12 @@ class Stored:
 
 
 @frozen
-class _Loaded:
+class _LoadedFile:
     mark: tuple[str, int, int]
-    stored: Stored
+    stored: StoredRecipe
 
 
-class Shelf:
+class RecipeStore:
     """Looks into its folders at every question; a file that did not change is read once.
 
     It reads files: ask it in a thread.
@@ -59,16 +59,16 @@ class Shelf:
         self._folders = tuple(folders)
         self._catalog = evolve(catalog, recipe_folders=self._folders)
         self._bound = bound
-        self._loaded: dict[str, _Loaded] = {}
+        self._loaded: dict[str, _LoadedFile] = {}
         self._turn = threading.Lock()
 
-    def all(self) -> Sequence[Stored]:
+    def all(self) -> Sequence[StoredRecipe]:
         """Every recipe, by id."""
         with self._turn:
             paths = recipe_ids(self._folders, self._may_read)
             stored = [self._stored(recipe_id, path) for recipe_id, path in paths.items()]
         made = [
-            Stored(id=recipe_id, recipe=self._bound(recipe))
+            StoredRecipe(id=recipe_id, recipe=self._bound(recipe))
             for recipe_id, recipe in self._catalog.recipes.items()
             if recipe_id not in paths
         ]
@@ -102,7 +102,7 @@ class Shelf:
         """
         return self._bound(load_recipe_text(text, "<recipe of the request>", self._catalog))
 
-    def _stored(self, recipe_id: str, path: Path) -> Stored:
+    def _stored(self, recipe_id: str, path: Path) -> StoredRecipe:
         try:
             state = path.stat()
             mark = (str(path), state.st_mtime_ns, state.st_size)
@@ -110,7 +110,7 @@ class Shelf:
             mark = (str(path), 0, 0)
         known = self._loaded.get(recipe_id)
         if known is None or known.mark != mark or not _stands_alone(known.stored):
-            known = self._loaded[recipe_id] = _Loaded(mark, self._read(recipe_id, path))
+            known = self._loaded[recipe_id] = _LoadedFile(mark, self._read(recipe_id, path))
         return known.stored
 
     def _files_around(self, path: Path) -> NamedFiles:
@@ -119,15 +119,15 @@ class Shelf:
     def _may_read(self, path: Path) -> bool:
         return self._files_around(path).hold(path)
 
-    def _read(self, recipe_id: str, path: Path) -> Stored:
+    def _read(self, recipe_id: str, path: Path) -> StoredRecipe:
         try:
             self._files_around(path).check(path, path.name)  # a link may lead anywhere
-            return Stored(id=recipe_id, recipe=self._bound(load_recipe(path, self._catalog)))
+            return StoredRecipe(id=recipe_id, recipe=self._bound(load_recipe(path, self._catalog)))
         except MinionsError as error:
-            return Stored(id=recipe_id, error=error)
+            return StoredRecipe(id=recipe_id, error=error)
         except Exception as error:  # noqa: BLE001  # a fault of ours must not hide the other recipes
             self._log.warning("recipe_not_checked", recipe=recipe_id, error=repr(error)[:500])
-            return Stored(id=recipe_id, error=_not_checked(recipe_id, error))
+            return StoredRecipe(id=recipe_id, error=_not_checked(recipe_id, error))
 
 
 def _not_checked(recipe_id: str, error: Exception) -> MinionsError:
@@ -138,7 +138,7 @@ def _not_checked(recipe_id: str, error: Exception) -> MinionsError:
     )
 
 
-def _stands_alone(stored: Stored) -> bool:
+def _stands_alone(stored: StoredRecipe) -> bool:
     """Whether nothing but its own file can change what it is."""
     if stored.recipe is None:
         return False

@@ -18,7 +18,7 @@ from litestar.types import ASGIApp
 
 from minions.contracts.codec import encode
 from minions.contracts.errors import MinionsError
-from minions.interfaces.server.app_state import Rooms
+from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.endpoints import Call, Endpoint, Nothing
 from minions.interfaces.server.http.access import ROOT
 from minions.interfaces.server.http.problems import RefusedError
@@ -38,7 +38,7 @@ _CODES: Final[Mapping[int, str]] = {
 }
 
 
-def litestar_app(endpoints: Sequence[Endpoint], rooms: Rooms, report: Report) -> AsgiApp:
+def litestar_app(endpoints: Sequence[Endpoint], app_state: AppState, report: Report) -> AsgiApp:
     """The app behind the gate.
 
     Args:
@@ -56,9 +56,9 @@ def litestar_app(endpoints: Sequence[Endpoint], rooms: Rooms, report: Report) ->
         )
 
     app = Litestar(
-        [_route(endpoint, rooms) for endpoint in endpoints],
+        [_route(endpoint, app_state) for endpoint in endpoints],
         exception_handlers={Exception: answer_to, HTTPException: answer_to},
-        request_max_body_size=rooms.options.max_body_bytes,
+        request_max_body_size=app_state.options.max_body_bytes,
         openapi_config=None,
         logging_config=None,
         debug=False,
@@ -73,9 +73,9 @@ def _refusal_of(error: HTTPException) -> RefusedError:
     return RefusedError(status, code, error.detail or status.phrase, headers=headers)
 
 
-def _route(endpoint: Endpoint, rooms: Rooms) -> HTTPRouteHandler:
+def _route(endpoint: Endpoint, app_state: AppState) -> HTTPRouteHandler:
     async def answer(request: AnyRequest) -> ASGIApp:
-        return cast("ASGIApp", await endpoint.handler(await _call(endpoint, rooms, request)))
+        return cast("ASGIApp", await endpoint.handler(await _call(endpoint, app_state, request)))
 
     path = _PLACE.sub(r"{\1:str}", f"/api/v1{endpoint.path}")
     handler = HTTPRouteHandler(
@@ -84,7 +84,9 @@ def _route(endpoint: Endpoint, rooms: Rooms) -> HTTPRouteHandler:
     return handler(answer)
 
 
-async def _call(endpoint: Endpoint, rooms: Rooms, request: AnyRequest) -> Call[object, object]:
+async def _call(
+    endpoint: Endpoint, app_state: AppState, request: AnyRequest
+) -> Call[object, object]:
     """The request, read as the endpoint declares it.
 
     Raises:
@@ -100,7 +102,7 @@ async def _call(endpoint: Endpoint, rooms: Rooms, request: AnyRequest) -> Call[o
         name: text for name in endpoint.headers if (text := request.headers.get(name)) is not None
     }
     return Call(
-        rooms=rooms,
+        app_state=app_state,
         path=dict(request.path_params),
         query=read_query(request.scope["query_string"], endpoint.query),
         body=body,

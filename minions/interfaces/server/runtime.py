@@ -28,7 +28,7 @@ from minions.interfaces.settings import Settings
 from minions.interfaces.wiring import Models, catalog_of
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["Workshop", "ids_of_key"]
+__all__ = ["ServerRuntime", "ids_of_key"]
 
 _VERDICTS: Final[Mapping[str, Verdict]] = {
     "wait": Verdict.LATER,
@@ -38,7 +38,7 @@ _VERDICTS: Final[Mapping[str, Verdict]] = {
 }
 
 
-class Workshop:
+class ServerRuntime:
     """Makes an executor for each execution: each is a worker of its own, and all share models."""
 
     def __init__(

@@ -32,7 +32,7 @@ def check_decisions(draft: RecipeDraft, node: MappingNode | None, report: Report
 
 
 @frozen
-class _Named:
+class _DecidableStep:
     """A step, and what can be decided about it."""
 
     path: str
@@ -40,25 +40,27 @@ class _Named:
     calls: bool
 
 
-def _steps_of(draft: RecipeDraft) -> Iterator[_Named]:
+def _steps_of(draft: RecipeDraft) -> Iterator[_DecidableStep]:
     for step in draft.steps:
         if not step.is_named:
             continue
         spec = KINDS[step.kind].spec if step.kind is not None else StepSpec
         calls = spec.calls_tools or "decision_tool" in step.section.entries
-        yield _Named(step.id, spec.asks_person, calls)
+        yield _DecidableStep(step.id, spec.asks_person, calls)
         if step.recipe is not None:
             yield from _inner_steps(f"{step.id}/", step.recipe)
 
 
-def _inner_steps(prefix: str, recipe: AgentRecipe) -> Iterator[_Named]:
+def _inner_steps(prefix: str, recipe: AgentRecipe) -> Iterator[_DecidableStep]:
     for step in recipe.steps:
         path = f"{prefix}{step.id}"
         if not isinstance(step, StepSpec):
-            yield _Named(path, asks=False, calls=True)  # made by code, which may call anything
+            yield _DecidableStep(
+                path, asks=False, calls=True
+            )  # made by code, which may call anything
             continue
         calls = step.calls_tools or step.decision_tool is not None
-        yield _Named(path, step.asks_person, calls)
+        yield _DecidableStep(path, step.asks_person, calls)
         if step.inner is not None:
             yield from _inner_steps(f"{path}/", step.inner)
 
@@ -73,7 +75,7 @@ def _is_lost(step: StepDraft) -> bool:
     return step.kind == "recipe" and step.recipe is None
 
 
-def _fault(entry: Entry, step: _Named | None, known: Sequence[str]) -> Fault | None:
+def _fault(entry: Entry, step: _DecidableStep | None, known: Sequence[str]) -> Fault | None:
     if step is None:
         return entry.key_node.place.fault(
             "unknown-step",
@@ -85,14 +87,14 @@ def _fault(entry: Entry, step: _Named | None, known: Sequence[str]) -> Fault | N
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
         message = f"a decision is a word, but this is {type_of(node)}"
         return node.place.fault("bad-decision", message, help=_words(step))
-    misfit = _misfit(node.value, step)
-    if misfit is None:
+    mismatch = _mismatch(node.value, step)
+    if mismatch is None:
         return None
     near = suggestion(node.value, _CONSENT) if node.value not in _CONSENT else None
-    return node.place.fault("bad-decision", misfit, label=near, help=_words(step))
+    return node.place.fault("bad-decision", mismatch, label=near, help=_words(step))
 
 
-def _misfit(word: str, step: _Named) -> str | None:
+def _mismatch(word: str, step: _DecidableStep) -> str | None:
     if word not in _CONSENT and not word.startswith(_ANSWER):
         return f"'{word:.60}' is no decision"
     if word in _CONSENT and step.asks and not step.calls:
@@ -104,7 +106,7 @@ def _misfit(word: str, step: _Named) -> str | None:
     return None
 
 
-def _words(step: _Named) -> str:
+def _words(step: _DecidableStep) -> str:
     if step.asks:
         return "write answer:VALUE"
     if step.calls:

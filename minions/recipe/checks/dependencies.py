@@ -44,8 +44,8 @@ def link_steps(
         step.declared = tuple(dict.fromkeys(declared))
         reading.declared = frozenset(declared)
         step.after = tuple(index for index in reading.states if index not in step.depends_on)
-        is_talk = step.section.text("memory") == "conversation"
-        if is_talk and draft.mode is ExecutionMode.SEQUENTIAL and not draft.has_graph:
+        is_conversation = step.section.text("memory") == "conversation"
+        if is_conversation and draft.mode is ExecutionMode.SEQUENTIAL and not draft.has_graph:
             if talker is not None and talker not in (*step.depends_on, *step.after):
                 step.after = (*step.after, talker)  # while that one waits, nobody else talks
             talker = step.index

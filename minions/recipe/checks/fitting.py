@@ -8,8 +8,8 @@ from typing import Final
 from attrs import define
 
 from minions.contracts.schema import JsonSchema
-from minions.recipe.checks.shapes import Misfit, Shape, kind_of
-from minions.recipe.checks.sources import Known, Sources
+from minions.recipe.checks.shapes import Mismatch, Shape, kind_of
+from minions.recipe.checks.sources import KnownShape, Sources
 from minions.recipe.checks.tools import given_parameters, is_constant
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.terms import Path
@@ -38,13 +38,13 @@ def _check_loop(step: StepDraft, sources: Sources, report: Report) -> None:
     if use is None:
         return
     shape = sources.shape_of(use)
-    if (misfit := shape.misfit(_LIST)) is None:
+    if (mismatch := shape.mismatch(_LIST)) is None:
         return
     known = _known(use, sources, None)
     report(
         use.node.place.fault(
             "type-mismatch",
-            f"'loop' goes over a list, but {_named(use)} is {misfit.given}",
+            f"'loop' goes over a list, but {_named(use)} is {mismatch.given}",
             label=_declared(known),
             help=_lists_in(use, shape),
         )
@@ -84,15 +84,15 @@ class _Consumer:
         self, node: Node, wanted: Shape, path: tuple[str | int, ...], use: TemplateUse | None
     ) -> None:
         given = _shape_of(node) if use is None else self.sources.shape_of(use, self.step)
-        if (misfit := given.misfit(wanted)) is None:
+        if (mismatch := given.mismatch(wanted)) is None:
             return
         known = _known(use, self.sources, self.step) if use is not None else None
-        name = path_text((*path, *misfit.path))
+        name = path_text((*path, *mismatch.path))
         self.report(
             node.place.fault(
                 "type-mismatch",
-                f"'{name}' of {self.owner} takes {misfit.wanted}, "
-                f"but {_named(use, misfit)} is {misfit.given}",
+                f"'{name}' of {self.owner} takes {mismatch.wanted}, "
+                f"but {_named(use, mismatch)} is {mismatch.given}",
                 label=_declared(known),
             )
         )
@@ -118,18 +118,18 @@ def _shape_of(node: Node) -> Shape:
     return Shape.of({"type": "object" if isinstance(node, MappingNode) else "array"})
 
 
-def _known(use: TemplateUse, sources: Sources, reader: StepDraft | None) -> Known | None:
+def _known(use: TemplateUse, sources: Sources, reader: StepDraft | None) -> KnownShape | None:
     return sources.known(use.term.reference, reader) if isinstance(use.term, Path) else None
 
 
-def _named(use: TemplateUse | None, misfit: Misfit | None = None) -> str:
+def _named(use: TemplateUse | None, mismatch: Mismatch | None = None) -> str:
     if use is None:
         return "this"
     if not isinstance(use.term, Path):
         return "this template"
-    inside = misfit.path if misfit is not None else ()
+    inside = mismatch.path if mismatch is not None else ()
     return f"'{path_text((*use.term.reference.path, *inside))}'"
 
 
-def _declared(known: Known | None) -> str | None:
+def _declared(known: KnownShape | None) -> str | None:
     return f"declared at line {known.place.line}" if known is not None else None

@@ -15,7 +15,7 @@ from minions.recipe.model import ExecutionMode
 from minions.recipe.text.nodes import Place
 from minions.recipe.text.sections import Report, later, suggestion
 
-__all__ = ["AllReadings", "Needed", "Readings", "check_references"]
+__all__ = ["AllReadings", "Readings", "RequiredOutput", "check_references"]
 
 RUN_KEYS: Final = ("id", "session_id")
 LOOP_KEYS: Final = ("item", "index")
@@ -26,7 +26,7 @@ _INDEX: Final = Shape.of({"type": "integer"})
 
 
 @frozen
-class Needed:
+class RequiredOutput:
     """Where a step's output is read without saying what stands there if there is none."""
 
     use: TemplateUse
@@ -49,7 +49,7 @@ class Readings:
     places: dict[int, Reference] = field(factory=dict)
     declared: frozenset[int] = frozenset()
     """Producers that `depends_on` names."""
-    needed: dict[int, Needed] = field(factory=dict)
+    needed: dict[int, RequiredOutput] = field(factory=dict)
     """Producers without whose output it cannot be: read by a name that is theirs alone."""
 
 
@@ -93,9 +93,9 @@ class _Checker:
         readings = Readings()
         for use in step.outer_templates:
             self.use(use, step, readings)
-        has_turns = step.has_loop or step.has_while
+        has_iterations = step.has_loop or step.has_while
         for use in step.templates:
-            self.use(use, step, readings, has_item=has_turns)
+            self.use(use, step, readings, has_item=has_iterations)
         for use in step.route_templates:  # when the step has ended, whatever its items were
             self.use(use, step, readings)
         for use in step.repeat_templates:  # after an attempt: there is an output to look at
@@ -268,7 +268,7 @@ class _Checker:
         if kind is readings.values and is_sole:
             known = readings.needed.get(producer.index)
             if known is None or (known.reference.is_conditional > reference.is_conditional):
-                readings.needed[producer.index] = Needed(use, reference)
+                readings.needed[producer.index] = RequiredOutput(use, reference)
 
     def _shape(self, use: TemplateUse, reference: Reference, shape: Shape, start: int) -> None:
         dead_end = find_dead_end(shape, reference.path[start:])

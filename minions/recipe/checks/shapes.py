@@ -14,7 +14,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.recipe.expressions.values import PathPart, is_list
 
-__all__ = ["ANYTHING", "DeadEnd", "Misfit", "Shape", "find_dead_end", "kind_names", "kind_of"]
+__all__ = ["ANYTHING", "DeadEnd", "Mismatch", "Shape", "find_dead_end", "kind_names", "kind_of"]
 
 _OPEN_KEYWORDS = ("anyOf", "oneOf", "allOf", "if", "not", "$dynamicRef", "patternProperties")
 _LEAVES = frozenset({"string", "number", "integer", "boolean", "null"})
@@ -42,7 +42,7 @@ class DeadEnd:
 
 
 @frozen(kw_only=True)
-class Misfit:
+class Mismatch:
     """Why no value of one schema can be a value of another."""
 
     path: tuple[str, ...]
@@ -95,9 +95,9 @@ class Shape:
         known = node.get("properties") if isinstance(node, Mapping) else None
         return tuple(known) if isinstance(known, Mapping) else ()
 
-    def misfit(self, wanted: Shape) -> Misfit | None:
+    def mismatch(self, wanted: Shape) -> Mismatch | None:
         """Why nothing of this shape can ever be of that one; None where something might."""
-        return _misfit(self, wanted, ())
+        return _mismatch(self, wanted, ())
 
 
 ANYTHING: Final = Shape({}, {})
@@ -205,15 +205,15 @@ def kind_of(value: JsonValue) -> str:
     return names[type(value)]
 
 
-def _misfit(given: Shape, wanted: Shape, path: tuple[str, ...]) -> Misfit | None:
+def _mismatch(given: Shape, wanted: Shape, path: tuple[str, ...]) -> Mismatch | None:
     kinds, others = given.kinds(), wanted.kinds()
     if kinds is None or others is None or len(path) > _MOST_LEVELS:
         return None
     # A number may be whole, so each of the two may turn out to be the other.
     if not (_widened(kinds) & _widened(others)):
-        return Misfit(path=path, given=kind_names(kinds), wanted=kind_names(others))
+        return Mismatch(path=path, given=kind_names(kinds), wanted=kind_names(others))
     if kinds == others == {"object"}:
-        return _misfit_inside(given, wanted, path)
+        return _mismatch_inside(given, wanted, path)
     return None
 
 
@@ -221,7 +221,7 @@ def _widened(kinds: frozenset[str]) -> frozenset[str]:
     return kinds | {"number"} if "integer" in kinds else kinds
 
 
-def _misfit_inside(given: Shape, wanted: Shape, path: tuple[str, ...]) -> Misfit | None:
+def _mismatch_inside(given: Shape, wanted: Shape, path: tuple[str, ...]) -> Mismatch | None:
     """Of members that are always there."""
     one, other = _followed(given.node, given.root), _followed(wanted.node, wanted.root)
     if not isinstance(one, Mapping) or not isinstance(other, Mapping):
@@ -230,7 +230,7 @@ def _misfit_inside(given: Shape, wanted: Shape, path: tuple[str, ...]) -> Misfit
     for name in sure if is_list(sure) else ():
         if isinstance(name, str) and isinstance(known, Mapping) and name in known:
             inner = Shape(known[name], wanted.root)
-            found = _misfit(given.at((name,)), inner, (*path, name))
+            found = _mismatch(given.at((name,)), inner, (*path, name))
             if found is not None:
                 return found
     return None

@@ -12,7 +12,7 @@ from typing import Final
 from attrs import define, field, frozen
 
 from minions.recipe.checks.conditions import NO_FACTS, Facts, facts_of, merged
-from minions.recipe.checks.references import AllReadings, Needed, Readings
+from minions.recipe.checks.references import AllReadings, Readings, RequiredOutput
 from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.terms import Term
@@ -96,7 +96,7 @@ def _why(step: StepDraft) -> str:
     return "may fail without ending the run"
 
 
-def _defaulted(needed: Needed) -> str:
+def _defaulted(needed: RequiredOutput) -> str:
     return f"{{{{ {needed.reference.text} | default('…') }}}}"
 
 
@@ -147,7 +147,7 @@ class _Clash:
     """Two things that a step needs, of which only one can be."""
 
     step: StepDraft
-    needed: Needed
+    needed: RequiredOutput
     reason: str
 
 

@@ -18,7 +18,7 @@ from minions.recipe.expressions.terms import (
     Comparison,
     DefaultFilter,
     DefinedTest,
-    Filtered,
+    FilterTerm,
     Literal,
     Not,
     Path,
@@ -27,13 +27,13 @@ from minions.recipe.expressions.terms import (
 from minions.recipe.text.nodes import Place, ScalarNode
 from minions.recipe.text.schemas import shape_of_values
 
-__all__ = ["Known", "Sources"]
+__all__ = ["KnownShape", "Sources"]
 
 TEXT: Final = Shape.of({"type": "string"})
 
 
 @frozen(kw_only=True)
-class Known:
+class KnownShape:
     """The shape of what a reference reads, and where the recipe says so."""
 
     shape: Shape
@@ -63,7 +63,7 @@ class Sources:
         """The steps whose value is called so: one by id, one or more by `save_as`."""
         return [self.ids[name]] if name in self.ids else self.saved.get(name, [])
 
-    def known(self, reference: Reference, reader: StepDraft | None = None) -> Known | None:
+    def known(self, reference: Reference, reader: StepDraft | None = None) -> KnownShape | None:
         """What a reference reads, where that is the value of one step, an input, or an item.
 
         Args:
@@ -82,7 +82,9 @@ class Sources:
         if len(steps) != 1:
             return None
         rest = path[3:] if path[0] == "steps" else path[1:]
-        return Known(shape=Shape(steps[0].output, steps[0].output).at(rest), place=_place(steps[0]))
+        return KnownShape(
+            shape=Shape(steps[0].output, steps[0].output).at(rest), place=_place(steps[0])
+        )
 
     def shape_of(self, use: TemplateUse, reader: StepDraft | None = None) -> Shape:
         """What is known of a rendered template; `{{ 'text' }}` is a way past the checks."""
@@ -98,7 +100,7 @@ class Sources:
             return _of_kinds(kind_of(term.literal))
         if isinstance(term, Comparison | Not | DefinedTest):
             return _of_kinds("boolean")
-        if isinstance(term, Filtered) and FILTERS.get(term.name) is term.function:
+        if isinstance(term, FilterTerm) and FILTERS.get(term.name) is term.function:
             given = TYPES_GIVEN.get(term.name)
             return _of_kinds(given) if given is not None else ANYTHING
         if isinstance(term, DefaultFilter | Choice):
@@ -110,7 +112,7 @@ class Sources:
             return ANYTHING if None in kinds else _of_kinds(*known)
         return ANYTHING
 
-    def item(self, step: StepDraft | None, path: tuple[str | int, ...] = ()) -> Known | None:
+    def item(self, step: StepDraft | None, path: tuple[str | int, ...] = ()) -> KnownShape | None:
         """What the step's loop gives it each time, or a part of that."""
         node = step.section.node("loop") if step is not None else None
         use = (
@@ -121,16 +123,18 @@ class Sources:
         found = self.known(use.term.reference)
         if found is None:
             return None
-        return Known(shape=found.shape.items().at(path), place=found.place)
+        return KnownShape(shape=found.shape.items().at(path), place=found.place)
 
-    def _input(self, path: tuple[str | int, ...]) -> Known | None:
+    def _input(self, path: tuple[str | int, ...]) -> KnownShape | None:
         name = str(path[1])
         spec = self._draft.inputs.get(name)
         inputs = self._draft.section.mapping("inputs")
         entry = inputs.find(name) if inputs is not None else None
         if spec is None or entry is None:
             return None
-        return Known(shape=Shape(spec.schema, spec.schema).at(path[2:]), place=entry.key_node.place)
+        return KnownShape(
+            shape=Shape(spec.schema, spec.schema).at(path[2:]), place=entry.key_node.place
+        )
 
     # --- what `set` copies -------------------------------------------------------------------
 

@@ -206,7 +206,7 @@ def check_against_schema(
         validators[name] = SchemaValidator({**schema, "required": []})
     values = {key: to_plain(entry.value) for key, entry in constants.items()}
     for error in validators[name].errors(values, limit=20):
-        _report_misfit(error, constants, owner, report)
+        _report_mismatch(error, constants, owner, report)
 
 
 def is_constant(node: Node) -> bool:
@@ -241,7 +241,9 @@ def _leads_through(path: str, key: str) -> bool:
     return False
 
 
-def _report_misfit(error: str, constants: Mapping[str, Entry], owner: str, report: Report) -> None:
+def _report_mismatch(
+    error: str, constants: Mapping[str, Entry], owner: str, report: Report
+) -> None:
     path, _, message = error.partition(": ")
     key = next((key for key in constants if _leads_through(path, key)), None)
     if key is None:

@@ -15,7 +15,7 @@ from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.template import Reference, compile_template
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import as_text, is_list, path_text
-from minions.recipe.graph_paths import Ways
+from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.model import ExecutionMode, OnFailure
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode
 from minions.recipe.text.sections import Report, Texts, read_texts, suggestion
@@ -36,11 +36,11 @@ def check_transitions(draft: RecipeDraft, sources: Sources, report: Report) -> N
     edges.read(graph)
     if not edges.is_complete or not draft.steps or not draft.steps[0].is_named:
         return  # what follows from a name that means nothing is no fault
-    draft.ways = ways = Ways(edges.following)
-    _check_ways(draft, ways, edges, report)
+    draft.paths = paths = GraphPaths(edges.following)
+    _check_ways(draft, paths, edges, report)
     for step in draft.steps:
         _check_choice(draft, step, sources, report)
-    readers = _Readers(draft, sources, _with_returns(draft, ways, sources, report), report)
+    readers = _Readers(draft, sources, _with_returns(draft, paths, sources, report), report)
     for step in draft.steps:
         readers.step(step)
     for use in draft.output_templates:
@@ -49,10 +49,10 @@ def check_transitions(draft: RecipeDraft, sources: Sources, report: Report) -> N
 
 def graph_of(draft: RecipeDraft) -> Mapping[str, Sequence[str]] | None:
     """The transitions as the engine takes them; None where the recipe has none."""
-    if draft.ways is None:
+    if draft.paths is None:
         return None
     ids = [step.id for step in draft.steps]
-    following = draft.ways.following
+    following = draft.paths.following
     return {
         step_id: tuple(ids[other] for other in following[place])
         for place, step_id in enumerate(ids)
@@ -174,11 +174,11 @@ def _items(node: Node) -> tuple[Node, ...]:
     return () if isinstance(node, ScalarNode | MappingNode) else node.items
 
 
-def _check_ways(draft: RecipeDraft, ways: Ways, edges: _Edges, report: Report) -> None:
+def _check_ways(draft: RecipeDraft, paths: GraphPaths, edges: _Edges, report: Report) -> None:
     """Steps that no way leads to, and circles without a bound."""
     first = draft.steps[0]
     for step in draft.steps:
-        if step.index not in ways.reached and edges.ids.get(step.id) is step:
+        if step.index not in paths.reached and edges.ids.get(step.id) is step:
             report(
                 step.place.fault(
                     "unreachable-step",
@@ -187,7 +187,7 @@ def _check_ways(draft: RecipeDraft, ways: Ways, edges: _Edges, report: Report) -
                     help=f"let it come next after another step in 'graph', or remove {step.title}",
                 )
             )
-    if (circle := ways.circle) is None:
+    if (circle := paths.circle) is None:
         return
     missing = [
         words
@@ -207,7 +207,7 @@ def _check_ways(draft: RecipeDraft, ways: Ways, edges: _Edges, report: Report) -
                 help=f"where that is meant, set limits: {{{', '.join(missing)}}}",
             )
         )
-    elif not ways.ends & ways.reached:
+    elif not paths.ends & paths.reached:
         report(
             place.fault(
                 "no-end",
@@ -218,13 +218,15 @@ def _check_ways(draft: RecipeDraft, ways: Ways, edges: _Edges, report: Report) -
         )
 
 
-def _with_returns(draft: RecipeDraft, ways: Ways, sources: Sources, report: Report) -> Ways:
+def _with_returns(
+    draft: RecipeDraft, paths: GraphPaths, sources: Sources, report: Report
+) -> GraphPaths:
     """The ways with those that lead back from steps that fail."""
-    following = list(ways.following)
+    following = list(paths.following)
     for step in draft.steps:
         if step.goto is None or (target := sources.ids.get(str(step.goto.value))) is None:
             continue
-        if target is not step and step.index not in ways.after(target.index):
+        if target is not step and step.index not in paths.after(target.index):
             report(
                 step.goto.place.fault(
                     "bad-goto",
@@ -234,7 +236,7 @@ def _with_returns(draft: RecipeDraft, ways: Ways, sources: Sources, report: Repo
                 )
             )
         following[step.index] = (*following[step.index], target.index)
-    return Ways(following)
+    return GraphPaths(following)
 
 
 # --- what decides ---------------------------------------------------------------------------------
@@ -242,8 +244,8 @@ def _with_returns(draft: RecipeDraft, ways: Ways, sources: Sources, report: Repo
 
 def _check_choice(draft: RecipeDraft, step: StepDraft, sources: Sources, report: Report) -> None:
     """Where there is a choice something has to decide, and only there."""
-    assert draft.ways is not None  # noqa: S101  # asked only then
-    nexts = tuple(draft.steps[other].id for other in draft.ways.following[step.index])
+    assert draft.paths is not None  # noqa: S101  # asked only then
+    nexts = tuple(draft.steps[other].id for other in draft.paths.following[step.index])
     name = next((key for key in ("route", "decision_tool") if key in step.section.entries), None)
     if name is not None and len(nexts) < 2:
         what = f"only '{nexts[0]}' comes" if nexts else "nothing comes"
@@ -337,7 +339,7 @@ def _constant_route(node: ScalarNode, step: StepDraft, nexts: tuple[str, ...]) -
 
 
 @frozen
-class _Reading:
+class _ReadPlace:
     """One place where a step is read."""
 
     use: TemplateUse
@@ -364,18 +366,18 @@ class _Readers:
 
     draft: RecipeDraft
     sources: Sources
-    ways: Ways
+    paths: GraphPaths
     report: Report
 
     @property
     def ends(self) -> frozenset[int]:
         """Steps after which the run is over."""
-        assert self.draft.ways is not None  # noqa: S101  # made before
-        return self.draft.ways.ends & self.ways.reached
+        assert self.draft.paths is not None  # noqa: S101  # made before
+        return self.draft.paths.ends & self.paths.reached
 
     def step(self, step: StepDraft) -> None:
         """All templates of a step that runs at all."""
-        if step.index not in self.ways.reached:
+        if step.index not in self.paths.reached:
             return
         for use in (*step.outer_templates, *step.templates):
             for reading in self._readings(use):
@@ -389,18 +391,18 @@ class _Readers:
         for reading in self._readings(use):
             sure = self._sure(reading)
             ends = self.ends - sure
-            way = self.ways.way(ends, sure) if not _is_guarded(reading.reference) else None
+            way = self.paths.way(ends, sure) if not _is_guarded(reading.reference) else None
             if way is not None:
                 self._report_missing("the output", reading, way)
 
-    def _readings(self, use: TemplateUse) -> Iterator[_Reading]:
+    def _readings(self, use: TemplateUse) -> Iterator[_ReadPlace]:
         for reference in use.references:
             root = str(reference.path[0])
             if root in _ROOTS and root not in self.sources.ids:
                 continue
             producers = tuple(self._producers(root, reference))
-            if any(step.index in self.ways.reached for step in producers):
-                yield _Reading(use, reference, producers)
+            if any(step.index in self.paths.reached for step in producers):
+                yield _ReadPlace(use, reference, producers)
 
     def _producers(self, root: str, reference: Reference) -> Sequence[StepDraft]:
         if root != "steps":
@@ -408,7 +410,7 @@ class _Readers:
         found = self.sources.ids.get(reference.step_name)
         return [found] if found is not None else []
 
-    def _check(self, reading: _Reading, reader: StepDraft, *, has_run: bool) -> None:
+    def _check(self, reading: _ReadPlace, reader: StepDraft, *, has_run: bool) -> None:
         """Whether it can have run, and then whether it must have.
 
         Args:
@@ -417,15 +419,15 @@ class _Readers:
         producers = {step.index for step in reading.producers}
         at, is_itself = reader.index, reader.index in producers
         is_sure_of_itself = has_run and at in self._sure(reading)
-        can_be = any(at in self.ways.after(step) for step in producers)
+        can_be = any(at in self.paths.after(step) for step in producers)
         if not can_be and not (has_run and is_itself):
             self._report_never(reading, reader)
         elif not is_sure_of_itself and not _is_guarded(reading.reference):
-            way = self.ways.way([at], self._sure(reading))
+            way = self.paths.way([at], self._sure(reading))
             if way is not None:
                 self._report_missing(reader.title, reading, way, is_itself=is_itself)
 
-    def _sure(self, reading: _Reading) -> frozenset[int]:
+    def _sure(self, reading: _ReadPlace) -> frozenset[int]:
         """Those that leave what is read whenever the run comes to them."""
         return frozenset(
             step.index
@@ -433,7 +435,7 @@ class _Readers:
             if not (reading.is_output and _may_leave_nothing(step))
         )
 
-    def _report_never(self, reading: _Reading, reader: StepDraft) -> None:
+    def _report_never(self, reading: _ReadPlace, reader: StepDraft) -> None:
         name = reading.reference.step_name
         if reading.producers == (reader,):
             message = f"{reader.title} reads its own output, and never runs a second time"
@@ -444,7 +446,7 @@ class _Readers:
     def _report_missing(
         self,
         reader: str,
-        reading: _Reading,
+        reading: _ReadPlace,
         way: Sequence[int],
         *,
         is_itself: bool = False,

@@ -22,7 +22,7 @@ from minions.recipe.expressions.terms import (
     DefaultFilter,
     DefinedTest,
     DictTerm,
-    Filtered,
+    FilterTerm,
     ListTerm,
     Literal,
     Logic,
@@ -35,7 +35,7 @@ from minions.recipe.expressions.terms import (
 )
 from minions.recipe.expressions.values import PathPart, Reference, TemplateError, nearest
 
-__all__ = ["Parsed", "parse_expression"]
+__all__ = ["ParsedExpression", "parse_expression"]
 
 _T = TypeVar("_T")
 
@@ -84,7 +84,7 @@ class _Token(NamedTuple):
 
 
 @frozen
-class Parsed:
+class ParsedExpression:
     """An expression with where it ended."""
 
     term: Term
@@ -92,7 +92,7 @@ class Parsed:
     """The offset just after it: of the closing braces, or the end of the text."""
 
 
-def parse_expression(text: str, start: int = 0, *, in_braces: bool = False) -> Parsed:
+def parse_expression(text: str, start: int = 0, *, in_braces: bool = False) -> ParsedExpression:
     """The expression at `start`, up to `}}` or to the end of `text`.
 
     Raises:
@@ -100,9 +100,9 @@ def parse_expression(text: str, start: int = 0, *, in_braces: bool = False) -> P
     """
     plain = _PLAIN_PATH.match(text, start) if in_braces else None
     if plain is not None and (term := _plain_path(plain)) is not None:
-        return Parsed(term, plain.end() - 2)
+        return ParsedExpression(term, plain.end() - 2)
     tokens, end = _tokens(text, start, in_braces=in_braces)
-    return Parsed(_Parser(text, tokens).whole(), end)
+    return ParsedExpression(_Parser(text, tokens).whole(), end)
 
 
 def _plain_path(match: re.Match[str]) -> Path | None:
@@ -374,7 +374,7 @@ class _Parser:
             )
         function = _function(FILTERS, token, "filter", "default")
         _bound(function, token, (base, *arguments), keywords)
-        return Filtered(base, token.text, function, arguments, tuple(keywords.items()))
+        return FilterTerm(base, token.text, function, arguments, tuple(keywords.items()))
 
     def _test(self, base: Term) -> Term:
         is_wanted = self._accept("not") is None
@@ -384,7 +384,7 @@ class _Parser:
         arguments, keywords = self._test_arguments()
         function = _function(TESTS, token, "test", "defined")
         _bound(function, token, (base, *arguments), keywords)
-        term = Filtered(base, token.text, function, arguments, tuple(keywords.items()))
+        term = FilterTerm(base, token.text, function, arguments, tuple(keywords.items()))
         return term if is_wanted else Not(term)
 
     def _name_of(self, kind: str) -> _Token:

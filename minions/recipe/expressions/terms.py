@@ -38,7 +38,7 @@ __all__ = [
     "DefaultFilter",
     "DefinedTest",
     "DictTerm",
-    "Filtered",
+    "FilterTerm",
     "ListTerm",
     "Literal",
     "Logic",
@@ -402,7 +402,7 @@ def _calculated(name: str, left: int | float, right: int | float) -> int | float
 
 
 @frozen
-class Filtered(Term):
+class FilterTerm(Term):
     """`base|name(arguments)` and `base is name(arguments)`; checked when it was read."""
 
     base: Term

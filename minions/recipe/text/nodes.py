@@ -100,7 +100,7 @@ _TOP: Final[Span] = (0, 0, 0, 0)
 
 
 @frozen(eq=False)
-class _Placed:
+class _NodeWithPlace:
     """Knows where it stands; worked out when it is asked for, which few nodes ever are."""
 
     source: Source
@@ -127,7 +127,7 @@ def _place_between(source: Source, span: Span) -> Place:
 
 
 @frozen(eq=False)
-class ScalarNode(_Placed):
+class ScalarNode(_NodeWithPlace):
     """One value."""
 
     value: None | bool | int | float | str
@@ -159,7 +159,7 @@ class ScalarNode(_Placed):
 
 
 @frozen(eq=False)
-class Entry(_Placed):
+class Entry(_NodeWithPlace):
     """One key with its value; its place is the key's."""
 
     key: str
@@ -172,7 +172,7 @@ class Entry(_Placed):
 
 
 @frozen(eq=False)
-class MappingNode(_Placed):
+class MappingNode(_NodeWithPlace):
     """Keys and values in the order written."""
 
     entries: tuple[Entry, ...]
@@ -183,7 +183,7 @@ class MappingNode(_Placed):
 
 
 @frozen(eq=False)
-class SequenceNode(_Placed):
+class SequenceNode(_NodeWithPlace):
     """Items in the order written."""
 
     items: tuple[Node, ...]
@@ -293,7 +293,7 @@ def _unprintable(text: str, at: int, file: str) -> Fault:
 
 
 @frozen(eq=False)
-class _Anchored:
+class _AnchorNode:
     """A node with what it weighs when an alias repeats it."""
 
     node: Node
@@ -310,7 +310,7 @@ class _Builder:
         self._yaml = yaml
         self._source = source
         self._faults: list[Fault] = []
-        self._anchors: dict[str, _Anchored | None] = {}
+        self._anchors: dict[str, _AnchorNode | None] = {}
         self._nodes = 0
         self._deepest = 0
         self._readers: Mapping[type[object], Callable[..., Node]] = {
@@ -395,7 +395,7 @@ class _Builder:
         before, others = self._nodes - 1, self._deepest
         self._deepest = depth
         node = read()
-        self._anchors[anchor] = _Anchored(node, self._nodes - before, self._deepest - depth)
+        self._anchors[anchor] = _AnchorNode(node, self._nodes - before, self._deepest - depth)
         self._deepest = max(self._deepest, others)
         return node
 

@@ -16,7 +16,7 @@ from minions.engine.compile.recipe_step import (
     WrittenStep,
     as_text,
 )
-from minions.engine.history.replay import TellsItself
+from minions.engine.history.replay import RecordedInParts
 from minions.recipe.expressions.template import (
     Template,
     compile_template,
@@ -27,7 +27,7 @@ __all__ = ["COMPILER", "AskStep"]
 
 
 @frozen(kw_only=True)
-class AskStep(WrittenStep[JsonValue], PythonStep[JsonValue], TellsItself):
+class AskStep(WrittenStep[JsonValue], PythonStep[JsonValue], RecordedInParts):
     """An `ask:` step of a recipe: a person answers."""
 
     id: str

@@ -20,7 +20,7 @@ from minions.engine.compile.recipe_step import (
     WrittenStep,
     as_text,
 )
-from minions.engine.history.replay import KnowsItsInputs, StepRows
+from minions.engine.history.replay import Replayable, StepRows
 from minions.recipe.expressions.template import (
     Condition,
     Reference,
@@ -34,7 +34,7 @@ __all__ = ["COMPILER", "AssertStep"]
 
 
 @frozen(kw_only=True)
-class AssertStep(WrittenStep[None], PythonStep[None], KnowsItsInputs):
+class AssertStep(WrittenStep[None], PythonStep[None], Replayable):
     """An `assert:` step of a recipe."""
 
     id: str

@@ -20,7 +20,7 @@ from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
     WrittenStep,
 )
-from minions.engine.history.replay import TellsItself
+from minions.engine.history.replay import RecordedInParts
 from minions.recipe.bundles import bundle_of
 from minions.recipe.expressions.template import (
     Template,
@@ -33,7 +33,7 @@ __all__ = ["COMPILER", "RecipeStep"]
 
 
 @frozen(kw_only=True)
-class RecipeStep(WrittenStep[object], PythonStep[object], TellsItself, Fingerprinted):
+class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, Fingerprinted):
     """A `recipe:` step of a recipe: another one, with inputs of its own."""
 
     id: str
@@ -61,7 +61,7 @@ class RecipeStep(WrittenStep[object], PythonStep[object], TellsItself, Fingerpri
         inputs = {name: template.render(values) for name, template in self.given.items()}
         return await cast(EngineScope, scope).run_recipe(self.recipe, inputs)
 
-    def basis(self, view: RunContext) -> Fingerprint:
+    def fingerprint(self, view: RunContext) -> Fingerprint:
         """The recipe's text, those of the recipes in it, and what it is given.
 
         Raises:

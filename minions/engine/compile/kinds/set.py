@@ -15,7 +15,7 @@ from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
     WrittenStep,
 )
-from minions.engine.history.replay import KnowsItsInputs, StepRows
+from minions.engine.history.replay import Replayable, StepRows
 from minions.recipe.expressions.template import (
     Template,
     compile_template,
@@ -26,7 +26,7 @@ __all__ = ["COMPILER", "SetStep"]
 
 
 @frozen(kw_only=True)
-class SetStep(WrittenStep[JsonValue], PythonStep[JsonValue], KnowsItsInputs):
+class SetStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable):
     """A `set:` step of a recipe: binds values."""
 
     id: str

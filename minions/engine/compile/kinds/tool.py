@@ -20,7 +20,7 @@ from minions.engine.compile.recipe_step import (
     WrittenStep,
     step_named,
 )
-from minions.engine.history.replay import KnowsItsInputs, StepRows
+from minions.engine.history.replay import Replayable, StepRows
 from minions.recipe.expressions.template import (
     MissingValueError,
     Template,
@@ -32,7 +32,7 @@ __all__ = ["COMPILER", "ToolCallStep"]
 
 
 @frozen(kw_only=True)
-class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], KnowsItsInputs, Fingerprinted):
+class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fingerprinted):
     """A `tool:` step of a recipe: one call."""
 
     id: str
@@ -93,7 +93,7 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], KnowsItsInputs
             missing=missing,
         )
 
-    def basis(self, view: RunContext) -> Fingerprint:
+    def fingerprint(self, view: RunContext) -> Fingerprint:
         """The arguments, and what would be asked for the rest."""
         known, missing = self._rendered(view)
         asked: dict[str, JsonValue] = {"tool": self.spec.tool, "arguments": known}

@@ -11,19 +11,19 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import Step
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.iterations import Turn
+from minions.engine.context.iterations import Iteration
 from minions.engine.step.executor import StepExecutor
 from minions.engine.step.outcome import end_state, end_status
 
-__all__ = ["MakeExecutor", "MayReuse", "StepTurns"]
+__all__ = ["IteratedStep", "MakeExecutor", "MayReuse"]
 
-MakeExecutor: TypeAlias = Callable[[Turn], StepExecutor[object]]
+MakeExecutor: TypeAlias = Callable[[Iteration], StepExecutor[object]]
 """The executor of one turn."""
 MayReuse: TypeAlias = Callable[[StepExecutor[object]], bool]
-"""Whether what an earlier leg of the run recorded of it stands."""
+"""Whether what an earlier execution of the run recorded of it stands."""
 
 
-class StepTurns:
+class IteratedStep:
     """Its own rows stand at iteration 0, those of the turns at 1, 2, 3."""
 
     def __init__(
@@ -51,7 +51,7 @@ class StepTurns:
         await self._context.recorder.record("step", self._key, "started", body)
 
     async def _one(
-        self, item: Turn, executor: StepExecutor[object]
+        self, item: Iteration, executor: StepExecutor[object]
     ) -> tuple[StepExecution[object], JsonValue]:
         if executor.has_recorded_end:
             if self._may_reuse(executor):
@@ -62,7 +62,7 @@ class StepTurns:
 
     def _may_go_on(self) -> bool:
         self._context.check_time()
-        return not self._context.ledger.is_spent
+        return not self._context.budget.is_spent
 
     async def _end(
         self,

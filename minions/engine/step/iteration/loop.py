@@ -13,7 +13,7 @@ from minions.contracts.steps import Step
 from minions.engine.compile.build import LoopControl
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import LoopItem
-from minions.engine.step.iteration.iterated_step import MakeExecutor, MayReuse, StepTurns
+from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecutor, MayReuse
 from minions.engine.step.outcome import CUT_OFF, all_waiting, cut_off
 
 __all__ = ["StepLoop"]
@@ -21,7 +21,7 @@ __all__ = ["StepLoop"]
 _MOST_SHOWN = 5
 
 
-class StepLoop(StepTurns):
+class StepLoop(IteratedStep):
     """One loop, once."""
 
     def __init__(
@@ -104,14 +104,14 @@ class StepLoop(StepTurns):
     def _failure(
         self, executions: Sequence[StepExecution[object]], total: int
     ) -> FailureInfo | None:
-        ledger = self._context.ledger
+        budget = self._context.budget
         waiting = [each for each in executions if each.status is StepStatus.IN_PROGRESS]
         if waiting:
             return all_waiting(each.error for each in waiting if each.error is not None)
         cut_off = [each for each in executions if each.error and each.error.code in CUT_OFF]
         if len(executions) < total or cut_off:
-            ledger.refuse()
-            return ledger.failure()
+            budget.refuse()
+            return budget.failure()
         failed = [at for at, each in enumerate(executions) if each.status is StepStatus.FAILED]
         if not failed:
             return None

@@ -10,23 +10,23 @@ from minions.contracts.errors import FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.steps import Step
-from minions.engine.compile.build import RepeatControl
+from minions.engine.compile.build import WhileControl
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Attempt
 from minions.engine.history.replay import EXHAUSTED, STUCK
-from minions.engine.step.iteration.iterated_step import MakeExecutor, MayReuse, StepTurns
+from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecutor, MayReuse
 from minions.engine.step.outcome import cut_off
 
-__all__ = ["StepRepeat"]
+__all__ = ["StepWhile"]
 
 
-class StepRepeat(StepTurns):
+class StepWhile(IteratedStep):
     """All attempts of one step."""
 
     def __init__(
         self,
         step: Step[object],
-        control: RepeatControl,
+        control: WhileControl,
         context: AgentContext,
         make_executor: MakeExecutor,
         may_reuse: MayReuse,
@@ -68,8 +68,8 @@ class StepRepeat(StepTurns):
             await asyncio.sleep(0)  # attempts may take no time, and others wait: a timeout
             executor = self._make_executor(attempt)
             if not (executor.has_recorded_end or self._may_go_on()):
-                self._context.ledger.refuse()
-                return self._context.ledger.failure()
+                self._context.budget.refuse()
+                return self._context.budget.failure()
             execution, output = await self._one(attempt, executor)
             self._executions.append(execution)
             if not execution.is_complete:

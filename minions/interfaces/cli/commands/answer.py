@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from minions.interfaces.cli.decision_commands import decide, going_on_options
+from minions.interfaces.cli.decision_commands import decide, resume_options
 
 __all__ = ["command"]
 
@@ -25,7 +25,7 @@ class _WithNegativeNumbers(click.Command):
 @click.command("answer", cls=_WithNegativeNumbers)
 @click.argument("run", metavar="ID")
 @click.argument("words", nargs=-1, required=True, metavar="[STEP] VALUE")
-@going_on_options
+@resume_options
 @click.pass_context
 def command(ctx: click.Context, /, run: str, words: tuple[str, ...], **flags: object) -> int:
     """Answer the question that run ID waits for; STEP says which, where several wait.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from minions.engine.calls.pending_decisions import APPROVED
-from minions.interfaces.cli.decision_commands import decide, going_on_options
+from minions.interfaces.cli.decision_commands import decide, resume_options
 
 __all__ = ["command"]
 
@@ -13,7 +13,7 @@ __all__ = ["command"]
 @click.command("approve")
 @click.argument("run", metavar="ID")
 @click.argument("call", required=False)
-@going_on_options
+@resume_options
 def command(run: str, call: str | None, **flags: object) -> int:
     """Consent to the call that run ID waits for, with just the arguments that are shown.
 

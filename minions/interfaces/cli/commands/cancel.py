@@ -14,7 +14,7 @@ from minions.engine.services.worker_names import worker_name
 from minions.engine.sessions.cancellation import cancel_run
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
-    Surroundings,
+    CommandContext,
     naming_the_journal,
     output_options,
     store_options,
@@ -34,22 +34,22 @@ def command(name: str, **flags: object) -> int:
     Its worker stops at the next fact that it would record: a model call or tool call that is under
     way is not waited for.
     """
-    around = surroundings(flags)
-    run = asyncio.run(_cancel(around, name))
-    if around.settings.json:
+    context = surroundings(flags)
+    run = asyncio.run(_cancel(context, name))
+    if context.settings.json:
         say(json_text({"run_id": run.run_id, "session_id": run.session_id, "status": run.status}))
-    again = "".join(around.flags_again)
+    again = "".join(context.flags_again)
     tell(f"{run.run_id} is cancelled · go on: minions resume {run.run_id}{again}")
     return 0
 
 
-async def _cancel(around: Surroundings, name: str) -> RunSummary:
-    if around.settings.no_store:
+async def _cancel(context: CommandContext, name: str) -> RunSummary:
+    if context.settings.no_store:
         raise UsageError("Without a journal there is no run to cancel: leave out --no-store.")
-    journal = around.journal()
+    journal = context.journal()
     services = evolve(Services(journal=journal), worker_id=f"cancel@{worker_name()}")
     try:
-        with naming_the_journal(around):
+        with naming_the_journal(context):
             return await cancel_run(services, name)
     finally:
         await journal.aclose()

@@ -16,7 +16,7 @@ import click
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.contracts.errors import MinionsError, NotFoundError, UsageError, did_you_mean
 from minions.contracts.events import (
-    Retrying,
+    AttemptFailed,
     RunEvent,
     StepCompleted,
     StepDeltaEvent,
@@ -30,9 +30,9 @@ from minions.interfaces.cli.console.console import for_stream, json_text, say, t
 from minions.interfaces.cli.console.progress import retry_text
 from minions.interfaces.cli.console.render import error_lines, stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES, output_text, result_to_json
-from minions.interfaces.cli.options import Surroundings, common_options, surroundings
+from minions.interfaces.cli.options import CommandContext, common_options, surroundings
 from minions.interfaces.cli.session_choice import (
-    OpenTalk,
+    OpenSession,
     message_number,
     message_text,
     what_it_cost,
@@ -71,12 +71,12 @@ def command(
     The recipe has an input `message` and a goal step with `memory: conversation`. Answers go to
     standard output, everything else to standard error.
     """
-    around = surroundings(flags)
+    context = surroundings(flags)
     if continues and session_name is not None:
         raise UsageError("-c and --session exclude each other: the last session, or that one.")
     out = sys.stdout
-    opened = OpenTalk(
-        around,
+    opened = OpenSession(
+        context,
         session_name,
         model=cast("str | None", flags["model"]),
         recipe=recipe,
@@ -84,21 +84,23 @@ def command(
         usual=PLAIN,
     )
     with contextlib.redirect_stdout(sys.stderr):
-        return asyncio.run(_chat(around, opened, pairs, out))
+        return asyncio.run(_chat(context, opened, pairs, out))
 
 
-async def _chat(around: Surroundings, opened: OpenTalk, pairs: tuple[str, ...], out: TextIO) -> int:
+async def _chat(
+    context: CommandContext, opened: OpenSession, pairs: tuple[str, ...], out: TextIO
+) -> int:
     async with opened:
-        return await _Talk(around, opened, pairs, out).run()
+        return await _Conversation(context, opened, pairs, out).run()
 
 
-class _Talk:
+class _Conversation:
     """One conversation at the terminal."""
 
     def __init__(
-        self, around: Surroundings, opened: OpenTalk, pairs: tuple[str, ...], out: TextIO
+        self, context: CommandContext, opened: OpenSession, pairs: tuple[str, ...], out: TextIO
     ) -> None:
-        self._around = around
+        self._around = context
         self._opened = opened
         self._runner = opened.runner(pairs)
         self._runner.check()
@@ -197,7 +199,7 @@ class _Talk:
 
     async def _turn(self, run: AgentRun) -> None:
         """Carry it out; the answer is written while it comes."""
-        shown = _Shown(self._out, is_silent=self._around.settings.json)
+        shown = _AnswerPrinter(self._out, is_silent=self._around.settings.json)
         run.listen(shown)
         self._run = run
         try:
@@ -207,7 +209,7 @@ class _Talk:
         shown.close()
         self._report(result, shown)
 
-    def _report(self, result: AgentResult[object], shown: _Shown) -> None:
+    def _report(self, result: AgentResult[object], shown: _AnswerPrinter) -> None:
         if self._around.settings.json:
             say(json_text(result_to_json(result)), self._out)
         elif result.status in (RunStatus.COMPLETED, RunStatus.PARTIAL):
@@ -294,7 +296,7 @@ class _Talk:
         self._has_ended.set()
 
 
-class _Shown:
+class _AnswerPrinter:
     """Writes an answer while it comes, and tells of tools."""
 
     def __init__(self, out: TextIO, *, is_silent: bool) -> None:
@@ -319,7 +321,7 @@ class _Shown:
             self._tell(f"{event.tool}({event.arguments})")
         elif isinstance(event, ToolFinished) and event.error is not None:
             self._tell(f"{event.tool}: {event.error.get('message')}")
-        elif isinstance(event, Retrying):
+        elif isinstance(event, AttemptFailed):
             self.close()
             self._tell(retry_text(event))
 

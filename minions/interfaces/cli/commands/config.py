@@ -22,19 +22,19 @@ __all__ = ["command"]
 @common_options
 def command(*, show_origin: bool, **flags: object) -> int:
     """Show every setting: flags, MINIONS_* environment, minions.toml, user file, defaults."""
-    around = surroundings(flags)
-    values = encode(_without_secrets(around.settings))
+    context = surroundings(flags)
+    values = encode(_without_secrets(context.settings))
     assert isinstance(values, Mapping)  # noqa: S101  # an attrs class encodes to a mapping
-    if around.settings.json:
+    if context.settings.json:
         report = {
-            key: {"value": value, "origin": around.origin.origins[key]}
+            key: {"value": value, "origin": context.origin.origins[key]}
             for key, value in values.items()
         }
         say(json_text(report))
         return 0
     for attribute in attrs.fields(Settings):
         value = json.dumps(values[attribute.name], ensure_ascii=False)
-        origin = f"    # {around.origin.origins[attribute.name]}" if show_origin else ""
+        origin = f"    # {context.origin.origins[attribute.name]}" if show_origin else ""
         say(f"{attribute.name} = {value}{origin}")
     return 0
 

@@ -20,7 +20,7 @@ from minions.contracts.errors import EnvironmentRefusedError, MinionsError
 from minions.engine.history.lookup import list_runs
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.console.render import stderr_painter
-from minions.interfaces.cli.options import Surroundings, common_options, surroundings
+from minions.interfaces.cli.options import CommandContext, common_options, surroundings
 from minions.interfaces.wiring import (
     database_of,
     has_database,
@@ -49,9 +49,9 @@ class Finding:
 @common_options
 def command(**flags: object) -> int:
     """Check Python, the journal's database, keys (never their values), disk and clock."""
-    around = surroundings(flags)
-    findings = list(_findings(around))
-    if around.settings.json:
+    context = surroundings(flags)
+    findings = list(_findings(context))
+    if context.settings.json:
         say(json_text([encode(finding) for finding in findings]))
     else:
         paint = stderr_painter()
@@ -61,22 +61,22 @@ def command(**flags: object) -> int:
     return 0 if all(finding.ok for finding in findings) else 4
 
 
-def _findings(around: Surroundings) -> Iterator[Finding]:
+def _findings(context: CommandContext) -> Iterator[Finding]:
     version = platform.python_version()
     yield Finding(
         name="python", ok=sys.version_info >= (3, 11), detail=f"{version}, 3.11 or newer is needed"
     )
-    yield _tried("extensions", lambda: _extensions(around))
-    yield _tried("database", lambda: _database(around))
+    yield _tried("extensions", lambda: _extensions(context))
+    yield _tried("database", lambda: _database(context))
     for key in _KEYS:
-        state = "set" if around.environ.get(key) else "not set"
+        state = "set" if context.environ.get(key) else "not set"
         yield Finding(name=key, ok=True, detail=state)
     yield Finding(
-        name="model", ok=True, detail=around.settings.model or "none configured; use -m or a key"
+        name="model", ok=True, detail=context.settings.model or "none configured; use -m or a key"
     )
     with contextlib.suppress(MinionsError):  # told as the database's already
-        if postgres_of(around.settings) is None:  # a server looks after its own
-            yield _disk(around)
+        if postgres_of(context.settings) is None:  # a server looks after its own
+            yield _disk(context)
     yield Finding(
         name="clock",
         ok=time.time() > _OLDEST_SENSIBLE_TIME,
@@ -91,23 +91,23 @@ def _tried(name: str, look: Callable[[], str]) -> Finding:
         return Finding(name=name, ok=False, detail=error.message)
 
 
-def _extensions(around: Surroundings) -> str:
-    found = around.extensions()
+def _extensions(context: CommandContext) -> str:
+    found = context.extensions()
     return (
         f"toolsets {', '.join(found.toolsets)}; own tools: {', '.join(found.tools.names) or 'none'}"
     )
 
 
-def _database(around: Surroundings) -> str:
-    if around.settings.no_store:
+def _database(context: CommandContext) -> str:
+    if context.settings.no_store:
         return "none (--no-store)"
-    place = place_of_journal(around.settings, around.folder_of("db"))
-    if not has_database(around.settings, around.folder_of("db")):
+    place = place_of_journal(context.settings, context.folder_of("db"))
+    if not has_database(context.settings, context.folder_of("db")):
         _refuse_unwritable(Path(place))
         return f"{place} (not there yet; the first run makes it)"
 
     async def count() -> int:
-        journal = around.journal()
+        journal = context.journal()
         try:
             return len(await list_runs(journal))
         finally:
@@ -126,8 +126,8 @@ def _refuse_unwritable(path: Path) -> None:
         )
 
 
-def _disk(around: Surroundings) -> Finding:
-    place = database_of(around.settings, around.folder_of("db")).parent
+def _disk(context: CommandContext) -> Finding:
+    place = database_of(context.settings, context.folder_of("db")).parent
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free

@@ -20,7 +20,7 @@ from minions.analysis.explanation import (
     ToolUse,
     explain,
 )
-from minions.analysis.spending import Most, Spending
+from minions.analysis.spending import Spending, UpperBound
 from minions.analysis.tool_specs import tool_specs
 from minions.contracts.durations import spoken
 from minions.contracts.json_values import JsonValue, dumps
@@ -43,18 +43,18 @@ def command(recipe: str, **flags: object) -> int:
 
     No model, no tool, no network.
     """
-    around = surroundings(flags)
-    extensions = around.extensions() if around.settings.extensions else None
-    catalog = around.catalog() if extensions is None else catalog_of(extensions)
+    context = surroundings(flags)
+    extensions = context.extensions() if context.settings.extensions else None
+    catalog = context.catalog() if extensions is None else catalog_of(extensions)
     loaded = load_recipe(find_recipe(recipe, [Path("recipes")]), catalog)
     found = explain(
         loaded,
         tool_specs(loaded, catalog),
-        knowledge_of_models(around.settings, around.environ),
+        knowledge_of_models(context.settings, context.environ),
         tools_within=lambda inner: tool_specs(inner, catalog),
         kinds=extensions.steps if extensions is not None else {},
     )
-    if around.settings.json:
+    if context.settings.json:
         say(json_text(_to_json(found)))
         return 0
     for line in _lines(found):
@@ -165,7 +165,7 @@ def _spending_lines(spent: Spending) -> Iterator[str]:
 _UNBOUNDED: Final = "unbounded because"
 
 
-def _most_words(most: Most, in_flight: int | None, shown: Callable[[float], str]) -> str:
+def _most_words(most: UpperBound, in_flight: int | None, shown: Callable[[float], str]) -> str:
     calls = "1 call" if in_flight == 1 else "calls" if in_flight is None else f"{in_flight} calls"
     if most.at_most is not None:
         note = f" (limit {shown(most.limit)})" if most.limit is not None else ""
@@ -175,7 +175,7 @@ def _most_words(most: Most, in_flight: int | None, shown: Callable[[float], str]
     return _UNBOUNDED
 
 
-def _reason_lines(most: Most, said: Sequence[str]) -> Iterator[str]:
+def _reason_lines(most: UpperBound, said: Sequence[str]) -> Iterator[str]:
     """Those that were not given just before."""
     if most.limit is None:
         for reason in most.unbounded:

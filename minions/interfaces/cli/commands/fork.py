@@ -15,13 +15,13 @@ from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
-    Surroundings,
+    CommandContext,
     common_options,
     naming_the_journal,
     surroundings,
 )
 from minions.interfaces.cli.params import some_inputs
-from minions.interfaces.cli.session_choice import OpenTalk, find_session
+from minions.interfaces.cli.session_choice import OpenSession, find_session
 
 __all__ = ["command"]
 
@@ -48,9 +48,9 @@ def command(
     name: str, at: int | None, title: str | None, pairs: tuple[str, ...], **flags: object
 ) -> int:
     """Branch the session ID (or a run's session) at a message. Nothing is copied, nothing runs."""
-    around = surroundings(flags)
-    fork = asyncio.run(_fork(around, name, at, title, pairs))
-    if around.settings.json:
+    context = surroundings(flags)
+    fork = asyncio.run(_fork(context, name, at, title, pairs))
+    if context.settings.json:
         say(json_text(fork.to_json()))
     else:
         say(fork.id)
@@ -58,23 +58,23 @@ def command(
 
 
 async def _inputs(
-    around: Surroundings, name: str, pairs: tuple[str, ...]
+    context: CommandContext, name: str, pairs: tuple[str, ...]
 ) -> Mapping[str, JsonValue]:
     """As the session's recipe declares them."""
-    async with OpenTalk(around, name, model=None) as opened:
-        return some_inputs(opened.talk_recipe(), pairs)
+    async with OpenSession(context, name, model=None) as opened:
+        return some_inputs(opened.session_recipe(), pairs)
 
 
 async def _fork(
-    around: Surroundings, name: str, at: int | None, title: str | None, pairs: tuple[str, ...]
+    context: CommandContext, name: str, at: int | None, title: str | None, pairs: tuple[str, ...]
 ) -> Session:
-    inputs = await _inputs(around, name, pairs) if pairs else {}
-    if around.settings.no_store:
+    inputs = await _inputs(context, name, pairs) if pairs else {}
+    if context.settings.no_store:
         raise UsageError("Without a journal there is nothing to fork: leave out --no-store.")
-    journal = around.journal()
+    journal = context.journal()
     repository = StepRepository(Services(journal=journal))
     try:
-        with naming_the_journal(around):
+        with naming_the_journal(context):
             session = await find_session(journal, name)
         count = await repository.get_step_count(session.id)
         if count == 0:
@@ -90,7 +90,7 @@ async def _fork(
         await journal.aclose()
     sequence = cast(int, fork.forked_at_sequence)
     tell(f"{fork.id} begins with messages 1 to {sequence} of {session.id}, which has {count}")
-    again = "".join(around.flags_again)
+    again = "".join(context.flags_again)
     tell(
         f"talk on: minions chat --session {fork.id}{again} · go on: minions resume {fork.id}{again}"
     )

@@ -11,7 +11,7 @@ from minions.analysis.tool_specs import tool_specs
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
-    Surroundings,
+    CommandContext,
     extension_options,
     naming_the_journal,
     output_options,
@@ -45,14 +45,14 @@ def command(
     recipe: str, form: str | None, file: str | None, run: str | None, **flags: object
 ) -> int:
     """Draw the steps of RECIPE and what waits for what: no model, no tool, no network."""
-    around = surroundings(flags)
-    catalog = around.catalog()
+    context = surroundings(flags)
+    catalog = context.catalog()
     loaded = load_recipe(find_recipe(recipe, [Path("recipes")]), catalog)
     picture = picture_of(loaded, tool_specs(loaded, catalog))
     if run is not None:
-        picture = with_statuses(picture, _statuses(around, loaded, run))
+        picture = with_statuses(picture, _statuses(context, loaded, run))
     suffix = Path(file).suffix.lower() if file is not None else ""
-    usual = "json" if around.settings.json else _FORM_OF_SUFFIX.get(suffix, "ascii")
+    usual = "json" if context.settings.json else _FORM_OF_SUFFIX.get(suffix, "ascii")
     text = _drawn(picture, form or usual)
     if file is None:
         say(text.rstrip("\n"))
@@ -63,7 +63,7 @@ def command(
     return 0
 
 
-def _statuses(around: Surroundings, recipe: AgentRecipe, name: str) -> dict[str, str]:
+def _statuses(context: CommandContext, recipe: AgentRecipe, name: str) -> dict[str, str]:
     """How the newest execution of each step ended.
 
     Raises:
@@ -74,9 +74,9 @@ def _statuses(around: Surroundings, recipe: AgentRecipe, name: str) -> dict[str,
     from minions.engine.history.lookup import RunDetail, find_run, show_run
 
     async def look() -> RunDetail:
-        journal = around.journal()
+        journal = context.journal()
         try:
-            with naming_the_journal(around):
+            with naming_the_journal(context):
                 run = await find_run(journal, name)
             return await show_run(journal, run)
         finally:

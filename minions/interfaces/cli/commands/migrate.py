@@ -22,7 +22,7 @@ from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.progress import PlainProgress
 from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES, summary_lines
-from minions.interfaces.cli.options import Surroundings, common_options, surroundings
+from minions.interfaces.cli.options import CommandContext, common_options, surroundings
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of
 from minions.interfaces.wiring import Models, catalog_of, make_log, make_prices, make_services
 from minions.planning.migration import (
@@ -51,25 +51,25 @@ def command(
     What the model writes is checked as `validate` does; its faults go back to it twice. A recipe
     that still has some is not written. Read the recipe before you run it.
     """
-    around = surroundings(flags)
+    context = surroundings(flags)
     instruction = read_instruction(Path(file))
     if instruction.is_recipe:
-        load_recipe(file, around.catalog())
+        load_recipe(file, context.catalog())
         tell(f"{file} is a recipe already, and it is valid. Nothing to do.")
         return 0
     target = Path(output) if output is not None else None
     _refuse_target(target, force=force)
-    if around.settings.dry_run:
+    if context.settings.dry_run:
         tell("dry_run is set: no model is asked, nothing is written.")
         return 0
     out = sys.stdout
     # What extensions print is no recipe: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
-        migration = _Migration(around=around, file=file, instruction=instruction, model=model)
+        migration = _Migration(context=context, file=file, instruction=instruction, model=model)
         result, code = asyncio.run(migration.run())
         if code == 0:
-            made = _Made.of(result, file)
-            made.put(target, out, json=around.settings.json, force=force)
+            made = _MigratedRecipe.of(result, file)
+            made.put(target, out, json=context.settings.json, force=force)
     return code
 
 
@@ -95,7 +95,7 @@ def _refuse_target(target: Path | None, *, force: bool) -> None:
 class _Migration:
     """One run of the recipe that writes recipes."""
 
-    around: Surroundings
+    context: CommandContext
     file: str
     instruction: Instruction
     model: str | None
@@ -103,31 +103,31 @@ class _Migration:
 
     async def run(self) -> tuple[AgentResult[JsonValue], int]:
         """The result and its exit code; told on standard error while it goes on."""
-        around = self.around
+        context = self.context
         async with contextlib.AsyncExitStack() as stack:
-            state = await stack.enter_async_context(contextlib.aclosing(around.state()))
-            own = around.extensions(state)
+            state = await stack.enter_async_context(contextlib.aclosing(context.state()))
+            own = context.extensions(state)
             catalog = catalog_of(own)
             check = CheckRecipe(catalog, may_write=self.instruction.may_write)
             extensions = evolve(own, tools=own.tools.plus([check]))
-            recipe = bounded(migration_recipe(catalog_of(extensions)), around.settings)
+            recipe = bounded(migration_recipe(catalog_of(extensions)), context.settings)
             models = await stack.enter_async_context(contextlib.aclosing(self._models(extensions)))
-            journal = await stack.enter_async_context(contextlib.aclosing(around.journal()))
-            log, prices = make_log(around.settings, tell), make_prices(around.settings)
+            journal = await stack.enter_async_context(contextlib.aclosing(context.journal()))
+            log, prices = make_log(context.settings, tell), make_prices(context.settings)
             executor = AgentExecutor(
-                models.source(recipe, around.folder_of),
+                models.source(recipe, context.folder_of),
                 extensions=extensions,
                 services=make_services(journal, log, prices),
             )
             inputs = migration_inputs(self.instruction, catalog)
-            note = {**note_of(around, self.model), "command": f"migrate {self.file}"}
+            note = {**note_of(context, self.model), "command": f"migrate {self.file}"}
             return await self._watch(executor.prepare(recipe, inputs, note=note))
 
     def _models(self, extensions: Extensions) -> Models:
         return Models(
-            self.around.settings,
+            self.context.settings,
             extensions,
-            environ=self.around.environ,
+            environ=self.context.environ,
             override=self.model,
             asked_as=self.file,
             command="migrate",
@@ -148,7 +148,7 @@ class _Migration:
 
 
 @frozen(kw_only=True)
-class _Made:
+class _MigratedRecipe:
     """A recipe that passed every check."""
 
     text: str
@@ -157,7 +157,7 @@ class _Made:
     run_id: str
 
     @classmethod
-    def of(cls, result: AgentResult[JsonValue], file: str) -> _Made:
+    def of(cls, result: AgentResult[JsonValue], file: str) -> _MigratedRecipe:
         """The outcome of a completed run."""
         output = cast("Mapping[str, JsonValue]", result.output)
         name = " ".join(Path(file).name.split())  # a line break would end the comment

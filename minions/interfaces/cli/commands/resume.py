@@ -13,14 +13,14 @@ import click
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.console.console import say, tell
 from minions.interfaces.cli.options import (
-    Surroundings,
+    CommandContext,
     cache_option,
     common_options,
     surroundings,
 )
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.interfaces.cli.run_follower import refuse_two_outputs
-from minions.interfaces.cli.session_choice import OpenTalk, is_talk
+from minions.interfaces.cli.session_choice import OpenSession, is_conversation
 
 __all__ = ["command"]
 
@@ -53,13 +53,13 @@ def command(name: str, decisions: tuple[str, ...], **flags: object) -> int:
 
     ID is a run's or a session's, or a unique start of one. What is recorded is not done again.
     """
-    around = surroundings(flags)
-    refuse_two_outputs(around.settings)
+    context = surroundings(flags)
+    refuse_two_outputs(context.settings)
     words = _decisions(decisions)
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
         model = cast("str | None", flags["model"])
-        return asyncio.run(_resume(around, name, words, model=model, out=out))
+        return asyncio.run(_resume(context, name, words, model=model, out=out))
 
 
 def _decisions(texts: Iterable[str]) -> dict[str, str]:
@@ -76,9 +76,11 @@ def _decisions(texts: Iterable[str]) -> dict[str, str]:
     return words
 
 
-async def _resume_talk(around: Surroundings, name: str, *, model: str | None, out: TextIO) -> int:
+async def _resume_session(
+    context: CommandContext, name: str, *, model: str | None, out: TextIO
+) -> int:
     """Of a session: what was cut off goes on; else what it waits for is answered."""
-    async with OpenTalk(around, name, model=model) as opened:
+    async with OpenSession(context, name, model=model) as opened:
         runner = opened.runner()
         run = await runner.prepare_resume(opened.session)
         if run is None:
@@ -90,11 +92,11 @@ async def _resume_talk(around: Surroundings, name: str, *, model: str | None, ou
 
 
 async def _resume(
-    around: Surroundings, name: str, words: dict[str, str], *, model: str | None, out: TextIO
+    context: CommandContext, name: str, words: dict[str, str], *, model: str | None, out: TextIO
 ) -> int:
-    if not words and await is_talk(around, name):
-        return await _resume_talk(around, name, model=model, out=out)
-    async with RecordedRunOpener(around, name, model=model) as opened:
+    if not words and await is_conversation(context, name):
+        return await _resume_session(context, name, model=model, out=out)
+    async with RecordedRunOpener(context, name, model=model) as opened:
         recipe = opened.own_recipe()
         run = opened.executor(recipe).prepare_resume(
             opened.recorded, recipe=recipe, decisions=words, note=opened.note()

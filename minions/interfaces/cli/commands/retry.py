@@ -13,14 +13,19 @@ import click
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import (
-    Surroundings,
+    CommandContext,
     cache_option,
     common_options,
     surroundings,
 )
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.interfaces.cli.run_follower import bounded, refuse_two_outputs
-from minions.interfaces.cli.session_choice import OpenTalk, is_talk, message_number, what_it_cost
+from minions.interfaces.cli.session_choice import (
+    OpenSession,
+    is_conversation,
+    message_number,
+    what_it_cost,
+)
 from minions.interfaces.wiring import catalog_of
 from minions.recipe.library import find_recipe
 from minions.recipe.reading.load import load_recipe
@@ -61,19 +66,19 @@ def command(name: str, from_step: str | None, edited: str | None, **flags: objec
 
     ID is a run's or a session's, or a unique start of one.
     """
-    around = surroundings(flags)
-    refuse_two_outputs(around.settings)
+    context = surroundings(flags)
+    refuse_two_outputs(context.settings)
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
         model = cast("str | None", flags["model"])
-        return asyncio.run(_retry(around, name, from_step, edited, model=model, out=out))
+        return asyncio.run(_retry(context, name, from_step, edited, model=model, out=out))
 
 
-async def _retry_talk(
-    around: Surroundings, name: str, sequence: int, *, model: str | None, out: TextIO
+async def _retry_session(
+    context: CommandContext, name: str, sequence: int, *, model: str | None, out: TextIO
 ) -> int:
     """Of a session: what was said from that message on is said anew."""
-    async with OpenTalk(around, name, model=model) as opened:
+    async with OpenSession(context, name, model=model) as opened:
         runner = opened.runner()
         session_id = opened.session.id
         run = await runner.prepare_retry(session_id, sequence)
@@ -88,7 +93,7 @@ async def _retry_talk(
 
 
 async def _retry(
-    around: Surroundings,
+    context: CommandContext,
     name: str,
     from_step: str | None,
     edited: str | None,
@@ -99,7 +104,7 @@ async def _retry(
     if (
         from_step is not None
         and from_step.isdecimal()
-        and await is_talk(around, name, any_run=True)
+        and await is_conversation(context, name, any_run=True)
     ):
         if edited is not None:
             raise UsageError(
@@ -108,8 +113,8 @@ async def _retry(
                 "--session FORK`."
             )
         sequence = message_number(from_step)
-        return await _retry_talk(around, name, sequence, model=model, out=out)
-    async with RecordedRunOpener(around, name, model=model) as opened:
+        return await _retry_session(context, name, sequence, model=model, out=out)
+    async with RecordedRunOpener(context, name, model=model) as opened:
         if edited is not None:
             path = find_recipe(edited, [Path("recipes")])
             recipe = bounded(load_recipe(path, catalog_of(opened.extensions)), opened.settings)

@@ -23,7 +23,7 @@ from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.console.dry_run import show_plan
 from minions.interfaces.cli.options import (
-    Surroundings,
+    CommandContext,
     cache_option,
     common_options,
     naming_the_journal,
@@ -38,7 +38,7 @@ from minions.interfaces.cli.run_follower import (
     note_of,
     refuse_two_outputs,
 )
-from minions.interfaces.cli.session_choice import last_talk, named_session
+from minions.interfaces.cli.session_choice import last_session, named_session
 from minions.interfaces.deciders import POLICIES, decider_for
 from minions.interfaces.wiring import (
     Models,
@@ -109,22 +109,22 @@ def command(
 
     The result goes to standard output, everything else to standard error.
     """
-    around = surroundings(flags)
-    refuse_two_outputs(around.settings)
+    context = surroundings(flags)
+    refuse_two_outputs(context.settings)
     override = cast("str | None", flags["model"])
     if continues and session_name is not None:
         raise UsageError("-c and --session exclude each other: the last session, or that one.")
     part = _part(first, until, only, pin)
-    wanted = _Wanted(recipe=recipe, pairs=pairs, override=override, part=part, pin=pin)
+    wanted = _RunOptions(recipe=recipe, pairs=pairs, override=override, part=part, pin=pin)
     wanted = evolve(wanted, session=session_name, continues=continues)
     out = sys.stdout
     # What tools and extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
-        return asyncio.run(_run(around, wanted, out))
+        return asyncio.run(_run(context, wanted, out))
 
 
 @frozen(kw_only=True)
-class _Wanted:
+class _RunOptions:
     """What the command line asks for."""
 
     recipe: str
@@ -156,58 +156,60 @@ def _part(
     return None
 
 
-async def _run(around: Surroundings, wanted: _Wanted, out: TextIO) -> int:
+async def _run(context: CommandContext, wanted: _RunOptions, out: TextIO) -> int:
     with Signals() as signals:
-        return await _run_until(signals, around, wanted, out)
+        return await _run_until(signals, context, wanted, out)
 
 
-async def _run_until(signals: Signals, around: Surroundings, wanted: _Wanted, out: TextIO) -> int:
-    state = around.state()
-    extensions = around.extensions(state)
+async def _run_until(
+    signals: Signals, context: CommandContext, wanted: _RunOptions, out: TextIO
+) -> int:
+    state = context.state()
+    extensions = context.extensions(state)
     path = find_recipe(wanted.recipe, [Path("recipes")])
     try:
-        recipe = bounded(load_recipe(path, catalog_of(extensions)), around.settings)
+        recipe = bounded(load_recipe(path, catalog_of(extensions)), context.settings)
     except RecipeError as error:
-        await keep_rejection(around, path, error)
+        await keep_rejection(context, path, error)
         raise
     models = Models(
-        around.settings,
+        context.settings,
         extensions,
-        environ=around.environ,
+        environ=context.environ,
         override=wanted.override,
         asked_as=wanted.recipe,
         warn=tell,
     )
-    journal, cache = _journal(around), around.cache()
+    journal, cache = _journal(context), context.cache()
     try:
         executor = AgentExecutor(
-            models.source(recipe, around.folder_of),
+            models.source(recipe, context.folder_of),
             extensions=extensions,
             services=make_services(
                 journal,
-                make_log(around.settings, tell),
-                make_prices(around.settings),
-                decider_for(around.settings.approve, tell),
+                make_log(context.settings, tell),
+                make_prices(context.settings),
+                decider_for(context.settings.approve, tell),
                 cache,
             ),
         )
-        pins = await _pins(executor, recipe, wanted, around)
-        inputs = given_inputs(recipe, wanted.pairs, around, before=pins.inputs if pins else None)
+        pins = await _pins(executor, recipe, wanted, context)
+        inputs = given_inputs(recipe, wanted.pairs, context, before=pins.inputs if pins else None)
         part = pins.part if pins else None
-        if around.settings.dry_run:
+        if context.settings.dry_run:
             plan = executor.plan(recipe, inputs, part=part)
-            show_plan(plan, recipe.id, out, json=around.settings.json)
+            show_plan(plan, recipe.id, out, json=context.settings.json)
             return 0
         run = executor.prepare(
             recipe,
             inputs,
             session_id=await _session(wanted, journal),
-            note=note_of(around, wanted.override),
+            note=note_of(context, wanted.override),
             part=part,
         )
         for line in (*run.outlook(), *(_origin(pins, inputs) if pins else ())):
             tell(line)
-        return await follow(run, around, out, signals)
+        return await follow(run, context, out, signals)
     finally:
         await models.aclose()
         await cache.aclose()
@@ -215,29 +217,29 @@ async def _run_until(signals: Signals, around: Surroundings, wanted: _Wanted, ou
         await state.aclose()
 
 
-async def _session(wanted: _Wanted, journal: Journal) -> str | None:
+async def _session(wanted: _RunOptions, journal: Journal) -> str | None:
     """The session it runs in; None: a new one."""
     if wanted.continues:
-        return await last_talk(journal)
+        return await last_session(journal)
     return await named_session(journal, wanted.session) if wanted.session is not None else None
 
 
-def _journal(around: Surroundings) -> Journal:
+def _journal(context: CommandContext) -> Journal:
     """The configured one; a dry run makes no file."""
-    settings, folder = around.settings, around.folder_of("db")
+    settings, folder = context.settings, context.folder_of("db")
     is_dry = settings.dry_run and not settings.no_store
     if is_dry and not has_database(settings, folder):
         return MemoryJournal(SystemClock())
-    return around.journal()
+    return context.journal()
 
 
 async def _pins(
-    executor: AgentExecutor, recipe: AgentRecipe, wanted: _Wanted, around: Surroundings
+    executor: AgentExecutor, recipe: AgentRecipe, wanted: _RunOptions, context: CommandContext
 ) -> Pins | None:
     """What the part needs of an earlier run; None: all steps run."""
     if wanted.part is None:
         return None
-    with naming_the_journal(around):
+    with naming_the_journal(context):
         return await executor.pin(recipe, wanted.part, run=wanted.pin, asked_as=wanted.recipe)
 
 

@@ -14,7 +14,7 @@ import click
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
-    Surroundings,
+    CommandContext,
     cache_option,
     common_options,
     surroundings,
@@ -83,7 +83,7 @@ def command(
 
     Every request needs the token that is printed at the start.
     """
-    around = surroundings(flags)
+    context = surroundings(flags)
     _check_extra()
     from minions.interfaces.server.options import LOOPBACK_NAMES, ServerOptions
 
@@ -97,7 +97,7 @@ def command(
     folders = [Path(name) for name in recipes or ("recipes",)]
     _check_folders(folders if recipes else ())
     place = _Place(host, port, is_told=token_file is None)
-    return asyncio.run(_serve(around, options, folders, place, resume=resume))
+    return asyncio.run(_serve(context, options, folders, place, resume=resume))
 
 
 class _Place:
@@ -170,7 +170,7 @@ def _new_token(path: Path) -> str:
 
 
 async def _serve(
-    around: Surroundings,
+    context: CommandContext,
     options: ServerOptions,
     folders: list[Path],
     place: _Place,
@@ -182,35 +182,35 @@ async def _serve(
     from minions.interfaces.server.process import bound_socket, serve
 
     load_http()  # now, not in a thread of the first run: the server may be stopped by then
-    state = around.state()
+    state = context.state()
     app = create_app(
         options,
         recipes=folders,
-        settings=around.settings,
-        extensions=around.extensions(state),
-        environ=around.environ,
-        folder_of=around.folder_of,
-        note=_note(around),
+        settings=context.settings,
+        extensions=context.extensions(state),
+        environ=context.environ,
+        folder_of=context.folder_of,
+        note=_note(context),
         log=_Lines(),
         resume=resume,
     )
     app.at_end(state.aclose)
     sock = bound_socket(place.host, place.port)
-    _announce(around, options, place, sock.getsockname()[1])
+    _announce(context, options, place, sock.getsockname()[1])
     return await serve(app, sock, tell)
 
 
-def _note(around: Surroundings) -> Mapping[str, JsonValue]:
+def _note(context: CommandContext) -> Mapping[str, JsonValue]:
     """What the command line needs to go on with runs of the server."""
     from minions.interfaces.cli.run_follower import note_of
 
-    return {**note_of(around, None), "approve": around.settings.approve or "wait"}
+    return {**note_of(context, None), "approve": context.settings.approve or "wait"}
 
 
-def _announce(around: Surroundings, options: ServerOptions, place: _Place, port: int) -> None:
+def _announce(context: CommandContext, options: ServerOptions, place: _Place, port: int) -> None:
     host = f"[{place.host}]" if ":" in place.host else place.host
     url = f"http://{host}:{port}"
-    if around.settings.json:
+    if context.settings.json:
         say(json_text({"url": url, "token": options.token if place.is_told else None}))
     else:
         token = f"token {options.token}" if place.is_told else "token as in the file"

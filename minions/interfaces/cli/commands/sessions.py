@@ -24,12 +24,12 @@ from minions.engine.history.lookup import (
 from minions.interfaces.cli.commands.sessions_archive import export, import_
 from minions.interfaces.cli.commands.sessions_deletion import gc, rm
 from minions.interfaces.cli.commands.sessions_diff import diff
-from minions.interfaces.cli.commands.sessions_show import Talk, find_talk
+from minions.interfaces.cli.commands.sessions_show import SessionDetail, find_session_detail
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.render import faults_lines, painter
 from minions.interfaces.cli.console.results import output_text
 from minions.interfaces.cli.options import (
-    Surroundings,
+    CommandContext,
     naming_the_journal,
     output_options,
     surroundings,
@@ -53,9 +53,9 @@ for each in (diff, export, import_, rm, gc):
 @output_options
 def list_(*, limit: int, **flags: object) -> int:
     """List runs, the newest first."""
-    around = surroundings(flags)
-    runs = asyncio.run(_list(around, limit))
-    if around.settings.json:
+    context = surroundings(flags)
+    runs = asyncio.run(_list(context, limit))
+    if context.settings.json:
         say(json_text([encode(run) for run in runs]))
         return 0
     if not runs:
@@ -70,8 +70,8 @@ def list_(*, limit: int, **flags: object) -> int:
     return 0
 
 
-async def _list(around: Surroundings, limit: int) -> tuple[RunSummary, ...]:
-    journal = around.journal()
+async def _list(context: CommandContext, limit: int) -> tuple[RunSummary, ...]:
+    journal = context.journal()
     try:
         return await list_runs(journal, limit=limit)
     finally:
@@ -88,22 +88,22 @@ def show(name: str, *, messages: bool, **flags: object) -> int:
 
     A unique start of an id will do. A session without messages means its last run.
     """
-    around = surroundings(flags)
-    found = asyncio.run(_show(around, name))
-    if around.settings.json:
-        say(json_text(found.to_json() if isinstance(found, Talk) else encode(found)))
+    context = surroundings(flags)
+    found = asyncio.run(_show(context, name))
+    if context.settings.json:
+        say(json_text(found.to_json() if isinstance(found, SessionDetail) else encode(found)))
         return 0
-    lines = found.lines() if isinstance(found, Talk) else _lines(found, messages=messages)
+    lines = found.lines() if isinstance(found, SessionDetail) else _lines(found, messages=messages)
     for line in lines:
         say(line)
     return 0
 
 
-async def _show(around: Surroundings, name: str) -> RunDetail | Talk:
-    journal = around.journal()
+async def _show(context: CommandContext, name: str) -> RunDetail | SessionDetail:
+    journal = context.journal()
     try:
-        with naming_the_journal(around):
-            if (talk := await find_talk(journal, name)) is not None:
+        with naming_the_journal(context):
+            if (talk := await find_session_detail(journal, name)) is not None:
                 return talk
             run = await find_run(journal, name)
         return await show_run(journal, run)

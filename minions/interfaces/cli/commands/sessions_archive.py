@@ -24,7 +24,7 @@ from minions.engine.sessions.archive import (
 from minions.engine.sessions.deletion import find_session
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
-    Surroundings,
+    CommandContext,
     naming_the_journal,
     output_options,
     surroundings,
@@ -45,31 +45,31 @@ def export(name: str, output: str | None, *, force: bool, **flags: object) -> in
     ID is a session's or a run's, or a unique start of one. Of a fork, what it reads of its
     parents comes along.
     """
-    around = surroundings(flags)
+    context = surroundings(flags)
     target = Path(output) if output and output != "-" else None
     if target is not None and target.exists() and not force:
         raise UsageError(
             f"{target} is there already. Name another file, or overwrite it with --force.",
             code="file-exists",
         )
-    archive = asyncio.run(_export(around, name))
+    archive = asyncio.run(_export(context, name))
     rows = sum(len(each.entries) for each in archive.sessions)
     if target is None:
         for line in archive_lines(archive):
             say(line)
     else:
         _write(target, archive_lines(archive))
-        if around.settings.json:
+        if context.settings.json:
             told: dict[str, JsonValue] = {"session_id": archive.session_id, "file": str(target)}
             say(json_text({**told, "rows": rows, "blobs": len(archive.blobs)}))
     tell(f"Exported {_named(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
     return 0
 
 
-async def _export(around: Surroundings, name: str) -> Archive:
-    journal = around.journal()
+async def _export(context: CommandContext, name: str) -> Archive:
+    journal = context.journal()
     try:
-        with naming_the_journal(around):
+        with naming_the_journal(context):
             return await load_archive(journal, await find_session(journal, name))
     finally:
         await journal.aclose()
@@ -100,10 +100,10 @@ def import_(file: str, **flags: object) -> int:
 
     Nothing is stored of a file that is broken, or where the session is already.
     """
-    around = surroundings(flags)
+    context = surroundings(flags)
     archive = _read(file)
-    stored = asyncio.run(_import(around, archive))
-    if around.settings.json:
+    stored = asyncio.run(_import(context, archive))
+    if context.settings.json:
         say(json_text({"session_id": archive.session_id, "stored": list(stored)}))
         return 0
     say(archive.session_id)
@@ -131,8 +131,8 @@ def _opened(file: str) -> BinaryIO:
         ) from error
 
 
-async def _import(around: Surroundings, archive: Archive) -> tuple[str, ...]:
-    journal = around.journal()
+async def _import(context: CommandContext, archive: Archive) -> tuple[str, ...]:
+    journal = context.journal()
     try:
         return await store_archive(journal, archive)
     finally:

@@ -17,7 +17,7 @@ from minions.engine.services.services import Services
 from minions.engine.sessions.deletion import CleanUp, clean_up, find_session, remove_sessions
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.options import (
-    Surroundings,
+    CommandContext,
     naming_the_journal,
     output_options,
     surroundings,
@@ -37,9 +37,9 @@ def rm(names: Sequence[str], *, yes: bool, **flags: object) -> int:
     ID is a session's or a run's, or a unique start of one. `sessions gc` frees what only they
     needed.
     """
-    around = surroundings(flags)
-    removed = asyncio.run(_remove(around, names, is_agreed=yes))
-    if around.settings.json:
+    context = surroundings(flags)
+    removed = asyncio.run(_remove(context, names, is_agreed=yes))
+    if context.settings.json:
         say(json_text({"removed": list(removed)}))
         return 0
     for session_id in removed:
@@ -48,11 +48,11 @@ def rm(names: Sequence[str], *, yes: bool, **flags: object) -> int:
 
 
 async def _remove(
-    around: Surroundings, names: Sequence[str], *, is_agreed: bool
+    context: CommandContext, names: Sequence[str], *, is_agreed: bool
 ) -> tuple[str, ...]:
-    journal = around.journal()
+    journal = context.journal()
     try:
-        with naming_the_journal(around):
+        with naming_the_journal(context):
             ids = list(dict.fromkeys([await find_session(journal, name) for name in names]))
         if not is_agreed:
             _ask(ids)
@@ -83,7 +83,7 @@ def _is_terminal() -> bool:
 
 
 @frozen(kw_only=True)
-class _Freed:
+class _CleanUpResult:
     """What a clean-up came to."""
 
     cleaned: CleanUp
@@ -110,10 +110,10 @@ def gc(
     Without --older-than and --keep no session is removed. Sessions stay in which a run may go on,
     and from which a fork that stays reads.
     """
-    around = surroundings(flags)
+    context = surroundings(flags)
     age_s = None if older_than is None else seconds_of(older_than)
-    freed = asyncio.run(_gc(around, age_s, keep, cache=cache, dry_run=only_tell))
-    if around.settings.json:
+    freed = asyncio.run(_gc(context, age_s, keep, cache=cache, dry_run=only_tell))
+    if context.settings.json:
         say(json_text({"dry_run": only_tell, **_as_json(freed)}))
         return 0
     for line in _lines(freed, dry_run=only_tell):
@@ -122,31 +122,31 @@ def gc(
 
 
 async def _gc(
-    around: Surroundings, age_s: float | None, keep: int | None, *, cache: bool, dry_run: bool
-) -> _Freed:
-    journal = around.journal()
+    context: CommandContext, age_s: float | None, keep: int | None, *, cache: bool, dry_run: bool
+) -> _CleanUpResult:
+    journal = context.journal()
     try:
         cleaned = await clean_up(
             Services(journal=journal), older_than_s=age_s, keep=keep, dry_run=dry_run
         )
-        freed = _Freed(cleaned=cleaned)
+        freed = _CleanUpResult(cleaned=cleaned)
         if dry_run:
             return freed
-        cached = await _forget_cached(around) if cache else 0
+        cached = await _forget_cached(context) if cache else 0
         return evolve(freed, cached=cached, bytes_of_file=await journal.compact())
     finally:
         await journal.aclose()
 
 
-async def _forget_cached(around: Surroundings) -> int:
-    cache = around.cache()
+async def _forget_cached(context: CommandContext) -> int:
+    cache = context.cache()
     try:
         return await cache.clear()
     finally:
         await cache.aclose()
 
 
-def _as_json(freed: _Freed) -> dict[str, JsonValue]:
+def _as_json(freed: _CleanUpResult) -> dict[str, JsonValue]:
     cleaned = freed.cleaned
     return {
         "sessions": list(cleaned.sessions),
@@ -157,7 +157,7 @@ def _as_json(freed: _Freed) -> dict[str, JsonValue]:
     }
 
 
-def _lines(freed: _Freed, *, dry_run: bool) -> Sequence[str]:
+def _lines(freed: _CleanUpResult, *, dry_run: bool) -> Sequence[str]:
     cleaned, collected = freed.cleaned, freed.cleaned.collected
     verb = "would remove" if dry_run else "removed"
     lines = [f"{verb} {session_id}" for session_id in cleaned.sessions]

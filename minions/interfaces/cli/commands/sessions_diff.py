@@ -16,7 +16,7 @@ from minions.engine.history.lookup import RunSummary, find_run, show_run
 from minions.engine.history.run_diff import RunDiff, StepDiff, StepSide, ValueDiff, compare_runs
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.options import (
-    Surroundings,
+    CommandContext,
     naming_the_journal,
     output_options,
     surroundings,
@@ -40,9 +40,9 @@ def diff(a: str, b: str, **flags: object) -> int:
 
     A and B are ids of runs or sessions (of which it is the last run), or unique starts.
     """
-    around = surroundings(flags)
-    found = asyncio.run(_diff(around, a, b))
-    if around.settings.json:
+    context = surroundings(flags)
+    found = asyncio.run(_diff(context, a, b))
+    if context.settings.json:
         say(json_text(encode(found)))
         return 0
     for line in _lines(found):
@@ -50,10 +50,10 @@ def diff(a: str, b: str, **flags: object) -> int:
     return 0
 
 
-async def _diff(around: Surroundings, a: str, b: str) -> RunDiff:
-    journal = around.journal()
+async def _diff(context: CommandContext, a: str, b: str) -> RunDiff:
+    journal = context.journal()
     try:
-        with naming_the_journal(around):
+        with naming_the_journal(context):
             runs = [await find_run(journal, name) for name in (a, b)]
         left, right = [await show_run(journal, run) for run in runs]
         return compare_runs(left, right)

@@ -19,11 +19,11 @@ from minions.interfaces.cli.session_choice import (
     what_it_cost,
 )
 
-__all__ = ["Talk", "find_talk"]
+__all__ = ["SessionDetail", "find_session_detail"]
 
 
 @frozen(kw_only=True)
-class Talk:
+class SessionDetail:
     """A session with its messages and its relatives."""
 
     session: Session
@@ -81,7 +81,7 @@ def _said(step: SessionStep) -> str:
     return f"{who}: {message_text(step)}"
 
 
-async def find_talk(journal: Journal, name: str) -> Talk | None:
+async def find_session_detail(journal: Journal, name: str) -> SessionDetail | None:
     """The session that is called so, where it has messages; a run's id means none.
 
     Raises:
@@ -94,4 +94,6 @@ async def find_talk(journal: Journal, name: str) -> Talk | None:
     steps = await repository.get_steps(session.id)
     if not steps:
         return None
-    return Talk(session=session, steps=steps, tree=await repository.list_fork_tree(session.id))
+    return SessionDetail(
+        session=session, steps=steps, tree=await repository.list_fork_tree(session.id)
+    )

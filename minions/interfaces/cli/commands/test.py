@@ -17,12 +17,12 @@ from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.options import (
-    Surroundings,
+    CommandContext,
     extension_options,
     output_options,
     surroundings,
 )
-from minions.interfaces.recipe_tests import Tested, run_test
+from minions.interfaces.recipe_tests import TestOutcome, run_test
 from minions.interfaces.wiring import Models, catalog_of, make_log, make_services
 from minions.recipe.library import find_recipe
 from minions.recipe.reading.load import load_recipe
@@ -40,15 +40,15 @@ def command(recipes: tuple[str, ...], wanted: str | None, **flags: object) -> in
 
     Exit code 1 when one fails, 2 when there is none.
     """
-    around = surroundings(flags)
+    context = surroundings(flags)
     with contextlib.redirect_stdout(sys.stderr) as _:
-        done = asyncio.run(_run(around, recipes, wanted or ""))
+        done = asyncio.run(_run(context, recipes, wanted or ""))
     if not any(done.values()):
         named = f" whose name holds '{wanted}'" if wanted else ""
         raise UsageError(
             f"No tests{named} in {', '.join(recipes)}. Write them under `tests:`.", code="no-tests"
         )
-    if around.settings.json:
+    if context.settings.json:
         told = {name: [tested.to_json() for tested in all_] for name, all_ in done.items()}
         say(json_text({"recipes": told}))
     else:
@@ -56,15 +56,17 @@ def command(recipes: tuple[str, ...], wanted: str | None, **flags: object) -> in
     return 1 if any(tested.faults for all_ in done.values() for tested in all_) else 0
 
 
-async def _run(around: Surroundings, names: Sequence[str], wanted: str) -> dict[str, list[Tested]]:
-    extensions = around.extensions()
-    log = make_log(around.settings, tell)
-    done: dict[str, list[Tested]] = {}
+async def _run(
+    context: CommandContext, names: Sequence[str], wanted: str
+) -> dict[str, list[TestOutcome]]:
+    extensions = context.extensions()
+    log = make_log(context.settings, tell)
+    done: dict[str, list[TestOutcome]] = {}
     for name in names:
         recipe = load_recipe(find_recipe(name, [Path("recipes")]), catalog_of(extensions))
-        models = Models(around.settings, extensions, environ=around.environ)
+        models = Models(context.settings, extensions, environ=context.environ)
         try:
-            source = models.source(recipe, around.folder_of)
+            source = models.source(recipe, context.folder_of)
             done[name] = [
                 await run_test(
                     recipe,
@@ -81,7 +83,7 @@ async def _run(around: Surroundings, names: Sequence[str], wanted: str) -> dict[
     return done
 
 
-def _print(done: dict[str, list[Tested]]) -> None:
+def _print(done: dict[str, list[TestOutcome]]) -> None:
     paint = stderr_painter()
     failed = 0
     for name, all_ in done.items():

@@ -33,10 +33,10 @@ def command(recipes: tuple[str, ...], form: str | None, **flags: object) -> int:
 
     Exit code 2 when any has an error; warnings alone are fine.
     """
-    around = surroundings(flags)
-    catalog = around.catalog()
+    context = surroundings(flags)
+    catalog = context.catalog()
     by_file = {name: _faults(name, catalog) for name in recipes}
-    _print(by_file, form or ("json" if around.settings.json else "text"))
+    _print(by_file, form or ("json" if context.settings.json else "text"))
     is_bad = any(not fault.is_warning for faults in by_file.values() for fault in faults)
     return 2 if is_bad else 0
 

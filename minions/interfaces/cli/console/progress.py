@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from minions.contracts.durations import spoken
 from minions.contracts.events import (
+    AttemptFailed,
     LimitReached,
-    Retrying,
     RunEvent,
     RunStarted,
     StepDeltaEvent,
     StepFinished,
     StepStarted,
+    StepWaiting,
     ToolFinished,
     ToolStarted,
-    Waiting,
 )
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.console.render import painter, plain
@@ -84,9 +84,9 @@ class PlainProgress(Progress):
         if isinstance(event, StepFinished):
             is_quiet = event.index is not None and event.status == "completed"
             return None if is_quiet else f"  {self._finished(event)}"
-        if isinstance(event, Retrying):
+        if isinstance(event, AttemptFailed):
             return f"    {event.step_id}: {retry_text(event)}"
-        if isinstance(event, Waiting):
+        if isinstance(event, StepWaiting):
             asked = event.data.get("question") or event.data.get("tool")
             return f"    {event.step_id} waits for an {event.what}: {asked}"
         if isinstance(event, LimitReached):
@@ -131,7 +131,7 @@ def _facts(event: StepFinished) -> list[str]:
     return facts
 
 
-def retry_text(event: Retrying) -> str:
+def retry_text(event: AttemptFailed) -> str:
     """Which attempt failed, why, and when the next one follows."""
     code = event.error.get("code")
     return f"{event.what}: attempt {event.attempt} failed ({code}), again in {event.delay_s:.1f} s"
@@ -184,7 +184,7 @@ class LiveProgress(Progress):
             row.doing = event.tool
         elif isinstance(event, ToolFinished):
             row.doing = ""
-        elif isinstance(event, Retrying):
+        elif isinstance(event, AttemptFailed):
             row.doing = retry_text(event)
         elif isinstance(event, StepDeltaEvent):
             row.text = (row.text + (event.delta.content or ""))[-80:]

@@ -23,7 +23,7 @@ from minions.interfaces.server.http.responses import (
 )
 from minions.interfaces.server.options import ServerOptions
 
-__all__ = ["ROOT", "Gate", "StaticFile"]
+__all__ = ["ROOT", "AccessMiddleware", "StaticFile"]
 
 ROOT: Final = "minions.root"
 """Key of the scope under which it says where the app is mounted."""
@@ -51,7 +51,7 @@ class StaticFile:
     media_type: str
 
 
-class Gate:
+class AccessMiddleware:
     """Lets a request through to the app, answers with a file of the page, or refuses."""
 
     def __init__(

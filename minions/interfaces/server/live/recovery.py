@@ -17,8 +17,8 @@ from minions.contracts.journal import JournalEntry
 from minions.contracts.runtime import Log
 from minions.engine.history.lookup import list_runs
 from minions.engine.run.recorded_run import RecordedRun
-from minions.interfaces.server.live.run_manager import RunHub
-from minions.interfaces.server.runtime import Workshop
+from minions.interfaces.server.live.run_manager import RunManager
+from minions.interfaces.server.runtime import ServerRuntime
 
 __all__ = ["BEGUN_BY_SERVER", "Recovery"]
 
@@ -40,14 +40,16 @@ class Recovery:
     that came in a session file.
     """
 
-    def __init__(self, workshop: Workshop, hub: RunHub, log: Log, *, every_s: float) -> None:
+    def __init__(
+        self, runtime: ServerRuntime, run_manager: RunManager, log: Log, *, every_s: float
+    ) -> None:
         """Look for nothing yet.
 
         Args:
             every_s: Seconds between two looks.
         """
-        self._workshop = workshop
-        self._hub = hub
+        self._runtime = runtime
+        self._run_manager = run_manager
         self._log = log
         self._every_s = every_s
         self._left: set[tuple[str, int]] = set()
@@ -71,7 +73,7 @@ class Recovery:
 
     async def look(self) -> None:
         """Resume what can be resumed now; what cannot is looked at again."""
-        services = self._workshop.services
+        services = self._runtime.services
         try:
             held = await services.journal.held_leases()
         except MinionsError as error:
@@ -80,23 +82,23 @@ class Recovery:
             self._is_lost = True
             return
         self._is_lost = False
-        for run_id, worker_id in tuple(self._hub.lost.items()):
-            self._workshop.has_ended(worker_id)
-            if self._hub.find(run_id) is None and await self._resume(run_id, is_own=True):
-                self._hub.lost.pop(run_id)
+        for run_id, worker_id in tuple(self._run_manager.lost.items()):
+            self._runtime.has_ended(worker_id)
+            if self._run_manager.find(run_id) is None and await self._resume(run_id, is_own=True):
+                self._run_manager.lost.pop(run_id)
         for each in held:
             run_id, worker_id = each.lease.run_id, each.lease.worker_id
             place = run_id, each.lease.epoch
-            if place in self._left or self._hub.find(run_id) is not None:
+            if place in self._left or self._run_manager.find(run_id) is not None:
                 continue
-            is_free = each.has_expired or self._workshop.is_worker_gone(worker_id)
+            is_free = each.has_expired or self._runtime.is_worker_gone(worker_id)
             if is_free and await self._resume(run_id):
                 self._left.add(place)
 
     async def resume_all(self) -> None:
         """Every run without an end, the oldest first."""
         try:
-            runs = await list_runs(self._workshop.services.journal)
+            runs = await list_runs(self._runtime.services.journal)
         except MinionsError as error:
             self._log.warning("nothing_resumed", reason=error.message)
             return
@@ -106,14 +108,14 @@ class Recovery:
 
     async def _resume(self, run_id: str, *, is_own: bool = False) -> bool:
         """Whether nothing more is to be done about it here."""
-        workshop = self._workshop
+        runtime = self._runtime
         try:
-            recorded = await workshop.recorded(run_id)
+            recorded = await runtime.recorded(run_id)
             if not self._is_wanted(recorded, is_own=is_own):
                 return True
-            recipe = workshop.own_recipe(recorded)
-            executor = workshop.executor(recipe, recorded.inputs, note=recorded.note)
-            await self._hub.begin(executor.prepare_resume(recorded, recipe=recipe))
+            recipe = runtime.own_recipe(recorded)
+            executor = runtime.executor(recipe, recorded.inputs, note=recorded.note)
+            await self._run_manager.begin(executor.prepare_resume(recorded, recipe=recipe))
         except NotFoundError as error:
             if error.error_code != "unknown-session":  # else it is no run: an edit was cut off
                 self._tell("run_not_resumed", run_id, error.message)

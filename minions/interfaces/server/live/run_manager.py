@@ -18,7 +18,7 @@ from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.channels import Channels
 
-__all__ = ["Execution", "RunHub"]
+__all__ = ["Execution", "RunManager"]
 
 
 @frozen(eq=False)
@@ -29,7 +29,7 @@ class Execution:
     task: asyncio.Task[AgentResult[object]]
 
 
-class RunHub:
+class RunManager:
     """Runs in background tasks, each once at a time."""
 
     def __init__(self, channels: Channels, log: Log, *, most: int) -> None:

@@ -16,18 +16,18 @@ from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.server.http.problems import RefusedError
-from minions.interfaces.server.live.run_manager import RunHub
-from minions.interfaces.server.recipe_store import Shelf
-from minions.interfaces.server.runtime import Workshop, ids_of_key
+from minions.interfaces.server.live.run_manager import RunManager
+from minions.interfaces.server.recipe_store import RecipeStore
+from minions.interfaces.server.runtime import ServerRuntime, ids_of_key
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["Begun", "Starter", "Wanted"]
+__all__ = ["RequestedRun", "RunStarter", "StartedRun"]
 
 _LONGEST_KEY = 255
 
 
 @frozen(kw_only=True)
-class Wanted:
+class RequestedRun:
     """A run that somebody wants."""
 
     recipe: str | None
@@ -40,7 +40,7 @@ class Wanted:
 
 
 @frozen
-class Begun:
+class StartedRun:
     """Which run it is."""
 
     run_id: str
@@ -48,21 +48,21 @@ class Begun:
 
 
 @mutable
-class _Turn:
+class _KeyLock:
     """One at a time, of those who use the same key."""
 
     lock: asyncio.Lock = field(factory=asyncio.Lock)
     count: int = 0
 
 
-class Starter:
+class RunStarter:
     """Begins runs of stored recipes."""
 
     def __init__(
         self,
-        shelf: Shelf,
-        workshop: Workshop,
-        hub: RunHub,
+        recipe_store: RecipeStore,
+        runtime: ServerRuntime,
+        run_manager: RunManager,
         repository: StepRepository,
         *,
         allows_text: bool,
@@ -70,19 +70,19 @@ class Starter:
         """Args:
         allows_text: Whether a request may bring a recipe.
         """
-        self._shelf = shelf
-        self._workshop = workshop
-        self._hub = hub
+        self._recipe_store = recipe_store
+        self._runtime = runtime
+        self._run_manager = run_manager
         self._repository = repository
         self._allows_text = allows_text
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[str, _KeyLock] = {}
         """Of idempotency keys that are being looked at."""
 
     @property
     def _journal(self) -> Journal:
         return self._repository.services.journal
 
-    async def begin(self, wanted: Wanted) -> Begun:
+    async def begin(self, wanted: RequestedRun) -> StartedRun:
         """The run, whose beginning is stored; the same one for the same key and body.
 
         Raises:
@@ -94,7 +94,7 @@ class Starter:
         if wanted.key is None:
             return await self._begin(wanted)
         _check_key(wanted.key)
-        turn = self._turns.setdefault(wanted.key, _Turn())
+        turn = self._turns.setdefault(wanted.key, _KeyLock())
         turn.count += 1
         try:
             async with turn.lock:
@@ -104,7 +104,7 @@ class Starter:
             if not turn.count:
                 del self._turns[wanted.key]
 
-    async def _begin_once(self, wanted: Wanted, key: str) -> Begun:
+    async def _begin_once(self, wanted: RequestedRun, key: str) -> StartedRun:
         known = await self._known(wanted, key)
         if known is not None:
             return known
@@ -116,13 +116,13 @@ class Starter:
                 raise
             return known
 
-    async def _known(self, wanted: Wanted, key: str) -> Begun | None:
+    async def _known(self, wanted: RequestedRun, key: str) -> StartedRun | None:
         """The run that this key began, in whichever process.
 
         Raises:
             UsageError: It was for something else.
         """
-        run_id = ids_of_key(key, self._workshop.services.ids)("run")
+        run_id = ids_of_key(key, self._runtime.services.ids)("run")
         rows = await self._journal.entries(run_id=run_id, kinds={"run"}, limit=1)
         if not rows:
             return None
@@ -133,29 +133,29 @@ class Starter:
                 "key for a new run.",
                 code="idempotency-mismatch",
             )
-        return Begun(run_id, rows[0].session_id)
+        return StartedRun(run_id, rows[0].session_id)
 
-    async def _begin(self, wanted: Wanted) -> Begun:
+    async def _begin(self, wanted: RequestedRun) -> StartedRun:
         recipe = await self._recipe(wanted)
         if wanted.session is not None:
             await self._repository.get_session(wanted.session)
-        ids = self._workshop.services.ids
-        note = self._workshop.note()
+        ids = self._runtime.services.ids
+        note = self._runtime.note()
         if wanted.key is not None:
             ids = ids_of_key(wanted.key, ids)
             note["asked"] = _digest(wanted)
-        executor = self._workshop.executor(
+        executor = self._runtime.executor(
             recipe, wanted.inputs, is_stored=wanted.recipe is not None, note=note, ids=ids
         )
         run = executor.prepare(recipe, wanted.inputs, session_id=wanted.session, note=note)
-        await self._hub.begin(run)
-        return Begun(run.run_id, run.session_id)
+        await self._run_manager.begin(run)
+        return StartedRun(run.run_id, run.session_id)
 
-    async def _recipe(self, wanted: Wanted) -> AgentRecipe:
+    async def _recipe(self, wanted: RequestedRun) -> AgentRecipe:
         if (wanted.recipe is None) is (wanted.recipe_text is None):
             raise UsageError("Name the recipe: {'recipe': ID}.", code="bad-body")
         if wanted.recipe is not None:
-            return await asyncio.to_thread(self._shelf.get, wanted.recipe)
+            return await asyncio.to_thread(self._recipe_store.get, wanted.recipe)
         if not self._allows_text:
             raise RefusedError(
                 HTTPStatus.FORBIDDEN,
@@ -164,7 +164,7 @@ class Starter:
                 "requests bring their own.",
             )
         text = wanted.recipe_text or ""
-        return await asyncio.to_thread(self._shelf.read_text, text)
+        return await asyncio.to_thread(self._recipe_store.read_text, text)
 
 
 def _check_key(key: str) -> None:
@@ -175,7 +175,7 @@ def _check_key(key: str) -> None:
         )
 
 
-def _digest(wanted: Wanted) -> str:
+def _digest(wanted: RequestedRun) -> str:
     """Of all that was asked, without the key."""
     body = {
         "recipe": wanted.recipe,

@@ -11,7 +11,7 @@ from minions.interfaces.server.documents.runs import Approvals, DecisionRequest,
 from minions.interfaces.server.endpoints import Call, Endpoint, Nothing
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import Answer, AsgiApp
-from minions.interfaces.server.live.run_starter import Begun
+from minions.interfaces.server.live.run_starter import StartedRun
 from minions.interfaces.server.pending_decisions import (
     all_waiting,
     decision_word,
@@ -25,7 +25,7 @@ __all__ = ["DECISION_ENDPOINTS", "HEALTH_ENDPOINT", "SYSTEM_ENDPOINT"]
 
 async def all_approvals(call: Call[Page, None]) -> AsgiApp:
     """Of all runs."""
-    waiting = await all_waiting(call.rooms.journal)
+    waiting = await all_waiting(call.app_state.journal)
     limit, offset = call.query.limit, call.query.offset
     part = tuple(waiting[offset : offset + limit])
     reply = Approvals(approvals=part, total=len(waiting), limit=limit, offset=offset)
@@ -34,41 +34,41 @@ async def all_approvals(call: Call[Page, None]) -> AsgiApp:
 
 async def decide(call: Call[Nothing, DecisionRequest]) -> AsgiApp:
     """Take the decision; the run goes on with it."""
-    rooms, approval_id = call.rooms, call.path["approval_id"]
+    app_state, approval_id = call.app_state, call.path["approval_id"]
     run_id = run_of(approval_id)
-    if rooms.hub.find(run_id) is not None:
+    if app_state.run_manager.find(run_id) is not None:
         raise RefusedError(
             HTTPStatus.CONFLICT, "run-active", f"Run '{run_id}' goes on just now; look again soon."
         )
-    view = await find_waiting(rooms.journal, approval_id)
+    view = await find_waiting(app_state.journal, approval_id)
     word = decision_word(view, call.body)
-    recorded = await rooms.workshop.recorded(run_id)
+    recorded = await app_state.runtime.recorded(run_id)
     if recorded.run_id != run_id:
         raise NotFoundError(f"There is no run '{run_id}'.", code="unknown-run")
-    recipe = rooms.workshop.own_recipe(recorded)
-    executor = rooms.workshop.executor(recipe, recorded.inputs, note=recorded.note)
+    recipe = app_state.runtime.own_recipe(recorded)
+    executor = app_state.runtime.executor(recipe, recorded.inputs, note=recorded.note)
     run = executor.prepare_resume(recorded, recipe=recipe, decisions={view.key: word})
-    await rooms.hub.begin(run)
-    return await accepted(call, Begun(run.run_id, run.session_id))
+    await app_state.run_manager.begin(run)
+    return await accepted(call, StartedRun(run.run_id, run.session_id))
 
 
 async def health(call: Call[Nothing, None]) -> AsgiApp:
     """That it answers."""
-    is_stopping = call.rooms.hub.is_closing
+    is_stopping = call.app_state.run_manager.is_closing
     reply = Health(status="stopping" if is_stopping else "ok", version=__version__)
     return Answer(HTTPStatus.OK, reply)
 
 
 async def system(call: Call[Nothing, None]) -> AsgiApp:
     """For the page that people look at."""
-    rooms = call.rooms
+    app_state = call.app_state
     reply = SystemView(
         version=__version__,
-        journal=rooms.place,
-        started_at=rooms.started_at,
-        active_runs=rooms.hub.count,
-        max_runs=rooms.options.max_runs,
-        followers=rooms.channels.count,
+        journal=app_state.place,
+        started_at=app_state.started_at,
+        active_runs=app_state.run_manager.count,
+        max_runs=app_state.options.max_runs,
+        followers=app_state.channels.count,
     )
     return Answer(HTTPStatus.OK, reply)
 

@@ -28,8 +28,8 @@ from minions.interfaces.server.documents.runs import RunAccepted
 from minions.interfaces.server.endpoints import Call, Endpoint, Nothing
 from minions.interfaces.server.http.problems import FaultView, fault_view
 from minions.interfaces.server.http.responses import Answer, AsgiApp
-from minions.interfaces.server.live.run_starter import Wanted
-from minions.interfaces.server.recipe_store import Stored
+from minions.interfaces.server.live.run_starter import RequestedRun
+from minions.interfaces.server.recipe_store import StoredRecipe
 from minions.interfaces.server.routes.runs import accepted
 from minions.recipe.model import AgentRecipe, InputSpec, StepSpec
 
@@ -58,14 +58,14 @@ def is_chat(recipe: AgentRecipe) -> bool:
 
 async def all_recipes(call: Call[Page, None]) -> AsgiApp:
     """Broken ones too, with what is wrong."""
-    stored = await asyncio.to_thread(call.rooms.shelf.all)
+    stored = await asyncio.to_thread(call.app_state.recipe_store.all)
     limit, offset = call.query.limit, call.query.offset
     rows = tuple(map(_row, stored[offset : offset + limit]))
     reply = Recipes(recipes=rows, total=len(stored), limit=limit, offset=offset)
     return Answer(HTTPStatus.OK, reply)
 
 
-def _row(stored: Stored) -> RecipeRow:
+def _row(stored: StoredRecipe) -> RecipeRow:
     recipe = stored.recipe
     if recipe is None:
         return RecipeRow(id=stored.id, ok=False, faults=_faults(stored.error))
@@ -108,7 +108,7 @@ async def one_recipe(call: Call[Nothing, None]) -> AsgiApp:
 
 
 async def _recipe(call: Call[object, None]) -> AgentRecipe:
-    return await asyncio.to_thread(call.rooms.shelf.get, call.path["recipe_id"])
+    return await asyncio.to_thread(call.app_state.recipe_store.get, call.path["recipe_id"])
 
 
 def _input(name: str, spec: InputSpec) -> InputView:
@@ -137,7 +137,7 @@ def _steps(recipe: AgentRecipe) -> Sequence[StepOfRecipe]:
 async def recipe_graph(call: Call[PictureForm, None]) -> AsgiApp:
     """The picture of its steps."""
     recipe = await _recipe(call)
-    catalog = call.rooms.workshop.extensions.catalog()
+    catalog = call.app_state.runtime.extensions.catalog()
     return picture_answer(picture_of(recipe, tool_specs(recipe, catalog)), call.query)
 
 
@@ -183,7 +183,7 @@ async def recipe_schema(call: Call[Nothing, None]) -> AsgiApp:
 
 async def all_agents(call: Call[Page, None]) -> AsgiApp:
     """Every recipe that can run."""
-    stored = await asyncio.to_thread(call.rooms.shelf.all)
+    stored = await asyncio.to_thread(call.app_state.recipe_store.all)
     able = [each.recipe for each in stored if each.recipe is not None]
     limit, offset = call.query.limit, call.query.offset
     views = tuple(
@@ -207,10 +207,10 @@ async def run_agent(call: Call[Nothing, TaskRequest]) -> AsgiApp:
         if MESSAGE_INPUT in inputs:
             raise UsageError("Give the message once: beside `inputs`, or in it.", code="bad-body")
         inputs = {**inputs, MESSAGE_INPUT: body.message}
-    wanted = Wanted(
+    wanted = RequestedRun(
         recipe=name, inputs=inputs, session=body.session, key=call.headers.get("idempotency-key")
     )
-    return await accepted(call, await call.rooms.starter.begin(wanted))
+    return await accepted(call, await call.app_state.starter.begin(wanted))
 
 
 RECIPE_ENDPOINTS = (

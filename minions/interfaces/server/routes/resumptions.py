@@ -14,7 +14,7 @@ from minions.interfaces.server.documents.runs import RunAccepted
 from minions.interfaces.server.endpoints import Call, Endpoint, Nothing
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import AsgiApp
-from minions.interfaces.server.live.run_starter import Begun
+from minions.interfaces.server.live.run_starter import StartedRun
 from minions.interfaces.server.routes.recipes import PICTURE_TYPES, PictureForm, picture_answer
 from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.runs import accepted
@@ -32,19 +32,19 @@ class AgainRequest:
 
 async def resume_run(call: Call[Nothing, Nothing]) -> AsgiApp:
     """Go on with what was killed, cancelled or stopped by a limit; nothing is done twice."""
-    workshop = call.rooms.workshop
-    recorded = await workshop.recorded(await _idle(call))
-    recipe = workshop.own_recipe(recorded)
-    executor = workshop.executor(recipe, recorded.inputs, note=recorded.note)
+    runtime = call.app_state.runtime
+    recorded = await runtime.recorded(await _idle(call))
+    recipe = runtime.own_recipe(recorded)
+    executor = runtime.executor(recipe, recorded.inputs, note=recorded.note)
     return await _begun(call, executor.prepare_resume(recorded, recipe=recipe))
 
 
 async def retry_run(call: Call[Nothing, AgainRequest]) -> AsgiApp:
     """Run failed steps again, and what reads them."""
-    workshop = call.rooms.workshop
-    recorded = await workshop.recorded(await _idle(call))
-    recipe = workshop.own_recipe(recorded)
-    executor = workshop.executor(recipe, recorded.inputs, note=recorded.note)
+    runtime = call.app_state.runtime
+    recorded = await runtime.recorded(await _idle(call))
+    recipe = runtime.own_recipe(recorded)
+    executor = runtime.executor(recipe, recorded.inputs, note=recorded.note)
     run = executor.prepare_retry(
         recorded, recipe=recipe, is_edited=False, from_step=call.body.from_step
     )
@@ -53,11 +53,11 @@ async def retry_run(call: Call[Nothing, AgainRequest]) -> AsgiApp:
 
 async def run_graph(call: Call[PictureForm, None]) -> AsgiApp:
     """The steps of the recipe that travels with the run, whatever became of its file."""
-    workshop = call.rooms.workshop
-    run = await find_exact(call.rooms.journal, call.path["run_id"])
-    recorded = await workshop.recorded(run.run_id)
-    recipe = workshop.own_recipe(recorded)
-    picture = picture_of(recipe, tool_specs(recipe, workshop.extensions.catalog()))
+    runtime = call.app_state.runtime
+    run = await find_exact(call.app_state.journal, call.path["run_id"])
+    recorded = await runtime.recorded(run.run_id)
+    recipe = runtime.own_recipe(recorded)
+    picture = picture_of(recipe, tool_specs(recipe, runtime.extensions.catalog()))
     return picture_answer(picture, call.query)
 
 
@@ -68,8 +68,8 @@ async def _idle(call: Call[object, object]) -> str:
         NotFoundError: There is none.
         RefusedError: It does.
     """
-    run = await find_exact(call.rooms.journal, call.path["run_id"])
-    if call.rooms.hub.find(run.run_id) is not None:
+    run = await find_exact(call.app_state.journal, call.path["run_id"])
+    if call.app_state.run_manager.find(run.run_id) is not None:
         raise RefusedError(
             HTTPStatus.CONFLICT, "run-active", f"Run '{run.run_id}' goes on just now."
         )
@@ -77,8 +77,8 @@ async def _idle(call: Call[object, object]) -> str:
 
 
 async def _begun(call: Call[Nothing, object], run: AgentRun) -> AsgiApp:
-    await call.rooms.hub.begin(run)
-    return await accepted(call, Begun(run.run_id, run.session_id))
+    await call.app_state.run_manager.begin(run)
+    return await accepted(call, StartedRun(run.run_id, run.session_id))
 
 
 GOING_ON_ENDPOINTS = (

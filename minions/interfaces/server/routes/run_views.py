@@ -64,7 +64,7 @@ def run_row(run: RunSummary, *, is_active: bool) -> RunRow:
 
 async def run_view(call: Call[object, object], run: RunSummary) -> RunView:
     """Everything."""
-    journal = call.rooms.journal
+    journal = call.app_state.journal
     detail = await show_run(journal, run)
     waiting = await waiting_of(journal, run)
     return _view(call, detail, waiting)
@@ -77,7 +77,7 @@ def _view(call: Call[object, object], detail: RunDetail, waiting: list[ApprovalV
         session_id=run.session_id,
         recipe=run.recipe,
         status=run.status,
-        is_active=call.rooms.hub.find(run.run_id) is not None,
+        is_active=call.app_state.run_manager.find(run.run_id) is not None,
         model=run.model,
         started_at=run.started_at,
         finished_at=run.finished_at,

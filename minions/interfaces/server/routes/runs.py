@@ -22,7 +22,7 @@ from minions.interfaces.server.documents.runs import (
 from minions.interfaces.server.endpoints import Call, Endpoint, EventData, Nothing
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import Answer, AsgiApp
-from minions.interfaces.server.live.run_starter import Begun, Wanted
+from minions.interfaces.server.live.run_starter import RequestedRun, StartedRun
 from minions.interfaces.server.routes.run_views import find_exact, links_of, run_row, run_view
 from minions.interfaces.server.routes.text_filter import has_words
 
@@ -35,19 +35,19 @@ LAST_EVENT_ID = "last-event-id"
 async def begin_run(call: Call[Nothing, RunRequest]) -> AsgiApp:
     """A new run, or the one that the key stands for."""
     body = call.body
-    wanted = Wanted(
+    wanted = RequestedRun(
         recipe=body.recipe,
         recipe_text=body.recipe_text,
         inputs=body.inputs,
         session=body.session,
         key=call.headers.get(_KEY),
     )
-    return await accepted(call, await call.rooms.starter.begin(wanted))
+    return await accepted(call, await call.app_state.starter.begin(wanted))
 
 
-async def accepted(call: Call[Nothing, object], begun: Begun) -> AsgiApp:
+async def accepted(call: Call[Nothing, object], begun: StartedRun) -> AsgiApp:
     """That the run goes on by itself."""
-    run = await find_exact(call.rooms.journal, begun.run_id)
+    run = await find_exact(call.app_state.journal, begun.run_id)
     reply = RunAccepted(
         run_id=begun.run_id,
         session_id=begun.session_id,
@@ -60,10 +60,10 @@ async def accepted(call: Call[Nothing, object], begun: Begun) -> AsgiApp:
 
 async def all_runs(call: Call[RunsPage, None]) -> AsgiApp:
     """A part of the list."""
-    rooms, query = call.rooms, call.query
-    found = [run for run in await list_runs(rooms.journal) if _is_wanted(run, query)]
+    app_state, query = call.app_state, call.query
+    found = [run for run in await list_runs(app_state.journal) if _is_wanted(run, query)]
     rows = [
-        run_row(run, is_active=rooms.hub.find(run.run_id) is not None)
+        run_row(run, is_active=app_state.run_manager.find(run.run_id) is not None)
         for run in found[query.offset : query.offset + query.limit]
     ]
     reply = Runs(runs=tuple(rows), total=len(found), limit=query.limit, offset=query.offset)
@@ -80,19 +80,19 @@ def _is_wanted(run: RunSummary, query: RunsPage) -> bool:
 
 async def one_run(call: Call[Nothing, None]) -> AsgiApp:
     """Everything that is known of it."""
-    run = await find_exact(call.rooms.journal, call.path["run_id"])
+    run = await find_exact(call.app_state.journal, call.path["run_id"])
     return Answer(HTTPStatus.OK, await run_view(call, run))
 
 
 async def cancel_run(call: Call[Nothing, Nothing]) -> AsgiApp:
     """Tell it to stop; what was done is kept."""
     run_id = call.path["run_id"]
-    is_told = call.rooms.hub.cancel(run_id)
-    run = await find_exact(call.rooms.journal, run_id)
+    is_told = call.app_state.run_manager.cancel(run_id)
+    run = await find_exact(call.app_state.journal, run_id)
     if is_told:
         return Answer(HTTPStatus.ACCEPTED, CancelView(run_id=run_id, status=run.status))
     if not run.has_ended or run.status == RunStatus.NEEDS_DECISION:
-        services = call.rooms.workshop.services
+        services = call.app_state.runtime.services
         cancelled = await cancel_from_outside(
             evolve(services, worker_id=f"cancel@{services.worker_id}"), run_id
         )
@@ -104,8 +104,10 @@ async def cancel_run(call: Call[Nothing, Nothing]) -> AsgiApp:
 
 async def run_events(call: Call[After, None]) -> AsgiApp:
     """What happened, then what happens; until the run ends."""
-    run = await find_exact(call.rooms.journal, call.path["run_id"])
-    return await call.rooms.stream(run.session_id, run_id=run.run_id, after=position_after(call))
+    run = await find_exact(call.app_state.journal, call.path["run_id"])
+    return await call.app_state.stream(
+        run.session_id, run_id=run.run_id, after=position_after(call)
+    )
 
 
 def position_after(call: Call[After, None]) -> int:

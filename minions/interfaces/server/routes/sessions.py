@@ -45,7 +45,7 @@ async def session_of(call: Call[object, object]) -> Session:
     Raises:
         NotFoundError: There is none.
     """
-    return await call.rooms.repository.get_session(call.path["session_id"])
+    return await call.app_state.repository.get_session(call.path["session_id"])
 
 
 # --- the sessions themselves ----------------------------------------------------------------------
@@ -54,7 +54,7 @@ async def session_of(call: Call[object, object]) -> Session:
 async def all_sessions(call: Call[SessionsPage, None]) -> AsgiApp:
     """A part of the list."""
     limit, offset, text = call.query.limit, call.query.offset, call.query.text
-    tree, repository = call.query.tree, call.rooms.repository
+    tree, repository = call.query.tree, call.app_state.repository
     every = await (repository.list_fork_tree(tree) if tree else repository.list_sessions())
     found = [each for each in every if has_words(text, each.name, each.recipe, each.id)]
     shown = [_view(call, session) for session in found[offset : offset + limit]]
@@ -69,11 +69,13 @@ async def all_sessions(call: Call[SessionsPage, None]) -> AsgiApp:
 
 async def new_session(call: Call[Nothing, NewSession]) -> AsgiApp:
     """An empty one; nothing runs yet."""
-    body, rooms = call.body, call.rooms
-    recipe = await asyncio.to_thread(rooms.shelf.get, body.recipe)
+    body, app_state = call.body, call.app_state
+    recipe = await asyncio.to_thread(app_state.recipe_store.get, body.recipe)
     _check_inputs(recipe, body.inputs)
-    rooms.workshop.check_secrets(recipe, body.inputs)
-    session = await rooms.repository.create_session(body.recipe, name=body.name, inputs=body.inputs)
+    app_state.runtime.check_secrets(recipe, body.inputs)
+    session = await app_state.repository.create_session(
+        body.recipe, name=body.name, inputs=body.inputs
+    )
     headers = {"location": call.link(f"/sessions/{session.id}")}
     return Answer(HTTPStatus.CREATED, _view(call, session), headers=headers)
 
@@ -100,30 +102,30 @@ def _check_inputs(recipe: AgentRecipe, given: Mapping[str, JsonValue]) -> None:
 async def one_session(call: Call[Nothing, None]) -> AsgiApp:
     """With the number of its steps."""
     session = await session_of(call)
-    position = await call.rooms.last_position(session.id)  # first: what comes later is followed
-    count = await call.rooms.repository.get_step_count(session.id)
+    position = await call.app_state.last_position(session.id)  # first: what comes later is followed
+    count = await call.app_state.repository.get_step_count(session.id)
     more: dict[str, JsonValue] = {"step_count": count, "position": position}
     return Answer(HTTPStatus.OK, {**_view(call, session), **more})
 
 
 def _view(call: Call[object, object], session: Session) -> dict[str, JsonValue]:
     run_id = session.last_run_id
-    is_active = run_id is not None and call.rooms.hub.find(run_id) is not None
+    is_active = run_id is not None and call.app_state.run_manager.find(run_id) is not None
     return {**session.to_json(), "is_active": is_active}
 
 
 async def forget_session(call: Call[Nothing, None]) -> AsgiApp:
     """All of it, for good."""
     session = await session_of(call)
-    await remove_sessions(call.rooms.workshop.services, [session.id])
-    call.rooms.channels.close_session(session.id)
+    await remove_sessions(call.app_state.runtime.services, [session.id])
+    call.app_state.channels.close_session(session.id)
     return Answer(HTTPStatus.NO_CONTENT)
 
 
 async def session_events(call: Call[After, None]) -> AsgiApp:
     """What happened in all its runs, then what happens."""
     session = await session_of(call)
-    return await call.rooms.stream(session.id, after=position_after(call))
+    return await call.app_state.stream(session.id, after=position_after(call))
 
 
 # --- steps ----------------------------------------------------------------------------------------
@@ -132,7 +134,7 @@ async def session_events(call: Call[After, None]) -> AsgiApp:
 async def steps_of(call: Call[StepRange, None]) -> AsgiApp:
     """A part of the conversation."""
     session, query = await session_of(call), call.query
-    repository = call.rooms.repository
+    repository = call.app_state.repository
     steps = await repository.get_steps(session.id, query.start_seq, query.end_seq, query.limit)
     reply: dict[str, JsonValue] = {
         "steps": [step.to_json() for step in steps],
@@ -147,14 +149,14 @@ async def one_step(call: Call[Nothing, None]) -> AsgiApp:
     session, text = await session_of(call), call.path["sequence"]
     if not (text.isascii() and text.isdigit() and len(text) < 16):
         raise NotFoundError("Steps are numbered: 1, 2, 3 …", code="unknown-step")
-    step = await call.rooms.repository.get_step(session.id, int(text))
+    step = await call.app_state.repository.get_step(session.id, int(text))
     return Answer(HTTPStatus.OK, step.to_json())
 
 
 async def cut_steps(call: Call[StepsFrom, None]) -> AsgiApp:
     """Out of the conversation; the journal keeps its rows."""
     session, start = await session_of(call), call.query.start_seq
-    count = await call.rooms.repository.delete_steps(session.id, start)
+    count = await call.app_state.repository.delete_steps(session.id, start)
     return Answer(
         HTTPStatus.OK, CutView(deleted_count=count, session_id=session.id, start_seq=start)
     )
@@ -162,7 +164,7 @@ async def cut_steps(call: Call[StepsFrom, None]) -> AsgiApp:
 
 async def context_of(call: Call[Nothing, None]) -> AsgiApp:
     """As a model reads it."""
-    session, repository = await session_of(call), call.rooms.repository
+    session, repository = await session_of(call), call.app_state.repository
     messages = await build_context_from_steps(session.id, repository)
     summary = await get_context_summary(session.id, repository)
     reply = ContextView(session_id=session.id, messages=tuple(messages), summary=summary)
@@ -172,7 +174,7 @@ async def context_of(call: Call[Nothing, None]) -> AsgiApp:
 async def fork(call: Call[Nothing, ForkRequest]) -> AsgiApp:
     """A new session with the steps so far."""
     session, body = await session_of(call), call.body
-    made = await call.rooms.repository.fork(session.id, body.sequence, name=body.name)
+    made = await call.app_state.repository.fork(session.id, body.sequence, name=body.name)
     reply = ForkView(
         new_session_id=made.id,
         original_session_id=session.id,

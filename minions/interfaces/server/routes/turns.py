@@ -61,30 +61,30 @@ async def _runner(call: Call[Nothing, object], session: Session) -> StepRunner:
         NotFoundError: It is not stored here.
         RefusedError: `secret-refused`.
     """
-    rooms = call.rooms
+    app_state = call.app_state
     if session.recipe is None:
         raise UsageError(
             f"Session '{session.id}' has no recipe of its own: begin a run in it with POST "
             "/api/v1/runs.",
             code="no-recipe",
         )
-    recipe = await asyncio.to_thread(rooms.shelf.get, session.recipe)
-    note = rooms.workshop.note()
+    recipe = await asyncio.to_thread(app_state.recipe_store.get, session.recipe)
+    note = app_state.runtime.note()
     if session.last_run_id is not None and session.status in _CUT_OFF:
-        note |= (await rooms.workshop.recorded(session.last_run_id)).note
+        note |= (await app_state.runtime.recorded(session.last_run_id)).note
     # A turn takes what the last run was given, too: it may have been one of another recipe.
-    own, before = await rooms.repository.inputs_of(session.id)
-    executor = rooms.workshop.executor(recipe, {**before, **own}, note=note)
-    return StepRunner(recipe, repository=rooms.repository, executor=executor, note=note)
+    own, before = await app_state.repository.inputs_of(session.id)
+    executor = app_state.runtime.executor(recipe, {**before, **own}, note=note)
+    return StepRunner(recipe, repository=app_state.repository, executor=executor, note=note)
 
 
 async def _streamed(call: Call[Nothing, object], run: AgentRun) -> AsgiApp:
     """The events from the run's beginning on."""
-    rooms = call.rooms
-    after = await rooms.last_position(run.session_id)
-    stream = await rooms.stream(run.session_id, run_id=run.run_id, after=after)
+    app_state = call.app_state
+    after = await app_state.last_position(run.session_id)
+    stream = await app_state.stream(run.session_id, run_id=run.run_id, after=after)
     try:
-        await rooms.hub.begin(run)
+        await app_state.run_manager.begin(run)
     except BaseException:
         stream.give_up()
         raise
@@ -92,12 +92,12 @@ async def _streamed(call: Call[Nothing, object], run: AgentRun) -> AsgiApp:
 
 
 async def _told_again(call: Call[Nothing, object], session: Session) -> AsgiApp:
-    rooms = call.rooms
-    last = await rooms.repository.get_last_step(session.id)
+    app_state = call.app_state
+    last = await app_state.repository.get_last_step(session.id)
     event = RunCompleted(
         run_id=last.run_id if last is not None else "",
         session_id=session.id,
-        timestamp=rooms.workshop.services.clock.now(),
+        timestamp=app_state.runtime.services.clock.now(),
         status=RunStatus.COMPLETED.value,
         data={"response": last.content if last is not None else None},
     )
