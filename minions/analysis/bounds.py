@@ -76,7 +76,7 @@ class StepBound:
     """Attempts."""
     visits: int = 1
     """How often the run may come to it."""
-    turns: Bound = field(default=Bound(known=1))
+    iterations: Bound = field(default=Bound(known=1))
     """How often it is done at each visit."""
     inner: RecipeBound | None = None
     """Of the recipe that it is, done once."""
@@ -210,7 +210,7 @@ def _within(parts: Iterable[tuple[Bound, int]], max_steps: int | None) -> Bound:
 
 def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
     limits, path = place.limits_of(step), f"{place.path}{step.id}"
-    turns = _turns(step, path) if isinstance(step, StepSpec) else Bound(known=1)
+    iterations = _iterations(step, path) if isinstance(step, StepSpec) else Bound(known=1)
     inside = place.inside(step)
     inner = recipe_bound(inside) if inside is not None else None
     if inner is not None:
@@ -224,10 +224,10 @@ def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
     count = Bound(known=visits)
     return StepBound(
         id=step.id,
-        model_calls=model_calls.times(turns).plus(routing).times(count),
-        tool_calls=tool_calls.times(turns).plus(_decision(place, step)).times(count),
+        model_calls=model_calls.times(iterations).plus(routing).times(count),
+        tool_calls=tool_calls.times(iterations).plus(_decision(place, step)).times(count),
         visits=visits,
-        turns=turns,
+        iterations=iterations,
         inner=inner,
     )
 
@@ -252,7 +252,7 @@ def _decision(place: Place, step: AnyStep) -> Bound:
     return Bound(known=1 + place.limits.max_tool_call_retries if is_decided else 0)
 
 
-def _turns(spec: StepSpec, path: str) -> Bound:
+def _iterations(spec: StepSpec, path: str) -> Bound:
     if spec.repeat is not None:
         return Bound(known=spec.repeat.max_iterations)
     if spec.loop is None:

@@ -359,13 +359,13 @@ def _asking_recipe(
 ) -> AskingRecipe:
     """The recipe; `own` is the bound of the step that it is."""
     is_parallel = place.recipe.execution_mode is ExecutionMode.PARALLEL
-    known = own is None or not own.turns.unbounded
+    known = own is None or not own.iterations.unbounded
     return AskingRecipe(
         parts=tuple(_parts(place, bound)),
         limits=place.limits,
         max_parallel=place.recipe.max_parallel if is_parallel else 1,
-        times=(own.visits * own.turns.known if own is not None else 1) if known else None,
-        unbounded=own.turns.unbounded if own is not None else (),
+        times=(own.visits * own.iterations.known if own is not None else 1) if known else None,
+        unbounded=own.iterations.unbounded if own is not None else (),
         at_once=at_once,
     )
 

@@ -447,21 +447,21 @@ class DecisionWaiting(_OfStep, frozen=True, kw_only=True, omit_defaults=True):
     timeout_s: float | None = None
 
 
-class _Decided(DecisionWaiting, frozen=True, kw_only=True, omit_defaults=True):
+class _DecisionMade(DecisionWaiting, frozen=True, kw_only=True, omit_defaults=True):
     word: str
     """`approve:DIGEST`, `reject:DIGEST` or `answer:JSON`."""
     is_default: bool = False
     """Whether nobody answered in time."""
 
 
-class DecisionRecorded(_Decided, frozen=True, kw_only=True, omit_defaults=True):
+class DecisionRecorded(_DecisionMade, frozen=True, kw_only=True, omit_defaults=True):
     """Somebody said it."""
 
     kind: ClassVar[str] = "decision"
     state: ClassVar[str] = "recorded"
 
 
-class DecisionImported(_Decided, frozen=True, kw_only=True, omit_defaults=True):
+class DecisionImported(_DecisionMade, frozen=True, kw_only=True, omit_defaults=True):
     """Somebody said it in another journal: it is shown, and decides nothing here."""
 
     kind: ClassVar[str] = "decision"

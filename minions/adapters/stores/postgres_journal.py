@@ -441,7 +441,7 @@ SELECT position, pg_notify('minions_facts', position || ' ' || session_id) FROM 
 
 
 @frozen
-class _Stored:
+class _EntryRow:
     """What stands under a name."""
 
     position: int
@@ -450,7 +450,7 @@ class _Stored:
     body: bytes
 
 
-async def _found(db: Connection, entry: JournalEntry) -> _Stored | None:
+async def _found(db: Connection, entry: JournalEntry) -> _EntryRow | None:
     found = await db.execute(
         "SELECT position, epoch, at, body FROM minions.entries WHERE run_id = %s "
         "AND generation = %s AND key = %s AND kind = %s AND state = %s",
@@ -458,16 +458,16 @@ async def _found(db: Connection, entry: JournalEntry) -> _Stored | None:
         binary=True,
     )
     row = await found.fetchone()
-    return None if row is None else _Stored(*row)
+    return None if row is None else _EntryRow(*row)
 
 
-async def _stored(db: Connection, entry: JournalEntry) -> _Stored:
+async def _stored(db: Connection, entry: JournalEntry) -> _EntryRow:
     if (found := await _found(db, entry)) is None:
         raise DamageError(f"positions of session {entry.session_id!r} were used twice")
     return found
 
 
-def _is_ours(stored: _Stored, entry: JournalEntry, body: bytes) -> bool:
+def _is_ours(stored: _EntryRow, entry: JournalEntry, body: bytes) -> bool:
     """Whether it is what an attempt before this one stored, whose answer was lost."""
     return (stored.epoch, stored.at, stored.body) == (entry.epoch, entry.at, body)
 

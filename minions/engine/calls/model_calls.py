@@ -326,8 +326,8 @@ class ModelCalls:
         done = recorded_model_call(call, entry)
         context.recorder.feed_back(entry)
         context.budget.spend(done.usage)
-        if view.thread is not None:
-            view.thread.follow((entry,))
+        if view.live_conversation is not None:
+            view.live_conversation.follow((entry,))
         recall(self.factory, call.prompt)
         if remember and done.response is not None:
             view.memory.save_chat_response(view.conversation_id, done.response.message)
@@ -364,9 +364,9 @@ class ModelCalls:
         assert call.response is not None  # noqa: S101  # a call without failure has a response
         body["conversation"] = view.conversation_id if remember else f"{view.conversation_id}#aside"
         body["message"] = message_to_json(call.response.message)
-        if remember and view.thread is not None:
-            view.thread.count += 1
-            body["sequence"] = view.thread.count
+        if remember and view.live_conversation is not None:
+            view.live_conversation.count += 1
+            body["sequence"] = view.live_conversation.count
         body["metrics"] = _metrics(call.response, duration_ms)
         body["finish_reason"] = call.response.finish_reason
         if call.response.completion_instruction is not None:

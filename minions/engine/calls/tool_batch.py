@@ -263,9 +263,9 @@ class ToolBatch:
             "tool_call_id": call.request.id,
             "name": call.name,
         }
-        if view.thread is not None:
-            view.thread.count += 1
-            body["sequence"] = view.thread.count
+        if view.live_conversation is not None:
+            view.live_conversation.count += 1
+            body["sequence"] = view.live_conversation.count
         await view.context.recorder.record("message", f"{call.key}/answer", "recorded", body)
 
     def _tell_retry(

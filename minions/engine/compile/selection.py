@@ -115,7 +115,7 @@ def choose_steps(recipe: AgentRecipe, part: RunPart) -> ChosenSteps:
 
 def _check_conversation(specs: Sequence[StepSpec], runs: Collection[str]) -> None:
     """What was said in another run is no output: it cannot be pinned."""
-    talking = [spec.id for spec in specs if _talks(spec)]
+    talking = [spec.id for spec in specs if _shares_conversation(spec)]
     for at, step_id in enumerate(talking):
         if step_id in runs and (silent := [each for each in talking[:at] if each not in runs]):
             raise UsageError(
@@ -126,7 +126,7 @@ def _check_conversation(specs: Sequence[StepSpec], runs: Collection[str]) -> Non
             )
 
 
-def _talks(spec: StepSpec) -> bool:
+def _shares_conversation(spec: StepSpec) -> bool:
     return spec.shares_conversation
 
 

@@ -134,7 +134,7 @@ class AgentContext(RunContext):
         )
         self.conversation: tuple[Message, ...] = ()
         """What was said in this run in the steps that share one conversation."""
-        self.thread: LiveConversation | None = None
+        self.live_conversation: LiveConversation | None = None
         """The session's conversation, for the run's own steps that share it."""
         self._steps: dict[str, JsonValue] = {}
         self._feedback: Feedback | None = None

@@ -39,12 +39,12 @@ class StepView(RunContext):
         tools: Toolbox,
         item: Iteration | None = None,
         retry: RetryConfig | None = None,
-        thread: LiveConversation | None = None,
+        live_conversation: LiveConversation | None = None,
     ) -> None:
         self.retry = retry or context.recipe.retry
         """How calls of the step are tried again."""
         self.context = context
-        self.thread = thread
+        self.live_conversation = live_conversation
         """The session's conversation, where the step has part in it."""
         self._item = item
         self.key = key

@@ -156,10 +156,10 @@ async def read_conversation(
     while found is not None:
         levels[found] = await journal.entries(found, kinds=CONVERSATION_KINDS, until=until)
         found, until = origin_of(levels[found], levels)
-    thread = SessionConversation(session_id)
+    live_conversation = SessionConversation(session_id)
     for rows in reversed(levels.values()):
-        thread.apply_all(rows)
-    return thread
+        live_conversation.apply_all(rows)
+    return live_conversation
 
 
 def pending_calls(steps: Sequence[SessionStep]) -> tuple[tuple[int, ToolCallRequest], ...]:
@@ -215,24 +215,25 @@ async def open_conversation(
     if start.before is None and last_run is not None:
         refuse_while_it_waits(session_id, last_run)
     until = start.before - 1 if start.before is not None else None
-    thread = await read_conversation(journal, session_id, until=until)
-    if start.expects not in (None, len(thread.steps)):
+    live_conversation = await read_conversation(journal, session_id, until=until)
+    count = len(live_conversation.steps)
+    if start.expects not in (None, count):
         raise UsageError(
-            f"Session '{session_id}' went on meanwhile: it has {len(thread.steps)} messages now, "
+            f"Session '{session_id}' went on meanwhile: it has {count} messages now, "
             f"not {start.expects}. Nothing was changed; look at it and say it again.",
             code="session-went-on",
         )
-    total = len(thread.steps)
+    total = len(live_conversation.steps)
     keep = total if start.keep is None else start.keep
     is_cut = keep < total
     if is_cut and last_run is not None and start.before is None:
-        origin = thread.origins[keep]
+        origin = live_conversation.origins[keep]
         after = origin.position - 1 if origin.session_id == session_id else 0
         await _refuse_what_is_in_doubt(journal, session_id, after, last_run.run_id, tools)
-    thread.cut(keep)
-    pending = await _pending_calls(journal, thread, tools, run_id=run_id, is_cut=is_cut)
+    live_conversation.cut(keep)
+    pending = await _pending_calls(journal, live_conversation, tools, run_id=run_id, is_cut=is_cut)
     live = LiveConversation(
-        thread.steps,
+        live_conversation.steps,
         pending=pending,
         message=None if start.continues else message,
         is_turn=start.continues or message is not None,
@@ -292,16 +293,25 @@ async def _refuse_what_went_on(journal: Journal, session_id: str, after: int, ru
 
 
 async def _pending_calls(
-    journal: Journal, thread: SessionConversation, tools: Toolbox, *, run_id: str, is_cut: bool
+    journal: Journal,
+    live_conversation: SessionConversation,
+    tools: Toolbox,
+    *,
+    run_id: str,
+    is_cut: bool,
 ) -> tuple[PendingCall, ...]:
     """With what other runs recorded of them so far; what this one did is fed back to it."""
-    numbered = pending_calls(thread.steps)
+    numbered = pending_calls(live_conversation.steps)
     if not numbered:
         return ()
-    at = next(i for i in reversed(range(len(thread.steps))) if thread.steps[i].has_tool_calls())
-    origin = thread.origins[at]
+    at = next(
+        i
+        for i in reversed(range(len(live_conversation.steps)))
+        if live_conversation.steps[i].has_tool_calls()
+    )
+    origin = live_conversation.origins[at]
     rows = await journal.entries(origin.session_id, after=origin.position, kinds={"tool_call"})
-    is_another_way = is_cut or origin.session_id != thread.session_id
+    is_another_way = is_cut or origin.session_id != live_conversation.session_id
     pending = []
     for number, request in numbered:
         name = f"{origin.session_id}/{origin.position}/{number}"

@@ -129,10 +129,10 @@ def _run_started(entry: JournalEntry) -> RunEvent:
 def _query(body: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     """The inputs; of a turn what the user says, and nothing where it goes on with what is there."""
     inputs = _mapping(body, "inputs")
-    thread = _mapping(body, "thread")
-    if not thread or not isinstance(inputs.get(MESSAGE_INPUT), str):
+    live_conversation = _mapping(body, "thread")
+    if not live_conversation or not isinstance(inputs.get(MESSAGE_INPUT), str):
         return {"query": inputs}
-    return {} if thread["continues"] else {"query": inputs[MESSAGE_INPUT]}
+    return {} if live_conversation["continues"] else {"query": inputs[MESSAGE_INPUT]}
 
 
 def _run_finished(entry: JournalEntry) -> RunEvent:

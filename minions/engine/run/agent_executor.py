@@ -201,7 +201,7 @@ class AgentExecutor:
         output_class: type[object] | None = None,
         note: Mapping[str, JsonValue] | None = None,
         part: RunPart | None = None,
-        thread: ConversationStart | None = None,
+        live_conversation: ConversationStart | None = None,
     ) -> AgentRun:
         """Everything that can be refused is refused here; the run itself has not begun.
 
@@ -222,7 +222,7 @@ class AgentExecutor:
             session_id=session_id or ids("ses"),
             note=note or {},
             chosen=_chosen(agent.recipe, part),
-            thread=thread or ConversationStart(),
+            live_conversation=live_conversation or ConversationStart(),
         )
         return self._prepare(agent, checked, start, output_class)
 
@@ -274,7 +274,7 @@ class AgentExecutor:
             resume_plan=_with_doubt(start, tools),
             is_over=start.is_over,
             chosen=start.chosen,
-            thread=start.thread,
+            live_conversation=start.live_conversation,
         )
         for _, config in built.asking:
             run.require_model(config)
@@ -500,7 +500,7 @@ class _Start:
     resume_plan: ResumePlan | None = None
     is_over: bool = False
     chosen: ChosenSteps | None = None
-    thread: ConversationStart | None = None
+    live_conversation: ConversationStart | None = None
 
 
 def _chosen(recipe: AgentRecipe, part: RunPart | None) -> ChosenSteps | None:
@@ -522,7 +522,7 @@ def _resume_plan(
         resume_plan=resume_plan,
         is_over=replay.is_over,
         chosen=recorded.chosen,
-        thread=ConversationStart.recorded(recorded.start, recorded.entries[0].position),
+        live_conversation=ConversationStart.recorded(recorded.start, recorded.entries[0].position),
     )
 
 

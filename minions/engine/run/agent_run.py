@@ -72,7 +72,7 @@ class AgentRun:
         resume_plan: ResumePlan | None = None,
         is_over: bool = False,
         chosen: ChosenSteps | None = None,
-        thread: ConversationStart | None = None,
+        live_conversation: ConversationStart | None = None,
     ) -> None:
         """Take what was prepared.
 
@@ -91,7 +91,7 @@ class AgentRun:
         self._resume_plan = resume_plan
         self._is_over = is_over
         self._chosen = chosen
-        self._thread = thread if _has_conversation(built) else None
+        self._live_conversation = live_conversation if _has_conversation(built) else None
         self._models = RunModels(context, built, models, model_call_executor_factory, loaded)
         context.open_calls = resume_plan.doubt if resume_plan is not None else ()
         steps = RunSteps(context, built, self._models, tool_call_executor_factory, chosen=chosen)
@@ -125,7 +125,7 @@ class AgentRun:
     @property
     def keeps(self) -> int | None:
         """How many messages of the session it goes on with; None: all."""
-        return self._thread.keep if self._thread is not None else None
+        return self._live_conversation.keep if self._live_conversation is not None else None
 
     @property
     def model_name(self) -> str | None:
@@ -281,33 +281,37 @@ class AgentRun:
 
     async def _take_up_conversation(self) -> None:
         """What was said in the session before, for the steps that go on with it."""
-        if self._thread is None:
+        if self._live_conversation is None:
             return
         context = self.context
         message = context.inputs.get(MESSAGE_INPUT)
-        context.thread, self._thread = await open_conversation(
+        context.live_conversation, self._live_conversation = await open_conversation(
             context.services.journal,
             self.session_id,
-            self._thread,
+            self._live_conversation,
             run_id=self.run_id,
             message=message if isinstance(message, str) else None,
             tools=context.tools,
         )
         talking = (step for step in self._built.graph.steps if not isinstance(step, PythonStep))
-        context.thread.pending_tools = frozenset[str]().union(
+        context.live_conversation.pending_tools = frozenset[str]().union(
             *(step.available_tools for step in talking if step.shares_conversation)
         )
 
     async def _record_message(self) -> None:
         """What the user says, at once; behind the answers of tools where there are open calls."""
-        thread = self.context.thread
-        if thread is None or thread.message is None or thread.pending:
+        live_conversation = self.context.live_conversation
+        if (
+            live_conversation is None
+            or live_conversation.message is None
+            or live_conversation.pending
+        ):
             return
-        message = user(thread.message)
-        thread.say(message)
+        message = user(live_conversation.message)
+        live_conversation.say(message)
         body: dict[str, JsonValue] = {
             "message": message_to_json(message),
-            "sequence": thread.count,
+            "sequence": live_conversation.count,
         }
         if not self._is_over:
             await self.context.recorder.record("message", "turn/1/0/message", "recorded", body)
@@ -323,8 +327,8 @@ class AgentRun:
         }
         if self._note:
             body["note"] = self._note
-        if self._thread is not None:
-            body["thread"] = self._thread.to_json()
+        if self._live_conversation is not None:
+            body["thread"] = self._live_conversation.to_json()
         if self._chosen is not None:
             body["part"] = await self._chosen.stored(context.services.journal)
         if self._built.document is not None:
@@ -438,9 +442,15 @@ class AgentRun:
             "usage": context.budget.usage.to_json(),
             "error": dict(end.error.to_json()) if end.error else None,
         }
-        thread = context.thread
-        if thread is not None and thread.restores is not None and end.status is RunStatus.FAILED:
-            body["sequence"] = thread.restores  # what it took the place of is there again
+        live_conversation = context.live_conversation
+        if (
+            live_conversation is not None
+            and live_conversation.restores is not None
+            and end.status is RunStatus.FAILED
+        ):
+            body["sequence"] = (
+                live_conversation.restores
+            )  # what it took the place of is there again
         await context.recorder.record("run", "run", "finished", body)
         context.services.log.info("run_finished", run_id=self.run_id, status=end.status.value)
 

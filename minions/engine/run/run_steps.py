@@ -164,7 +164,7 @@ class RunSteps(BackEdges):
             await self._warn_without_cache(step)
         self._context.budget.count_step()
         if control.has_iterations:
-            status = await self._run_turns(step, control)
+            status = await self._run_iterations(step, control)
         else:
             executor = self._executor(step, await self._models_for(step))
             execution = await executor.execute()
@@ -194,15 +194,15 @@ class RunSteps(BackEdges):
         is_code = isinstance(step, PythonStep)
         return self._models.of_code() if is_code else await self._models.ready(step)
 
-    async def _run_turns(self, step: Step[object], control: StepControl) -> StepStatus:
+    async def _run_iterations(self, step: Step[object], control: StepControl) -> StepStatus:
         models = await self._models_for(step)
 
         def make(turn: Iteration) -> StepExecutor[object]:
             return self._executor(step, models, turn)
 
-        turns: StepLoop | StepWhile
+        iterations: StepLoop | StepWhile
         if control.repeat is not None:
-            turns = StepWhile(
+            iterations = StepWhile(
                 step,
                 control.repeat,
                 self._context,
@@ -212,9 +212,9 @@ class RunSteps(BackEdges):
             )
         else:
             assert control.loop is not None  # noqa: S101  # one of the two: see `has_iterations`
-            turns = StepLoop(step, control.loop, self._context, make, self._may_reuse_item)
-        execution = await turns.execute()
-        return await self._told(step, execution, turns.output_json, control)
+            iterations = StepLoop(step, control.loop, self._context, make, self._may_reuse_item)
+        execution = await iterations.execute()
+        return await self._told(step, execution, iterations.output_json, control)
 
     async def _told(
         self,

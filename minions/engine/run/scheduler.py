@@ -72,7 +72,7 @@ class DependencyWalk:
         self._run = run
         self._skip = skip
         self._stop_reason = stop_reason
-        self._way_back = back_edges
+        self._back_edge = back_edges
         self._is_brief = is_brief
         self._returns: list[tuple[int, int]] = []
         """Steps to go back to, with those that failed: when nothing runs any more."""
@@ -163,12 +163,12 @@ class DependencyWalk:
         """A step that waits for a person has no end: what depends on it does not begin."""
         if status is StepStatus.IN_PROGRESS:
             return
-        target = self._way_back.target(self._steps[position]) if status is _FAILED else None
+        target = self._back_edge.target(self._steps[position]) if status is _FAILED else None
         if target is not None:
             self._returns.append((self._graph.index(target), position))
             return
         self._settle(position, status)
-        if status is _FAILED and self._way_back.is_passable(self._steps[position]):
+        if status is _FAILED and self._back_edge.is_passable(self._steps[position]):
             self._is_spoilt.discard(position)
 
     async def _go_back(self) -> None:
@@ -189,7 +189,7 @@ class DependencyWalk:
             self._fate.pop(position, None)
             self._is_spoilt.discard(position)
             self._waiting[position] = counts[position]
-            await self._way_back.withdraw(self._steps[position])
+            await self._back_edge.withdraw(self._steps[position])
         await asyncio.sleep(0)  # steps may take no time, and others wait: a timeout, a person
         again = [position for position in affected if counts[position] == 0]
         self._ready = [*(at for at in self._ready if at not in affected), *again]

@@ -161,7 +161,7 @@ class StepRunner:
         """
         run = await self.prepare_resume(session)
         if run is None:
-            yield await self._told_again(_id_of(session))
+            yield await self._replayed(_id_of(session))
             return
         async with aclosing(self._events(run, None)) as events:
             async for event in events:
@@ -309,7 +309,7 @@ class StepRunner:
                 code="not-a-conversation",
             )
         run = self._executor.prepare(
-            recipe, inputs, session_id=session_id, note=self._note, thread=start
+            recipe, inputs, session_id=session_id, note=self._note, live_conversation=start
         )
         if not run.has_conversation:
             raise UsageError(
@@ -365,7 +365,7 @@ class StepRunner:
             told = error if isinstance(error, Mapping) else {}
             await self._hooks.on_error(run.session_id, run.run_id, told)
 
-    async def _told_again(self, session_id: str) -> RunEvent:
+    async def _replayed(self, session_id: str) -> RunEvent:
         last = await self.repository.get_last_step(session_id)
         assert last is not None  # noqa: S101  # looked at just before
         return RunCompleted(

@@ -208,7 +208,7 @@ class StepRepository:
         """
         if limit is not None and limit < 0:
             raise UsageError(f"limit={limit}: at most so many steps, from 0 on.", code="bad-limit")
-        steps = (await self._thread(session_id)).steps
+        steps = (await self._live_conversation(session_id)).steps
         first = max((start_seq or 1) - 1, 0)
         last = len(steps) if end_seq is None else max(end_seq, 0)
         return steps[first:last][:limit]
@@ -230,7 +230,7 @@ class StepRepository:
 
     async def get_last_step(self, session_id: str) -> SessionStep | None:
         """The newest; None where there is none."""
-        steps = (await self._thread(session_id)).steps
+        steps = (await self._live_conversation(session_id)).steps
         return steps[-1] if steps else None
 
     async def get_step_count(self, session_id: str) -> int:
@@ -276,7 +276,7 @@ class StepRepository:
             leases, placed = {}, {}
             for session_id, own in places.items():  # all of it is looked at before any is stored
                 leases[session_id] = await stack.enter_async_context(self._writing(session_id))
-                known = (await self._thread(session_id)).steps
+                known = (await self._live_conversation(session_id)).steps
                 placed[session_id] = _placed([steps[at] for at in own], known)
             for session_id, lease in leases.items():
                 if not await self._first_rows(session_id):
@@ -284,7 +284,7 @@ class StepRepository:
                 for number, (step, is_new) in enumerate(placed[session_id], 1):
                     await self._save(lease, step, number, is_new=is_new)
         for session_id, own in places.items():
-            now = (await self._thread(session_id)).steps
+            now = (await self._live_conversation(session_id)).steps
             for at, (step, _) in zip(own, placed[session_id], strict=True):
                 stored[at] = now[step.sequence - 1]
         return stored
@@ -317,7 +317,7 @@ class StepRepository:
 
     # --- rows -------------------------------------------------------------------------------------
 
-    async def _thread(self, session_id: str) -> SessionConversation:
+    async def _live_conversation(self, session_id: str) -> SessionConversation:
         return await read_conversation(self.services.journal, session_id)
 
     async def _first_rows(self, session_id: str) -> Sequence[JournalEntry]:

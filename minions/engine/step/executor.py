@@ -96,7 +96,9 @@ class StepExecutor(Generic[T]):
             tools=tools,
             item=item,
             retry=step.retry,
-            thread=None if is_code or not step.shares_conversation else context.thread,
+            live_conversation=None
+            if is_code or not step.shares_conversation
+            else context.live_conversation,
         )
         # Once per execution: a property of a subclass may build it anew at each look.
         self._output = cast("OutputInstructions[object] | None", None if is_code else step.output)
@@ -197,15 +199,15 @@ class StepExecutor(Generic[T]):
         output = self._recorded.ended.body.get("output")
         self.output_json = output
         typed = self._output.convert(output) if self._output and output is not None else output
-        thread = self._view.thread
-        if thread is not None:
-            thread.begin_step()
-            thread.follow(self._recorded.until_end)
+        live_conversation = self._view.live_conversation
+        if live_conversation is not None:
+            live_conversation.begin_step()
+            live_conversation.follow(self._recorded.until_end)
         execution = recorded_execution(
             self._trace.picture(),
             self._recorded,
             typed,
-            history=thread.history if thread is not None else (),
+            history=live_conversation.history if live_conversation is not None else (),
         )
         for entry in self._recorded.until_end:
             self.context.recorder.feed_back(entry)
@@ -287,8 +289,8 @@ class StepExecutor(Generic[T]):
             if not step.is_instant:
                 await self._record_start(None)
             return Ending(output=await step.run(self._scope()))
-        if self._view.thread is not None:
-            self._view.thread.begin_step()
+        if self._view.live_conversation is not None:
+            self._view.live_conversation.begin_step()
         opening = self._begun_with = self._recorded_opening() or self._opening()
         await self._record_start(opening)
         self._view.memory.save_prompt(self._view.conversation_id, opening.messages)
@@ -344,8 +346,8 @@ class StepExecutor(Generic[T]):
         if not is_code and execution.is_complete and self.step.shares_conversation:
             opening = self._begun_with or self._recorded_opening() or Opening()
             self.context.conversation = opening.said_in(execution)
-            if self._view.thread is not None:
-                self._view.thread.end_step()
+            if self._view.live_conversation is not None:
+                self._view.live_conversation.end_step()
 
     def _recorded_opening(self) -> Opening | None:
         """What an earlier execution of the run began with: its conversation is continued."""
@@ -354,9 +356,9 @@ class StepExecutor(Generic[T]):
         body = self._recorded.started.body
         found = cast("list[JsonValue]", body.get("messages") or [])
         messages = tuple(decode(message, Message) for message in found)
-        if "history" in body and self._view.thread is not None:
+        if "history" in body and self._view.live_conversation is not None:
             at, count = cast("Sequence[int]", body["history"])
-            history = self._view.thread.history[:count]
+            history = self._view.live_conversation.history[:count]
             return Opening(before=messages[:at], history=history, after=messages[at:])
         return Opening.split(messages)
 

@@ -124,11 +124,11 @@ def opening_of(
     said: Sequence[Message] = (),
 ) -> Opening:
     """As `opening_messages`, with the session's conversation where the step has part in it."""
-    thread = view.thread
-    history = thread.history if thread is not None else ()
+    live_conversation = view.live_conversation
+    history = live_conversation.history if live_conversation is not None else ()
     has_prompt = bool(history) and history[0].role is MessageRole.SYSTEM
     words = opening_messages(view, own, output, mode, said=said, has_prompt=has_prompt)
-    if thread is not None and thread.is_turn and not said:
+    if live_conversation is not None and live_conversation.is_turn and not said:
         spoken = (m.content for m in reversed(history) if m.role is MessageRole.USER)
         query = next(spoken, None)
         asked = [m for m in words if m.role is not MessageRole.GOAL or m.content != query]
@@ -271,8 +271,8 @@ class ModelLoop:
             output_request=constraint,
         )
         mark = view.memory.take_snapshot(view.conversation_id)
-        if view.thread is not None:
-            view.thread.mark(mark.position)
+        if view.live_conversation is not None:
+            view.live_conversation.mark(mark.position)
         call = ModelCall(key=self.trace.reserve_model_key(phase), prompt=prompt, phase=phase)
         calls = ModelCalls(view=view, factory=self.model_call_executor_factory, trace=self.trace)
         is_call_for_schema = constraint is not None and constraint.mode is OutputMode.TOOLS
@@ -326,26 +326,26 @@ class ModelLoop:
 
     async def _take_up(self) -> FailureInfo | None:
         """What the session's conversation waits for: open tool calls, then the user's message."""
-        thread = self.view.thread
-        if thread is None:
+        live_conversation = self.view.live_conversation
+        if live_conversation is None:
             return None
-        for pending in thread.pending:
+        for pending in live_conversation.pending:
             if pending.content is not None:
                 request = pending.request
                 answer = tool_result(pending.content, tool_call_id=request.id, name=request.name)
                 await self._say(answer, is_of_session=True)
-        open_calls = [pending for pending in thread.pending if pending.content is None]
+        open_calls = [pending for pending in live_conversation.pending if pending.content is None]
         if open_calls:
-            done = await self._batch(self.view.with_tools(thread.pending_tools)).run(
+            done = await self._batch(self.view.with_tools(live_conversation.pending_tools)).run(
                 [pending.request for pending in open_calls],
                 self.trace.reserve_tool_key(),
                 pending=open_calls,
             )
-            for call in done if thread.message is None else ():  # else the model is told
+            for call in done if live_conversation.message is None else ():  # else the model is told
                 if call.status is CallStatus.FAILED and call.failure is not None:
                     return call.failure.info()
-        if thread.message is not None:
-            await self._say(user(thread.message), is_of_session=True)
+        if live_conversation.message is not None:
+            await self._say(user(live_conversation.message), is_of_session=True)
         return None
 
     async def _say(self, message: Message, *, is_of_session: bool = False) -> None:
@@ -357,9 +357,9 @@ class ModelLoop:
             "conversation": view.conversation_id,
             "message": message_to_json(message),
         }
-        if is_of_session and view.thread is not None:
-            view.thread.count += 1
-            body["sequence"] = view.thread.count
+        if is_of_session and view.live_conversation is not None:
+            view.live_conversation.count += 1
+            body["sequence"] = view.live_conversation.count
         await view.context.recorder.record("message", key, "recorded", body)
         view.memory.save_prompt(view.conversation_id, [message])
 
@@ -371,8 +371,10 @@ class ModelLoop:
             "conversation": view.conversation_id,
             "position": mark.position,
         }
-        if view.thread is not None:
-            view.thread.count = body["sequence"] = view.thread.at_mark(mark.position)
+        if view.live_conversation is not None:
+            view.live_conversation.count = body["sequence"] = view.live_conversation.at_mark(
+                mark.position
+            )
         await view.context.recorder.record("rollback", key, "recorded", body)
         view.memory.restore_snapshot(mark)
 
@@ -399,7 +401,9 @@ class ModelLoop:
         )
         climbed = await ladder.climb(answer)
         if not is_successful(climbed):
-            if self.view.thread is not None:  # later turns must not read what was refused
+            if (
+                self.view.live_conversation is not None
+            ):  # later turns must not read what was refused
                 await self._take_back(answer.mark)
             return Ending(error=climbed.failure(), completion=verdict)
         return Ending(output=climbed.unwrap(), completion=verdict)

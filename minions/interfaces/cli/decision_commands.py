@@ -14,7 +14,7 @@ from minions.contracts.errors import UsageError
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.history.replay import Replay
 from minions.interfaces.cli.console.console import tell
-from minions.interfaces.cli.options import common_options, surroundings
+from minions.interfaces.cli.options import command_context, common_options
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.interfaces.cli.run_follower import refuse_two_outputs
 
@@ -42,7 +42,7 @@ def decide(run: str, about: str | None, word: str, what: str, flags: dict[str, o
         about: A key, a tool or a step; None: the only one that waits.
         what: `approval` or `answer`.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     refuse_two_outputs(context.settings)
     model = flags["model"] if isinstance(flags["model"], str) else None
     out = sys.stdout

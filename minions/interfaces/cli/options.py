@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 __all__ = [
     "CommandContext",
     "cache_option",
+    "command_context",
     "common_options",
     "extension_options",
     "output_options",
     "store_options",
-    "surroundings",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it finds them
@@ -131,7 +131,7 @@ def naming_the_journal(context: CommandContext) -> Iterator[None]:
         ) from error
 
 
-def surroundings(flags: Mapping[str, object]) -> CommandContext:
+def command_context(flags: Mapping[str, object]) -> CommandContext:
     """Settings from every source, with the flags that were given.
 
     Raises:

@@ -37,7 +37,7 @@ from minions.interfaces.server.routes.decisions import (
     SYSTEM_ENDPOINT,
 )
 from minions.interfaces.server.routes.recipes import RECIPE_ENDPOINTS
-from minions.interfaces.server.routes.resumptions import GOING_ON_ENDPOINTS
+from minions.interfaces.server.routes.resumptions import RESUMPTION_ENDPOINTS
 from minions.interfaces.server.routes.runs import RUN_ENDPOINTS
 from minions.interfaces.server.routes.sessions import SESSION_ENDPOINTS
 from minions.interfaces.server.routes.turns import TURN_ENDPOINTS
@@ -63,7 +63,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *RECIPE_ENDPOINTS,
     *RUN_ENDPOINTS,
     *SESSION_ENDPOINTS,
-    *GOING_ON_ENDPOINTS,
+    *RESUMPTION_ENDPOINTS,
     *TURN_ENDPOINTS,
     *DECISION_ENDPOINTS,
     SYSTEM_ENDPOINT,
@@ -91,7 +91,7 @@ class App:
         self._is_stopped = False
         incidents = Incidents(log, app_state.runtime.services.ids, app_state.options.token)
         routes = _routes(app_state, incidents)
-        self._gate = AccessMiddleware(
+        self._access = AccessMiddleware(
             _RootApp(routes), app_state.options, _page(), incidents.report
         )
 
@@ -102,7 +102,7 @@ class App:
         else:
             if not self._is_stopped:  # where the app is mounted nobody sends it a lifespan
                 await self.start()
-            await self._gate(scope, receive, send)
+            await self._access(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()

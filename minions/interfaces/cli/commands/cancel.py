@@ -15,10 +15,10 @@ from minions.engine.sessions.cancellation import cancel_run
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
+    command_context,
     naming_the_journal,
     output_options,
     store_options,
-    surroundings,
 )
 
 __all__ = ["command"]
@@ -34,7 +34,7 @@ def command(name: str, **flags: object) -> int:
     Its worker stops at the next fact that it would record: a model call or tool call that is under
     way is not waited for.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     run = asyncio.run(_cancel(context, name))
     if context.settings.json:
         say(json_text({"run_id": run.run_id, "session_id": run.session_id, "status": run.status}))

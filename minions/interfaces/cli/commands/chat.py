@@ -30,7 +30,7 @@ from minions.interfaces.cli.console.console import for_stream, json_text, say, t
 from minions.interfaces.cli.console.progress import retry_text
 from minions.interfaces.cli.console.render import error_lines, stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES, output_text, result_to_json
-from minions.interfaces.cli.options import CommandContext, common_options, surroundings
+from minions.interfaces.cli.options import CommandContext, command_context, common_options
 from minions.interfaces.cli.session_choice import (
     OpenSession,
     message_number,
@@ -71,7 +71,7 @@ def command(
     The recipe has an input `message` and a goal step with `memory: conversation`. Answers go to
     standard output, everything else to standard error.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     if continues and session_name is not None:
         raise UsageError("-c and --session exclude each other: the last session, or that one.")
     out = sys.stdout

@@ -11,7 +11,7 @@ import click
 from minions.adapters.stores.postgres_url import without_password
 from minions.contracts.codec import encode
 from minions.interfaces.cli.console.console import json_text, say
-from minions.interfaces.cli.options import common_options, surroundings
+from minions.interfaces.cli.options import command_context, common_options
 from minions.interfaces.settings import Settings
 
 __all__ = ["command"]
@@ -22,7 +22,7 @@ __all__ = ["command"]
 @common_options
 def command(*, show_origin: bool, **flags: object) -> int:
     """Show every setting: flags, MINIONS_* environment, minions.toml, user file, defaults."""
-    context = surroundings(flags)
+    context = command_context(flags)
     values = encode(_without_secrets(context.settings))
     assert isinstance(values, Mapping)  # noqa: S101  # an attrs class encodes to a mapping
     if context.settings.json:

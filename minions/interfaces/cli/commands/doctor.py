@@ -20,7 +20,7 @@ from minions.contracts.errors import EnvironmentRefusedError, MinionsError
 from minions.engine.history.lookup import list_runs
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.console.render import stderr_painter
-from minions.interfaces.cli.options import CommandContext, common_options, surroundings
+from minions.interfaces.cli.options import CommandContext, command_context, common_options
 from minions.interfaces.wiring import (
     database_of,
     has_database,
@@ -49,7 +49,7 @@ class Finding:
 @common_options
 def command(**flags: object) -> int:
     """Check Python, the journal's database, keys (never their values), disk and clock."""
-    context = surroundings(flags)
+    context = command_context(flags)
     findings = list(_findings(context))
     if context.settings.json:
         say(json_text([encode(finding) for finding in findings]))

@@ -26,7 +26,7 @@ from minions.contracts.durations import spoken
 from minions.contracts.json_values import JsonValue, dumps
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.console.money import dollars
-from minions.interfaces.cli.options import extension_options, output_options, surroundings
+from minions.interfaces.cli.options import command_context, extension_options, output_options
 from minions.interfaces.wiring import catalog_of, knowledge_of_models
 from minions.recipe.library import find_recipe
 from minions.recipe.reading.load import load_recipe
@@ -43,7 +43,7 @@ def command(recipe: str, **flags: object) -> int:
 
     No model, no tool, no network.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     extensions = context.extensions() if context.settings.extensions else None
     catalog = context.catalog() if extensions is None else catalog_of(extensions)
     loaded = load_recipe(find_recipe(recipe, [Path("recipes")]), catalog)
@@ -262,7 +262,7 @@ def _step_to_json(step: StepBound) -> dict[str, JsonValue]:
         "model_calls": step.model_calls.to_json(),
         "tool_calls": step.tool_calls.to_json(),
         "visits": step.visits,
-        "turns": step.turns.to_json(),
+        "turns": step.iterations.to_json(),
     }
     if step.inner is not None:  # of the recipe that it is, done once
         shown["steps"] = [_step_to_json(each) for each in step.inner.steps]

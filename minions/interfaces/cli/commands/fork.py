@@ -16,9 +16,9 @@ from minions.engine.sessions.store import StepRepository
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
+    command_context,
     common_options,
     naming_the_journal,
-    surroundings,
 )
 from minions.interfaces.cli.params import some_inputs
 from minions.interfaces.cli.session_choice import OpenSession, find_session
@@ -48,7 +48,7 @@ def command(
     name: str, at: int | None, title: str | None, pairs: tuple[str, ...], **flags: object
 ) -> int:
     """Branch the session ID (or a run's session) at a message. Nothing is copied, nothing runs."""
-    context = surroundings(flags)
+    context = command_context(flags)
     fork = asyncio.run(_fork(context, name, at, title, pairs))
     if context.settings.json:
         say(json_text(fork.to_json()))

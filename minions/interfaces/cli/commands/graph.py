@@ -12,10 +12,10 @@ from minions.contracts.errors import UsageError
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
+    command_context,
     extension_options,
     naming_the_journal,
     output_options,
-    surroundings,
 )
 from minions.recipe.library import find_recipe
 from minions.recipe.model import AgentRecipe
@@ -45,7 +45,7 @@ def command(
     recipe: str, form: str | None, file: str | None, run: str | None, **flags: object
 ) -> int:
     """Draw the steps of RECIPE and what waits for what: no model, no tool, no network."""
-    context = surroundings(flags)
+    context = command_context(flags)
     catalog = context.catalog()
     loaded = load_recipe(find_recipe(recipe, [Path("recipes")]), catalog)
     picture = picture_of(loaded, tool_specs(loaded, catalog))

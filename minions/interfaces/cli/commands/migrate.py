@@ -22,7 +22,7 @@ from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.progress import PlainProgress
 from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES, summary_lines
-from minions.interfaces.cli.options import CommandContext, common_options, surroundings
+from minions.interfaces.cli.options import CommandContext, command_context, common_options
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of
 from minions.interfaces.wiring import Models, catalog_of, make_log, make_prices, make_services
 from minions.planning.migration import (
@@ -51,7 +51,7 @@ def command(
     What the model writes is checked as `validate` does; its faults go back to it twice. A recipe
     that still has some is not written. Read the recipe before you run it.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     instruction = read_instruction(Path(file))
     if instruction.is_recipe:
         load_recipe(file, context.catalog())

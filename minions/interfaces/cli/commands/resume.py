@@ -15,8 +15,8 @@ from minions.interfaces.cli.console.console import say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
+    command_context,
     common_options,
-    surroundings,
 )
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.interfaces.cli.run_follower import refuse_two_outputs
@@ -53,7 +53,7 @@ def command(name: str, decisions: tuple[str, ...], **flags: object) -> int:
 
     ID is a run's or a session's, or a unique start of one. What is recorded is not done again.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     refuse_two_outputs(context.settings)
     words = _decisions(decisions)
     out = sys.stdout

@@ -15,8 +15,8 @@ from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
+    command_context,
     common_options,
-    surroundings,
 )
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.interfaces.cli.run_follower import bounded, refuse_two_outputs
@@ -66,7 +66,7 @@ def command(name: str, from_step: str | None, edited: str | None, **flags: objec
 
     ID is a run's or a session's, or a unique start of one.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     refuse_two_outputs(context.settings)
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):

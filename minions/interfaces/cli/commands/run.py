@@ -25,9 +25,9 @@ from minions.interfaces.cli.console.dry_run import show_plan
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
+    command_context,
     common_options,
     naming_the_journal,
-    surroundings,
 )
 from minions.interfaces.cli.params import given_inputs
 from minions.interfaces.cli.rejection import keep_rejection
@@ -109,7 +109,7 @@ def command(
 
     The result goes to standard output, everything else to standard error.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     refuse_two_outputs(context.settings)
     override = cast("str | None", flags["model"])
     if continues and session_name is not None:

@@ -16,8 +16,8 @@ from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
+    command_context,
     common_options,
-    surroundings,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def command(
 
     Every request needs the token that is printed at the start.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     _check_extra()
     from minions.interfaces.server.options import LOOPBACK_NAMES, ServerOptions
 

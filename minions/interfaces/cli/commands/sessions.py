@@ -30,9 +30,9 @@ from minions.interfaces.cli.console.render import faults_lines, painter
 from minions.interfaces.cli.console.results import output_text
 from minions.interfaces.cli.options import (
     CommandContext,
+    command_context,
     naming_the_journal,
     output_options,
-    surroundings,
 )
 
 __all__ = ["command"]
@@ -53,7 +53,7 @@ for each in (diff, export, import_, rm, gc):
 @output_options
 def list_(*, limit: int, **flags: object) -> int:
     """List runs, the newest first."""
-    context = surroundings(flags)
+    context = command_context(flags)
     runs = asyncio.run(_list(context, limit))
     if context.settings.json:
         say(json_text([encode(run) for run in runs]))
@@ -88,7 +88,7 @@ def show(name: str, *, messages: bool, **flags: object) -> int:
 
     A unique start of an id will do. A session without messages means its last run.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     found = asyncio.run(_show(context, name))
     if context.settings.json:
         say(json_text(found.to_json() if isinstance(found, SessionDetail) else encode(found)))
@@ -103,8 +103,8 @@ async def _show(context: CommandContext, name: str) -> RunDetail | SessionDetail
     journal = context.journal()
     try:
         with naming_the_journal(context):
-            if (talk := await find_session_detail(journal, name)) is not None:
-                return talk
+            if (detail := await find_session_detail(journal, name)) is not None:
+                return detail
             run = await find_run(journal, name)
         return await show_run(journal, run)
     finally:

@@ -25,9 +25,9 @@ from minions.engine.sessions.deletion import find_session
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
+    command_context,
     naming_the_journal,
     output_options,
-    surroundings,
 )
 
 __all__ = ["export", "import_"]
@@ -45,7 +45,7 @@ def export(name: str, output: str | None, *, force: bool, **flags: object) -> in
     ID is a session's or a run's, or a unique start of one. Of a fork, what it reads of its
     parents comes along.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     target = Path(output) if output and output != "-" else None
     if target is not None and target.exists() and not force:
         raise UsageError(
@@ -100,7 +100,7 @@ def import_(file: str, **flags: object) -> int:
 
     Nothing is stored of a file that is broken, or where the session is already.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     archive = _read(file)
     stored = asyncio.run(_import(context, archive))
     if context.settings.json:

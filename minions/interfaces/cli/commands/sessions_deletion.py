@@ -18,9 +18,9 @@ from minions.engine.sessions.deletion import CleanUp, clean_up, find_session, re
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.options import (
     CommandContext,
+    command_context,
     naming_the_journal,
     output_options,
-    surroundings,
 )
 
 __all__ = ["gc", "rm"]
@@ -37,7 +37,7 @@ def rm(names: Sequence[str], *, yes: bool, **flags: object) -> int:
     ID is a session's or a run's, or a unique start of one. `sessions gc` frees what only they
     needed.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     removed = asyncio.run(_remove(context, names, is_agreed=yes))
     if context.settings.json:
         say(json_text({"removed": list(removed)}))
@@ -110,7 +110,7 @@ def gc(
     Without --older-than and --keep no session is removed. Sessions stay in which a run may go on,
     and from which a fork that stays reads.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     age_s = None if older_than is None else seconds_of(older_than)
     freed = asyncio.run(_gc(context, age_s, keep, cache=cache, dry_run=only_tell))
     if context.settings.json:

@@ -17,9 +17,9 @@ from minions.engine.history.run_diff import RunDiff, StepDiff, StepSide, ValueDi
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.options import (
     CommandContext,
+    command_context,
     naming_the_journal,
     output_options,
-    surroundings,
 )
 
 __all__ = ["diff"]
@@ -40,7 +40,7 @@ def diff(a: str, b: str, **flags: object) -> int:
 
     A and B are ids of runs or sessions (of which it is the last run), or unique starts.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     found = asyncio.run(_diff(context, a, b))
     if context.settings.json:
         say(json_text(encode(found)))

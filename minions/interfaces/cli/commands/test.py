@@ -18,9 +18,9 @@ from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.options import (
     CommandContext,
+    command_context,
     extension_options,
     output_options,
-    surroundings,
 )
 from minions.interfaces.recipe_tests import TestOutcome, run_test
 from minions.interfaces.wiring import Models, catalog_of, make_log, make_services
@@ -40,7 +40,7 @@ def command(recipes: tuple[str, ...], wanted: str | None, **flags: object) -> in
 
     Exit code 1 when one fails, 2 when there is none.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     with contextlib.redirect_stdout(sys.stderr) as _:
         done = asyncio.run(_run(context, recipes, wanted or ""))
     if not any(done.values()):

@@ -10,7 +10,7 @@ from minions.contracts.errors import Fault, MinionsError, RecipeError
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.fault_reports import annotation, json_report, sarif_report
 from minions.interfaces.cli.console.render import faults_lines, stderr_painter
-from minions.interfaces.cli.options import extension_options, output_options, surroundings
+from minions.interfaces.cli.options import command_context, extension_options, output_options
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import find_recipe
 from minions.recipe.reading.load import find_faults
@@ -33,7 +33,7 @@ def command(recipes: tuple[str, ...], form: str | None, **flags: object) -> int:
 
     Exit code 2 when any has an error; warnings alone are fine.
     """
-    context = surroundings(flags)
+    context = command_context(flags)
     catalog = context.catalog()
     by_file = {name: _faults(name, catalog) for name in recipes}
     _print(by_file, form or ("json" if context.settings.json else "text"))

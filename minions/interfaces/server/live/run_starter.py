@@ -75,7 +75,7 @@ class RunStarter:
         self._run_manager = run_manager
         self._repository = repository
         self._allows_text = allows_text
-        self._turns: dict[str, _KeyLock] = {}
+        self._locks: dict[str, _KeyLock] = {}
         """Of idempotency keys that are being looked at."""
 
     @property
@@ -94,7 +94,7 @@ class RunStarter:
         if wanted.key is None:
             return await self._begin(wanted)
         _check_key(wanted.key)
-        turn = self._turns.setdefault(wanted.key, _KeyLock())
+        turn = self._locks.setdefault(wanted.key, _KeyLock())
         turn.count += 1
         try:
             async with turn.lock:
@@ -102,7 +102,7 @@ class RunStarter:
         finally:
             turn.count -= 1
             if not turn.count:
-                del self._turns[wanted.key]
+                del self._locks[wanted.key]
 
     async def _begin_once(self, wanted: RequestedRun, key: str) -> StartedRun:
         known = await self._known(wanted, key)

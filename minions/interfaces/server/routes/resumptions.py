@@ -19,7 +19,7 @@ from minions.interfaces.server.routes.recipes import PICTURE_TYPES, PictureForm,
 from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.runs import accepted
 
-__all__ = ["GOING_ON_ENDPOINTS"]
+__all__ = ["RESUMPTION_ENDPOINTS"]
 
 
 @frozen(kw_only=True)
@@ -81,7 +81,7 @@ async def _begun(call: Call[Nothing, object], run: AgentRun) -> AsgiApp:
     return await accepted(call, StartedRun(run.run_id, run.session_id))
 
 
-GOING_ON_ENDPOINTS = (
+RESUMPTION_ENDPOINTS = (
     Endpoint(
         method="POST",
         path="/runs/{run_id}/resume",

@@ -50,7 +50,7 @@ async def resume(call: Call[Nothing, Nothing]) -> AsgiApp:
     session = await session_of(call)
     runner = await _runner(call, session)
     run = await runner.prepare_resume(session)
-    return await (_told_again(call, session) if run is None else _streamed(call, run))
+    return await (_replayed(call, session) if run is None else _streamed(call, run))
 
 
 async def _runner(call: Call[Nothing, object], session: Session) -> StepRunner:
@@ -91,7 +91,7 @@ async def _streamed(call: Call[Nothing, object], run: AgentRun) -> AsgiApp:
     return stream
 
 
-async def _told_again(call: Call[Nothing, object], session: Session) -> AsgiApp:
+async def _replayed(call: Call[Nothing, object], session: Session) -> AsgiApp:
     app_state = call.app_state
     last = await app_state.repository.get_last_step(session.id)
     event = RunCompleted(
