@@ -19,7 +19,7 @@ MinionsError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
 
 from attrs import frozen
@@ -43,6 +43,7 @@ __all__ = [
     "ToolError",
     "UsageError",
     "did_you_mean",
+    "near_hint",
     "near_names",
     "words_of",
 ]
@@ -262,7 +263,11 @@ def near_names(name: str, options: Iterable[str], *, limit: int = 3) -> tuple[st
     return tuple(by_folded[match] for match in close)
 
 
+def near_hint(near: Sequence[str]) -> str:
+    """` Did you mean 'x'?` for within a message, or nothing; takes what `near_names` gives."""
+    return f" Did you mean '{near[0]}'?" if near else ""
+
+
 def did_you_mean(name: str, options: Iterable[str]) -> str:
-    """` Did you mean 'x'?` with a leading blank, or the empty string."""
-    close = near_names(name, options, limit=1)
-    return f" Did you mean '{close[0]}'?" if close else ""
+    """`near_hint` of the names that are like it."""
+    return near_hint(near_names(name, options, limit=1))

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.errors import NotFoundError, UsageError, near_names
+from minions.contracts.errors import NotFoundError, UsageError, near_hint, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Sleep
 from minions.contracts.schema import JsonSchema
@@ -210,7 +210,7 @@ class Toolbox:
         if (tool := self.find(name)) is not None:
             return tool
         near = near_names(name, self.names)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
+        hint = near_hint(near)
         raise NotFoundError(
             f"There is no tool '{name}'.{hint} Tools are: {', '.join(self.names) or 'none'}.",
             code="unknown-tool",

@@ -14,7 +14,7 @@ from typing import Final, TypeGuard, cast
 import attrs
 from attrs import evolve, field, frozen
 
-from minions.contracts.errors import UsageError, did_you_mean, near_names
+from minions.contracts.errors import UsageError, did_you_mean, near_hint, near_names
 from minions.recipe.project_folders import project_file, read_toml
 
 __all__ = [
@@ -216,7 +216,7 @@ def _read(path: Path) -> Mapping[str, object]:
     for key in content:
         if key not in _KEYS:
             near = near_names(key, _KEYS)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
+            hint = near_hint(near)
             raise UsageError(
                 f"{path}: unknown key '{key}'.{hint} Keys are: {', '.join(_KEYS)}.",
                 code="unknown-key",

@@ -18,7 +18,7 @@ from minions.adapters.tools.state import state_tools
 from minions.analysis.spending import KnowModel, KnownModel
 from minions.contracts.calls import ChatModel, OutputMode
 from minions.contracts.decisions import Decider, Deny
-from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_names
+from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_hint, near_names
 from minions.contracts.journal import Journal
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import Log, PriceBook
@@ -222,7 +222,7 @@ class Models:
         if path.suffix not in (".yaml", ".yml"):
             known = [other for other in self._extensions.models if other.startswith(SCRIPTED)]
             near = near_names(name, known)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
+            hint = near_hint(near)
             raise UsageError(
                 f"No scripted model '{name}' is registered.{hint} Registered: "
                 f"{', '.join(known) or 'none'}; or name a file: scripted/ANSWERS.yaml.",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from minions.contracts.errors import NotFoundError, near_names
+from minions.contracts.errors import NotFoundError, near_hint, near_names
 from minions.recipe.text.key_types import NAME_PATTERN
 
 __all__ = [
@@ -147,7 +147,7 @@ def _not_found(name: str, folders: Sequence[Path], known: dict[str, Path]) -> No
     stem = Path(name).stem if name.endswith(SUFFIXES) else name
     near = _near_files(_expanded(name)) or near_names(stem, known)
     looked = ", ".join(str(folder) for folder in folders) or "no folder"
-    hint = f" Did you mean '{near[0]}'?" if near else ""
+    hint = near_hint(near)
     there = f" Recipes there: {', '.join(sorted(known)[:10])}." if known else ""
     return NotFoundError(
         f"There is no recipe '{name}': no such file, and no such id in {looked}.{hint}{there}",

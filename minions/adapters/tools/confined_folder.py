@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 
 from attrs import frozen
 
-from minions.contracts.errors import ToolError, UsageError, near_names
+from minions.contracts.errors import ToolError, UsageError, near_hint, near_names
 
 __all__ = ["ConfinedFolder", "FolderEntry", "Place"]
 
@@ -265,7 +265,7 @@ class ConfinedFolder:
         # As shown: a name that is no UTF-8 looks like what was asked for and is another one.
         is_shown = "�" in missing and missing in names
         near = () if is_shown else near_names(missing, names)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
+        hint = near_hint(near)
         if is_shown:
             hint = f" The name of '{missing}' is not UTF-8, so it cannot be given; rename the file."
         return ToolError(

@@ -10,7 +10,7 @@ from typing import Annotated
 from attrs import frozen
 
 from minions.adapters.tools.function_tool import tool
-from minions.contracts.errors import ToolError, near_names
+from minions.contracts.errors import ToolError, near_hint, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolset
 
@@ -134,7 +134,7 @@ def _zone(name: str) -> zoneinfo.ZoneInfo:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         near = near_names(name, zoneinfo.available_timezones())
-        hint = f" Did you mean '{near[0]}'?" if near else ""
+        hint = near_hint(near)
         raise ToolError(
             f"There is no time zone '{name}'.{hint} Give an IANA name such as 'Europe/Zurich', "
             "or 'UTC'.",

@@ -14,7 +14,7 @@ from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorF
 from minions.contracts.calls import CallOrigin, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.codec import encode
 from minions.contracts.context import RunContext
-from minions.contracts.errors import MinionsError, ToolError, near_names, words_of
+from minions.contracts.errors import MinionsError, ToolError, near_hint, near_names, words_of
 from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.schema import SchemaValidator
@@ -82,7 +82,7 @@ class DefaultToolCallExecutor(ToolCallExecutor):
             return Success(ToolCallResponse(content="The step is complete."))
         names = context.tools.names
         near = near_names(call.name, names)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
+        hint = near_hint(near)
         return Failure(
             ToolFailure(
                 code="unknown-tool",

@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.errors import NotFoundError, UsageError, near_names
+from minions.contracts.errors import NotFoundError, UsageError, near_hint, near_names
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
 from minions.recipe.model import AgentRecipe, StepSpec
@@ -150,7 +150,7 @@ def _check_known(recipe: AgentRecipe, name: str) -> None:
     ids = [step.id for step in recipe.steps]
     if name not in ids:
         near = near_names(name, ids)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
+        hint = near_hint(near)
         raise NotFoundError(
             f"Recipe '{recipe.id}' has no step '{name}'.{hint} Steps are: {', '.join(ids)}.",
             code="unknown-step",

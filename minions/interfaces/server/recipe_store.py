@@ -9,7 +9,7 @@ from typing import cast
 
 from attrs import evolve, frozen
 
-from minions.contracts.errors import MinionsError, NotFoundError, near_names
+from minions.contracts.errors import MinionsError, NotFoundError, near_hint, near_names
 from minions.contracts.runtime import Log
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import recipe_ids
@@ -148,7 +148,7 @@ def _stands_alone(stored: StoredRecipe) -> bool:
 
 def _unknown(recipe_id: str, ids: Sequence[str]) -> NotFoundError:
     near = near_names(recipe_id, ids)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
+    hint = near_hint(near)
     return NotFoundError(
         f"There is no recipe '{recipe_id[:100]}' here.{hint} GET /api/v1/recipes lists all.",
         code="recipe-not-found",
