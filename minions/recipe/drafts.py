@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from attrs import define, field, frozen
+from msgspec import Struct, field
 
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.errors import Fault
@@ -47,8 +47,7 @@ TEXT_OUTPUT: Final[JsonSchema] = {"type": "string"}
 """What a step gives that answers in text and declares no output. Compared by identity."""
 
 
-@frozen(kw_only=True, eq=False)
-class TemplateUse:
+class TemplateUse(Struct, frozen=True, kw_only=True, eq=False):
     """One string with templates, and what it reads."""
 
     node: ScalarNode
@@ -61,8 +60,7 @@ class TemplateUse:
         return self.node.part(reference.offset, len(reference.text))
 
 
-@frozen(kw_only=True)
-class GoalParts:
+class GoalParts(Struct, frozen=True, kw_only=True):
     """What only a goal step has, already as values."""
 
     messages: tuple[MessageSpec, ...] = ()
@@ -73,8 +71,7 @@ class GoalParts:
     model: ModelConfig | None = None
 
 
-@define(kw_only=True, eq=False)
-class StepDraft:
+class StepDraft(Struct, kw_only=True, eq=False):
     """One step with everything that was readable of it."""
 
     id: str
@@ -83,10 +80,10 @@ class StepDraft:
     kind: str | None
     section: Section
     templates: tuple[TemplateUse, ...] = ()
-    output: JsonSchema = field(factory=dict)
+    output: JsonSchema = field(default_factory=dict)
     """What its output is known to be; {} says nothing."""
-    goal: GoalParts = field(factory=GoalParts)
-    limits: Mapping[str, JsonValue] = field(factory=dict)
+    goal: GoalParts = field(default_factory=GoalParts)
+    limits: Mapping[str, JsonValue] = field(default_factory=dict)
     conditions: tuple[str, ...] = ()
     """Of an assert step."""
     tools: tuple[str, ...] = ()
@@ -158,32 +155,30 @@ class StepDraft:
         return self.section.place_of("id")
 
 
-@frozen(kw_only=True)
-class ToolNames:
+class ToolNames(Struct, frozen=True, kw_only=True):
     """The tools that steps may name."""
 
-    specs: Mapping[str, ToolSpec] = field(factory=dict)
+    specs: Mapping[str, ToolSpec] = field(default_factory=dict)
     """By full name: `files__read`, or a registered tool's."""
-    prefixes: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    prefixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """A toolset's prefix to the full names of its tools."""
     is_complete: bool = True
     """False where an entry of `tools` was faulty: then a missing name proves nothing."""
 
 
-@define(kw_only=True, eq=False)
-class RecipeDraft:
+class RecipeDraft(Struct, kw_only=True, eq=False):
     """The whole recipe, as far as it was readable."""
 
     section: Section
     mode: ExecutionMode = ExecutionMode.SEQUENTIAL
-    inputs: Mapping[str, InputSpec] = field(factory=dict)
+    inputs: Mapping[str, InputSpec] = field(default_factory=dict)
     uses: tuple[ToolsetUse, ...] = ()
-    tools: ToolNames = field(factory=ToolNames)
+    tools: ToolNames = field(default_factory=ToolNames)
     steps: tuple[StepDraft, ...] = ()
-    model: ModelConfig = field(factory=ModelConfig)
-    permissions: Permissions = field(factory=Permissions)
-    limits: Mapping[str, JsonValue] = field(factory=dict)
-    retry: RetryConfig = field(factory=RetryConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    permissions: Permissions = field(default_factory=Permissions)
+    limits: Mapping[str, JsonValue] = field(default_factory=dict)
+    retry: RetryConfig = field(default_factory=RetryConfig)
     tests: tuple[RecipeTest, ...] = ()
     output_templates: tuple[TemplateUse, ...] = ()
     paths: GraphPaths | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
 
-from attrs import field, frozen
+from msgspec import Struct, field
 
 from minions.contracts.errors import UsageError, did_you_mean, near_names
 from minions.contracts.json_values import JsonValue, dumps, parse_json
@@ -52,8 +52,7 @@ def resolve_inputs(
     return values
 
 
-@frozen(kw_only=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True, kw_only=True):
     value: JsonValue = None
     problems: tuple[str, ...] = field(default=())
     is_literal_secret: bool = False

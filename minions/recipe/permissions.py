@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.tools import ToolSpec
 from minions.recipe.model import AgentRecipe, Permissions
@@ -19,8 +19,7 @@ __all__ = ["ALLOW_WRITE", "Rights"]
 ALLOW_WRITE: Final = "allow_write"
 
 
-@frozen
-class _OwnRights:
+class _OwnRights(Struct, frozen=True):
     """By one recipe."""
 
     permissions: Permissions
@@ -81,8 +80,7 @@ class _OwnRights:
         return f"{self.toolsets[longest]}{written[len(longest) :]}"
 
 
-@frozen
-class Rights:
+class Rights(Struct, frozen=True):
     """Of a recipe at its place in a run."""
 
     _said: tuple[_OwnRights, ...]

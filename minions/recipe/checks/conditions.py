@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, TypeAlias
 
-import attrs
+from msgspec import Struct
 
 from minions.recipe.expressions.terms import Comparison, DefinedTest, Literal, Logic, Not, Term
 from minions.recipe.expressions.values import PathPart, Reference, is_number
@@ -72,10 +72,11 @@ def _key(part: object) -> Hashable:
         return _path(part.path)
     if isinstance(part, tuple):
         return tuple(map(_key, part))
-    kind = type(part)
-    if attrs.has(kind):
-        names = [attribute.name for attribute in attrs.fields(kind)]
-        return (kind.__name__, *(_key(getattr(part, name)) for name in names))
+    if isinstance(part, Struct):
+        return (
+            type(part).__name__,
+            *(_key(getattr(part, name)) for name in part.__struct_fields__),
+        )
     return repr(part)
 
 

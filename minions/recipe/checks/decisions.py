@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.errors import Fault
 from minions.recipe.drafts import RecipeDraft, StepDraft
@@ -31,8 +31,7 @@ def check_decisions(draft: RecipeDraft, node: MappingNode | None, report: Report
             report(fault)
 
 
-@frozen
-class _DecidableStep:
+class _DecidableStep(Struct, frozen=True):
     """A step, and what can be decided about it."""
 
     path: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from attrs import define
+from msgspec import Struct
 
 from minions.contracts.schema import JsonSchema
 from minions.recipe.checks.shapes import Mismatch, Shape, kind_of
@@ -62,8 +62,7 @@ def _lists_in(use: TemplateUse, shape: Shape) -> str | None:
     return f"lists in it: {', '.join(names)}" if names else None
 
 
-@define
-class _Consumer:
+class _Consumer(Struct):
     """A step that hands parameters on."""
 
     step: StepDraft

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from attrs import define, field, frozen
+from msgspec import Struct, field
 
 from minions.recipe.checks.shapes import Shape, find_dead_end
 from minions.recipe.checks.sources import Sources
@@ -25,8 +25,7 @@ FEEDBACK_KEYS: Final = ("step", "code", "message", "attempt")
 _INDEX: Final = Shape.of({"type": "integer"})
 
 
-@frozen
-class RequiredOutput:
+class RequiredOutput(Struct, frozen=True):
     """Where a step's output is read without saying what stands there if there is none."""
 
     use: TemplateUse
@@ -38,23 +37,21 @@ class RequiredOutput:
         return self.use.place_of(self.reference)
 
 
-@define(kw_only=True, eq=False)
-class Readings:
+class Readings(Struct, kw_only=True, eq=False):
     """Which steps a step's templates read."""
 
-    values: dict[int, TemplateUse] = field(factory=dict)
+    values: dict[int, TemplateUse] = field(default_factory=dict)
     """Producers whose output is needed, each with the first template that says so."""
-    states: dict[int, TemplateUse] = field(factory=dict)
+    states: dict[int, TemplateUse] = field(default_factory=dict)
     """Producers that must only be over."""
-    places: dict[int, Reference] = field(factory=dict)
+    places: dict[int, Reference] = field(default_factory=dict)
     declared: frozenset[int] = frozenset()
     """Producers that `depends_on` names."""
-    needed: dict[int, RequiredOutput] = field(factory=dict)
+    needed: dict[int, RequiredOutput] = field(default_factory=dict)
     """Producers without whose output it cannot be: read by a name that is theirs alone."""
 
 
-@frozen(kw_only=True)
-class AllReadings:
+class AllReadings(Struct, frozen=True, kw_only=True):
     """Who reads what."""
 
     steps: tuple[Readings, ...]

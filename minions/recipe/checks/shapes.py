@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
@@ -30,8 +30,7 @@ _NAMES: Final = {
 _MOST_LEVELS: Final = 20
 
 
-@frozen(kw_only=True)
-class DeadEnd:
+class DeadEnd(Struct, frozen=True, kw_only=True):
     """Where a path leaves what the schema allows."""
 
     depth: int
@@ -41,8 +40,7 @@ class DeadEnd:
     """The keys that exist there."""
 
 
-@frozen(kw_only=True)
-class Mismatch:
+class Mismatch(Struct, frozen=True, kw_only=True):
     """Why no value of one schema can be a value of another."""
 
     path: tuple[str, ...]
@@ -52,8 +50,7 @@ class Mismatch:
     wanted: str
 
 
-@frozen
-class Shape:
+class Shape(Struct, frozen=True):
     """A part of a schema, with the whole that its references point into."""
 
     node: JsonValue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
@@ -32,8 +32,7 @@ __all__ = ["KnownShape", "Sources"]
 TEXT: Final = Shape.of({"type": "string"})
 
 
-@frozen(kw_only=True)
-class KnownShape:
+class KnownShape(Struct, frozen=True, kw_only=True):
     """The shape of what a reference reads, and where the recipe says so."""
 
     shape: Shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.errors import Fault, MinionsError
 from minions.contracts.verdicts import CompletionMode
@@ -338,8 +338,7 @@ def _constant_route(node: ScalarNode, step: StepDraft, nexts: tuple[str, ...]) -
 # --- who reads whom -------------------------------------------------------------------------------
 
 
-@frozen
-class _ReadPlace:
+class _ReadPlace(Struct, frozen=True):
     """One place where a step is read."""
 
     use: TemplateUse
@@ -360,8 +359,7 @@ class _ReadPlace:
         )
 
 
-@frozen
-class _Readers:
+class _Readers(Struct, frozen=True):
     """What has run, for sure or perhaps, where a template is filled in."""
 
     draft: RecipeDraft

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, NoReturn, TypeVar
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.json_values import JsonValue
 from minions.recipe.expressions.filters import FILTERS, TESTS, Function
@@ -83,8 +83,7 @@ class _Token(NamedTuple):
     offset: int
 
 
-@frozen
-class ParsedExpression:
+class ParsedExpression(Struct, frozen=True):
     """An expression with where it ended."""
 
     term: Term

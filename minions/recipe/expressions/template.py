@@ -6,11 +6,10 @@ What was rendered is never rendered again. `syntax` reads expressions, `terms` e
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from attrs import field, frozen
+from msgspec import Struct
 
 from minions.contracts.json_values import JsonValue
 from minions.recipe.expressions.syntax import parse_expression
@@ -40,20 +39,19 @@ MAX_DEPTH: Final = 100
 _MARK: Final = re.compile(r"\{\{|\}\}|\{%|\{#")
 
 
-class _Part(ABC):
+class _Part(Struct, frozen=True):
     """One node of a template."""
 
-    @abstractmethod
     def render(self, scope: Scope) -> JsonValue:
         """Its value."""
+        raise NotImplementedError
 
-    @abstractmethod
     def terms(self) -> Iterator[Term]:
         """The expressions in it."""
+        raise NotImplementedError
 
 
-@frozen
-class _Constant(_Part):
+class _Constant(_Part, frozen=True):
     value: JsonValue
 
     def render(self, scope: Scope) -> JsonValue:
@@ -63,8 +61,7 @@ class _Constant(_Part):
         return iter(())
 
 
-@frozen
-class _Native(_Part):
+class _Native(_Part, frozen=True):
     """A string that is one expression: its value as it is."""
 
     term: Term
@@ -76,8 +73,7 @@ class _Native(_Part):
         yield self.term
 
 
-@frozen
-class _Text(_Part):
+class _Text(_Part, frozen=True):
     """Text with expressions in it."""
 
     pieces: tuple[str | Term, ...]
@@ -96,8 +92,7 @@ class _Text(_Part):
         return (piece for piece in self.pieces if not isinstance(piece, str))
 
 
-@frozen
-class _Mapping(_Part):
+class _Mapping(_Part, frozen=True):
     entries: tuple[tuple[str, _Part], ...]
 
     def render(self, scope: Scope) -> JsonValue:
@@ -108,8 +103,7 @@ class _Mapping(_Part):
             yield from part.terms()
 
 
-@frozen
-class _List(_Part):
+class _List(_Part, frozen=True):
     items: tuple[_Part, ...]
 
     def render(self, scope: Scope) -> JsonValue:
@@ -120,11 +114,10 @@ class _List(_Part):
             yield from part.terms()
 
 
-@frozen
-class Template:
+class Template(Struct, frozen=True):
     """A value whose strings may hold `{{ … }}`."""
 
-    _root: _Part = field(alias="root")
+    root: _Part
     references: tuple[Reference, ...]
     """Every path that rendering may read, in the order written."""
     is_constant: bool
@@ -133,12 +126,12 @@ class Template:
     @property
     def term(self) -> Term | None:
         """The expression, where it is one and nothing else."""
-        return self._root.term if isinstance(self._root, _Native) else None
+        return self.root.term if isinstance(self.root, _Native) else None
 
     @property
     def is_whole(self) -> bool:
         """Whether it is one expression and nothing else: then a missing value is just missing."""
-        return isinstance(self._root, _Native)
+        return isinstance(self.root, _Native)
 
     def render(self, scope: Scope) -> JsonValue:
         """The value in that scope. A string that is one expression gives a native value.
@@ -147,11 +140,10 @@ class Template:
             MissingValueError: A path leads nowhere.
             EvaluationError: Values of the wrong kind, or more than 1 MiB of text.
         """
-        return self._root.render(scope)
+        return self.root.render(scope)
 
 
-@frozen
-class Condition:
+class Condition(Struct, frozen=True):
     """An expression that holds or does not."""
 
     term: Term

@@ -6,12 +6,10 @@ Reading them from text is `syntax`'s; what filters and tests do is `filters`'.
 from __future__ import annotations
 
 import operator
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final
 
-import attrs
-from attrs import frozen
+from msgspec import Struct, structs
 
 from minions.contracts.json_values import JsonValue
 from minions.recipe.expressions.values import (
@@ -51,10 +49,9 @@ __all__ = [
 ]
 
 
-class Term(ABC):
+class Term(Struct, frozen=True, gc=False):
     """One part of an expression."""
 
-    @abstractmethod
     def value(self, scope: Scope) -> JsonValue:
         """What it is in that scope.
 
@@ -62,6 +59,7 @@ class Term(ABC):
             MissingValueError: A path that leads nowhere.
             EvaluationError: Values of the wrong kind.
         """
+        raise NotImplementedError
 
     def parts(self) -> Iterator[Term]:
         """The terms that it is made of."""
@@ -73,8 +71,7 @@ class Term(ABC):
             yield from part.references()
 
 
-@frozen
-class Literal(Term):
+class Literal(Term, frozen=True):
     """A value as written."""
 
     literal: JsonValue
@@ -84,8 +81,7 @@ class Literal(Term):
         return self.literal
 
 
-@frozen
-class Path(Term):
+class Path(Term, frozen=True):
     """Names and indices that are known beforehand."""
 
     reference: Reference
@@ -99,8 +95,7 @@ class Path(Term):
         yield self.reference
 
 
-@frozen
-class Subscript(Term):
+class Subscript(Term, frozen=True):
     """`base[key]` where the key is computed, or the base is no path."""
 
     base: Term
@@ -128,8 +123,7 @@ def _known_path(base: Term) -> tuple[PathPart, ...]:
     return known.path if known else ("(value)",)
 
 
-@frozen
-class Slice(Term):
+class Slice(Term, frozen=True):
     """`base[start:stop]`."""
 
     base: Term
@@ -157,8 +151,7 @@ def _end(value: JsonValue) -> int | None:
     raise EvaluationError(f"The ends of a slice are whole numbers, not a {type_name(value)}.")
 
 
-@frozen
-class ListTerm(Term):
+class ListTerm(Term, frozen=True):
     """`[a, b]`."""
 
     items: tuple[Term, ...]
@@ -172,8 +165,7 @@ class ListTerm(Term):
         return iter(self.items)
 
 
-@frozen
-class DictTerm(Term):
+class DictTerm(Term, frozen=True):
     """`{'a': b}`."""
 
     entries: tuple[tuple[str, Term], ...]
@@ -187,8 +179,7 @@ class DictTerm(Term):
         return (term for _, term in self.entries)
 
 
-@frozen
-class Not(Term):
+class Not(Term, frozen=True):
     """`not a`."""
 
     operand: Term
@@ -202,8 +193,7 @@ class Not(Term):
         yield self.operand
 
 
-@frozen
-class Negation(Term):
+class Negation(Term, frozen=True):
     """`-a`."""
 
     operand: Term
@@ -220,8 +210,7 @@ class Negation(Term):
         yield self.operand
 
 
-@frozen
-class Logic(Term):
+class Logic(Term, frozen=True):
     """`a and b and c`, or the same with `or`; gives the deciding operand, as Python does."""
 
     is_and: bool
@@ -249,8 +238,7 @@ class Logic(Term):
             tested.update(_tested(found))
 
 
-@frozen
-class Choice(Term):
+class Choice(Term, frozen=True):
     """`a if condition else b`."""
 
     condition: Term
@@ -274,8 +262,7 @@ class Choice(Term):
         yield from (_behind(reference, ()) for reference in sides[1])
 
 
-@frozen
-class Comparison(Term):
+class Comparison(Term, frozen=True):
     """`a < b <= c`: every neighbouring pair holds."""
 
     first: Term
@@ -337,8 +324,7 @@ COMPARISONS: Final[Mapping[str, Callable[[JsonValue, JsonValue], bool]]] = {
 }
 
 
-@frozen
-class Binary(Term):
+class Binary(Term, frozen=True):
     """`a + b - c`: operators of one rank, from left to right."""
 
     first: Term
@@ -401,8 +387,7 @@ def _calculated(name: str, left: int | float, right: int | float) -> int | float
     return result
 
 
-@frozen
-class FilterTerm(Term):
+class FilterTerm(Term, frozen=True):
     """`base|name(arguments)` and `base is name(arguments)`; checked when it was read."""
 
     base: Term
@@ -433,8 +418,7 @@ class FilterTerm(Term):
         yield from (term for _, term in self.keywords)
 
 
-@frozen
-class DefaultFilter(Term):
+class DefaultFilter(Term, frozen=True):
     """`base|default(other, also_empty)`: the other where the base is missing."""
 
     base: Term
@@ -466,8 +450,7 @@ class DefaultFilter(Term):
         yield from self.also_empty.references()
 
 
-@frozen
-class DefinedTest(Term):
+class DefinedTest(Term, frozen=True):
     """`base is defined`."""
 
     base: Term
@@ -494,13 +477,13 @@ _NO_STEPS: Final = ("inputs", "run", "loop", "env")
 
 
 def _guarded(term: Term) -> Iterator[Reference]:
-    return (attrs.evolve(reference, is_guarded=True) for reference in term.references())
+    return (structs.replace(reference, is_guarded=True) for reference in term.references())
 
 
 def _behind(reference: Reference, tested: Container[str]) -> Reference:
     """As it counts where something else decides whether it is looked at."""
     is_guarded = reference.is_guarded or reference.step_name in tested
-    return attrs.evolve(reference, is_guarded=is_guarded, is_conditional=True)
+    return structs.replace(reference, is_guarded=is_guarded, is_conditional=True)
 
 
 def _tested(references: Iterable[Reference]) -> set[str]:

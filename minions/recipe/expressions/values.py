@@ -9,7 +9,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias, TypeGuard
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.errors import MinionsError, UsageError, near_names
 from minions.contracts.json_values import JsonValue, dumps
@@ -83,8 +83,7 @@ class MissingValueError(EvaluationError):
         )
 
 
-@frozen(kw_only=True)
-class Reference:
+class Reference(Struct, frozen=True, kw_only=True):
     """A path that a template reads."""
 
     path: tuple[PathPart, ...]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from attrs import evolve, frozen
+from msgspec import structs
 
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.errors import Fault, SchemaError
@@ -266,7 +267,7 @@ def _with_completion(
         return parts
     usual = CompletionMode.TEXT if parts.schema is None else CompletionMode.STRUCTURED
     if isinstance(node, ScalarNode):
-        return evolve(parts, completion=_mode(parts, node, usual, report))
+        return structs.replace(parts, completion=_mode(parts, node, usual, report))
     inner = read_section(node, COMPLETION, report)
     criteria = _mode(parts, inner.scalar("mode"), usual, report)
     patterns = read_texts(inner.items("patterns"), "a pattern", report)
@@ -288,7 +289,7 @@ def _with_completion(
                     help=f"registered links are: {', '.join(known) or 'none'}",
                 )
             )
-    return evolve(
+    return structs.replace(
         parts,
         completion=evolve(criteria, patterns=[pattern.text for pattern in patterns]),
         links=tuple(link.text for link in links),

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, TypedDict
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
@@ -54,8 +54,7 @@ class CommonKeys(TypedDict):
     where: Where
 
 
-@frozen(kw_only=True)
-class Look:
+class Look(Struct, frozen=True, kw_only=True):
     """How steps of a kind look in pictures. Colours are CSS hex values."""
 
     light: str = "#64748b"
@@ -68,8 +67,7 @@ class Look:
     """Mermaid's, around the text of a box: its shape."""
 
 
-@frozen(kw_only=True)
-class KindReader:
+class KindReader(Struct, frozen=True, kw_only=True):
     """What `StepKind.read` reads with."""
 
     catalog: Catalog

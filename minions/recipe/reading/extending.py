@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from attrs import evolve
+from msgspec import structs
 
 from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode
 from minions.recipe.text.sections import Report, suggestion, type_of
@@ -55,7 +55,7 @@ def extended(node: Node, templates: Mapping[str, MappingNode], report: Report) -
         own = [each for each in node.entries if each is not entry]
         keys = {each.key for each in own}
         more = [each for each in template.entries if each.key not in keys]
-        node = evolve(node, entries=(*own, *more))
+        node = structs.replace(node, entries=(*own, *more))
     return node
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import attrs
-from attrs import frozen
+from msgspec import Struct, structs
 
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft
@@ -84,7 +83,7 @@ def _split(node: Node, names: _Names) -> tuple[Node, list[Entry]]:
 
     single = [entry for entry in node.entries if is_single(entry.key)]
     others = tuple(entry for entry in node.entries if entry not in single)
-    return attrs.evolve(node, entries=others), single
+    return structs.replace(node, entries=others), single
 
 
 def _report_unknown(place: Place, name: str, names: _Names, report: Report) -> None:
@@ -104,8 +103,7 @@ def _report_unknown(place: Place, name: str, names: _Names, report: Report) -> N
 # --- the names -----------------------------------------------------------------------------------
 
 
-@frozen(kw_only=True)
-class _Names:
+class _Names(Struct, frozen=True, kw_only=True):
     """That permissions may have."""
 
     tools: tuple[str, ...]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import attrs
+from msgspec import structs
 
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import OutputMode
@@ -111,7 +112,7 @@ def _is_false(node: Node) -> bool:
 
 
 def _without(node: MappingNode, entry: Entry) -> MappingNode:
-    return attrs.evolve(node, entries=tuple(each for each in node.entries if each is not entry))
+    return structs.replace(node, entries=tuple(each for each in node.entries if each is not entry))
 
 
 _OF_OTHERS: Final = dict.fromkeys(KEYWORDS, "an input that is not secret")

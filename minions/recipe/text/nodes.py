@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
-import attrs
-from attrs import frozen
+from msgspec import Struct, structs
 
 from minions.contracts.errors import Fault, NotFoundError, RecipeError, UsageError
 from minions.contracts.json_values import JsonValue
@@ -45,8 +44,7 @@ _BREAKS: Final = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 _CORE: Final = "tag:yaml.org,2002:"
 
 
-@frozen(eq=False)
-class Source:
+class Source(Struct, frozen=True, eq=False, gc=False):
     """The text that nodes point into; no lines where the recipe came as plain data."""
 
     file: str = "<recipe>"
@@ -57,8 +55,7 @@ class Source:
         return self.lines[number - 1] if 0 < number <= len(self.lines) else None
 
 
-@frozen(kw_only=True, eq=False)
-class Place:
+class Place(Struct, frozen=True, kw_only=True, eq=False):
     """Where a node begins and ends; lines and columns from 1."""
 
     source: Source
@@ -99,8 +96,7 @@ _Marks: TypeAlias = tuple["yaml.Mark", "yaml.Mark"]
 _TOP: Final[Span] = (0, 0, 0, 0)
 
 
-@frozen(eq=False)
-class _NodeWithPlace:
+class _NodeWithPlace(Struct, frozen=True, eq=False, gc=False):
     """Knows where it stands; worked out when it is asked for, which few nodes ever are."""
 
     source: Source
@@ -126,8 +122,7 @@ def _place_between(source: Source, span: Span) -> Place:
     )
 
 
-@frozen(eq=False)
-class ScalarNode(_NodeWithPlace):
+class ScalarNode(_NodeWithPlace, frozen=True, eq=False):
     """One value."""
 
     value: None | bool | int | float | str
@@ -144,7 +139,7 @@ class ScalarNode(_NodeWithPlace):
         skip = text.count(wanted, 0, offset)
         for line, column in self._occurrences(wanted):
             if skip == 0:
-                return attrs.evolve(self.place, line=line, column=column, length=len(wanted))
+                return structs.replace(self.place, line=line, column=column, length=len(wanted))
             skip -= 1
         return self.place
 
@@ -158,8 +153,7 @@ class ScalarNode(_NodeWithPlace):
                 start = at + len(wanted)
 
 
-@frozen(eq=False)
-class Entry(_NodeWithPlace):
+class Entry(_NodeWithPlace, frozen=True, eq=False):
     """One key with its value; its place is the key's."""
 
     key: str
@@ -171,8 +165,7 @@ class Entry(_NodeWithPlace):
         return ScalarNode(self.source, self.span, self.key)
 
 
-@frozen(eq=False)
-class MappingNode(_NodeWithPlace):
+class MappingNode(_NodeWithPlace, frozen=True, eq=False):
     """Keys and values in the order written."""
 
     entries: tuple[Entry, ...]
@@ -182,8 +175,7 @@ class MappingNode(_NodeWithPlace):
         return next((entry for entry in self.entries if entry.key == key), None)
 
 
-@frozen(eq=False)
-class SequenceNode(_NodeWithPlace):
+class SequenceNode(_NodeWithPlace, frozen=True, eq=False):
     """Items in the order written."""
 
     items: tuple[Node, ...]
@@ -277,7 +269,7 @@ def _decoded(text: bytes, top: Place) -> str:
     except UnicodeDecodeError as error:
         message = f"the recipe is not UTF-8: byte {text[error.start]:#04x} at offset {error.start}"
         line = text.count(b"\n", 0, error.start) + 1
-        fault = attrs.evolve(top, line=line).fault("not-utf-8", message, help="save it as UTF-8")
+        fault = structs.replace(top, line=line).fault("not-utf-8", message, help="save it as UTF-8")
         raise RecipeError([fault]) from None
 
 
@@ -292,8 +284,7 @@ def _unprintable(text: str, at: int, file: str) -> Fault:
     )
 
 
-@frozen(eq=False)
-class _AnchorNode:
+class _AnchorNode(Struct, frozen=True, eq=False):
     """A node with what it weighs when an alias repeats it."""
 
     node: Node
@@ -583,7 +574,7 @@ class _Builder:
 def _without_colon(place: Place, line: str) -> Fault:
     key, _, value = line[place.column - 1 :].strip().partition(" ")
     meant = f"{key}: {value}".strip()
-    return attrs.evolve(place, length=max(1, len(line.rstrip()) - place.column + 1)).fault(
+    return structs.replace(place, length=max(1, len(line.rstrip()) - place.column + 1)).fault(
         "bad-yaml",
         "a ':' is missing: a line of a mapping is 'key: value'",
         label=f"did you mean '{meant:.60}'?" if _KEY.fullmatch(key) else None,

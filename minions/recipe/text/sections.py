@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from attrs import evolve, field, frozen
+from attrs import evolve
+from msgspec import Struct, field
 
 from minions.contracts.errors import Fault
 from minions.contracts.json_values import JsonValue
@@ -28,28 +29,26 @@ Report: TypeAlias = Callable[[Fault], None]
 """Takes each fault as it is found."""
 
 
-@frozen(kw_only=True)
-class Texts:
+class Texts(Struct, frozen=True, kw_only=True):
     """A text with its place."""
 
     text: str
     node: ScalarNode
 
 
-@frozen(kw_only=True)
-class Section:
+class Section(Struct, frozen=True, kw_only=True):
     """A mapping whose keys were checked; holds only what is fit for use."""
 
-    _node: Node = field(alias="whole")
-    entries: Mapping[str, Entry] = field(factory=dict)
+    whole: Node
+    entries: Mapping[str, Entry] = field(default_factory=dict)
     """By the key's own name, whatever alias was written."""
-    refused: Mapping[str, Node] = field(factory=dict)
+    refused: Mapping[str, Node] = field(default_factory=dict)
     """What was meant for a key and cannot be used; what follows from that is no fault."""
 
     @property
     def place(self) -> Place:
         """Of the whole."""
-        return self._node.place
+        return self.whole.place
 
     def node(self, name: str) -> Node | None:
         """What stands under that key; None when nothing usable does."""
