@@ -210,7 +210,7 @@ _HOLDING: Final = "A session in memory is only made with a holding; the type all
 EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "recipe/permissions.py",
-        "_Said._is_about",
+        "_OwnRights._is_about",
         "called, meant = {tool.name, tool.origin or tool.name}, {written, origin or written}",
         "called, meant = {tool.name, tool.origin or tool.name}, {written, (origin)}",
         "None is the name of no tool; it only adds a text to the set.",
@@ -277,7 +277,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "engine/history/recorder.py",
-        "_Turns.wait",
+        "_AppendQueue.wait",
         "if turn.done() and not turn.cancelled(): # it came at the same moment",
         "if (not turn.cancelled()): # it came at the same moment",
         "Who is cancelled has a turn that is cancelled, or that has come.",
@@ -327,8 +327,8 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "engine/run/scheduler.py",
         "DependencyWalk._settle_or_leave",
-        "if status is _FAILED and self._way_back.is_passable(self._steps[position]):",
-        "if (self._way_back.is_passable(self._steps[position])):",
+        "if status is _FAILED and self._back_edge.is_passable(self._steps[position]):",
+        "if (self._back_edge.is_passable(self._steps[position])):",
         "What has run and did not fail is not spoilt.",
     ),
     Equivalent(
@@ -383,7 +383,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     *(
         Equivalent(
             "engine/calls/tool_batch.py",
-            "ToolBatch._misfit",
+            "ToolBatch._mismatch",
             "if tool is None or not self.view.context.needs_approval(call.name):",
             after,
             "A short cut: the attempt at the call looks at the arguments in any case.",
@@ -396,7 +396,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "engine/calls/tool_batch.py",
-        "ToolBatch._misfit",
+        "ToolBatch._mismatch",
         "return None # an application's own: what it makes of the arguments only it knows",
         "pass # an application's own: what it makes of the arguments only it knows",
         "It has no such method, which the next lines pass over.",

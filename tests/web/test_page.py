@@ -137,7 +137,7 @@ def test_a_run_is_retried_from_a_step_and_begun_anew(
     expect(page.locator(".drawer .lines").first.locator("li")).to_have_count(2)
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Run anew").click()
-    expect(page.locator("dl.facts")).not_to_contain_text("StartedRun")
+    expect(page.locator("dl.facts")).not_to_contain_text("Begun")
     expect(page.locator("h1 .chip")).to_have_text("completed")
     assert run not in page.url
 
