@@ -11,6 +11,7 @@ from minions.contracts.errors import Fault
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.kinds.registry import KINDS
 from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.steps_within import steps_within
 from minions.recipe.text.nodes import Entry, MappingNode, ScalarNode
 from minions.recipe.text.sections import Report, suggestion, type_of
 
@@ -51,17 +52,12 @@ def _steps_of(draft: RecipeDraft) -> Iterator[_DecidableStep]:
 
 
 def _inner_steps(prefix: str, recipe: AgentRecipe) -> Iterator[_DecidableStep]:
-    for step in recipe.steps:
-        path = f"{prefix}{step.id}"
-        if not isinstance(step, StepSpec):
-            yield _DecidableStep(
-                path, asks=False, calls=True
-            )  # made by code, which may call anything
-            continue
-        calls = step.calls_tools or step.decision_tool is not None
-        yield _DecidableStep(path, step.asks_person, calls)
-        if step.inner is not None:
-            yield from _inner_steps(f"{path}/", step.inner)
+    for path, _, step in steps_within(recipe, prefix):
+        if isinstance(step, StepSpec):
+            calls = step.calls_tools or step.decision_tool is not None
+            yield _DecidableStep(path, step.asks_person, calls)
+        else:
+            yield _DecidableStep(path, asks=False, calls=True)  # code, which may call anything
 
 
 def _is_beyond(draft: RecipeDraft, path: str) -> bool:

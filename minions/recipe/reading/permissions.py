@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
@@ -10,7 +10,8 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft
 from minions.recipe.expressions.values import nearest
 from minions.recipe.language import keys
-from minions.recipe.model import AgentRecipe, Permissions, StepSpec, ToolsetUse
+from minions.recipe.model import Permissions
+from minions.recipe.steps_within import recipes_within
 from minions.recipe.text.nodes import Entry, MappingNode, Node, Place, ScalarNode
 from minions.recipe.text.sections import (
     Report,
@@ -144,16 +145,10 @@ def _nested_toolsets(draft: RecipeDraft, catalog: Catalog) -> dict[str, tuple[st
     """By the prefix that a nested recipe gives them, and by their own name."""
     found: dict[str, tuple[str, ...]] = {}
     for step in draft.steps:
-        for use in _uses_within(step.recipe) if step.recipe is not None else ():
+        inner = recipes_within(step.recipe) if step.recipe is not None else ()
+        for use in (use for recipe in inner for use in recipe.tools):
             if (toolset := catalog.toolsets.get(use.name)) is None:
                 continue  # a registered tool, whose name is known here, too
             for prefix in (use.prefix or use.name, use.name):
                 found[prefix] = tuple(f"{prefix}__{spec.name}" for spec in toolset.specs)
     return found
-
-
-def _uses_within(recipe: AgentRecipe) -> Iterator[ToolsetUse]:
-    yield from recipe.tools
-    for step in recipe.steps:
-        if isinstance(step, StepSpec) and step.inner is not None:
-            yield from _uses_within(step.inner)

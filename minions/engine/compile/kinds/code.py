@@ -23,6 +23,7 @@ from minions.recipe.expressions.template import (
 )
 from minions.recipe.kinds.code import CodeSpec
 from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.steps_within import steps_within
 
 __all__ = ["COMPILER", "CodeStep", "refuse_code"]
 
@@ -57,15 +58,10 @@ def refuse_code(recipe: AgentRecipe, runs: Collection[str] | None = None) -> Non
     Raises:
         EnvironmentRefusedError: There is some (`no-sandbox`).
     """
-    for step in recipe.steps:
-        if runs is not None and step.id not in runs:
-            continue
-        if not isinstance(step, StepSpec):
-            continue
-        if step.needs_sandbox:
+    for path, _, step in steps_within(recipe):
+        is_left_out = runs is not None and path.partition("/")[0] not in runs
+        if not is_left_out and isinstance(step, StepSpec) and step.needs_sandbox:
             raise _refusal(step)
-        if step.inner is not None:
-            refuse_code(step.inner)
 
 
 def _refusal(spec: StepSpec) -> EnvironmentRefusedError:

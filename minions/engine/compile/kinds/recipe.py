@@ -28,6 +28,7 @@ from minions.recipe.expressions.template import (
 )
 from minions.recipe.kinds.recipe import RecipeSpec
 from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.steps_within import steps_within
 
 __all__ = ["COMPILER", "RecipeStep"]
 
@@ -79,13 +80,12 @@ class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, Finge
 
 def _tools_in(recipe: AgentRecipe) -> set[str]:
     """Names of all tools that its steps may call."""
-    names: set[str] = set()
-    for step in recipe.steps:
-        if isinstance(step, StepSpec):
-            names.update((*step.called_tools, *step.offered_tools))
-            if step.inner is not None:
-                names |= _tools_in(step.inner)
-    return names
+    return {
+        name
+        for _, _, step in steps_within(recipe)
+        if isinstance(step, StepSpec)
+        for name in (*step.called_tools, *step.offered_tools)
+    }
 
 
 class _RecipeCompiler(StepCompiler[RecipeSpec]):
