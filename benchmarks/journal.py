@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, ratio_row
 from minions import SqliteJournal
+from minions.contracts.facts import Fact, StepFinished
 from minions.contracts.journal import EntryDraft, Lease
-from minions.contracts.json_values import JsonValue
 from minions.engine.services.services import SystemClock
 
 WINDOW = 50
@@ -55,10 +54,10 @@ async def _append_times(early: int, late: int) -> dict[int, float]:
 
 async def _append(journal: SqliteJournal, lease: Lease, begin: int, end: int) -> int:
     for at in range(begin, end):
-        draft = EntryDraft(kind="step", key=f"s{at}", state="finished", body=_body(at))
+        draft = EntryDraft(key=f"s{at}", fact=_fact(at))
         await journal.append(lease, draft)
     return end
 
 
-def _body(at: int) -> Mapping[str, JsonValue]:
-    return {"step_id": f"s{at}", "status": "completed", "output": {"text": "x" * 100}}
+def _fact(at: int) -> Fact:
+    return StepFinished(step_id=f"s{at}", status="completed", output={"text": "x" * 100})

@@ -19,8 +19,8 @@ from minions import (
     StepRepository,
     StepRunner,
 )
+from minions.contracts.facts import RunFinished, RunStarted
 from minions.contracts.journal import EntryDraft
-from minions.contracts.json_values import JsonValue
 from minions.engine.history.lookup import list_runs
 from minions.engine.services.services import SystemClock
 
@@ -79,18 +79,10 @@ async def _lists(effort: Effort, path: Path) -> Row:
     count = max(10, effort.count(10_000))
     for number in range(count):
         lease = await journal.acquire(f"ses_{number}", f"run_{number}", "worker", 60.0)
-        begun: dict[str, JsonValue] = {
-            "recipe": "talk",
-            "inputs": {"message": "Hello"},
-            "model": "any",
-        }
-        ended: dict[str, JsonValue] = {
-            "status": "completed",
-            "output": "x" * 100,
-            "usage": {"input_tokens": 5},
-        }
-        for state, body in (("started", begun), ("finished", ended)):
-            await journal.append(lease, EntryDraft(kind="run", key="run", state=state, body=body))
+        begun = RunStarted(recipe="talk", inputs={"message": "Hello"}, model="any", steps={})
+        ended = RunFinished(status="completed", output="x" * 100, usage={"input_tokens": 5})
+        for fact in (begun, ended):
+            await journal.append(lease, EntryDraft(key="run", fact=fact))
         await journal.release(lease)
     taken = await _least_s(effort, lambda: list_runs(journal))
     assert len(await list_runs(journal)) == count

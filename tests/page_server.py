@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, cast
 
+from builders import draft_of
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.journal import EntryDraft
 from minions.engine.services.services import SystemClock
 from page_project import write_project
 
@@ -83,9 +83,7 @@ class Served:
             run = f"{recipe}_{number:03}"
             lease = await journal.acquire(f"ses_{run}", f"run_{run}", "w", ttl_s=60)
             for state, body in (("started", {"recipe": recipe}), ("finished", {"status": status})):
-                await journal.append(
-                    lease, EntryDraft(kind="run", key="run", state=state, body={**body})
-                )
+                await journal.append(lease, draft_of("run", state, {**body}, key="run"))
             await journal.release(lease)
         await journal.aclose()
 

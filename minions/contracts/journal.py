@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from attrs import field, frozen
+from attrs import frozen
 
+from minions.contracts.facts import Fact, UnreadableFact, body_of
 from minions.contracts.json_values import JsonValue
 
 __all__ = [
@@ -29,14 +30,19 @@ SPARED_S: Final = 3_600.0
 class EntryDraft:
     """A fact before it is stored."""
 
-    kind: str
-    """`session`, `run`, `step`, `conversation`, `model_call`, `tool_call`, `message`, `rollback`
-    or `warning`."""
     key: str
     """Path of the work; with kind and state unique per run and generation."""
-    state: str
-    """`started`, `finished`, `failed`, `skipped`, `interrupted` …"""
-    body: Mapping[str, JsonValue] = field(factory=dict)
+    fact: Fact
+
+    @property
+    def kind(self) -> str:
+        """`session`, `run`, `step`, `model_call`, `tool_call`, `message` and so on."""
+        return self.fact.kind
+
+    @property
+    def state(self) -> str:
+        """`started`, `finished`, `failed`, `skipped` and so on."""
+        return self.fact.state
 
 
 @frozen(kw_only=True)
@@ -50,15 +56,26 @@ class JournalEntry:
     generation: int
     """From 1; a retry starts the next and hides what it supersedes."""
     key: str
-    kind: str
-    state: str
-    body: Mapping[str, JsonValue]
+    fact: Fact | UnreadableFact
     epoch: int
     """Of the lease under which it was written."""
     at: datetime
     """UTC."""
-    damage: str | None = None
-    """Why the stored body cannot be read, which is then empty here; None: it can."""
+
+    @property
+    def kind(self) -> str:
+        """As of its draft."""
+        return self.fact.kind
+
+    @property
+    def state(self) -> str:
+        """As of its draft."""
+        return self.fact.state
+
+    @property
+    def body(self) -> Mapping[str, JsonValue]:
+        """The fact as JSON, for views; made at each look."""
+        return body_of(self.fact)
 
 
 @frozen(kw_only=True)
@@ -171,8 +188,8 @@ class Journal(ABC):
             limit: At most so many; they are the first in the order that is asked for.
             newest_first: That order backwards. With a limit, the last facts of one session cost
                 the same however long it is.
-            with_damaged: Also give entries whose body cannot be read, with their `damage`: for
-                lists, in which one damaged run must not hide the others.
+            with_damaged: Also give entries that hold an `UnreadableFact`: for lists, in which one
+                damaged run must not hide the others.
         Raises:
             JournalError: The store cannot be read, or (`corrupt-entry`) an entry cannot.
         """

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from minions.contracts.errors import JournalError
+from minions.contracts.facts import UnreadableFact
 from minions.contracts.journal import JournalEntry
 
 __all__ = ["bad_entries", "digests_in", "refuse_damaged", "session_exists", "unreadable_entry"]
@@ -48,17 +49,17 @@ def bad_entries(session_id: str, entries: Sequence[JournalEntry]) -> JournalErro
     )
 
 
-def refuse_damaged(entries: Iterable[JournalEntry], journal: str) -> None:
+def refuse_damaged(entries: Iterable[JournalEntry], journal: str | None = None) -> None:
     """Refuse what nobody can go by.
 
     Args:
         journal: Where it is, for the message.
     Raises:
-        JournalError: `corrupt-entry`, about the first whose body cannot be read.
+        JournalError: `corrupt-entry`, about the first that cannot be read.
     """
     for entry in entries:
-        if entry.damage is not None:
-            raise unreadable_entry(entry, entry.damage, journal)
+        if isinstance(entry.fact, UnreadableFact):
+            raise unreadable_entry(entry, entry.fact.problem, journal)
 
 
 def unreadable_entry(entry: JournalEntry, problem: str, journal: str | None = None) -> JournalError:

@@ -12,6 +12,13 @@ from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorF
 from minions.contracts.calls import ChatModel, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.codec import encode
 from minions.contracts.context import RunContext
+from minions.contracts.decision_words import (
+    Answer,
+    Approve,
+    Decision,
+    Reject,
+    said_decision,
+)
 from minions.contracts.decisions import (
     ApprovalRequest,
     Decider,
@@ -130,17 +137,24 @@ class _ScriptedDecider(Decider):
         path = request.step_id
         while path and path not in self.words:
             path = path.rpartition("/")[0]
-        word = self.words.get(path)
-        if word == "approve":
-            return Verdict.APPROVED
-        return Verdict.REJECTED if word == "reject" else Verdict.LATER
+        match self._said(path):
+            case Approve(None):
+                return Verdict.APPROVED
+            case Reject(None):
+                return Verdict.REJECTED
+            case _:
+                return Verdict.LATER
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
         """By step."""
-        kind, colon, text = self.words.get(question.step_id, "").partition(":")
-        if kind != "answer" or not colon:
-            return NoAnswer.LATER
-        return read_answer(text, question.form)
+        match self._said(question.step_id):
+            case Answer(text):
+                return read_answer(text, question.form)
+            case _:
+                return NoAnswer.LATER
+
+    def _said(self, step: str) -> Decision | None:
+        return said_decision(self.words[step]) if step in self.words else None
 
 
 @frozen

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from minions.engine.compile.extensions import Extensions, ModelSource
     from minions.engine.services.services import Services
 
+if TYPE_CHECKING:  # `validate` needs none, and facts take their time to load
+    from minions.contracts.journal import Journal
+
 __all__ = [
     "Models",
     "built_in_extensions",

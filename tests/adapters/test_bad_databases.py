@@ -19,9 +19,11 @@ from pathlib import Path
 import pytest
 
 import minions
+from builders import holding
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import JournalError, LeaseHeldError, MinionsError
+from minions.contracts.facts import UnreadableFact
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.testing.clock import FakeClock
@@ -48,7 +50,7 @@ def journal_at(path: Path, *, busy_timeout_s: float = 0.3) -> SqliteJournal:
 
 
 def draft(key: str, *, kind: str = "model_call", **body: JsonValue) -> EntryDraft:
-    return EntryDraft(kind=kind, key=key, state="finished", body=body)
+    return holding(body, kind=kind, key=key)
 
 
 async def lease_of(journal: SqliteJournal, worker: str = "w1") -> Lease:
@@ -374,7 +376,8 @@ async def test_a_row_that_makes_no_sense_is_reported(
     assert words in error.message
     assert "Restore a backup" in error.message
     entries = await journal.entries(with_damaged=True)
-    assert any(words in (entry.damage or "") for entry in entries)
+    told = [each.fact.problem for each in entries if isinstance(each.fact, UnreadableFact)]
+    assert any(words in problem for problem in told)
 
 
 @pytest.mark.parametrize(
@@ -621,6 +624,7 @@ _LIMITED = """
 import asyncio, json, random, resource, sys
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import JournalError
+from minions.contracts.facts import StepFinished
 from minions.contracts.journal import EntryDraft
 from minions.testing.clock import FakeClock
 
@@ -632,9 +636,9 @@ async def main(path):
     stored = 0
     try:
         while True:
-            body = {"text": random.randbytes(2000).hex()}
-            draft = EntryDraft(kind="model_call", key=str(stored), state="finished", body=body)
-            await journal.append(lease, draft)
+            output = random.randbytes(2000).hex()
+            fact = StepFinished(step_id="a", status="completed", output=output)
+            await journal.append(lease, EntryDraft(key=str(stored), fact=fact))
             stored += 1
     except JournalError as error:
         print(json.dumps([error.error_code, stored, len(await journal.entries())]), flush=True)

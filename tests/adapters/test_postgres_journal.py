@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from attrs import field, frozen, mutable
 
+from builders import holding
 from minions.adapters.stores.postgres_database import bundled_migrations
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.postgres_listener import PostgresListener
@@ -28,6 +29,7 @@ from minions.contracts.errors import (
     JournalError,
     LeaseHeldError,
 )
+from minions.contracts.facts import UnreadableFact
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.testing.clock import FakeClock
 from patience import HANG_S
@@ -55,7 +57,7 @@ async def journal(url: str) -> AsyncIterator[PostgresJournal]:
 
 
 def draft(key: str = "a", state: str = "finished", **body: str) -> EntryDraft:
-    return EntryDraft(kind="step", key=key, state=state, body=body)
+    return holding(body, state=state, key=key)
 
 
 async def lease_of(journal: PostgresJournal, worker: str = "w1", ttl_s: float = 60) -> Lease:
@@ -87,6 +89,7 @@ import asyncio, sys
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.postgres_listener import PostgresListener
 from minions.contracts.errors import FencedError, LeaseHeldError
+from minions.contracts.facts import StepFinished
 from minions.contracts.journal import EntryDraft
 from minions.engine.services.services import SystemClock
 
@@ -102,7 +105,8 @@ async def main():
             await asyncio.sleep(0.001)
     try:
         for turn in range(turns):
-            draft = EntryDraft(kind="step", key=f"{worker}/{turn}", state="finished")
+            fact = StepFinished(step_id="a", status="completed")
+            draft = EntryDraft(key=f"{worker}/{turn}", fact=fact)
             entry = await journal.append(lease, draft)
             print(entry.position, flush=True)
     except FencedError:
@@ -745,7 +749,8 @@ async def test_an_entry_that_makes_no_sense_hides_no_other(
         await journal.entries()
     assert caught.value.error_code == "corrupt-entry"
     first, second = await journal.entries(with_damaged=True)
-    assert words in (first.damage or "")
+    assert isinstance(first.fact, UnreadableFact)
+    assert words in first.fact.problem
     assert second == sound
 
 

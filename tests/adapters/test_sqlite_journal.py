@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import minions
+from builders import holding
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal, _entries_query, _Query
 from minions.contracts.errors import JournalError
@@ -25,6 +26,7 @@ from minions.testing.clock import FakeClock
 _CHILD = """
 import asyncio, sys
 from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.contracts.facts import StepFinished
 from minions.contracts.journal import EntryDraft
 from minions.testing.clock import FakeClock
 
@@ -32,9 +34,9 @@ async def main(path, session, count):
     journal = SqliteJournal(path, FakeClock())
     lease = await journal.acquire(session, "run_" + session, "w", 60)
     for n in range(int(count)):
-        body = {"text": "x" * (40_000 if n % 10 == 0 else 10)}
-        draft = EntryDraft(kind="step", key=str(n), state="finished", body=body)
-        entry = await journal.append(lease, draft)
+        output = "x" * (40_000 if n % 10 == 0 else 10)
+        fact = StepFinished(step_id="a", status="completed", output=output)
+        entry = await journal.append(lease, EntryDraft(key=str(n), fact=fact))
         print(entry.position, flush=True)
 
 asyncio.run(main(*sys.argv[1:]))
@@ -49,7 +51,7 @@ async def journal(tmp_path: Path) -> AsyncIterator[SqliteJournal]:
 
 
 def draft(key: str, **body: JsonValue) -> EntryDraft:
-    return EntryDraft(kind="step", key=key, state="finished", body=body)
+    return holding(body, key=key)
 
 
 async def lease_of(journal: SqliteJournal, session: str = "ses_1") -> Lease:
@@ -90,7 +92,7 @@ async def test_every_acknowledged_entry_survives_a_kill(
     entries = await journal.entries("ses_1")
     assert len(entries) in (acknowledged, acknowledged + 1)
     assert [entry.position for entry in entries] == list(range(1, len(entries) + 1))
-    assert entries[0].body == {"text": "x" * 40_000}
+    assert entries[0].body["output"] == "x" * 40_000
 
 
 async def test_two_processes_append_while_a_third_reads(journal: SqliteJournal) -> None:

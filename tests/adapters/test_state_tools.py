@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from builders import draft_of
 from minions.adapters.stores.postgres_state import PostgresState
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal
@@ -20,7 +21,6 @@ from minions.adapters.stores.sqlite_state import SqliteState
 from minions.adapters.stores.state_store import MemoryState, StateStore
 from minions.adapters.tools.state import state_tools
 from minions.contracts.errors import JournalError, ToolError
-from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.tools import Effect, ToolScope
@@ -141,7 +141,7 @@ async def test_state_and_journal_share_a_file(tmp_path: Path) -> None:
     store = SqliteState(tmp_path / "j.db")
     lease = await journal.acquire("ses_1", "run_1", "w", 60)
     await store.put("k", "1")
-    await journal.append(lease, EntryDraft(key="a", kind="step", state="done", body={}))
+    await journal.append(lease, draft_of("step", "finished", key="a"))
     await store.put("k", "2")
     assert (await store.get("k"), len(await journal.entries())) == ("2", 1)
     await journal.aclose()

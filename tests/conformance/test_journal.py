@@ -11,9 +11,11 @@ from types import MappingProxyType
 import pytest
 from attrs import evolve
 
+from builders import holding
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
+from minions.contracts.facts import StepFinished
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
@@ -43,7 +45,7 @@ async def journal(
 def draft(
     key: str = "fetch/1", *, kind: str = "step", state: str = "finished", **body: JsonValue
 ) -> EntryDraft:
-    return EntryDraft(kind=kind, key=key, state=state, body=body)
+    return holding(body, kind=kind, state=state, key=key)
 
 
 async def lease_of(
@@ -52,13 +54,11 @@ async def lease_of(
     return await journal.acquire(session, run, worker, ttl_s=60)
 
 
-async def body_after_storing(
-    journal: Journal, body: Mapping[str, JsonValue]
-) -> Mapping[str, JsonValue]:
+async def value_after_storing(journal: Journal, value: JsonValue) -> JsonValue:
     lease = await lease_of(journal)
-    await journal.append(lease, EntryDraft(kind="step", key="a", state="finished", body=body))
+    await journal.append(lease, holding(value, key="a"))
     (entry,) = await journal.entries("ses_1")
-    return entry.body
+    return entry.body["output"]
 
 
 # --- entries ---------------------------------------------------------------------------------
@@ -67,16 +67,14 @@ async def body_after_storing(
 async def test_an_entry_is_read_as_it_was_acknowledged(journal: Journal, clock: FakeClock) -> None:
     lease = await lease_of(journal)
     clock.advance(0.000_001)
-    stored = await journal.append(lease, draft("fetch/1", output={"n": 1.5, "ok": True}))
+    stored = await journal.append(lease, draft("fetch/1", n=1.5, ok=True))
     assert stored == JournalEntry(
         session_id="ses_1",
         position=1,
         run_id="run_1",
         generation=1,
         key="fetch/1",
-        kind="step",
-        state="finished",
-        body={"output": {"n": 1.5, "ok": True}},
+        fact=StepFinished(step_id="a", status="completed", output={"n": 1.5, "ok": True}),
         epoch=1,
         at=datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
     )
@@ -184,22 +182,21 @@ ODD_BODIES: Mapping[str, dict[str, JsonValue]] = {
 
 
 @pytest.mark.parametrize("name", ODD_BODIES)
-async def test_a_body_comes_back_exactly(journal: Journal, name: str) -> None:
-    assert await body_after_storing(journal, ODD_BODIES[name]) == ODD_BODIES[name]
+async def test_a_value_comes_back_exactly(journal: Journal, name: str) -> None:
+    assert await value_after_storing(journal, ODD_BODIES[name]) == ODD_BODIES[name]
 
 
 async def test_bodies_of_many_entries_come_back_exactly(journal: Journal) -> None:
     lease = await lease_of(journal)
     bodies = [ODD_BODIES[name] for name in sorted(ODD_BODIES)] * 30
     for n, body in enumerate(bodies):
-        each = EntryDraft(kind="step", key=f"{n}", state="finished", body=body)
-        await journal.append(lease, each)
-    assert [entry.body for entry in await journal.entries("ses_1")] == bodies
+        await journal.append(lease, holding(body, key=f"{n}"))
+    assert [entry.body["output"] for entry in await journal.entries("ses_1")] == bodies
 
 
-async def test_a_body_may_be_any_mapping(journal: Journal) -> None:
-    body = await body_after_storing(journal, MappingProxyType({"a": MappingProxyType({"b": 1})}))
-    assert body == {"a": {"b": 1}}
+async def test_a_value_may_be_any_mapping(journal: Journal) -> None:
+    value = MappingProxyType({"a": MappingProxyType({"b": 1})})
+    assert await value_after_storing(journal, value) == {"a": {"b": 1}}
 
 
 # --- leases ----------------------------------------------------------------------------------
@@ -278,7 +275,7 @@ async def test_a_lease_of_another_run_or_epoch_writes_nothing(
 ) -> None:
     lease = await lease_of(journal)
     changed = evolve(lease, epoch=7) if wrong == "epoch" else evolve(lease, run_id="run_2")
-    entry = EntryDraft(kind="step", key="a", state="finished", body={"text": text})
+    entry = holding(text, key="a")
     with pytest.raises(FencedError, match="worker 'w1' has it for run 'run_1'"):
         await journal.append(changed, entry)
     with pytest.raises(FencedError):
@@ -297,7 +294,7 @@ async def test_a_lease_of_another_session_gives_no_right(journal: Journal) -> No
 
 @pytest.mark.parametrize("text", ["short", "x" * 40_000], ids=["short", "large"])
 async def test_who_writes_no_more_is_told_why(journal: Journal, text: str) -> None:
-    entry = EntryDraft(kind="step", key="a", state="finished", body={"text": text})
+    entry = holding(text, key="a")
     invented = Lease(session_id="ses_9", run_id="run_9", worker_id="w1", epoch=1)
     with pytest.raises(FencedError, match="nobody holds it"):
         await journal.append(invented, entry)

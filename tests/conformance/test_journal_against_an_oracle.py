@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from builders import holding
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
@@ -71,11 +72,13 @@ class Oracle:
 RUNS = st.sampled_from([("ses_a", "run_1"), ("ses_a", "run_2"), ("ses_b", "run_3")])
 WORKERS = st.sampled_from(["w1", "w2"])
 DRAFTS = st.builds(
-    EntryDraft,
-    kind=st.sampled_from(["run", "step", "model_call"]),
+    lambda name, **rest: holding(kind=name[0], state=name[1], **rest),
+    name=st.sampled_from(
+        [(kind, state) for kind in ("run", "step") for state in ("started", "finished")]
+        + [("model_call", "finished"), ("model_call", "failed")]
+    ),
     key=st.sampled_from(["a", "b", "c"]),
-    state=st.sampled_from(["started", "finished"]),
-    body=st.dictionaries(
+    value=st.dictionaries(
         st.text(max_size=3),
         st.integers()
         | st.text(max_size=5)
@@ -183,9 +186,7 @@ class JournalAgainstOracle(RuleBasedStateMachine):
             run_id=lease.run_id,
             generation=lease.generation,
             key=draft.key,
-            kind=draft.kind,
-            state=draft.state,
-            body=draft.body,
+            fact=draft.fact,
             epoch=lease.epoch,
             at=self.clock.now(),
         )

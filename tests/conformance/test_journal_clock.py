@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from builders import holding
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, LeaseHeldError
@@ -51,7 +52,7 @@ async def journal(
 
 
 def draft(key: str) -> EntryDraft:
-    return EntryDraft(kind="step", key=key, state="finished")
+    return holding(key=key)
 
 
 async def lease_of(journal: Journal, worker: str = "w1") -> Lease:

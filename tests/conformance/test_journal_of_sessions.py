@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from builders import holding
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
+from minions.contracts.facts import StepFinished
 from minions.contracts.journal import BlobCollection, EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
@@ -54,7 +56,7 @@ def journal(opening: Open) -> Journal:
 
 
 def draft(key: str, kind: str = "step", **body: JsonValue) -> EntryDraft:
-    return EntryDraft(kind=kind, key=key, state="finished", body=body)
+    return holding(body, kind=kind, key=key)
 
 
 async def lease_of(journal: Journal, session: str = "ses_1", run: str = "run_1") -> Lease:
@@ -219,9 +221,7 @@ def session_of(count: int = 3, **changes: object) -> list[JournalEntry]:
         run_id="run_1",
         generation=2,
         key="a",
-        kind="step",
-        state="finished",
-        body={"text": "\ud83d🦜", "n": 2**70},
+        fact=holding({"text": "\ud83d🦜", "n": 2**70}).fact,
         epoch=4,
         at=clock.now(),
     )
@@ -231,7 +231,7 @@ def session_of(count: int = 3, **changes: object) -> list[JournalEntry]:
 
 async def test_a_session_is_taken_in_as_it_was(journal: Journal) -> None:
     entries = session_of()
-    entries[1] = evolve(entries[1], body={"text": "x" * 40_000}, run_id="run_0", epoch=7)
+    entries[1] = evolve(entries[1], fact=holding("x" * 40_000).fact, run_id="run_0", epoch=7)
     await journal.adopt("ses_1", entries)
     assert await journal.entries() == entries
     lease = await lease_of(journal)
@@ -365,7 +365,9 @@ async def test_blobs_that_no_fact_names_are_collected(journal: Journal, clock: F
         await journal.get_blob(useless)
     for digest in (named, inner, outer, young):
         await journal.get_blob(digest)
-    assert len((await journal.entries("ses_1"))[1].body["text"]) == 40_000  # type: ignore[arg-type]  # text
+    fact = (await journal.entries("ses_1"))[1].fact
+    assert isinstance(fact, StepFinished)
+    assert fact.output == {"text": "x" * 40_000, "deep": {"blobs": [outer]}}
     assert await journal.collect(spare_s=0) == BlobCollection(
         blobs=1, bytes=await size(journal, b"young")
     )

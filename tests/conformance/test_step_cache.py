@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from builders import draft_of
 from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
 from minions.adapters.stores.postgres_step_cache import PostgresStepCache
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
 from minions.contracts.errors import JournalError
-from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.testing.clock import FakeClock
@@ -109,7 +109,7 @@ async def test_it_lives_beside_a_journal_and_another_connection_sees_it(tmp_path
     path = tmp_path / "journal.db"
     journal, one, other = SqliteJournal(path, FakeClock()), SqliteStepCache(path), None
     lease = await journal.acquire("ses_1", "run_1", "w", 60)
-    await journal.append(lease, EntryDraft(kind="step", key="a", state="started"))
+    await journal.append(lease, draft_of("step", "started", key="a"))
     await one.put(KEY, entry())
     other = SqliteStepCache(path)
     assert await other.get(KEY) == entry()

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from builders import draft_of
 from minions.contracts.errors import JournalError, UsageError
-from minions.contracts.journal import EntryDraft, JournalEntry
+from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.conversation import read_conversation
 from minions.engine.services.services import Services
@@ -22,7 +23,7 @@ class _CircleError(AssertionError):
 async def _forked(services: Services, session: str, parent: str) -> JournalEntry:
     lease = await services.journal.acquire(session, f"edit_{session}", "w", 60)
     body: dict[str, JsonValue] = {"parent": parent, "sequence": 1, "position": 1}
-    draft = EntryDraft(kind="session", key="session", state="forked", body=body)
+    draft = draft_of("session", "forked", body, key="session")
     entry = await services.journal.append(lease, draft)
     await services.journal.release(lease)
     return entry

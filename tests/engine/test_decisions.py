@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from attrs import evolve, field, frozen
 
-from builders import FakeTool, Ran, deterministic_services, executor_of, fake_tool, run_of
+from builders import FakeTool, Ran, deterministic_services, draft_of, executor_of, fake_tool, run_of
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
@@ -16,7 +16,6 @@ from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Ques
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.events import event_to_json
 from minions.contracts.executions import AgentResult, RunStatus, StepStatus
-from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
 from minions.contracts.tools import Effect, Tool
@@ -254,9 +253,7 @@ async def test_a_recorded_consent_to_other_arguments_is_none() -> None:
     (waiting,) = await journal.entries(first.session_id, kinds={"decision"})
     body = {**waiting.body, "word": "approve:0123456789abcdef"}
     lease = await journal.acquire(first.session_id, first.run_id, "w", 60, next_generation=True)
-    await journal.append(
-        lease, EntryDraft(kind="decision", key=waiting.key, state="recorded", body=body)
-    )
+    await journal.append(lease, draft_of("decision", "recorded", body, key=waiting.key))
     await journal.release(lease)
     decider = Says()
     again = await executor_for(journal, [tool], decider).resume(first.run_id)

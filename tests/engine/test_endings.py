@@ -6,7 +6,7 @@ import pytest
 
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepStatus
-from minions.engine.step.outcome import all_waiting, end_state, end_status
+from minions.engine.step.outcome import all_waiting, end_status, step_over
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,9 @@ def test_what_was_cut_off_from_outside_has_no_end_of_its_own(
     code: str | None, state: str, status: StepStatus
 ) -> None:
     error = None if code is None else FailureInfo(code=code, message="It was.")
-    assert (end_state(error), end_status(error)) == (state, status)
+    fact = step_over(error, step_id="a", duration_ms=1.0)
+    assert (fact.state, fact.status) == (state, status.value)
+    assert end_status(error) is status
 
 
 def test_what_several_steps_wait_for_is_a_line_and_a_command_each() -> None:

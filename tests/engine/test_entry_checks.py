@@ -8,11 +8,19 @@ import pytest
 
 from builders import entry_of
 from minions.contracts.errors import JournalError
+from minions.contracts.facts import UnreadableFact, fact_of
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.entry_checks import check_entries, problem_of, unreadable_among
+from minions.contracts.stored_sessions import refuse_damaged
+from minions.engine.history.entry_checks import unreadable_among
 
 Body = dict[str, JsonValue]
+
+
+def problem_of(kind: str, state: str, body: Body) -> str | None:
+    fact = fact_of(kind, state, body)
+    return fact.problem if isinstance(fact, UnreadableFact) else None
+
 
 STEP: Body = {"step_id": "a"}
 END: Body = {**STEP, "status": "completed"}
@@ -35,7 +43,7 @@ NEEDED: Mapping[tuple[str, str], Body] = {
     ("step", "interrupted"): FAILED,
     ("step", "withdrawn"): END,
     ("conversation", "started"): {**STEP, "conversation": "c", "messages": []},
-    ("model_call", "finished"): {**STEP, "message": {}},
+    ("model_call", "finished"): {**STEP, "message": {"role": "assistant"}},
     ("model_call", "failed"): STEP,
     ("model_call", "interrupted"): STEP,
     ("tool_call", "started"): BEGUN,
@@ -76,58 +84,55 @@ FIELDS = [(kind, state, name) for (kind, state), body in NEEDED.items() for name
 
 @pytest.mark.parametrize(("kind", "state"), ALL)
 def test_what_is_needed_is_enough(kind: str, state: str) -> None:
-    assert problem_of(entry_of(kind, state, whole(kind, state))) is None
+    assert problem_of(kind, state, whole(kind, state)) is None
 
 
 @pytest.mark.parametrize(("kind", "state", "name"), FIELDS)
 def test_what_is_missing_or_of_another_kind_is_named(kind: str, state: str, name: str) -> None:
     body = whole(kind, state)
     del body[name]
-    assert problem_of(entry_of(kind, state, body)) == f"Object missing required field `{name}`"
+    assert problem_of(kind, state, body) == f"Object missing required field `{name}`"
     for wrong in (True, 1.5):
-        said = problem_of(entry_of(kind, state, {**body, name: wrong}))
+        said = problem_of(kind, state, {**body, name: wrong})
         assert f"at `$.{name}`" in str(said)
 
 
 def test_a_kind_or_state_that_is_not_known_is_named() -> None:
-    assert str(problem_of(entry_of("dream", "started", {}))).startswith("the kind 'dream' is not")
-    said = str(problem_of(entry_of("goto", "started", {})))
+    assert str(problem_of("dream", "started", {})).startswith("the kind 'dream' is not")
+    said = str(problem_of("goto", "started", {}))
     assert said == "goto has no state 'started'; its states are: recorded"
-
-
-def test_damage_is_told_before_anything_else() -> None:
-    assert problem_of(entry_of("dream", "x", {}, damage="its body is not JSON")) == (
-        "its body is not JSON"
-    )
 
 
 @pytest.mark.parametrize("state", ["started", "resumed"])
 def test_a_run_says_its_steps_or_its_document(state: str) -> None:
-    assert problem_of(entry_of("run", state, {**RUN, "steps": {}})) is None
+    assert problem_of("run", state, {**RUN, "steps": {}}) is None
     for body in (RUN, {**RUN, "steps": None, "document": None}):
-        said = problem_of(entry_of("run", state, body))
+        said = problem_of("run", state, body)
         assert said == "neither `document` nor `steps` says which steps the run has"
 
 
 @pytest.mark.parametrize(
     ("body", "is_right"),
     [
-        ({"message": {}}, True),
+        ({"message": {"role": "user"}}, True),
         ({"call": "k"}, True),
         ({"call": 1}, False),
         ({"message": "hello"}, False),
+        ({"message": {}}, False),
         ({}, False),
     ],
 )
 def test_a_message_is_there_or_is_that_of_a_call(body: Body, is_right: bool) -> None:
-    assert (problem_of(entry_of("message", "recorded", body)) is None) == is_right
+    assert (problem_of("message", "recorded", body) is None) == is_right
 
 
 def test_the_first_entry_that_cannot_be_read_is_refused() -> None:
     right = entry_of("session", "opened", {})
-    check_entries([right])
-    with pytest.raises(JournalError, match="`sequence`") as caught:
-        check_entries([right, entry_of("session", "cut", {}), entry_of("dream", "x", {})])
+    refuse_damaged([right])
+    with pytest.raises(JournalError, match="sequence") as caught:
+        refuse_damaged(
+            [right, entry_of("session", "cut", {"sequence": "1"}), entry_of("dream", "x", {})]
+        )
     assert caught.value.error_code == "corrupt-entry"
 
 
@@ -142,7 +147,7 @@ def test_the_first_entry_that_cannot_be_read_is_refused() -> None:
         (entry_of("run", "started", {**RUN, "steps": {}, "model": 1}), False),
         (entry_of("run", "finished", {"status": "completed"}, damage="gone"), False),
         (entry_of("run", "started", {**RUN, "steps": {}}), True),
-        (entry_of("run", "started", {"steps": {}}), False),
+        (entry_of("run", "started", {"steps": []}), False),
         (entry_of("run", "started", {"recipe": 1, "steps": {}}), False),
         (entry_of("run", "started", {**RUN, "steps": {}}, damage="gone"), False),
         (entry_of("session", "opened", {}), True),

@@ -8,14 +8,15 @@ from typing import cast
 import pytest
 from attrs import evolve, field, frozen
 
-from builders import FakeTool, deterministic_services, entry_of, executor_of, fake_tool
+from builders import FakeTool, deterministic_services, draft_of, entry_of, executor_of, fake_tool
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import CallStatus, ToolCall
+from minions.contracts.decision_words import Answer, Done, Fail, Redo, parse_decision
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
-from minions.contracts.journal import EntryDraft, JournalEntry
+from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.engine.calls.decisions import calls_in_doubt, checked_decisions, decided_call
@@ -221,7 +222,7 @@ async def test_an_answer_from_another_journal_does_not_begin_the_time_of_the_que
     (waiting,) = await decisions_of(journal)
     lease = await journal.acquire(first.session_id, first.run_id, "w", 60, next_generation=True)
     body = {**waiting.body, "word": 'answer:"x"'}
-    draft = EntryDraft(kind="decision", key=waiting.key, state="imported", body=body)
+    draft = draft_of("decision", "imported", body, key=waiting.key)
     await journal.append(lease, draft)
     await journal.release(lease)
     clock.advance(61)
@@ -291,19 +292,19 @@ def test_the_answer_that_ends_a_step_is_never_in_doubt() -> None:
 
 @pytest.mark.parametrize("name", ["work/1/0/tool/1/1", "send"])
 def test_a_call_in_doubt_is_meant_by_its_key_and_by_its_tool(name: str) -> None:
-    assert checked_decisions({name: "fail"}, replay_of(*IN_DOUBT)) == {"work/1/0/tool/1/1": "fail"}
+    assert checked_decisions({name: "fail"}, replay_of(*IN_DOUBT)) == {"work/1/0/tool/1/1": Fail()}
 
 
 @pytest.mark.parametrize("name", ["work", "work/1", "work/1/0/tool"])
 def test_the_only_call_in_doubt_is_meant_by_all_that_it_is_within(name: str) -> None:
     replay = replay_of(*IN_DOUBT[:2])
-    assert checked_decisions({name: "done"}, replay) == {"work/1/0/tool/1/0": "done"}
+    assert checked_decisions({name: "done"}, replay) == {"work/1/0/tool/1/0": Done()}
 
 
 def test_a_call_in_doubt_is_meant_by_its_step_in_a_recipe_within() -> None:
     call = open_call(2, "outer/1/0/work/1/0/tool/1/0", "write", step_id="outer/work")
     replay = replay_of(started(1, "outer/1/0/work/1/0"), call)
-    assert checked_decisions({"outer/work": "done"}, replay) == {call.key: "done"}
+    assert checked_decisions({"outer/work": "done"}, replay) == {call.key: Done()}
 
 
 def test_a_name_that_means_several_calls_is_refused() -> None:
@@ -314,8 +315,8 @@ def test_a_name_that_means_several_calls_is_refused() -> None:
 def test_a_call_that_was_decided_is_decided_anew_by_its_key_only() -> None:
     replay = replay_of(*IN_DOUBT)
     key = IN_DOUBT[1].key
-    replay.decisions[key] = "done"
-    assert checked_decisions({key: "redo"}, replay) == {key: "redo"}
+    replay.decisions[key] = Done()
+    assert checked_decisions({key: "redo"}, replay) == {key: Redo()}
     with pytest.raises(UsageError, match="'write' does not wait for a decision"):
         checked_decisions({"write": "redo"}, replay)
 
@@ -347,9 +348,9 @@ def test_a_word_decides_only_what_it_is_for(what: str, word: str) -> None:
 
 
 def test_an_answer_may_be_empty_and_may_hold_colons() -> None:
-    assert checked_decisions({"do": "answer:"}, waiting("answer")) == {"do/1/0/x": 'answer:""'}
+    assert checked_decisions({"do": "answer:"}, waiting("answer")) == {"do/1/0/x": Answer('""')}
     assert checked_decisions({"do": "answer:a:b"}, waiting("answer")) == {
-        "do/1/0/x": 'answer:"a:b"'
+        "do/1/0/x": Answer('"a:b"')
     }
 
 
@@ -364,7 +365,7 @@ def test_two_decisions_about_one_call_are_refused() -> None:
     with pytest.raises(UsageError, match="Two decisions about work/1/0/tool/1/0"):
         checked_decisions({"write": "done", IN_DOUBT[1].key: "fail"}, replay_of(*IN_DOUBT))
     same = {"write": "done", IN_DOUBT[1].key: "done"}
-    assert checked_decisions(same, replay_of(*IN_DOUBT)) == {IN_DOUBT[1].key: "done"}
+    assert checked_decisions(same, replay_of(*IN_DOUBT)) == {IN_DOUBT[1].key: Done()}
 
 
 # --- a call as it was decided --------------------------------------------------------------------
@@ -385,7 +386,7 @@ CALL = ToolCall(key="work/1/0/tool/1/0", request=tool_request("write"))
 def test_a_call_that_was_made_gives_what_the_person_says(
     word: str, content: str, value: JsonValue
 ) -> None:
-    call = decided_call(CALL, word)
+    call = decided_call(CALL, parse_decision(word))
     assert (call.status, call.failure, call.attempts) == (CallStatus.COMPLETED, None, 1)
     assert call.response is not None
     assert (call.response.content, call.response.value) == (content, value)
@@ -393,7 +394,7 @@ def test_a_call_that_was_made_gives_what_the_person_says(
 
 
 def test_a_call_that_counts_as_failed_is_an_error_to_the_model() -> None:
-    call = decided_call(CALL, "fail")
+    call = decided_call(CALL, Fail())
     assert call.status is CallStatus.FAILED
     assert call.failure is not None
     assert call.failure.code == "decided-failed"

@@ -11,8 +11,8 @@ from attrs import evolve, field, frozen
 from builders import deterministic_services
 from minions.contracts.errors import JournalError, LeaseHeldError
 from minions.contracts.events import RunEvent
+from minions.contracts.facts import MessageRecorded, StepSkipped, StepStarted, ToolCallFinished
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
 from minions.engine.history.events import EventStream
 from minions.engine.history.recorder import Recorder, _AppendQueue
 from minions.engine.history.replay import Replay
@@ -90,7 +90,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-STARTED = ("step", "a/1/0", "started", {"step_id": "a"})
+STARTED = ("a/1/0", StepStarted(step_id="a"))
 
 
 # --- the lease -----------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ async def test_the_lease_is_taken_once_by_facts_that_come_together() -> None:
     recorder = recorder_for(journal)
     async with asyncio.TaskGroup() as group:
         for name in "abc":
-            group.create_task(recorder.record("step", f"{name}/1/0", "started", {"step_id": name}))
+            group.create_task(recorder.record(f"{name}/1/0", StepStarted(step_id=name)))
     entries = await journal.entries()
     assert [(each.key, each.epoch) for each in entries] == [
         ("a/1/0", 1),
@@ -180,7 +180,7 @@ async def test_after_the_end_nothing_is_stored() -> None:
     await recorder.record(*STARTED)
     await recorder.close()
     with pytest.raises(JournalError, match="Run 'run_1' has ended") as caught:
-        await recorder.record("step", "a/1/0", "finished", {})
+        await recorder.record("a/1/0", StepSkipped(step_id="a", status="skipped"))
     assert caught.value.error_code == "run-ended"
     assert len(await journal.entries()) == 1
 
@@ -224,7 +224,7 @@ async def test_a_fact_that_stands_is_not_stored_again_and_not_shown() -> None:
     again = recorder_for(journal, replay=replay, events=events)
     assert await again.record(*STARTED) is known
     assert (again.stored, shown, len(await journal.entries())) == (0, [], 1)
-    added = await again.record("step", "b/1/0", "started", {"step_id": "b"})
+    added = await again.record("b/1/0", StepStarted(step_id="b"))
     assert (again.stored, added.generation, len(shown)) == (1, 2, 1)
     await again.close()
 
@@ -235,26 +235,21 @@ async def test_a_message_is_shown_with_the_result_of_a_call_that_an_earlier_exec
     journal = MemoryJournal(FakeClock())
     first = recorder_for(journal)
     await first.record(*STARTED)
-    body: dict[str, JsonValue] = {
-        "step_id": "a",
-        "tool": "look",
-        "call_id": "c1",
-        "content": "seen",
-    }
-    result = await first.record("tool_call", "a/1/0/tool/1/0", "finished", body)
+    seen = ToolCallFinished(step_id="a", tool="look", call_id="c1", content="seen")
+    result = await first.record("a/1/0/tool/1/0", seen)
     await first.close()
     events, shown = EventStream(), list[RunEvent]()
     events.listen(shown.append)
     again = recorder_for(journal, replay=Replay(await journal.entries(), 2), events=events)
     again.feed_back(result)
-    message: dict[str, JsonValue] = {
-        "step_id": "a",
-        "conversation": "run_1/a/1/0",
-        "call": result.key,
-        "tool_call_id": "c1",
-        "name": "look",
-    }
-    await again.record("message", f"{result.key}/answer", "recorded", message)
+    message = MessageRecorded(
+        step_id="a",
+        conversation="run_1/a/1/0",
+        call=result.key,
+        tool_call_id="c1",
+        name="look",
+    )
+    await again.record(f"{result.key}/answer", message)
     (event,) = shown
     assert "seen" in str(event)
     await again.close()
@@ -272,7 +267,7 @@ async def test_a_fact_that_cannot_be_stored_is_not_shown_and_holds_up_no_other()
     events.listen(shown.append)
     recorder = recorder_for(Full(FakeClock()), events=events)
     bad = asyncio.create_task(recorder.record(*STARTED))
-    good = asyncio.create_task(recorder.record("step", "b/1/0", "started", {"step_id": "b"}))
+    good = asyncio.create_task(recorder.record("b/1/0", StepStarted(step_id="b")))
     results = await asyncio.gather(bad, good, return_exceptions=True)
     assert isinstance(results[0], JournalError)
     assert isinstance(results[1], JournalEntry)

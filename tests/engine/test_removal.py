@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from builders import deterministic_services
+from builders import deterministic_services, draft_of
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError
-from minions.contracts.journal import BlobCollection, EntryDraft, Lease
+from minions.contracts.journal import BlobCollection, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
@@ -46,7 +46,7 @@ async def make(
 async def append(
     services: Services, lease: Lease, kind: str, state: str, body: dict[str, JsonValue]
 ) -> None:
-    draft = EntryDraft(kind=kind, key=kind, state=state, body=body)
+    draft = draft_of(kind, state, body, key=kind)
     await services.journal.append(lease, draft)
 
 

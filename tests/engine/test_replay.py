@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from builders import entry_of
+from builders import draft_of, entry_of
+from minions.contracts.decision_words import Redo
+from minions.contracts.errors import JournalError
 from minions.contracts.executions import RunWarning
+from minions.contracts.facts import Fact
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.replay import EXHAUSTED, STUCK, Replay, StepRows, visible
@@ -69,20 +72,45 @@ def test_a_run_without_rows_has_nothing_to_tell() -> None:
     assert replay.key_of("a/1/0") == "a/1/0"
 
 
-@pytest.mark.parametrize("state", ["finished", "failed", "skipped", "recorded", "withdrawn"])
-def test_work_that_needs_no_more_is_found(state: str) -> None:
-    replay = replay_of(("tool_call", "a/1/0/tool/1/0", state, {}))
-    found = replay.find("tool_call", "a/1/0/tool/1/0")
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        ("tool_call", "finished"),
+        ("tool_call", "failed"),
+        ("step", "skipped"),
+        ("decision", "recorded"),
+        ("step", "withdrawn"),
+    ],
+)
+def test_work_that_needs_no_more_is_found(kind: str, state: str) -> None:
+    replay = replay_of((kind, "a/1/0/tool/1/0", state, {}))
+    found = replay.find(kind, "a/1/0/tool/1/0")
     assert found is not None
     assert found.state == state
     assert replay.find("model_call", "a/1/0/tool/1/0") is None
 
 
-@pytest.mark.parametrize("state", ["started", "interrupted", "in_doubt", "waiting", "imported"])
-def test_work_that_was_cut_off_or_waits_is_not(state: str) -> None:
-    replay = replay_of(("tool_call", "a/1/0/tool/1/0", state, {}))
-    assert replay.find("tool_call", "a/1/0/tool/1/0") is None
-    assert replay.newest("tool_call", "a/1/0/tool/1/0") is not None
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        ("tool_call", "started"),
+        ("tool_call", "interrupted"),
+        ("tool_call", "in_doubt"),
+        ("decision", "waiting"),
+        ("decision", "imported"),
+    ],
+)
+def test_work_that_was_cut_off_or_waits_is_not(kind: str, state: str) -> None:
+    replay = replay_of((kind, "a/1/0/tool/1/0", state, {}))
+    assert replay.find(kind, "a/1/0/tool/1/0") is None
+    assert replay.newest(kind, "a/1/0/tool/1/0") is not None
+
+
+def test_a_run_with_a_row_that_is_no_fact_is_refused() -> None:
+    """A-123."""
+    with pytest.raises(JournalError, match="Expected `int`") as caught:
+        replay_of(*DONE, ("goto", "a/1/0/goto", "recorded", {"attempt": "twice"}))
+    assert caught.value.error_code == "corrupt-entry"
 
 
 def test_an_execution_that_was_cut_off_has_no_end() -> None:
@@ -133,7 +161,7 @@ def test_the_way_back_is_found_by_the_visit() -> None:
     replay = replay_of(*FAILED, GOTO)
     back = replay.back_edges("a/1/0")
     assert back is not None
-    assert back.body["to"] == "b"
+    assert (back.position, back.attempt) == (3, 1)
     assert replay.back_edges("a/2/0") is None
 
 
@@ -142,7 +170,7 @@ def test_of_several_ways_back_of_one_visit_the_first_says_when_it_was() -> None:
     rows = (*FAILED, GOTO, *failed_with("bad", "a/1/0@2"), again)
     back = replay_of(*rows, generation=3).back_edges("a/1/0")
     assert back is not None
-    assert back.key == "a/1/0/goto"
+    assert back.position == 3
 
 
 # --- decisions -----------------------------------------------------------------------------------
@@ -152,14 +180,15 @@ def test_what_was_decided_holds_until_the_call_is_begun_again() -> None:
     key = "a/1/0/tool/1/0"
     decided = resumed(decisions={key: "redo"})
     others = (step(key, "started"), call(key, "interrupted"), call("a/1/0/tool/1/1", "started"))
-    assert replay_of(decided, *others).decisions == {key: "redo"}
+    assert replay_of(decided, *others).decisions == {key: Redo()}
     assert replay_of(decided, call(key, "started")).decisions == {}
     assert replay_of(resumed(), resumed(decisions=None)).decisions == {}
 
 
 @pytest.mark.parametrize("state", ["started", "finished"])
 def test_only_a_resume_decides_and_retries(state: str) -> None:
-    row: Row = ("run", "run", state, {"decisions": {"k": "done"}, "retries": True, "anew": ["a"]})
+    said: dict[str, JsonValue] = {"decisions": {"k": "done"}, "retries": True, "anew": ["a"]}
+    row: Row = ("run", "run", state, {"status": "failed", **said})
     replay = replay_of(*DONE, row)
     assert (replay.decisions, replay.checks_inputs) == ({}, False)
     assert replay.execution("a/1/0") is not None
@@ -169,7 +198,7 @@ def test_what_waits_is_what_nobody_decided_in_executions_that_stand() -> None:
     key = "a/1/0/tool/1/0/approval"
     begun = (step("a/1/0", "started"), call("a/1/0/tool/1/0", "started"))
     waiting = (*begun, decision(key, "waiting"))
-    assert [entry.key for entry in replay_of(*waiting).waiting()] == [key]
+    assert [found for found, _ in replay_of(*waiting).waiting()] == [key]
     for after in (
         decision(key, "recorded"),
         resumed(decisions={key: "approve:1"}),
@@ -364,49 +393,52 @@ def test_the_newest_visit_is_the_last_of_those_in_a_row() -> None:
     assert replay.newest_visit("b") is None
 
 
+def known(kind: str, state: str, body: dict[str, JsonValue]) -> Fact:
+    return draft_of(kind, state, body).fact
+
+
 # --- facts that stand ----------------------------------------------------------------------------
 
 
 def test_a_fact_that_stands_is_the_same_when_it_says_the_same() -> None:
     replay = replay_of(*DONE)
-    stands = replay.same("step", "a/1/0", "finished", {"output": 1})
+    stands = replay.same("a/1/0", known("step", "finished", {"output": 1}))
     assert stands is not None
     assert stands.position == 2
-    assert replay.same("step", "a/1/0", "finished", {"output": 2}) is None
-    assert replay.same("step", "a/1/0", "failed", {"output": 1}) is None
-    assert replay.same("step", "b/1/0", "finished", {"output": 1}) is None
-    assert replay.same("model_call", "a/1/0", "finished", {"output": 1}) is None
+    assert replay.same("a/1/0", known("step", "finished", {"output": 2})) is None
+    assert replay.same("a/1/0", known("step", "failed", {"output": 1})) is None
+    assert replay.same("b/1/0", known("step", "finished", {"output": 1})) is None
+    assert replay.same("a/1/0", known("model_call", "finished", {"output": 1})) is None
 
 
 def test_an_execution_that_was_cut_off_for_another_reason_is_another_fact() -> None:
     replay = replay_of(step("a/1/0", "started"), step("a/1/0", "interrupted", reason="killed"))
-    assert replay.same("step", "a/1/0", "interrupted", {"reason": "killed"}) is not None
-    assert replay.same("step", "a/1/0", "interrupted", {"reason": "limit"}) is None
+    assert replay.same("a/1/0", known("step", "interrupted", {"reason": "killed"})) is not None
+    assert replay.same("a/1/0", known("step", "interrupted", {"reason": "limit"})) is None
 
 
 def test_the_begin_of_a_step_stands_also_after_its_end() -> None:
-    begin = replay_of(*DONE).same("step", "a/1/0", "started", {})
+    begin = replay_of(*DONE).same("a/1/0", known("step", "started", {}))
     assert begin is not None
     assert begin.position == 1
-    assert replay_of(*DONE).same("step", "b/1/0", "started", {}) is None
-    over = ("conversation", "a/1/0", "started", {"step_id": "a"})
-    assert replay_of(*DONE).same(over[0], over[1], over[2], {}) is None
+    assert replay_of(*DONE).same("b/1/0", known("step", "started", {})) is None
+    assert replay_of(*DONE).same("a/1/0", known("conversation", "started", {})) is None
 
 
 def test_a_call_that_begins_and_a_step_that_is_passed_over_are_facts_of_their_own() -> None:
     rows = (*DONE, call("a/1/0/tool/1/0", "started"), step("b/1/0", "skipped"))
     replay = replay_of(*rows)
     replay.is_over = False
-    assert replay.same("tool_call", "a/1/0/tool/1/0", "started", {}) is None
-    assert replay.same("step", "b/1/0", "skipped", {}) is None
+    assert replay.same("a/1/0/tool/1/0", known("tool_call", "started", {})) is None
+    assert replay.same("b/1/0", known("step", "skipped", {})) is None
 
 
 def test_of_a_run_that_is_over_every_fact_stands_but_those_of_calls() -> None:
     replay = replay_of(*DONE, call("a/1/0/tool/1/0", "started"), step("b/1/0", "skipped"))
     replay.is_over = True
-    assert replay.same("step", "a/1/0", "finished", {"output": 2}) is not None
-    assert replay.same("step", "b/1/0", "skipped", {}) is not None
-    assert replay.same("tool_call", "a/1/0/tool/1/0", "started", {}) is None
+    assert replay.same("a/1/0", known("step", "finished", {"output": 2})) is not None
+    assert replay.same("b/1/0", known("step", "skipped", {})) is not None
+    assert replay.same("a/1/0/tool/1/0", known("tool_call", "started", {})) is None
 
 
 # --- what is shown -------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from builders import draft_of
 from minions.contracts.executions import RUN_STATES, RunState, RunStatus
-from minions.contracts.journal import EntryDraft, HeldLease, Lease
+from minions.contracts.journal import HeldLease, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.lookup import list_runs
 from minions.engine.services.memory_journal import MemoryJournal
@@ -33,11 +34,11 @@ class Journal(MemoryJournal):
     async def begin(self) -> None:
         self.lease = await self.acquire("s", "r", "w", ttl_s=60)
         body: dict[str, JsonValue] = {"recipe": "some", "inputs": {}}
-        await self.append(self.lease, EntryDraft(kind="run", key="run", state="started", body=body))
+        await self.append(self.lease, draft_of("run", "started", body, key="run"))
 
     async def end(self) -> None:
         body = {"status": "completed"}
-        draft = EntryDraft(kind="run", key="run", state="finished", body=body)
+        draft = draft_of("run", "finished", body, key="run")
         await self.append(self.lease, draft)
         await self.release(self.lease)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 from attrs import evolve, field, frozen
+from msgspec import UNSET
 
 from builders import (
     FakeTool,
@@ -30,7 +31,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect
-from minions.engine.calls.tool_batch import _CUT_OFF, _result_body, _state, _told_failure
+from minions.engine.calls.tool_batch import _CUT_OFF, _outcome_class, _result, _told_failure
 from minions.recipe.model import Permissions
 from minions.testing.clock import FakeClock
 
@@ -43,29 +44,27 @@ ERROR = dict(FAILURE.info().to_json())
 
 
 @pytest.mark.parametrize(
-    ("response", "failure", "body"),
+    ("response", "failure", "recorded"),
     [
-        (None, None, {}),
-        (None, FAILURE, {"error": ERROR}),
+        (None, None, (None, UNSET)),
+        (None, FAILURE, (None, UNSET)),
         (
             ToolCallResponse(content="Error: It broke.", is_error=True),
             FAILURE,
-            {"content": "Error: It broke.", "error": ERROR},
+            ("Error: It broke.", UNSET),
         ),
-        (ToolCallResponse(content="text", value="text"), None, {"content": "text"}),
-        (ToolCallResponse(content='{"a":1}', value={"a": 1}), None, {"value": {"a": 1}}),
-        (ToolCallResponse(content="1", value=1), None, {"value": 1}),
-        (
-            ToolCallResponse(content="one", value=1),
-            None,
-            {"content": "one", "value": 1},
-        ),
+        (ToolCallResponse(content="text", value="text"), None, ("text", UNSET)),
+        (ToolCallResponse(content='{"a":1}', value={"a": 1}), None, (None, {"a": 1})),
+        (ToolCallResponse(content="1", value=1), None, (None, 1)),
+        (ToolCallResponse(content="one", value=1), None, ("one", 1)),
     ],
 )
 def test_a_result_is_recorded_once_as_value_or_as_words(
-    response: ToolCallResponse | None, failure: ToolFailure | None, body: Mapping[str, JsonValue]
+    response: ToolCallResponse | None,
+    failure: ToolFailure | None,
+    recorded: tuple[str | None, object],
 ) -> None:
-    assert _result_body(evolve(CALL, response=response, failure=failure)) == body
+    assert _result(evolve(CALL, response=response, failure=failure)) == recorded
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,7 @@ def test_a_result_is_recorded_once_as_value_or_as_words(
 def test_a_call_that_was_cut_off_has_not_ended(
     status: CallStatus, failure: ToolFailure | None, state: str
 ) -> None:
-    assert _state(evolve(CALL, status=status, failure=failure)) == state
+    assert _outcome_class(evolve(CALL, status=status, failure=failure)).state == state
 
 
 def test_a_conversation_is_told_of_a_failure_without_an_answer() -> None:

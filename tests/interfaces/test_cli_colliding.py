@@ -11,9 +11,9 @@ from subprocess import PIPE
 
 import pytest
 
+from builders import draft_of
 from command_line import Cli, Write
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.lookup import find_run
 from minions.engine.services.services import SystemClock
@@ -44,7 +44,7 @@ async def resume_elsewhere(worker: str) -> None:
         "anew": [],
     }
     body: dict[str, JsonValue] = {**start.body, **said}
-    await journal.append(lease, EntryDraft(kind="run", key="run", state="resumed", body=body))
+    await journal.append(lease, draft_of("run", "resumed", body, key="run"))
     await journal.aclose()
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from builders import draft_of
 from command_line import Cli, Write
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
 from minions.engine.services.services import SystemClock
 
@@ -53,7 +53,7 @@ async def fork_of(parent: str) -> None:
     journal = SqliteJournal("j.db", SystemClock())
     lease = await journal.acquire("ses_fork", "edit_1", "w", 60)
     body: dict[str, JsonValue] = {"parent": parent, "sequence": 1, "position": 1}
-    draft = EntryDraft(kind="session", key="session", state="forked", body=body)
+    draft = draft_of("session", "forked", body, key="session")
     await journal.append(lease, draft)
     await journal.release(lease)
     await journal.aclose()

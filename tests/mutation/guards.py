@@ -318,13 +318,6 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "What has failed has an end; the type allows for none.",
     ),
     Equivalent(
-        "engine/history/replay.py",
-        "Replay._add",
-        'if entry.kind == "step" and entry.state == "skipped":',
-        "if (entry.state == 'skipped'):",
-        "Nothing but a step has that state.",
-    ),
-    Equivalent(
         "engine/run/scheduler.py",
         "DependencyWalk._settle_or_leave",
         "if status is _FAILED and self._back_edge.is_passable(self._steps[position]):",
@@ -404,7 +397,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "engine/calls/tool_batch.py",
         "ToolBatch._not_as_decided",
-        "if replay is None or replay.decisions.get(call.key) != REDO:",
+        "if replay is None or not isinstance(replay.decisions.get(call.key), Redo):",
         "if (replay is None):",
         "A call that nobody decided has a key that tells what it asks.",
     ),

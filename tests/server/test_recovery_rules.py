@@ -10,14 +10,14 @@ from typing import cast
 import pytest
 from attrs import field, frozen
 
-from builders import entry_of
+from builders import draft_of, entry_of
 from minions.contracts.errors import (
     EnvironmentRefusedError,
     JournalError,
     LeaseHeldError,
     NotFoundError,
 )
-from minions.contracts.journal import EntryDraft, HeldLease, JournalEntry, Lease
+from minions.contracts.journal import HeldLease, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.interfaces.server.http.problems import RefusedError
@@ -267,9 +267,9 @@ async def started(journal: Leases, run_id: str, *, is_over: bool = False) -> Non
     journal.clock.advance(1)
     lease = await journal.acquire(f"ses_{run_id}", run_id, "w", 60)
     body: dict[str, JsonValue] = {"recipe": "r", "steps": {}}
-    await journal.append(lease, EntryDraft(kind="run", key="run", state="started", body=body))
+    await journal.append(lease, draft_of("run", "started", body, key="run"))
     if is_over:
-        end = EntryDraft(kind="run", key="run", state="finished", body={"status": "completed"})
+        end = draft_of("run", "finished", {"status": "completed"}, key="run")
         await journal.append(lease, end)
     await journal.release(lease)
 

@@ -11,10 +11,11 @@ from typing import TypeVar
 import pytest
 
 from asgi_client import Client
+from builders import draft_of
 from journals import JournalInFront
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import JournalError
-from minions.contracts.journal import EntryDraft, Journal
+from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
 from minions.engine.services.services import NullLog, SystemClock
 from minions.engine.sessions.archive import load_archive, store_archive
@@ -134,12 +135,12 @@ async def test_a_run_that_ends_each_process_is_left_in_the_end(
     """A server must not die of one run again and again."""
     lease = await journal.acquire("ses_1", "run_1", "w", 60)
     body: dict[str, JsonValue] = {"recipe": "adds", "steps": {}, "note": {"server": True}}
-    await journal.append(lease, EntryDraft(kind="run", key="run", state="started", body=body))
+    await journal.append(lease, draft_of("run", "started", body, key="run"))
     call: dict[str, JsonValue] = {"step_id": "a", "tool": "t", "arguments": "{}"}
     for _ in range(5):
         lease = await journal.acquire("ses_1", "run_1", "w", 60, next_generation=True)
-        await journal.append(lease, EntryDraft(kind="run", key="run", state="resumed", body=body))
-        begun = EntryDraft(kind="tool_call", key="a/1/0/call", state="started", body=call)
+        await journal.append(lease, draft_of("run", "resumed", body, key="run"))
+        begun = draft_of("tool_call", "started", call, key="a/1/0/call")
         await journal.append(lease, begun)
     await journal.release(lease)
     lease = await journal.acquire("ses_1", "run_1", "w", 0)
@@ -174,7 +175,7 @@ async def test_one_odd_run_does_not_keep_others_from_being_resumed(
     """A-123, A-126: it is named once, however often is looked."""
     body: dict[str, JsonValue] = {"recipe": "adds", "steps": {}, **odd}
     lease = await journal.acquire("ses_0", "run_0", "w", 60)
-    await journal.append(lease, EntryDraft(kind="run", key="run", state="started", body=body))
+    await journal.append(lease, draft_of("run", "started", body, key="run"))
     await journal.acquire("ses_0", "run_0", "w", 0)
     client = Client(make_app(journal=journal))
     run_id = (await client.post("/runs", {"recipe": "waits"})).json["run_id"]

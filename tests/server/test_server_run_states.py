@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from asgi_client import Client
+from builders import draft_of
 from minions.contracts.executions import RUN_STATES, RunState
-from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
 from served import Door, MakeApp
 
@@ -60,7 +60,7 @@ async def test_a_run_that_nobody_executes_is_interrupted_everywhere(make_app: Ma
     journal, client = app.app_state.journal, Client(app)
     body: dict[str, JsonValue] = {"recipe": "adds", "inputs": {}, "steps": {"sum": "x"}}
     lease = await journal.acquire("ses_1", "run_1", "w", ttl_s=60)
-    await journal.append(lease, EntryDraft(kind="run", key="run", state="started", body=body))
+    await journal.append(lease, draft_of("run", "started", body, key="run"))
     assert await _states(client, "run_1", "ses_1") == {"running"}
     await journal.release(lease)
     assert await _states(client, "run_1", "ses_1") == {"interrupted"}

@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from minions.adapters.stores.postgres_link import Attempt, DamageError, PostgresLink
 from minions.adapters.stores.postgres_listener import PostgresListener
 from minions.adapters.stores.postgres_url import without_password
-from minions.adapters.stores.row_bodies import DecodeBody, body_text, decoder_for
+from minions.adapters.stores.row_bodies import body_text, read_fact
 from minions.contracts.entry_waiters import EntryWaiters
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import (
@@ -26,7 +26,6 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
-from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Clock, Sleep
 from minions.contracts.stored_sessions import (
     bad_entries,
@@ -386,9 +385,7 @@ def _new_entry(lease: Lease, draft: EntryDraft, now: datetime) -> JournalEntry:
         run_id=lease.run_id,
         generation=lease.generation,
         key=draft.key,
-        kind=draft.kind,
-        state=draft.state,
-        body=draft.body,
+        fact=draft.fact,
         epoch=lease.epoch,
         at=now,
     )
@@ -532,44 +529,24 @@ def _integer(number: int) -> int:
 async def _entries(db: Connection, query: _Query) -> Sequence[JournalEntry]:
     found = await db.execute(query.sql.encode(), query.parameters, binary=True)
     rows = await found.fetchall()
-    decode = decoder_for(len(rows))
-    return [_entry(row, decode) for row in rows]
+    return [_entry(row) for row in rows]
 
 
 _Row = tuple[str, int, str, int, str, str, str, bytes, int, datetime]
 
 
-def _entry(row: _Row, decode: DecodeBody) -> JournalEntry:
+def _entry(row: _Row) -> JournalEntry:
     session_id, position, run_id, generation, key, kind, state, body, epoch, at = row
-    content: Mapping[str, JsonValue] = {}
-    damage = None
-    try:
-        content = _body(body, decode)
-    except DamageError as error:
-        damage = str(error)
     return JournalEntry(
         session_id=session_id,
         position=position,
         run_id=run_id,
         generation=generation,
         key=key,
-        kind=kind,
-        state=state,
-        body=content,
+        fact=read_fact(kind, state, body),
         epoch=epoch,
         at=at.astimezone(UTC),
-        damage=damage,
     )
-
-
-def _body(stored: bytes, decode: DecodeBody) -> Mapping[str, JsonValue]:
-    try:
-        body = decode(stored)
-    except ValueError as error:
-        raise DamageError(f"its body is not JSON ({type(error).__name__})") from error
-    if body is None:
-        raise DamageError("its body is no JSON object")
-    return body
 
 
 def _no_row(table: str) -> tuple[int, int]:

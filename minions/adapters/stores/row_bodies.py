@@ -1,35 +1,46 @@
-"""Bodies of journal rows as JSON text and back; the same for every database."""
+"""Facts as the JSON text of journal rows and back; the same for every database.
+
+The text is written by the standard library: msgspec writes some floats otherwise, NaN as `null`,
+and takes classes that are no JSON.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import MsgspecError
+from msgspec.json import Decoder
 
 from minions.contracts.errors import JournalError
+from minions.contracts.facts import (
+    Fact,
+    UnreadableFact,
+    body_of,
+    class_of,
+    fact_of,
+)
 from minions.contracts.journal import EntryDraft, JournalEntry
 from minions.contracts.json_values import JsonValue
 
-__all__ = ["DecodeBody", "body_text", "decoder_for"]
-
-DecodeBody: TypeAlias = Callable[[str | bytes], Mapping[str, JsonValue] | None]
-"""The object that a text stands for; None where it is something else.
-
-Raises ValueError where it is no JSON at all.
-"""
-
-_MANY_ROWS: Final = 200
-"""From here on a quicker decoder is worth the time that it takes to load."""
+__all__ = ["body_text", "read_fact"]
 
 
 def body_text(draft: EntryDraft | JournalEntry) -> str:
     """The body as JSON, short.
 
     Raises:
-        JournalError: It is none.
+        JournalError: It is none, or an entry that nobody could read.
     """
+    if isinstance(draft.fact, UnreadableFact) and draft.fact.body is None:
+        raise JournalError(
+            f"What {draft.kind} '{draft.key}' {draft.state} holds cannot be read: "
+            f"{draft.fact.problem}. Nothing was stored.",
+            code="corrupt-entry",
+        )
     try:
-        return _ENCODER.encode(draft.body)
+        return _ENCODER.encode(body_of(draft.fact))
     except (TypeError, ValueError, RecursionError) as error:
         raise JournalError(
             f"The body of {draft.kind} '{draft.key}' {draft.state} is not JSON: {error}. "
@@ -52,32 +63,37 @@ _ENCODER: Final = json.JSONEncoder(
 )
 
 
-def decoder_for(rows: int) -> DecodeBody:
-    """For so many rows. All decoders give the same."""
-    return _quick_decoder() if rows >= _MANY_ROWS else _decode
+_DECODERS: Final[dict[tuple[str, str], Decoder[Fact]]] = {}
+"""By kind and state, made when the first row of it is read."""
 
 
-def _decode(stored: str | bytes) -> Mapping[str, JsonValue] | None:
-    text = stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
-    try:
-        body: JsonValue = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
-    return body if isinstance(body, dict) else None
-
-
-def _quick_decoder() -> DecodeBody:
-    """Four times as quick; what it does not take, such as half a character, the other does."""
-    from msgspec import MsgspecError
-    from msgspec.json import Decoder
-
-    decode_any = Decoder().decode
-
-    def decode(stored: str | bytes) -> Mapping[str, JsonValue] | None:
+def read_fact(kind: str, state: str, stored: str | bytes) -> Fact | UnreadableFact:
+    """The fact that the text of a row tells."""
+    decoder = _DECODERS.get((kind, state)) or _new_decoder(kind, state)
+    if decoder is not None:
         try:
-            body = decode_any(stored)
+            return decoder.decode(stored)
         except (MsgspecError, ValueError, RecursionError):
-            return _decode(stored)
-        return body if isinstance(body, dict) else None
+            pass  # it may hold what only the other decoder takes, such as half a character
+    return _read_slowly(kind, state, stored)
 
-    return decode
+
+def _new_decoder(kind: str, state: str) -> Decoder[Fact] | None:
+    found = class_of(kind, state)
+    if found is None:
+        return None
+    decoder = _DECODERS[kind, state] = Decoder[Fact](found)
+    return decoder
+
+
+def _read_slowly(kind: str, state: str, stored: str | bytes) -> Fact | UnreadableFact:
+    """As above, or what was expected."""
+    try:
+        text = stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
+        body: JsonValue = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        problem = f"its body is not JSON ({type(error).__name__})"
+        return UnreadableFact(kind=kind, state=state, problem=problem)
+    if isinstance(body, dict):
+        return fact_of(kind, state, body)
+    return UnreadableFact(kind=kind, state=state, problem="its body is no JSON object")

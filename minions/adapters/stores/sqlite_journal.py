@@ -15,7 +15,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.adapters.stores.row_bodies import DecodeBody, body_text, decoder_for
+from minions.adapters.stores.row_bodies import body_text, read_fact
 from minions.adapters.stores.sqlite_blobs import (
     compact,
     decompressed,
@@ -28,6 +28,7 @@ from minions.adapters.stores.sqlite_database import readable_rows, transaction
 from minions.adapters.stores.sqlite_file import DamageError, SqliteFile
 from minions.contracts.entry_waiters import EntryWaiters
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
+from minions.contracts.facts import Fact, UnreadableFact
 from minions.contracts.journal import (
     SPARED_S,
     BlobCollection,
@@ -37,7 +38,6 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
-from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Clock, Sleep
 from minions.contracts.stored_sessions import bad_entries, refuse_damaged, session_exists
 
@@ -409,9 +409,7 @@ def _append(
         run_id=lease.run_id,
         generation=lease.generation,
         key=draft.key,
-        kind=draft.kind,
-        state=draft.state,
-        body=draft.body,
+        fact=draft.fact,
         epoch=lease.epoch,
         at=now,
     )
@@ -552,8 +550,7 @@ _Row = tuple[str, int, str, int, str, str, str, bytes | None, str | None, bytes 
 
 def _entries(db: sqlite3.Connection, query: _Query) -> list[JournalEntry]:
     rows = readable_rows(db, query.sql, query.parameters)
-    decode = decoder_for(len(rows))
-    return [_entry(row, decode) for row in rows]
+    return [_entry(row) for row in rows]
 
 
 _COLUMNS: Final = (
@@ -563,31 +560,28 @@ _COLUMNS: Final = (
 _KINDS: Final = tuple(kind for _, kind in _COLUMNS)
 
 
-def _entry(row: _Row, decode: DecodeBody) -> JournalEntry:
+def _entry(row: _Row) -> JournalEntry:
     if tuple(map(type, row[:7])) != _KINDS or type(row[10]) is not int:
         return _odd_entry(row)
     (
         session_id, position, run_id, generation, key, kind, state,
         body, digest, data, epoch, at,
     ) = row  # fmt: skip
-    content: Mapping[str, JsonValue] = {}
-    damage, time = None, _EPOCH
+    fact: Fact | UnreadableFact
     try:
-        content, time = _body(body, digest, data, decode), _time(at)
+        stored = body if digest is None else decompressed(data, digest)
+        fact, time = read_fact(kind, state, stored or b""), _time(at)
     except DamageError as error:
-        damage = str(error)
+        fact, time = UnreadableFact(kind=kind, state=state, problem=str(error)), _EPOCH
     return JournalEntry(
         session_id=session_id,
         position=position,
         run_id=run_id,
         generation=generation,
         key=key,
-        kind=kind,
-        state=state,
-        body=content,
+        fact=fact,
         epoch=epoch,
         at=time,
-        damage=damage,
     )
 
 
@@ -607,12 +601,9 @@ def _odd_entry(row: Sequence[object]) -> JournalEntry:
         run_id=_as_text(run_id),
         generation=_as_number(generation),
         key=_as_text(key),
-        kind=_as_text(kind),
-        state=_as_text(state),
-        body={},
+        fact=UnreadableFact(kind=_as_text(kind), state=_as_text(state), problem=", ".join(odd)),
         epoch=_as_number(epoch),
         at=_EPOCH,
-        damage=", ".join(odd),
     )
 
 
@@ -623,20 +614,6 @@ def _as_text(stored: object) -> str:
 def _as_number(stored: object) -> int:
     """0, which no entry has, where it is none."""
     return stored if isinstance(stored, int) else 0
-
-
-def _body(
-    stored: bytes | None, digest: str | None, data: bytes | None, decode: DecodeBody
-) -> Mapping[str, JsonValue]:
-    if digest is not None:
-        stored = decompressed(data, digest)
-    try:
-        body = decode(stored or b"")
-    except ValueError as error:
-        raise DamageError(f"its body is not JSON ({type(error).__name__})") from error
-    if body is None:
-        raise DamageError("its body is no JSON object")
-    return body
 
 
 # --- whole sessions --------------------------------------------------------------------------

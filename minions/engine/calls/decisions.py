@@ -8,13 +8,21 @@ from typing import Final
 from attrs import evolve
 
 from minions.contracts.calls import CallStatus, ToolCall, ToolCallResponse, ToolFailure
+from minions.contracts.decision_words import (
+    Answer,
+    Approve,
+    Decision,
+    Done,
+    Fail,
+    Redo,
+    Reject,
+    said_decision,
+)
 from minions.contracts.errors import FailureInfo, UsageError, near_names
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.calls.pending_decisions import (
-    APPROVED,
-    REJECTED,
     PendingDecision,
     mismatch,
     pending_decisions,
@@ -23,11 +31,8 @@ from minions.engine.calls.pending_decisions import (
 from minions.engine.compile.completion import FINAL_ANSWER
 from minions.engine.history.replay import OpenCall, Replay
 
-__all__ = ["REDO", "calls_in_doubt", "checked_decisions", "decided_call", "doubt", "read_answer"]
+__all__ = ["calls_in_doubt", "checked_decisions", "decided_call", "doubt", "read_answer"]
 
-REDO: Final = "redo"
-_DONE: Final = "done"
-_FAIL: Final = "fail"
 _UNKNOWN: Final = "The call was made; what it gave is not known."
 
 
@@ -47,7 +52,7 @@ def _is_repeatable(tools: Toolbox, name: str) -> bool:
     return tool.spec.effect in (Effect.PURE, Effect.IDEMPOTENT)
 
 
-def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, str]:
+def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, Decision]:
     """Decisions by the keys of the calls they are about.
 
     Args:
@@ -63,7 +68,7 @@ def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, str
         *(call for call in opened if call.key not in replay.decisions),
         *pending_decisions(replay),
     )
-    decided: dict[str, str] = {}
+    decided: dict[str, Decision] = {}
     for name, word in given.items():
         about = _named(name, opened, waiting)
         if decided.setdefault(about.key, checked := _checked(word, about)) != checked:
@@ -95,8 +100,8 @@ def _is_meant(each: OpenCall | PendingDecision, name: str) -> bool:
     return name in (each.tool, each.step_id) or each.key.startswith(f"{name}/")
 
 
-def _checked(word: object, about: OpenCall | PendingDecision) -> str:
-    """The word as it is stored.
+def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
+    """The decision as it is stored.
 
     Raises:
         UsageError: It is not one that decides this.
@@ -107,13 +112,14 @@ def _checked(word: object, about: OpenCall | PendingDecision) -> str:
             f"The decision about {about.key} is {word!r:.80}, which is no text. Say {wanted}.",
             code="bad-decision",
         )
+    decision = said_decision(word)
     if isinstance(about, OpenCall):
-        return _checked_word(word)
-    kind, colon, rest = word.partition(":")
-    if about.what == "approval" and word in (APPROVED, REJECTED):
-        return f"{word}:{about.digest}"
-    if about.what == "answer" and kind == "answer" and colon:
-        return f"answer:{dumps(read_answer(rest, about.form))}"
+        return _settled(word, decision)
+    match decision, about.what:
+        case ((Approve(None) | Reject(None)), "approval"):
+            return type(decision)(about.digest)
+        case Answer(text), "answer":
+            return Answer.of(read_answer(text, about.form))
     raise UsageError(
         f"'{word[:80]}' decides nothing here: {about.words}. Say {_wanted(about)}.",
         code="bad-decision",
@@ -146,29 +152,35 @@ def read_answer(text: str, form: JsonSchema | None) -> JsonValue:
     )
 
 
-def _checked_word(word: str) -> str:
-    kind, colon, value = word.partition(":")
-    if kind == _DONE and colon:
-        try:
-            parse_json(value)
-        except ValueError as error:
+def _settled(word: str, decision: Decision | None) -> Decision:
+    """What is to become of a call in doubt.
+
+    Raises:
+        UsageError: That is not said.
+    """
+    match decision:
+        case Redo() | Fail():
+            return decision
+        case Done(text):
+            try:
+                _ = decision.value
+            except ValueError as error:
+                raise UsageError(
+                    f"The result in 'done:{text or '':.80}' is not JSON: {error}.",
+                    code="bad-decision",
+                ) from error
+            return decision
+        case _:
             raise UsageError(
-                f"The result in 'done:{value[:80]}' is not JSON: {error}.", code="bad-decision"
-            ) from error
-        return word
-    if word not in (REDO, _DONE, _FAIL):
-        raise UsageError(
-            f"'{word}' is no decision. Say redo (make the call again), done (it was made; "
-            "done:JSON gives its result) or fail (count it as failed).",
-            code="bad-decision",
-        )
-    return word
+                f"'{word}' is no decision. Say redo (make the call again), done (it was made; "
+                "done:JSON gives its result) or fail (count it as failed).",
+                code="bad-decision",
+            )
 
 
-def decided_call(call: ToolCall, word: str) -> ToolCall:
+def decided_call(call: ToolCall, decision: Decision) -> ToolCall:
     """The call as a person says it ended."""
-    kind, colon, value = word.partition(":")
-    if kind == _FAIL:
+    if not isinstance(decision, Done):
         failure = ToolFailure(
             code="decided-failed",
             message=f"The call of '{call.name}' was cut off by a crash; it was decided to count it "
@@ -176,8 +188,8 @@ def decided_call(call: ToolCall, word: str) -> ToolCall:
         )
         response = ToolCallResponse(content=f"Error: {failure.message}", is_error=True)
         return evolve(call, status=CallStatus.FAILED, response=response, failure=failure)
-    result = parse_json(value) if colon else None
-    content = result if isinstance(result, str) else value if colon else _UNKNOWN
+    result = decision.value
+    content = result if isinstance(result, str) else decision.text or _UNKNOWN
     response = ToolCallResponse(content=content, value=result)
     return evolve(call, status=CallStatus.COMPLETED, response=response, attempts=1)
 

@@ -23,16 +23,22 @@ from minions.contracts.calls import (
     Prompt,
     StepCompletionInstruction,
 )
-from minions.contracts.codec import encode
 from minions.contracts.context import RunContext, snake_case
 from minions.contracts.errors import JournalError, MinionsError, words_of
 from minions.contracts.events import AttemptFailed
+from minions.contracts.facts import (
+    ModelCallFact,
+    ModelCallFailed,
+    ModelCallFinished,
+    ModelCallInterrupted,
+)
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import TokenUsage, message_to_json
+from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import Clock
 from minions.engine.calls.trace import StepTrace
 from minions.engine.context.step_view import StepView
+from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
 from minions.engine.services.pricing import expect_price, with_cost
 from minions.engine.services.retry import checked_result, is_retryable_error, with_retries
@@ -323,7 +329,7 @@ class ModelCalls:
     def _fed_back(self, call: ModelCall, entry: JournalEntry, *, remember: bool) -> ModelCall:
         """The call as an earlier execution of the run recorded it; no request is made."""
         view, context = self.view, self.view.context
-        done = recorded_model_call(call, entry)
+        done = recorded_model_call(call, fact_in(entry, ModelCallFact), entry.at)
         context.recorder.feed_back(entry)
         context.budget.spend(done.usage)
         if view.live_conversation is not None:
@@ -347,31 +353,47 @@ class ModelCalls:
         return TokenUsage(input_tokens=asked // 4 + 1, output_tokens=said // 4 + 1)
 
     async def _record(self, call: ModelCall, duration_ms: float, *, remember: bool) -> None:
-        view = self.view
-        body: dict[str, JsonValue] = {
-            "step_id": view.step_id,
-            "phase": call.phase,
-            "attempts": call.attempts,
-        }
-        if call.retried_usage.total_tokens:
-            body["retried_usage"] = call.retried_usage.to_json()
-        if call.failure is not None:
-            body["error"] = dict(call.failure.info().to_json())
-            body["usage"] = call.failure.usage.to_json()
-            state = "interrupted" if call.failure is _CUT_OFF else "failed"
-            await view.context.recorder.record("model_call", call.key, state, body)
-            return
-        assert call.response is not None  # noqa: S101  # a call without failure has a response
-        body["conversation"] = view.conversation_id if remember else f"{view.conversation_id}#aside"
-        body["message"] = message_to_json(call.response.message)
+        fact = (
+            self._answered(call, duration_ms, remember=remember)
+            if call.failure is None
+            else self._lost(call, call.failure)
+        )
+        await self.view.context.recorder.record(call.key, fact)
+
+    def _lost(
+        self, call: ModelCall, failure: ModelFailure
+    ) -> ModelCallFailed | ModelCallInterrupted:
+        kind = ModelCallInterrupted if failure is _CUT_OFF else ModelCallFailed
+        return kind(
+            step_id=self.view.step_id,
+            phase=call.phase,
+            attempts=call.attempts,
+            retried_usage=_retried(call),
+            error=failure.info().to_json(),
+            usage=failure.usage.to_json(),
+        )
+
+    def _answered(
+        self, call: ModelCall, duration_ms: float, *, remember: bool
+    ) -> ModelCallFinished:
+        view, response = self.view, call.response
+        assert response is not None  # noqa: S101  # a call without failure has a response
+        sequence = None
         if remember and view.live_conversation is not None:
             view.live_conversation.count += 1
-            body["sequence"] = view.live_conversation.count
-        body["metrics"] = _metrics(call.response, duration_ms)
-        body["finish_reason"] = call.response.finish_reason
-        if call.response.completion_instruction is not None:
-            body["instruction"] = encode(call.response.completion_instruction)
-        await view.context.recorder.record("model_call", call.key, "finished", body)
+            sequence = view.live_conversation.count
+        return ModelCallFinished(
+            step_id=view.step_id,
+            phase=call.phase,
+            attempts=call.attempts,
+            retried_usage=_retried(call),
+            conversation=view.conversation_id if remember else f"{view.conversation_id}#aside",
+            message=response.message,
+            sequence=sequence,
+            metrics=_metrics(response, duration_ms),
+            finish_reason=response.finish_reason,
+            instruction=response.completion_instruction,
+        )
 
     def _tell_retry(self, attempt: int, delay_s: float, failure: ModelFailure) -> None:
         context = self.view.context
@@ -400,6 +422,11 @@ def _raised(error: Exception) -> ModelFailure:
         message=f"The model call raised {words_of(error)}",
         is_retryable=is_retryable_error(error, unless_known=False),
     )
+
+
+def _retried(call: ModelCall) -> Mapping[str, JsonValue] | None:
+    """What attempts took that were made again; None: nothing."""
+    return call.retried_usage.to_json() if call.retried_usage.total_tokens else None
 
 
 def _metrics(response: ModelCallResponse, duration_ms: float) -> Mapping[str, JsonValue]:

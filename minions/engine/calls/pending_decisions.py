@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final, cast
 
 from attrs import frozen
+from msgspec import UNSET
+from msgspec.structs import asdict
 
 from minions.contracts.calls import ToolCall, ToolFailure
+from minions.contracts.decision_words import Answer, Approve, Decision, Reject, word_of
 from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Verdict
 from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError
-from minions.contracts.journal import JournalEntry
+from minions.contracts.facts import DecisionFact, DecisionRecorded, DecisionWaiting
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.engine.context.step_view import StepView
+from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.replay import Replay
 
 __all__ = [
-    "APPROVED",
-    "REJECTED",
     "PendingDecision",
     "answer_to",
     "consent_digest",
@@ -31,8 +32,6 @@ __all__ = [
     "shortened",
 ]
 
-APPROVED: Final = "approve"
-REJECTED: Final = "reject"
 _MOST_SHOWN: Final = 200
 """Characters of arguments in a line of text."""
 
@@ -42,15 +41,22 @@ class PendingDecision:
     """A decision that a run waits for."""
 
     key: str
-    step_id: str
-    what: str
-    """`approval` or `answer`."""
-    body: Mapping[str, JsonValue]
+    fact: DecisionFact
+
+    @property
+    def step_id(self) -> str:
+        """The step that waits, as the whole run knows it."""
+        return self.fact.step_id
+
+    @property
+    def what(self) -> str:
+        """`approval` or `answer`."""
+        return self.fact.what
 
     @property
     def tool(self) -> str | None:
         """Of an approval."""
-        return cast("str | None", self.body.get("tool"))
+        return self.fact.tool
 
     @property
     def digest(self) -> str | None:
@@ -61,12 +67,12 @@ class PendingDecision:
         """
         if self.tool is None:
             return None
-        return consent_digest(self.tool, str(self.body.get("arguments")))
+        return consent_digest(self.tool, f"{self.fact.arguments}")
 
     @property
     def path(self) -> str:
         """Of the step, as it is shown: `outer/step[2]`."""
-        return cast(str, self.body.get("path", self.step_id))
+        return self.step_id if self.fact.path is None else self.fact.path
 
     def is_meant_by(self, name: str) -> bool:
         """By its key, its tool, its step, or what that is within."""
@@ -77,28 +83,20 @@ class PendingDecision:
     @property
     def form(self) -> JsonSchema | None:
         """Of a question."""
-        return cast("JsonSchema | None", self.body.get("form"))
+        return self.fact.form
 
     @property
     def words(self) -> str:
         """For a person."""
         if self.what == "approval":
-            arguments = shortened(str(self.body.get("arguments")))
+            arguments = shortened(f"{self.fact.arguments}")
             return f"{self.tool}({arguments}) in step '{self.path}' needs approval"
-        return f"step '{self.step_id}' asks: {self.body.get('question')}"
+        return f"step '{self.step_id}' asks: {self.fact.question}"
 
 
 def pending_decisions(replay: Replay) -> tuple[PendingDecision, ...]:
     """Those that the executions that stand wait for, and that nobody took."""
-    return tuple(
-        PendingDecision(
-            key=entry.key,
-            step_id=cast(str, entry.body["step_id"]),
-            what=cast(str, entry.body["what"]),
-            body=entry.body,
-        )
-        for entry in replay.waiting()
-    )
+    return tuple(PendingDecision(key=key, fact=fact) for key, fact in replay.waiting())
 
 
 # --- approvals -----------------------------------------------------------------------------------
@@ -114,20 +112,18 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
         return None
     digest = consent_digest(call.name, call.request.arguments)
     key = f"{call.key}/approval"
-    facts: dict[str, JsonValue] = {
-        "what": "approval",
-        "step_id": view.step_id,
-        "path": view.path,
-        "tool": call.name,
-        "arguments": call.request.arguments,
-        "digest": digest,
-    }
-    said = _said(view, key)
-    if said is not None:
-        word, _, given_for = said.partition(":")
-        if given_for == digest:
-            await _record(view, key, {**facts, "word": said})
-            return None if word == APPROVED else _rejected(call, "it was rejected")
+    asked = DecisionWaiting(
+        what="approval",
+        step_id=view.step_id,
+        path=view.path,
+        tool=call.name,
+        arguments=call.request.arguments,
+        digest=digest,
+    )
+    match said := _said(view, key):
+        case Approve(about) | Reject(about) if about == digest:
+            await _record(view, key, asked, said)
+            return None if isinstance(said, Approve) else _rejected(call, "it was rejected")
     request = ApprovalRequest(
         key=key,
         run_id=view.run_id,
@@ -140,14 +136,14 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
     if not isinstance(verdict, Verdict):
         return _no_verdict(call, verdict)
     if verdict is Verdict.LATER:
-        await view.context.recorder.record("decision", key, "waiting", facts)
+        await view.context.recorder.record(key, asked)
         what = f"{call.name}({shortened(call.request.arguments)}) needs approval"
         raise StepFailedError(
             _wait(view, what, f"minions approve {view.run_id} {shlex.quote(key)}")
         )
-    word = APPROVED if verdict is Verdict.APPROVED else REJECTED
-    await _record(view, key, {**facts, "word": f"{word}:{digest}"})
-    if verdict is Verdict.APPROVED:
+    is_approved = verdict is Verdict.APPROVED
+    await _record(view, key, asked, Approve(digest) if is_approved else Reject(digest))
+    if is_approved:
         return None
     return _rejected(call, "nobody gave it (--approve says who is asked)")
 
@@ -194,20 +190,19 @@ async def answer_to(view: StepView, question: Question) -> JsonValue:
         StepFailedError: Nobody gave one yet (`needs-decision`), or not in time (`ask-timeout`).
     """
     said = _said(view, question.key)
-    if said is not None:
-        await _record(view, question.key, _facts(question, word=said))
-        return parse_json(said.partition(":")[2])
+    if isinstance(said, Answer):
+        await _record(view, question.key, _asking(question), said)
+        return said.value
     asked = _asked_at(view, question.key)
     if asked is not None and _is_over(view, asked, question.timeout_s):
         return await _in_place_of_an_answer(view, question)
     answer = await view.context.services.decider.answer(question)
     if not isinstance(answer, NoAnswer):
         value = _fitting(answer, question)
-        await _record(view, question.key, _facts(question, word=f"answer:{dumps(value)}"))
+        await _record(view, question.key, _asking(question), Answer.of(value))
         return value
     if asked is None:
-        recorder = view.context.recorder
-        await recorder.record("decision", question.key, "waiting", _facts(question))
+        await view.context.recorder.record(question.key, _asking(question))
     command = f"minions answer {view.run_id} {shlex.quote(question.key)} VALUE"
     raise StepFailedError(_wait(view, f"it asks: {question.text}", command))
 
@@ -234,24 +229,20 @@ async def _in_place_of_an_answer(view: StepView, question: Question) -> JsonValu
                 where=view.step_id,
             )
         )
-    word = f"answer:{dumps(question.default)}"
-    await _record(view, question.key, _facts(question, word=word, is_default=True))
+    answer = Answer.of(question.default)
+    await _record(view, question.key, _asking(question), answer, is_default=True)
     return question.default
 
 
-def _facts(question: Question, **more: JsonValue) -> dict[str, JsonValue]:
-    facts: dict[str, JsonValue] = {
-        "what": "answer",
-        "step_id": question.step_id,
-        "question": question.text,
-    }
-    if question.form is not None:
-        facts["form"] = dict(question.form)
-    if question.has_default:
-        facts["default"] = question.default
-    if question.timeout_s is not None:
-        facts["timeout_s"] = question.timeout_s
-    return {**facts, **more}
+def _asking(question: Question) -> DecisionWaiting:
+    return DecisionWaiting(
+        what="answer",
+        step_id=question.step_id,
+        question=question.text,
+        form=question.form,
+        default=question.default if question.has_default else UNSET,
+        timeout_s=question.timeout_s,
+    )
 
 
 def _fitting(answer: object, question: Question) -> JsonValue:
@@ -291,21 +282,29 @@ def mismatch(value: JsonValue, form: JsonSchema | None) -> str | None:
 # --- both ----------------------------------------------------------------------------------------
 
 
-def _said(view: StepView, key: str) -> str | None:
-    """The word that was given, in an earlier execution or with this one."""
+def _said(view: StepView, key: str) -> Decision | None:
+    """What was said, in an earlier execution or with this one."""
     recorded = view.context.recorded("decision", key)
     if recorded is not None:
-        return _word(recorded)
+        return fact_in(recorded, DecisionRecorded).decision
     replay = view.context.replay
     return replay.decisions.get(key) if replay is not None else None
 
 
-def _word(entry: JournalEntry) -> str:
-    return cast(str, entry.body["word"])
-
-
-async def _record(view: StepView, key: str, facts: Mapping[str, JsonValue]) -> None:
-    await view.context.recorder.record("decision", key, "recorded", facts)
+async def _record(
+    view: StepView,
+    key: str,
+    asked: DecisionWaiting,
+    decision: Decision,
+    *,
+    is_default: bool = False,
+) -> None:
+    taken = DecisionRecorded(
+        **asdict(asked),
+        word=word_of(decision),
+        is_default=is_default,
+    )
+    await view.context.recorder.record(key, taken)
 
 
 def _wait(view: StepView, what: str, command: str) -> FailureInfo:

@@ -6,22 +6,33 @@ import asyncio
 from collections.abc import Sequence
 
 from attrs import evolve, field, frozen
+from msgspec import UNSET, UnsetType
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
+from minions.contracts.decision_words import Decision, Redo, word_of
 from minions.contracts.errors import JournalError, StepFailedError, words_of
 from minions.contracts.events import AttemptFailed
+from minions.contracts.facts import (
+    MessageRecorded,
+    ToolCallFailed,
+    ToolCallFinished,
+    ToolCallInterrupted,
+    ToolCallOutcome,
+    ToolCallStarted,
+)
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import ToolCallRequest, tool_result
 from minions.contracts.tools import Tool
-from minions.engine.calls.decisions import REDO, decided_call
+from minions.engine.calls.decisions import decided_call
 from minions.engine.calls.pending_decisions import consent_digest, needed_approval, shortened
 from minions.engine.calls.tool_calls import DefaultToolCallExecutor
 from minions.engine.calls.trace import StepTrace
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import PendingCall
+from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_tool_call
 from minions.engine.services.retry import checked_result, with_retries
 
@@ -111,30 +122,20 @@ class ToolBatch:
         recorded = view.context.recorded("tool_call", call.key)
         if recorded is not None:
             recorder.feed_back(recorded)
-            ended[index] = recorded_tool_call(call, recorded)
+            fact = fact_in(recorded, ToolCallOutcome)
+            ended[index] = recorded_tool_call(call, fact, recorded.at)
             return
         begin = services.clock.monotonic()
-        facts: dict[str, JsonValue] = {
-            "step_id": view.step_id,
-            "call_id": call.request.id,
-            "tool": call.name,
-        }
-        if (name := self._pending.get(call.key)) is not None:
-            facts["pending"] = name
-        if (word := self._decision(call)) is not None:
-            ended[index] = self._judged(decided_call(call, word))
-            facts.update(_result_body(ended[index]), decided=word)
-            await recorder.record("tool_call", call.key, _state(ended[index]), facts)
+        if (decision := self._decision(call)) is not None:
+            ended[index] = done = self._judged(decided_call(call, decision))
+            await recorder.record(call.key, self._over(done, decided=word_of(decision)))
             return
         unfit = self._mismatch(call) or self._not_as_decided(call)
         if unfit is None and (rejected := await self._rejection(call)) is not None:
-            ended[index] = evolve(call, status=CallStatus.FAILED, failure=rejected)
-            facts.update(_result_body(ended[index]), arguments=call.request.arguments)
-            await recorder.record("tool_call", call.key, "failed", facts)
+            ended[index] = done = evolve(call, status=CallStatus.FAILED, failure=rejected)
+            await recorder.record(call.key, self._over(done, arguments=call.request.arguments))
             return
-        await recorder.record(
-            "tool_call", call.key, "started", {**facts, "arguments": call.request.arguments}
-        )
+        await recorder.record(call.key, self._begun(call))
         running = evolve(call, status=CallStatus.EXECUTING, started_at=services.clock.now())
         done = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF)
         try:
@@ -142,10 +143,42 @@ class ToolBatch:
         finally:
             done = evolve(done, completed_at=services.clock.now())
             ended[index] = done
-            facts["attempts"] = done.attempts
-            facts["duration_ms"] = round((services.clock.monotonic() - begin) * 1000, 3)
-            facts.update(_result_body(done))
-            await recorder.record("tool_call", call.key, _state(done), facts)
+            duration_ms = round((services.clock.monotonic() - begin) * 1000, 3)
+            over = self._over(done, attempts=done.attempts, duration_ms=duration_ms)
+            await recorder.record(call.key, over)
+
+    def _begun(self, call: ToolCall) -> ToolCallStarted:
+        return ToolCallStarted(
+            step_id=self.view.step_id,
+            call_id=call.request.id,
+            tool=call.name,
+            pending=self._pending.get(call.key),
+            arguments=call.request.arguments,
+        )
+
+    def _over(
+        self,
+        call: ToolCall,
+        *,
+        attempts: int | None = None,
+        duration_ms: float | None = None,
+        arguments: str | None = None,
+        decided: str | None = None,
+    ) -> ToolCallFinished | ToolCallFailed | ToolCallInterrupted:
+        content, value = _result(call)
+        return _outcome_class(call)(
+            step_id=self.view.step_id,
+            call_id=call.request.id,
+            tool=call.name,
+            pending=self._pending.get(call.key),
+            attempts=attempts,
+            duration_ms=duration_ms,
+            content=content,
+            value=value,
+            error=call.failure.info().to_json() if call.failure is not None else None,
+            arguments=arguments,
+            decided=decided,
+        )
 
     def _mismatch(self, call: ToolCall) -> ToolFailure | None:
         """What is wrong with arguments that somebody would be asked about; None: nothing is."""
@@ -178,16 +211,16 @@ class ToolBatch:
         """A call that was not made, as one whose only attempt failed."""
         return self._settled(call, Failure(failure), 1)
 
-    def _decision(self, call: ToolCall) -> str | None:
+    def _decision(self, call: ToolCall) -> Decision | None:
         """What a person said of a call that was in doubt; None: carry it out."""
         replay = self.view.context.replay
-        word = replay.decisions.get(call.key) if replay is not None else None
-        return None if word == REDO else word
+        decision = replay.decisions.get(call.key) if replay is not None else None
+        return None if isinstance(decision, Redo) else decision
 
     def _not_as_decided(self, call: ToolCall) -> ToolFailure | None:
         """Why a call is not made though a person said `redo`: it is not the one that was shown."""
         replay = self.view.context.replay
-        if replay is None or replay.decisions.get(call.key) != REDO:
+        if replay is None or not isinstance(replay.decisions.get(call.key), Redo):
             return None
         shown = replay.begun_call(call.key)
         if shown is None or consent_digest(shown.tool, shown.arguments) == consent_digest(
@@ -256,17 +289,17 @@ class ToolBatch:
             view.conversation_id,
             tool_result(content, tool_call_id=call.request.id, name=call.name),
         )
-        body: dict[str, JsonValue] = {
-            "step_id": view.step_id,
-            "conversation": view.conversation_id,
-            "call": call.key,
-            "tool_call_id": call.request.id,
-            "name": call.name,
-        }
         if view.live_conversation is not None:
             view.live_conversation.count += 1
-            body["sequence"] = view.live_conversation.count
-        await view.context.recorder.record("message", f"{call.key}/answer", "recorded", body)
+        answer = MessageRecorded(
+            step_id=view.step_id,
+            conversation=view.conversation_id,
+            call=call.key,
+            tool_call_id=call.request.id,
+            name=call.name,
+            sequence=view.live_conversation.count if view.live_conversation is not None else None,
+        )
+        await view.context.recorder.record(f"{call.key}/answer", answer)
 
     def _tell_retry(
         self, call: ToolCall, attempt: int, delay_s: float, failure: ToolFailure
@@ -299,21 +332,18 @@ _CUT_OFF = ToolFailure(
 )
 
 
-def _state(call: ToolCall) -> str:
-    if call.failure is _CUT_OFF:
-        return "interrupted"
-    return "finished" if call.status is CallStatus.COMPLETED else "failed"
-
-
-def _result_body(call: ToolCall) -> dict[str, JsonValue]:
-    """The value, and its words where they are not the value as text."""
+def _result(call: ToolCall) -> tuple[str | None, JsonValue | UnsetType]:
+    """The words and the value, without words that are the value as text."""
     response = call.response
     if response is None:
-        return {"error": dict(call.failure.info().to_json())} if call.failure else {}
-    if call.failure is not None:
-        return {"content": response.content, "error": dict(call.failure.info().to_json())}
-    if response.value == response.content:
-        return {"content": response.content}
-    if dumps(response.value) == response.content:
-        return {"value": response.value}
-    return {"content": response.content, "value": response.value}
+        return None, UNSET
+    if call.failure is not None or response.value == response.content:
+        return response.content, UNSET
+    words = None if dumps(response.value) == response.content else response.content
+    return words, response.value
+
+
+def _outcome_class(call: ToolCall) -> type[ToolCallFinished | ToolCallFailed | ToolCallInterrupted]:
+    if call.failure is _CUT_OFF:
+        return ToolCallInterrupted
+    return ToolCallFinished if call.status is CallStatus.COMPLETED else ToolCallFailed

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from graphlib import TopologicalSorter
-from typing import Final, cast
+from typing import Final
 
 from attrs import evolve, field, frozen
 
 from minions.contracts.errors import NotFoundError, UsageError, near_hint, near_names
+from minions.contracts.facts import RecordedPart
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
 from minions.recipe.model import AgentRecipe, StepSpec
@@ -65,26 +66,25 @@ class ChosenSteps:
             return f"its condition `when` was false in {self.pinned_from}"
         return NOT_ASKED_FOR
 
-    async def stored(self, journal: Journal) -> JsonValue:
+    async def stored(self, journal: Journal) -> RecordedPart:
         """What stands in the run's start; the outputs are a blob."""
-        return {
-            "runs": sorted(self.runs),
-            "passed_over": sorted(self.passed_over),
-            "pinned_from": self.pinned_from,
-            "pinned": await journal.put_blob(dumps(self.pinned).encode("utf-8", "surrogatepass")),
-        }
+        return RecordedPart(
+            runs=sorted(self.runs),
+            passed_over=sorted(self.passed_over),
+            pinned_from=self.pinned_from,
+            pinned=await journal.put_blob(dumps(self.pinned).encode("utf-8", "surrogatepass")),
+        )
 
     @classmethod
-    async def load(cls, body: JsonValue, journal: Journal) -> ChosenSteps | None:
+    async def load(cls, part: RecordedPart | None, journal: Journal) -> ChosenSteps | None:
         """From what `stored` gave; None where the run is no part."""
-        if body is None:
+        if part is None:
             return None
-        told = cast("Mapping[str, JsonValue]", body)
-        blob = await journal.get_blob(cast(str, told["pinned"]))
+        blob = await journal.get_blob(part.pinned)
         return cls(
-            runs=frozenset(cast("Sequence[str]", told["runs"])),
-            passed_over=frozenset(cast("Sequence[str]", told["passed_over"])),
-            pinned_from=cast(str, told["pinned_from"]),
+            runs=frozenset(part.runs),
+            passed_over=frozenset(part.passed_over),
+            pinned_from=part.pinned_from,
             pinned=json.loads(blob.decode("utf-8", "surrogatepass")),
         )
 

@@ -13,6 +13,7 @@ from attrs import frozen
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import RunWarning, StepExecution, StepStatus
+from minions.contracts.facts import WarningRecorded
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
@@ -328,7 +329,7 @@ class AgentContext(RunContext):
         self.warnings.append(warned)
         self.services.log.warning(code.replace("-", "_"), message=message)
         key = f"warning/{len(self.warnings)}"
-        await self.recorder.record("warning", key, "recorded", {"code": code, "message": message})
+        await self.recorder.record(key, WarningRecorded(code=code, message=message))
 
     @property
     def feedback(self) -> Feedback | None:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Sequence
+from typing import Final
 
 from attrs import frozen
 
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
+from minions.contracts.facts import (
+    RecordedThread,
+    RunBeginning,
+    RunFinished,
+    ToolCallFact,
+    ToolCallFinished,
+)
 from minions.contracts.journal import Journal, JournalEntry
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole, ToolCallRequest
 from minions.contracts.sessions import SessionStep
 from minions.contracts.tools import Effect, Toolbox
-from minions.engine.history.entry_checks import origin_of
+from minions.engine.history.entry_checks import fact_in, origin_of
 from minions.engine.history.memory import tool_content
-from minions.engine.history.session_messages import CONVERSATION_KINDS, SessionConversation
+from minions.engine.history.session_messages import (
+    CONVERSATION_KINDS,
+    SessionConversation,
+    sequence_of,
+)
 
 __all__ = [
     "MESSAGE_INPUT",
@@ -47,25 +57,21 @@ class ConversationStart:
     before: int | None = None
     """Only what the session held before this position counts; None: all of it."""
 
-    def to_json(self) -> dict[str, JsonValue]:
+    def recorded(self) -> RecordedThread:
         """For the run's row."""
-        return {"keep": self.keep, "continues": self.continues}
+        return RecordedThread(keep=self.keep, continues=self.continues)
 
     @classmethod
-    def recorded(cls, start: Mapping[str, JsonValue], position: int) -> ConversationStart | None:
+    def of_run(cls, start: RunBeginning, position: int) -> ConversationStart | None:
         """Of a run that goes on; None where it knew of no conversation.
 
         Args:
             position: Of the run's first row.
         """
-        found = cast("Mapping[str, JsonValue] | None", start.get("thread"))
+        found = start.thread
         if found is None:
             return None
-        return cls(
-            keep=cast("int | None", found["keep"]),
-            continues=cast(bool, found["continues"]),
-            before=position,
-        )
+        return cls(keep=found.keep, continues=found.continues, before=position)
 
 
 @frozen(kw_only=True)
@@ -137,8 +143,7 @@ class LiveConversation:
     def follow(self, rows: Sequence[JournalEntry]) -> None:
         """Take note of what an earlier execution of the run recorded."""
         for row in rows:
-            if "sequence" in row.body:
-                self.count = cast(int, row.body["sequence"])
+            self.count = self.count if (at := sequence_of(row.fact)) is None else at
 
 
 async def read_conversation(
@@ -256,7 +261,7 @@ def refuse_while_it_waits(session_id: str, last: JournalEntry) -> None:
     Raises:
         UsageError: It waits.
     """
-    if last.body.get("status") != RunStatus.NEEDS_DECISION:
+    if not isinstance(last.fact, RunFinished) or last.fact.status != RunStatus.NEEDS_DECISION:
         return
     raise UsageError(
         f"Run '{last.run_id}' of session '{session_id}' waits for a decision. Decide first "
@@ -275,14 +280,14 @@ async def _refuse_what_is_in_doubt(
     for row in rows:
         by_key.setdefault(row.key, []).append(row)
     for key, own in by_key.items():
-        request = ToolCallRequest(id="", name=cast(str, own[-1].body["tool"]))
+        request = ToolCallRequest(id="", name=_call_in(own[-1]).tool)
         _as_it_stands(key, request, own, tools, is_another_way=True)
 
 
 async def _refuse_what_went_on(journal: Journal, session_id: str, after: int, run_id: str) -> None:
     rows = await journal.entries(session_id, kinds=CONVERSATION_KINDS, after=after)
     own = (row for row in rows if row.run_id != run_id and row.kind != "run")
-    other = next((row for row in own if "sequence" in row.body), None)
+    other = next((row for row in own if sequence_of(row.fact) is not None), None)
     if other is not None:
         raise UsageError(
             f"Session '{session_id}' went on after run '{run_id}' (from position {other.position} "
@@ -324,9 +329,14 @@ async def _pending_calls(
 def _is_about(
     row: JournalEntry, name: str, number: int, request: ToolCallRequest, origin: JournalEntry
 ) -> bool:
-    if row.run_id != origin.run_id or "pending" in row.body:
-        return row.body.get("pending") == name
-    return row.body.get("call_id") == request.id and row.key.endswith(f"/{number}")
+    call = _call_in(row)
+    if row.run_id != origin.run_id or call.pending is not None:
+        return call.pending == name
+    return call.call_id == request.id and row.key.endswith(f"/{number}")
+
+
+def _call_in(row: JournalEntry) -> ToolCallFact:
+    return fact_in(row, ToolCallFact)
 
 
 def _as_it_stands(
@@ -344,9 +354,10 @@ def _as_it_stands(
     """
     tool = tools.find(request.name)
     effect = tool.spec.effect if tool is not None else None
-    ended = next((row for row in reversed(own) if row.state == "finished"), None)
+    facts = (row.fact for row in reversed(own))
+    ended = next((each for each in facts if isinstance(each, ToolCallFinished)), None)
     if ended is not None and (effect is Effect.ONCE or not is_another_way):
-        return PendingCall(name=name, request=request, content=tool_content(ended.body))
+        return PendingCall(name=name, request=request, content=tool_content(ended))
     if ended is not None or not own or own[-1].state == "failed":
         return PendingCall(name=name, request=request)
     run_id, key = own[-1].run_id, own[-1].key

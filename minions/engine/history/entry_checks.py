@@ -1,60 +1,46 @@
-"""Entries that hold no fact: found before anything is made of a part of a run."""
+"""Facts where one kind is expected, and lists with entries that nobody can read."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final, cast
+from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from minions.contracts.errors import JournalError
-from minions.contracts.executions import RunStatus
+from minions.contracts.facts import SessionForked, UnreadableFact
 from minions.contracts.journal import JournalEntry
-from minions.contracts.stored_sessions import unreadable_entry
+from minions.contracts.stored_sessions import refuse_damaged, unreadable_entry
 
-__all__ = ["check_entries", "origin_of", "problem_of", "too_deep", "unreadable_among"]
+__all__ = ["fact_in", "origin_of", "too_deep", "unreadable_among"]
 
-_STATUSES: Final = tuple(each.value for each in RunStatus)
+F = TypeVar("F", bound=Struct)
+
 _DEEPEST: Final = 200
 """Levels of a body: further in, what reads or shows it comes to the end of the stack."""
 
 
-def problem_of(entry: JournalEntry) -> str | None:
-    """What was expected of it, and where; None: it holds a fact."""
-    # Here: a run that begins anew reads no entry, and making the classes takes its time.
-    from minions.contracts.facts import UnreadableFact, fact_of
-
-    fact = fact_of(entry)
-    return fact.problem if isinstance(fact, UnreadableFact) else None
-
-
 def unreadable_among(rows: Iterable[JournalEntry]) -> JournalError | None:
-    """Of the run and session entries of a list, the first that cannot be read.
-
-    Looks only at what a list is made of: it is called for every run ever recorded.
-    """
-    for row in rows:
-        body = row.body
-        if row.damage is None:
-            if row.state == "finished":
-                if body.get("status") in _STATUSES and isinstance(body.get("usage"), dict | None):
-                    continue
-            elif row.kind != "run" or (
-                isinstance(body.get("recipe"), str) and isinstance(body.get("model"), str | None)
-            ):
-                continue
-        if (problem := problem_of(row)) is not None:
-            return unreadable_entry(row, problem)
+    """What is wrong with the first entry that cannot be read; None: all can."""
+    try:
+        refuse_damaged(rows)
+    except JournalError as error:
+        return error
     return None
 
 
-def check_entries(entries: Iterable[JournalEntry]) -> None:
-    """Refuse a run that cannot be read, before anything is made of a part of it.
+def fact_in(entry: JournalEntry, *kinds: type[F]) -> F:
+    """The fact of an entry, which is one of these.
 
     Raises:
-        JournalError: `corrupt-entry`, about the first entry that cannot be read.
+        JournalError: `corrupt-entry`; it is another.
     """
-    for entry in entries:
-        if (problem := problem_of(entry)) is not None:
-            raise unreadable_entry(entry, problem)
+    fact = entry.fact
+    if isinstance(fact, kinds):
+        return fact
+    expected = " or ".join(each.__name__ for each in kinds)
+    problem = fact.problem if isinstance(fact, UnreadableFact) else f"expected {expected}"
+    raise unreadable_entry(entry, problem)
 
 
 def origin_of(
@@ -68,13 +54,12 @@ def origin_of(
     Raises:
         JournalError: `corrupt-entry`; the parent is one of `readers`, or nobody can read which.
     """
-    if not rows or rows[0].state != "forked":
+    if not rows or rows[0].state != SessionForked.state:
         return None, None
-    check_entries(rows[:1])
-    parent = cast(str, rows[0].body["parent"])
-    if parent in readers:  # without this, whoever follows the parents would never end
-        raise unreadable_entry(rows[0], f"session '{parent}' would be its own parent")
-    return parent, cast(int, rows[0].body["position"])
+    fact = fact_in(rows[0], SessionForked)
+    if fact.parent in readers:  # without this, whoever follows the parents would never end
+        raise unreadable_entry(rows[0], f"session '{fact.parent}' would be its own parent")
+    return fact.parent, fact.position
 
 
 def too_deep(body: object) -> str | None:

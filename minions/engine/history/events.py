@@ -4,26 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TypeAlias, TypedDict, cast
+from typing import TypeAlias, TypedDict, assert_never
 
+from minions.contracts import events
 from minions.contracts.errors import words_of
-from minions.contracts.events import (
-    LimitReached,
-    RunCompleted,
-    RunEvent,
-    RunFailed,
-    RunStarted,
-    StepCompleted,
+from minions.contracts.events import RunEvent
+from minions.contracts.facts import (
+    BackEdge,
+    ConversationStarted,
+    DecisionTaken,
+    DecisionWaiting,
+    MessageRecorded,
+    ModelCallFinished,
+    ModelCallLoss,
+    Rollback,
+    RouteFailed,
+    RouteFinished,
+    RunBeginning,
+    RunFinished,
+    RunLimitReached,
+    RunRejected,
+    SessionCut,
+    SessionForked,
+    SessionOpened,
+    StepFailed,
     StepFinished,
+    StepOutcome,
+    StepSkipped,
     StepStarted,
-    StepWaiting,
-    ToolFinished,
-    ToolStarted,
+    StepWithdrawn,
+    ToolCallInDoubt,
+    ToolCallOutcome,
+    ToolCallStarted,
+    UnreadableFact,
+    WarningRecorded,
+    body_of,
+    given,
 )
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole, TokenUsage
-from minions.contracts.sessions import SessionStep
 from minions.engine.history.conversation import MESSAGE_INPUT
 from minions.engine.history.session_messages import session_step_of
 
@@ -63,22 +83,59 @@ class EventMaker:
     """Facts to events, in order; remembers tool results until their step ends."""
 
     def __init__(self) -> None:
-        self._results: dict[str, Mapping[str, JsonValue]] = {}
+        self._results: dict[str, ToolCallOutcome] = {}
 
     def note(self, entry: JournalEntry) -> None:
         """Every fact comes by here, in order, also while nobody watches."""
-        if entry.kind == "tool_call" and entry.state != "started":
-            self._results[entry.key] = entry.body
-        elif self._results and entry.kind == "step" and entry.state in ("finished", "failed"):
-            self._forget(f"{entry.key}/")
+        match fact := entry.fact:
+            case ToolCallOutcome():
+                self._results[entry.key] = fact
+            case StepFinished() | StepFailed() if self._results:
+                self._forget(f"{entry.key}/")
 
-    def event_of(self, entry: JournalEntry) -> RunEvent | None:
-        """What a noted fact shows; None for facts that are only for the engine."""
-        if entry.kind == "message" and "call" in entry.body:
-            call = self._results[_text(entry.body, "call")]
-            return _step_completed(entry, session_step_of(entry, call=call))
-        make = _MAKERS.get((entry.kind, entry.state))
-        return make(entry) if make else None
+    def misses_call_of(self, entry: JournalEntry) -> bool:
+        """Whether it answers a tool call whose end was not noted."""
+        key = entry.fact.call if isinstance(entry.fact, MessageRecorded) else None
+        return key is not None and key not in self._results
+
+    def event_of(self, entry: JournalEntry) -> RunEvent | None:  # noqa: C901  # one case a kind
+        """What a noted fact shows; None for facts that are only for the engine.
+
+        Raises:
+            JournalError: `corrupt-entry`; it answers a tool call whose end was not noted.
+        """
+        match fact := entry.fact:
+            case RunBeginning():
+                return _run_started(entry, fact)
+            case RunFinished():
+                return _run_finished(entry, fact)
+            case RunLimitReached(limit=limit, message=message):
+                return events.LimitReached(**_place(entry), limit=limit or "", message=message)
+            case StepStarted(step_id=step_id, index=index):
+                return events.StepStarted(**_place(entry), step_id=step_id, index=index)
+            case StepOutcome():
+                return _step_finished(entry, fact)
+            case StepSkipped():
+                return _step_skipped(entry, fact)
+            case MessageRecorded(call=str(key)):
+                return _step_completed(entry, fact, call=self._results.get(key))
+            case MessageRecorded() | ModelCallFinished():
+                return _message_recorded(entry, fact)
+            case ToolCallStarted():
+                return _tool_started(entry, fact)
+            case ToolCallOutcome():
+                return _tool_finished(entry, fact)
+            case DecisionWaiting():
+                return _waiting(entry, fact)
+            case (
+                RunRejected() | StepWithdrawn() | ConversationStarted() | ModelCallLoss()
+                | Rollback() | ToolCallInDoubt() | DecisionTaken() | BackEdge() | RouteFinished()
+                | RouteFailed() | WarningRecorded() | SessionOpened() | SessionForked()
+                | SessionCut() | UnreadableFact()
+            ):  # fmt: skip
+                return None
+            case _:
+                assert_never(fact)
 
     def _forget(self, prefix: str) -> None:
         for key in [key for key in self._results if key.startswith(prefix)]:
@@ -101,156 +158,110 @@ def _place(entry: JournalEntry) -> _Place:
     }
 
 
-def _text(body: Mapping[str, JsonValue], key: str) -> str:
-    return cast(str, body[key])
-
-
-def _maybe_text(body: Mapping[str, JsonValue], key: str) -> str | None:
-    return cast("str | None", body.get(key))
-
-
-def _mapping(body: Mapping[str, JsonValue], key: str) -> Mapping[str, JsonValue]:
-    return cast("Mapping[str, JsonValue]", body.get(key) or {})
-
-
-def _maybe_error(body: Mapping[str, JsonValue]) -> Mapping[str, JsonValue] | None:
-    return cast("Mapping[str, JsonValue] | None", body.get("error"))
-
-
-def _run_started(entry: JournalEntry) -> RunEvent:
-    return RunStarted(
-        **_place(entry),
-        recipe=_text(entry.body, "recipe"),
-        model_name=_maybe_text(entry.body, "model"),
-        data=_query(entry.body),
+def _run_started(entry: JournalEntry, fact: RunBeginning) -> RunEvent:
+    return events.RunStarted(
+        **_place(entry), recipe=fact.recipe, model_name=given(fact.model), data=_query(fact)
     )
 
 
-def _query(body: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+def _query(fact: RunBeginning) -> Mapping[str, JsonValue]:
     """The inputs; of a turn what the user says, and nothing where it goes on with what is there."""
-    inputs = _mapping(body, "inputs")
-    live_conversation = _mapping(body, "thread")
-    if not live_conversation or not isinstance(inputs.get(MESSAGE_INPUT), str):
+    inputs, conversation = fact.inputs or {}, fact.thread
+    if conversation is None or not isinstance(inputs.get(MESSAGE_INPUT), str):
         return {"query": inputs}
-    return {} if live_conversation["continues"] else {"query": inputs[MESSAGE_INPUT]}
+    return {} if conversation.continues else {"query": inputs[MESSAGE_INPUT]}
 
 
-def _run_finished(entry: JournalEntry) -> RunEvent:
-    body = entry.body
-    data = {"response": body.get("output"), "metrics": body.get("usage")}
-    status = _text(body, "status")
-    if status in ("completed", "partial"):
-        return RunCompleted(
+def _run_finished(entry: JournalEntry, fact: RunFinished) -> RunEvent:
+    if fact.status in ("completed", "partial"):
+        return events.RunCompleted(
             **_place(entry),
-            status=status,
-            data=data,
+            status=fact.status,
+            data={"response": given(fact.output), "metrics": fact.usage},
         )
-    return RunFailed(
+    return events.RunFailed(
         **_place(entry),
-        status=status,
-        data={"error": body.get("error"), "metrics": body.get("usage")},
+        status=fact.status,
+        data={"error": given(fact.error), "metrics": fact.usage},
     )
 
 
-def _step_started(entry: JournalEntry) -> RunEvent:
-    return StepStarted(
+def _step_finished(entry: JournalEntry, fact: StepOutcome) -> RunEvent:
+    taken = fact if isinstance(fact, StepFinished) else None
+    return events.StepFinished(
         **_place(entry),
-        step_id=_text(entry.body, "step_id"),
-        index=cast("int | None", entry.body.get("index")),
+        step_id=fact.step_id,
+        status=fact.status,
+        reason=fact.reason,
+        error=fact.error,
+        usage=fact.usage or TokenUsage().to_json(),
+        duration_ms=fact.duration_ms or 0.0,
+        model_calls=fact.model_calls or 0,
+        tool_calls=fact.tool_calls or 0,
+        attempts=1 if fact.attempts is None else fact.attempts,
+        index=fact.index,
+        cached_from=taken.cached_from if taken is not None else None,
+        pinned_from=taken.pinned_from if taken is not None else None,
     )
 
 
-def _step_finished(entry: JournalEntry) -> RunEvent:
-    body = entry.body
-    return StepFinished(
+def _step_skipped(entry: JournalEntry, fact: StepSkipped) -> RunEvent:
+    return events.StepFinished(
         **_place(entry),
-        step_id=_text(body, "step_id"),
-        status=_text(body, "status"),
-        reason=_maybe_text(body, "reason"),
-        error=_maybe_error(body),
-        usage=_mapping(body, "usage") or TokenUsage().to_json(),
-        duration_ms=cast(float, body.get("duration_ms", 0.0)),
-        model_calls=cast(int, body.get("model_calls", 0)),
-        tool_calls=cast(int, body.get("tool_calls", 0)),
-        attempts=cast(int, body.get("attempts", 1)),
-        index=cast("int | None", body.get("index")),
-        cached_from=_maybe_text(body, "cached_from"),
-        pinned_from=_maybe_text(body, "pinned_from"),
+        step_id=fact.step_id,
+        status=fact.status,
+        reason=fact.reason,
+        usage=TokenUsage().to_json(),
     )
 
 
-def _message_recorded(entry: JournalEntry) -> RunEvent | None:
+def _message_recorded(
+    entry: JournalEntry, fact: MessageRecorded | ModelCallFinished
+) -> RunEvent | None:
     """None for what the user says: whoever reads `run_started` knows it."""
-    message = _mapping(entry.body, "message")
-    if "sequence" in entry.body and message["role"] == MessageRole.USER.value:
+    is_user = fact.message is not None and fact.message.role is MessageRole.USER
+    if fact.sequence is not None and is_user:
         return None
-    return _step_completed(entry, session_step_of(entry))
+    return _step_completed(entry, fact)
 
 
-def _step_completed(entry: JournalEntry, snapshot: SessionStep) -> RunEvent:
-    return StepCompleted(
-        **_place(entry), step_id=_maybe_text(entry.body, "step_id") or "", snapshot=snapshot
-    )
+def _step_completed(
+    entry: JournalEntry,
+    fact: MessageRecorded | ModelCallFinished,
+    call: ToolCallOutcome | None = None,
+) -> RunEvent:
+    snapshot = session_step_of(entry, call=call)
+    return events.StepCompleted(**_place(entry), step_id=fact.step_id or "", snapshot=snapshot)
 
 
-def _tool_started(entry: JournalEntry) -> RunEvent:
-    body = entry.body
-    return ToolStarted(
+def _tool_started(entry: JournalEntry, fact: ToolCallStarted) -> RunEvent:
+    return events.ToolStarted(
         **_place(entry),
-        step_id=_text(body, "step_id"),
-        call_id=_text(body, "call_id"),
-        tool=_text(body, "tool"),
-        arguments=body.get("arguments"),
+        step_id=fact.step_id,
+        call_id=fact.call_id or "",
+        tool=fact.tool,
+        arguments=fact.arguments,
     )
 
 
-def _tool_finished(entry: JournalEntry) -> RunEvent:
-    body = entry.body
-    return ToolFinished(
+def _tool_finished(entry: JournalEntry, fact: ToolCallOutcome) -> RunEvent:
+    return events.ToolFinished(
         **_place(entry),
-        step_id=_text(body, "step_id"),
-        call_id=_text(body, "call_id"),
-        tool=_text(body, "tool"),
-        duration_ms=cast(float, body.get("duration_ms", 0.0)),
-        error=_maybe_error(body),
+        step_id=fact.step_id,
+        call_id=fact.call_id or "",
+        tool=fact.tool,
+        duration_ms=fact.duration_ms or 0.0,
+        error=fact.error,
     )
 
 
-def _limit_reached(entry: JournalEntry) -> RunEvent:
-    return LimitReached(
-        **_place(entry),
-        limit=_text(entry.body, "limit"),
-        message=_text(entry.body, "message"),
-    )
-
-
-def _waiting(entry: JournalEntry) -> RunEvent:
-    body = entry.body
+def _waiting(entry: JournalEntry, fact: DecisionWaiting) -> RunEvent:
     shown = ("tool", "arguments", "digest", "question", "form", "default", "timeout_s")
-    return StepWaiting(
+    body = body_of(fact)
+    return events.StepWaiting(
         **_place(entry),
-        step_id=_text(body, "step_id"),
+        step_id=fact.step_id,
         key=entry.key,
-        what=_text(body, "what"),
+        what=fact.what,
         data={name: body[name] for name in shown if name in body},
     )
-
-
-_MAKERS: Mapping[tuple[str, str], Callable[[JournalEntry], RunEvent | None]] = {
-    ("run", "started"): _run_started,
-    ("run", "resumed"): _run_started,
-    ("run", "finished"): _run_finished,
-    ("run", "limit_reached"): _limit_reached,
-    ("step", "started"): _step_started,
-    ("step", "finished"): _step_finished,
-    ("step", "failed"): _step_finished,
-    ("step", "interrupted"): _step_finished,
-    ("step", "skipped"): _step_finished,
-    ("model_call", "finished"): _message_recorded,
-    ("message", "recorded"): _message_recorded,
-    ("tool_call", "started"): _tool_started,
-    ("tool_call", "finished"): _tool_finished,
-    ("tool_call", "failed"): _tool_finished,
-    ("tool_call", "interrupted"): _tool_finished,
-    ("decision", "waiting"): _waiting,
-}

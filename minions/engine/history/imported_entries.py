@@ -6,40 +6,44 @@ whose consent is said by whoever resumes the run, never by the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from attrs import evolve
+from msgspec import UNSET
+from msgspec.structs import asdict, replace
 
+from minions.contracts.facts import (
+    DecisionImported,
+    DecisionRecorded,
+    RunBeginning,
+    RunResumed,
+    RunStarted,
+)
 from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
 
-__all__ = ["IMPORTED", "imported_entry"]
-
-IMPORTED: Final = "imported"
-"""The state of a decision that another journal recorded. It is shown, and decides nothing."""
+__all__ = ["imported_entry"]
 
 _KEPT_IN_NOTES: Final = frozenset({"command", "extensions"})
 """What a note says of the command that began the run and that grants nothing; all else, such as
 `approve`, `cwd`, `max_cost_usd` or `model` (which may name a file), is dropped. `imported` is
 added: no server resumes the run unasked."""
 
-_GRANTS: Final = frozenset({"directory", "decisions"})
-"""Of a run's start: the folder that relative paths begin in, and decisions about open calls."""
+R = TypeVar("R", bound=RunBeginning)
 
 
 def imported_entry(entry: JournalEntry) -> JournalEntry:
     """The entry as it is stored in the journal that takes it in."""
-    if entry.kind == "decision" and entry.state == "recorded":
-        return evolve(entry, state=IMPORTED)
-    if entry.kind == "run" and entry.state in ("started", "resumed"):
-        return evolve(entry, body=_without_grants(entry.body))
-    return entry
+    match fact := entry.fact:
+        case DecisionRecorded():
+            return evolve(entry, fact=DecisionImported(**asdict(fact)))
+        case RunResumed():
+            return evolve(entry, fact=replace(_without_grants(fact), decisions=None))
+        case RunStarted():
+            return evolve(entry, fact=_without_grants(fact))
+        case _:
+            return entry
 
 
-def _without_grants(body: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    note = body.get("note")
-    known = note.items() if isinstance(note, Mapping) else ()
-    kept = {name: value for name, value in known if name in _KEPT_IN_NOTES}
-    rest = {name: value for name, value in body.items() if name not in _GRANTS}
-    return {**rest, "note": {**kept, "imported": True}}
+def _without_grants(fact: R) -> R:
+    kept = {name: value for name, value in (fact.note or {}).items() if name in _KEPT_IN_NOTES}
+    return replace(fact, note={**kept, "imported": True}, directory=UNSET)

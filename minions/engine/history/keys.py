@@ -19,6 +19,7 @@ __all__ = [
     "outermost",
     "path_of",
     "scope_of",
+    "step_of",
 ]
 
 _WITHIN: Final = "~"
@@ -51,6 +52,11 @@ def scope_of(key: str) -> str:
 def outermost(key: str) -> str:
     """The id of the run's own step that the work of `key` belongs to."""
     return key.partition(_WITHIN)[0].partition("/")[0]
+
+
+def step_of(key: str) -> str:
+    """The step's id, with what stands before it where that is a step within another."""
+    return key.partition("/")[0]
 
 
 def head_of(base: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import cast
+from typing import TypeVar
 
 from attrs import evolve, field, frozen
+from msgspec import Struct
 
-from minions.contracts.codec import decode
+from minions.contracts.decision_words import Answer, Decision, name_of
 from minions.contracts.errors import (
     NEEDS_DECISION,
     Fault,
@@ -20,11 +21,41 @@ from minions.contracts.errors import (
 )
 from minions.contracts.events import StepCompleted
 from minions.contracts.executions import OPEN_STATES, RunState
+from minions.contracts.facts import (
+    BackEdge,
+    ConversationStarted,
+    DecisionFact,
+    DecisionTaken,
+    DecisionWaiting,
+    Fact,
+    MessageRecorded,
+    ModelCallFact,
+    Rollback,
+    RouteFailed,
+    RouteFinished,
+    RunBeginning,
+    RunFinished,
+    RunRejected,
+    RunResumed,
+    RunStarted,
+    StepEnd,
+    StepFact,
+    StepOmission,
+    StepOutcome,
+    StepSkipped,
+    StepStarted,
+    ToolCallFact,
+    ToolCallStarted,
+    UnreadableFact,
+    body_of,
+    given,
+)
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import message_to_json
 from minions.contracts.runtime import IsWorkerGone
 from minions.contracts.sessions import SessionStep
-from minions.engine.history.entry_checks import check_entries, unreadable_among
+from minions.engine.history.entry_checks import fact_in, unreadable_among
 from minions.engine.history.events import EventMaker
 from minions.engine.history.keys import base_key, execution_key
 from minions.engine.history.replay import Replay, visible
@@ -43,6 +74,8 @@ __all__ = [
     "readable",
     "show_run",
 ]
+
+F = TypeVar("F", bound=Struct)
 
 REJECTED = RunState.REJECTED.value
 """The state of a run that never began: its recipe has faults."""
@@ -91,8 +124,8 @@ class StepSummary:
     @property
     def is_waiting(self) -> bool:
         """Whether a person has to say something before it goes on."""
-        error = cast("Mapping[str, JsonValue]", self.facts.get("error") or {})
-        return error.get("code") == NEEDS_DECISION
+        error = self.facts.get("error")
+        return isinstance(error, Mapping) and error.get("code") == NEEDS_DECISION
 
     @property
     def kept_as(self) -> str | None:
@@ -175,24 +208,28 @@ def _summary(rows: Sequence[JournalEntry]) -> RunSummary:
     first = rows[0]
     if (error := unreadable_among(rows)) is not None:
         return _unreadable(first, error)
-    model = first.body.get("model")
+    recipe, model = "?", None
     status, finished_at = RunState.INTERRUPTED.value, None
     usage: Mapping[str, JsonValue] = {}
     for row in rows:
-        if row.state == REJECTED:
-            status, finished_at = REJECTED, row.at
-        elif row.state == "resumed":
-            status, finished_at = RunState.INTERRUPTED.value, None
-            model = row.body.get("model")
-        elif row.state == "finished":
-            status, finished_at = cast(str, row.body["status"]), row.at
-            usage = cast("Mapping[str, JsonValue]", row.body.get("usage") or {})
+        match row.fact:
+            case RunRejected():
+                recipe, status, finished_at = row.fact.recipe, REJECTED, row.at
+            case RunStarted():
+                recipe, model = row.fact.recipe, given(row.fact.model)
+            case RunResumed():
+                status, finished_at = RunState.INTERRUPTED.value, None
+                model = given(row.fact.model)
+            case RunFinished():
+                status, finished_at, usage = row.fact.status, row.at, row.fact.usage or {}
+            case _:
+                pass  # it says nothing of where the run stands
     return RunSummary(
         run_id=first.run_id,
         session_id=first.session_id,
-        recipe=cast(str, first.body["recipe"]),
+        recipe=recipe,
         status=status,
-        model=cast("str | None", model) if status != REJECTED else None,
+        model=model,
         started_at=first.at,
         finished_at=finished_at,
         usage=usage,
@@ -266,7 +303,7 @@ def _named_so(runs: Sequence[RunSummary], name: str) -> list[RunSummary]:
 
 async def _refuse_a_session_without_runs(journal: Journal, name: str) -> None:
     """Its name may be the start of another's id, which is not what is meant."""
-    if await journal.entries(name, limit=1):
+    if await journal.entries(name, limit=1, with_damaged=True):
         raise NotFoundError(
             f"Nothing ran yet in session '{name}'. `minions sessions list` shows all runs.",
             code="unknown-session",
@@ -279,24 +316,18 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     Raises:
         JournalError: `corrupt-entry`; it cannot be read.
     """
-    entries_of_run = await journal.entries(run.session_id, run_id=run.run_id)
-    check_entries(entries_of_run)
-    rows = _standing(entries_of_run)
+    rows = _standing(await journal.entries(run.session_id, run_id=run.run_id))
     if run.status == REJECTED:
         return _rejected(run, rows)
-    started = _newest(rows, "started", "resumed")
-    finished = _newest(rows, "finished") if run.has_ended else {}
+    started = _newest(rows, RunStarted, RunResumed)
+    finished = _newest(rows, RunFinished) if run.has_ended else None
     ids = await _step_ids(journal, started)
-    entries = [
-        entry
-        for entry in rows
-        if _outermost(cast(str, entry.body.get("step_id", ids[0])), ids) in ids
-    ]
+    entries = [entry for entry in rows if _outermost(_step_of(entry) or ids[0], ids) in ids]
     return RunDetail(
         summary=run,
-        inputs=started.get("inputs"),
-        output=finished.get("output"),
-        error=finished.get("error"),
+        inputs=started.inputs if started is not None else None,
+        output=given(finished.output) if finished is not None else None,
+        error=given(finished.error) if finished is not None else None,
         steps=_steps(entries, RunState.INTERRUPTED.value if run.has_ended else run.status),
         messages=_messages(entries),
         notes=tuple(_notes(entries)),
@@ -321,7 +352,7 @@ def _places(rows: Sequence[JournalEntry]) -> Mapping[int, int]:
     first: dict[tuple[str, str, str], int] = {}
     places: dict[int, int] = {}
     for row in rows:
-        if row.kind == "run" and row.body.get("retries"):
+        if isinstance(row.fact, RunResumed) and row.fact.retries:
             first = {}
         key = execution_key(row.key)
         name = (row.kind, f"{base_key(key)}{row.key.removeprefix(key)}", row.state)
@@ -331,25 +362,39 @@ def _places(rows: Sequence[JournalEntry]) -> Mapping[int, int]:
 
 
 def _rejected(run: RunSummary, rows: Sequence[JournalEntry]) -> RunDetail:
-    body = _newest(rows, REJECTED)
+    fact = fact_in(rows[-1], RunRejected)
     return RunDetail(
         summary=run,
         inputs=None,
         output=None,
-        error=body.get("error"),
+        error=fact.error,
         steps=(),
         messages=(),
-        faults=tuple(decode(fault, Fault) for fault in cast("Sequence[JsonValue]", body["faults"])),
+        faults=fact.faults,
     )
 
 
-async def _step_ids(journal: Journal, started: Mapping[str, JsonValue]) -> Sequence[str]:
+async def _step_ids(journal: Journal, started: RunBeginning | None) -> Sequence[str]:
     """Of the recipe as it is now: an edit may have taken steps away."""
-    digest = cast("str | None", started.get("document"))
-    if digest is None:
-        return list(cast("Mapping[str, JsonValue]", started["steps"]))
-    document = json.loads(await journal.get_blob(digest))
+    if started is None or started.document is None:
+        return list((started.steps if started is not None else None) or ())
+    document = json.loads(await journal.get_blob(started.document))
     return [step["id"] for step in document["steps"]]
+
+
+def _step_of(entry: JournalEntry) -> str | None:
+    """The path of the step that it belongs to; None: it belongs to the run as a whole."""
+    match entry.fact:
+        case (
+            StepFact(step_id=path) | ConversationStarted(step_id=path)
+            | ModelCallFact(step_id=path) | ToolCallFact(step_id=path)
+            | DecisionFact(step_id=path) | BackEdge(step_id=path)
+            | RouteFinished(step_id=path) | RouteFailed(step_id=path)
+            | MessageRecorded(step_id=path) | Rollback(step_id=path)
+        ):  # fmt: skip
+            return path
+        case _:
+            return None
 
 
 def _outermost(path: str, ids: Sequence[str]) -> str:
@@ -358,45 +403,43 @@ def _outermost(path: str, ids: Sequence[str]) -> str:
     return root.rpartition("[")[0] if slash and root not in ids else root
 
 
-def _newest(entries: Sequence[JournalEntry], *states: str) -> Mapping[str, JsonValue]:
-    found = (e for e in reversed(entries) if e.kind == "run" and e.state in states)
-    entry = next(found, None)
-    return entry.body if entry else {}
+def _newest(entries: Sequence[JournalEntry], *kinds: type[F]) -> F | None:
+    facts = (entry.fact for entry in reversed(entries))
+    return next((fact for fact in facts if isinstance(fact, kinds)), None)
 
 
 def _steps(entries: Sequence[JournalEntry], open_state: str) -> tuple[StepSummary, ...]:
     """In order of start, each with its latest state; `open_state` where no end is recorded."""
     steps: dict[str, StepSummary] = {}
     newest = max(entry.generation for entry in entries)
-    repeated = {
-        _whole(entry.key) for entry in entries if entry.kind == "step" and _begins_while(entry)
-    }
+    repeated = {_whole(entry.key) for entry in entries if _begins_while(entry.fact)}
     for entry in entries:
-        if entry.kind == "route" and entry.state == "finished":
-            _note_choice(steps, entry)
-        if entry.kind != "step":
+        fact, base = entry.fact, base_key(entry.key)
+        if isinstance(fact, RouteFinished):
+            _note_choice(steps, entry, fact)
+        if not isinstance(fact, StepFact):
             continue
-        body, base = entry.body, base_key(entry.key)
-        index, step_id = body.get("index"), cast(str, body["step_id"])
+        index = fact.index if isinstance(fact, StepStarted | StepOutcome) else None
         if index is not None and _whole(base) not in repeated:
             continue  # an item of a loop: the loop itself tells
         before = steps.get(base)
-        if entry.state == "skipped" and before is not None and entry.generation < newest:
+        is_skipped = isinstance(fact, StepSkipped)
+        if is_skipped and before is not None and entry.generation < newest:
             continue  # who is passed over is decided anew each time
         begun = before is not None and before.status != "skipped"
         steps[base] = StepSummary(
-            step_id=step_id if index is None else f"{step_id}[{index}]",
-            status=cast(str, body.get("status", open_state)),
-            reason=cast("str | None", body.get("reason")),
-            output=body.get("output"),
-            facts=body,
+            step_id=fact.step_id if index is None else f"{fact.step_id}[{index}]",
+            status=fact.status if isinstance(fact, StepEnd) else open_state,
+            reason=fact.reason if isinstance(fact, StepOutcome | StepOmission) else None,
+            output=given(fact.output) if isinstance(fact, StepOutcome) else None,
+            facts=entry.body,
             position=before.position if before is not None and begun else entry.position,
         )
     return tuple(sorted(steps.values(), key=lambda step: step.position))
 
 
-def _begins_while(entry: JournalEntry) -> bool:
-    return entry.state == "started" and "attempts" in entry.body
+def _begins_while(fact: Fact | UnreadableFact) -> bool:
+    return isinstance(fact, StepStarted) and fact.attempts is not None
 
 
 def _whole(key: str) -> str:
@@ -408,44 +451,46 @@ def _whole(key: str) -> str:
 
 
 def _notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
-    called: dict[str, Mapping[str, JsonValue]] = {}
+    called: dict[str, ToolCallStarted] = {}
     for entry in entries:
-        if entry.kind == "goto" or (entry.kind == "route" and entry.state == "failed"):
-            yield _note(entry, entry.state, entry.body)
-        elif entry.kind == "run" and entry.state == "resumed":
-            said = cast("Mapping[str, str]", entry.body.get("decisions") or {})
-            for key, word in said.items():
-                if key in called:  # of a call in doubt; other decisions have rows of their own
-                    yield _decided(entry, word, called[key])
-        elif entry.kind == "decision" and entry.state == "waiting":
-            yield _note(entry, "waiting", entry.body)
-        elif entry.kind == "decision":
-            yield _decided(entry, cast(str, entry.body["word"]), entry.body)
-        elif entry.kind == "tool_call" and entry.state == "started":
-            called[entry.key] = entry.body
+        match fact := entry.fact:
+            case BackEdge() | RouteFailed() | DecisionWaiting():
+                yield _note(entry, fact.step_id, fact.state, entry.body)
+            case RunResumed():
+                for key, decision in fact.decided.items():
+                    if key in called:  # other decisions than those of calls have their own rows
+                        yield _decided(entry, decision, called[key])
+            case DecisionTaken():
+                yield _decided(entry, fact.decision, fact)
+            case ToolCallStarted():
+                called[entry.key] = fact
+            case _:
+                pass  # it belongs to a step
 
 
-def _decided(entry: JournalEntry, word: str, facts: Mapping[str, JsonValue]) -> RunNote:
+def _decided(
+    entry: JournalEntry, decision: Decision, about: ToolCallStarted | DecisionTaken
+) -> RunNote:
     """What a person said, or what counted because nobody said anything."""
-    said, _, rest = word.partition(":")
-    if said != "answer":
-        return _note(entry, said, facts)
-    state = "default" if facts.get("is_default") else said
-    return _note(entry, state, {**facts, "answer": json.loads(rest)})
+    facts = body_of(about)
+    if not isinstance(decision, Answer):
+        return _note(entry, about.step_id, name_of(decision), facts)
+    is_default = isinstance(about, DecisionTaken) and about.is_default
+    state = "default" if is_default else name_of(decision)
+    return _note(entry, about.step_id, state, {**facts, "answer": decision.value})
 
 
-def _note(entry: JournalEntry, state: str, facts: Mapping[str, JsonValue]) -> RunNote:
+def _note(entry: JournalEntry, step_id: str, state: str, facts: Mapping[str, JsonValue]) -> RunNote:
     kind = "decision" if entry.kind == "run" else entry.kind
-    step_id = cast(str, facts.get("step_id", ""))
     return RunNote(kind=kind, step_id=step_id, state=state, facts=facts, position=entry.position)
 
 
-def _note_choice(steps: dict[str, StepSummary], entry: JournalEntry) -> None:
+def _note_choice(steps: dict[str, StepSummary], entry: JournalEntry, choice: RouteFinished) -> None:
     """Where a model said that the run goes on, and why."""
     base = base_key(execution_key(entry.key))
     if (step := steps.get(base)) is not None:
-        choice = {"next": entry.body.get("output"), "next_because": entry.body.get("reason")}
-        steps[base] = evolve(step, facts={**step.facts, **choice})
+        shown = {"next": choice.output, "next_because": choice.reason}
+        steps[base] = evolve(step, facts={**step.facts, **shown})
 
 
 def _shown_message(step: SessionStep) -> Mapping[str, JsonValue]:
@@ -462,9 +507,8 @@ def _messages(
     maker = EventMaker()
     found: list[tuple[str, Mapping[str, JsonValue]]] = []
     for entry in entries:
-        opening = cast("Sequence[Mapping[str, JsonValue]]", entry.body.get("messages") or ())
-        step_id = cast(str, entry.body.get("step_id", ""))
-        found += [(step_id, message) for message in opening]
+        if isinstance(fact := entry.fact, StepStarted | ConversationStarted):
+            found += [(fact.step_id, message_to_json(each)) for each in fact.messages or ()]
         maker.note(entry)
         event = maker.event_of(entry)
         if isinstance(event, StepCompleted):

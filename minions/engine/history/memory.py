@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from collections.abc import Iterable, Sequence
+from typing import assert_never
 
-from minions.contracts.codec import decode
 from minions.contracts.errors import StaleSnapshotError
+from minions.contracts.facts import (
+    BackEdge,
+    ConversationStarted,
+    DecisionFact,
+    Fact,
+    MessageRecorded,
+    ModelCallFinished,
+    ModelCallLoss,
+    Rollback,
+    RouteFailed,
+    RouteFinished,
+    RunBeginning,
+    RunFinished,
+    RunLimitReached,
+    RunRejected,
+    SessionCut,
+    SessionForked,
+    SessionOpened,
+    StepEnd,
+    StepStarted,
+    ToolCallFailed,
+    ToolCallFinished,
+    ToolCallInDoubt,
+    ToolCallInterrupted,
+    ToolCallOutcome,
+    ToolCallStarted,
+    UnreadableFact,
+    WarningRecorded,
+    given,
+)
 from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.json_values import dumps
 from minions.contracts.memory import MemorySnapshot, ModelMemory
 from minions.contracts.messages import Message, tool_result
+from minions.contracts.stored_sessions import unreadable_entry
+from minions.engine.history.entry_checks import fact_in
 
 __all__ = ["ConversationMemory", "apply_entry", "memory_from", "tool_content"]
 
@@ -108,28 +139,27 @@ class ConversationMemory(ModelMemory):
         return self._conversations.setdefault(conversation_id, _Conversation())
 
 
-def tool_content(body: Mapping[str, JsonValue]) -> str:
+def tool_content(call: ToolCallOutcome) -> str:
     """What the model reads of a recorded tool result."""
-    if "content" in body:
-        return cast(str, body["content"])
-    error = cast("Mapping[str, JsonValue] | None", body.get("error"))
-    if error is not None:
-        return f"Error: {error['message']}"
-    return dumps(body.get("value"))
+    if call.content is not None:
+        return call.content
+    if call.error is not None:
+        return f"Error: {call.error.get('message')}"
+    return dumps(given(call.value))
 
 
 def memory_from(entries: Iterable[JournalEntry]) -> ConversationMemory:
     """The conversations that these facts amount to."""
     memory = ConversationMemory()
-    contents: dict[str, str] = {}
+    calls: dict[str, ToolCallOutcome] = {}
     for entry in entries:
-        apply_entry(memory, contents, entry)
+        apply_entry(memory, calls, entry)
     return memory
 
 
 def apply_entry(
     memory: ConversationMemory,
-    contents: dict[str, str],
+    calls: dict[str, ToolCallOutcome],
     entry: JournalEntry,
     *,
     history: Sequence[Message] = (),
@@ -138,35 +168,60 @@ def apply_entry(
 
     Args:
         history: What the session's conversation held when the run began.
-        contents: Tool results by key that no message has named yet; kept up to date here.
+        calls: Tool calls that ended, by key; kept up to date here.
     """
-    body = entry.body
-    conversation_id = cast(str, body.get("conversation", ""))
-    match entry.kind, entry.state:
-        case "step" | "conversation", "started":
-            prompt = cast("list[JsonValue]", body.get("messages", []))
-            messages = [decode(item, Message) for item in prompt]
-            at, count = cast("Sequence[int]", body.get("history") or (0, 0))
-            messages[at:at] = history[:count]
-            memory.save_prompt(conversation_id, messages)
-        case "model_call", "finished":
-            memory.save_chat_response(conversation_id, decode(body["message"], Message))
-        case "tool_call", "finished" | "failed":
-            contents[entry.key] = tool_content(body)
-        case "message", _:
-            memory.save_prompt(conversation_id, [_recorded_message(body, contents)])
-        case "rollback", _:
+    match fact := entry.fact:
+        case StepStarted() | ConversationStarted():
+            messages = list(fact.messages or ())
+            if isinstance(fact, StepStarted) and fact.history is not None:
+                at, count = fact.history
+                messages[at:at] = history[:count]
+            memory.save_prompt(fact.conversation or "", messages)
+        case ModelCallFinished(message=message):
+            memory.save_chat_response(conversation_of(fact), message)
+        case ToolCallFinished() | ToolCallFailed():
+            calls[entry.key] = fact
+        case MessageRecorded():
+            message = recorded_message(entry, calls.get(fact.call or ""))
+            memory.save_prompt(conversation_of(fact), [message])
+        case Rollback(conversation=conversation_id, position=position):
             conversation = memory._open(conversation_id)  # noqa: SLF001  # same module
-            conversation.cut(cast(int, body["position"]))
+            conversation.cut(position)
+        case (
+            RunBeginning() | RunFinished() | RunLimitReached() | RunRejected() | StepEnd()
+            | ModelCallLoss() | ToolCallStarted() | ToolCallInterrupted() | ToolCallInDoubt()
+            | DecisionFact() | BackEdge() | RouteFinished() | RouteFailed() | WarningRecorded()
+            | SessionOpened() | SessionForked() | SessionCut() | UnreadableFact()
+        ):  # fmt: skip
+            pass  # it adds no message
         case _:
-            pass
+            assert_never(fact)
 
 
-def _recorded_message(body: Mapping[str, JsonValue], contents: Mapping[str, str]) -> Message:
-    if "message" in body:
-        return decode(body["message"], Message)
-    return tool_result(
-        contents[cast(str, body["call"])],
-        tool_call_id=cast(str, body["tool_call_id"]),
-        name=cast("str | None", body.get("name")),
-    )
+def conversation_of(fact: Fact | UnreadableFact) -> str:
+    """The id of the conversation that it adds to; empty: none is named."""
+    match fact:
+        case (
+            StepStarted(conversation=named) | ConversationStarted(conversation=named)
+            | ModelCallFinished(conversation=named) | MessageRecorded(conversation=named)
+            | Rollback(conversation=named)
+        ):  # fmt: skip
+            return named or ""
+        case _:
+            return ""
+
+
+def recorded_message(entry: JournalEntry, call: ToolCallOutcome | None) -> Message:
+    """The message that a row carries, or that the answer to that call is.
+
+    Raises:
+        JournalError: `corrupt-entry`; it carries none, and the call has no recorded end.
+    """
+    if isinstance(entry.fact, ModelCallFinished):
+        return entry.fact.message
+    fact = fact_in(entry, MessageRecorded)
+    if fact.message is not None:
+        return fact.message
+    if call is None:
+        raise unreadable_entry(entry, f"no end of the tool call '{fact.call}' stands before it")
+    return tool_result(tool_content(call), tool_call_id=fact.tool_call_id or "", name=fact.name)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from datetime import datetime
 
 from attrs import evolve
+from msgspec import UnsetType
 
 from minions.contracts.calls import (
     CallStatus,
@@ -13,19 +14,36 @@ from minions.contracts.calls import (
     ModelCallResponse,
     ModelFailure,
     Prompt,
-    StepCompletionInstruction,
     ToolCall,
     ToolCallResponse,
     ToolFailure,
 )
-from minions.contracts.codec import decode
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.facts import (
+    ModelCallFact,
+    ModelCallFinished,
+    ModelCallLoss,
+    StepFailed,
+    StepFinished,
+    StepOutcome,
+    ToolCallFinished,
+    ToolCallOutcome,
+    ToolCallStarted,
+    given,
+)
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest
+from minions.contracts.sessions import StepMetrics
 from minions.contracts.verdicts import Completion, Verdict
-from minions.engine.history.memory import ConversationMemory, apply_entry, tool_content
+from minions.engine.history.entry_checks import fact_in
+from minions.engine.history.memory import (
+    ConversationMemory,
+    apply_entry,
+    conversation_of,
+    tool_content,
+)
 from minions.engine.history.replay import StepRows
 
 __all__ = [
@@ -38,80 +56,82 @@ __all__ = [
 ]
 
 
-def recorded_model_call(call: ModelCall, entry: JournalEntry) -> ModelCall:
-    """`call` as it ended: COMPLETED with its response, or FAILED."""
-    body = entry.body
+def recorded_model_call(call: ModelCall, fact: ModelCallFact, at: datetime) -> ModelCall:
+    """`call` as it ended at that time: COMPLETED with its response, or FAILED."""
     done = evolve(
         call,
-        attempts=cast(int, body.get("attempts", 1)),
-        retried_usage=recorded_usage(body.get("retried_usage")),
-        completed_at=entry.at,
+        attempts=1 if fact.attempts is None else fact.attempts,
+        retried_usage=recorded_usage(fact.retried_usage),
+        completed_at=at,
     )
-    if "message" not in body:
-        error = recorded_error(body)
-        failure = ModelFailure(
-            code=error.code, message=error.message, usage=recorded_usage(body.get("usage"))
-        )
-        return evolve(done, status=CallStatus.FAILED, failure=failure)
-    return evolve(done, status=CallStatus.COMPLETED, response=_response(body))
+    if isinstance(fact, ModelCallFinished):
+        return evolve(done, status=CallStatus.COMPLETED, response=_response(fact))
+    lost = fact if isinstance(fact, ModelCallLoss) else None
+    error = recorded_error(lost.error if lost is not None else None)
+    usage = recorded_usage(lost.usage if lost is not None else None)
+    failure = ModelFailure(code=error.code, message=error.message, usage=usage)
+    return evolve(done, status=CallStatus.FAILED, failure=failure)
 
 
-def _response(body: Mapping[str, JsonValue]) -> ModelCallResponse:
-    metrics = cast("Mapping[str, JsonValue]", body.get("metrics") or {})
-    instruction = body.get("instruction")
+def _response(fact: ModelCallFinished) -> ModelCallResponse:
+    metrics = fact.metrics or {}
+    measured = StepMetrics.of(metrics)
     return ModelCallResponse(
-        message=decode(body["message"], Message),
+        message=fact.message,
         usage=recorded_usage(metrics),
-        finish_reason=cast("str | None", body.get("finish_reason")),
-        model_name=cast("str | None", metrics.get("model_name")),
-        provider=cast("str | None", metrics.get("provider")),
-        first_token_latency_ms=cast("float | None", metrics.get("first_token_latency_ms")),
-        completion_instruction=(
-            None if instruction is None else decode(instruction, StepCompletionInstruction)
-        ),
+        finish_reason=given(fact.finish_reason),
+        model_name=measured.model_name,
+        provider=measured.provider,
+        first_token_latency_ms=measured.first_token_latency_ms,
+        completion_instruction=fact.instruction,
     )
 
 
-def recorded_tool_call(call: ToolCall, entry: JournalEntry) -> ToolCall:
-    """`call` as it ended: COMPLETED with its response, or FAILED."""
-    body = entry.body
+def recorded_tool_call(call: ToolCall, fact: ToolCallOutcome, at: datetime) -> ToolCall:
+    """`call` as it ended at that time: COMPLETED with its response, or FAILED."""
     failure = None
-    if body.get("error") is not None:
-        error = recorded_error(body)
+    if fact.error is not None:
+        error = recorded_error(fact.error)
         failure = ToolFailure(code=error.code, message=error.message)
+    value = fact.content if isinstance(fact.value, UnsetType) else fact.value
     return evolve(
         call,
-        status=CallStatus.COMPLETED if entry.state == "finished" else CallStatus.FAILED,
+        status=(CallStatus.COMPLETED if isinstance(fact, ToolCallFinished) else CallStatus.FAILED),
         response=ToolCallResponse(
-            content=tool_content(body),
-            value=body.get("value", body.get("content")) if failure is None else None,
+            content=tool_content(fact),
+            value=value if failure is None else None,
             is_error=failure is not None,
         ),
         failure=failure,
-        attempts=cast(int, body.get("attempts", 1)),
-        completed_at=entry.at,
+        attempts=1 if fact.attempts is None else fact.attempts,
+        completed_at=at,
     )
 
 
-def recorded_error(body: Mapping[str, JsonValue]) -> FailureInfo:
+def recorded_error(error: Mapping[str, JsonValue] | None) -> FailureInfo:
     """The failure that a row tells."""
-    error = cast("Mapping[str, str | None]", body.get("error") or {})
+    said = {name: text for name, text in (error or {}).items() if isinstance(text, str)}
     return FailureInfo(
-        code=error.get("code") or "failed",
-        message=error.get("message") or "It failed.",
-        where=error.get("where"),
+        code=said.get("code") or "failed",
+        message=said.get("message") or "It failed.",
+        where=said.get("where"),
     )
 
 
-def recorded_usage(value: JsonValue) -> TokenUsage:
+def recorded_usage(usage: Mapping[str, JsonValue] | None) -> TokenUsage:
     """Counts of a row; none where it has none."""
-    usage = cast("Mapping[str, int]", value or {})
+    told = usage or {}
+    cost = told.get("cost_usd")
     return TokenUsage(
-        input_tokens=usage.get("input_tokens", 0),
-        output_tokens=usage.get("output_tokens", 0),
-        cached_tokens=usage.get("cached_tokens", 0),
-        cost_usd=cast("float | None", usage.get("cost_usd")),
+        input_tokens=_count(told.get("input_tokens")),
+        output_tokens=_count(told.get("output_tokens")),
+        cached_tokens=_count(told.get("cached_tokens")),
+        cost_usd=cost if isinstance(cost, int | float) else None,
     )
+
+
+def _count(value: JsonValue) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def recorded_calls(
@@ -119,32 +139,26 @@ def recorded_calls(
 ) -> tuple[ModelCall | ToolCall, ...]:
     """The calls of an execution that ended, in the order of their ends, with their prompts."""
     memory, conversation = ConversationMemory(), ""
-    contents: dict[str, str] = {}
+    ended: dict[str, ToolCallOutcome] = {}
     requests: dict[str, ToolCallRequest] = {}
     calls: list[ModelCall | ToolCall] = []
     newest = {(entry.kind, entry.key): entry for entry in rows}
     for entry in rows:
         if entry.state == "interrupted" and newest[entry.kind, entry.key] is not entry:
             continue  # the call was made again
-        body = entry.body
-        conversation = cast(str, body.get("conversation", conversation))
-        if entry.kind == "model_call" and entry.state in ("finished", "failed", "interrupted"):
-            prompt = Prompt(memory.prompt_messages(conversation.removesuffix("#aside")))
-            phase = cast(str, body.get("phase", "model"))
-            calls.append(
-                recorded_model_call(ModelCall(key=entry.key, prompt=prompt, phase=phase), entry)
-            )
-        elif entry.kind == "tool_call" and entry.state == "started":
-            requests[entry.key] = ToolCallRequest(
-                id=cast(str, body["call_id"]),
-                name=cast(str, body["tool"]),
-                arguments=cast(str, body["arguments"]),
-            )
-        elif entry.kind == "tool_call" and entry.key in requests:
-            call = ToolCall(key=entry.key, request=requests[entry.key])
-            if entry.state in ("finished", "failed", "interrupted"):
-                calls.append(recorded_tool_call(call, entry))
-        apply_entry(memory, contents, entry, history=history)
+        conversation = conversation_of(entry.fact) or conversation
+        match fact := entry.fact:
+            case ModelCallFact():
+                prompt = Prompt(memory.prompt_messages(conversation.removesuffix("#aside")))
+                call = ModelCall(key=entry.key, prompt=prompt, phase=fact.phase or "model")
+                calls.append(recorded_model_call(call, fact, entry.at))
+            case ToolCallStarted(call_id=call_id, tool=tool, arguments=arguments):
+                request = ToolCallRequest(id=call_id or "", name=tool, arguments=arguments)
+                requests[entry.key] = request
+            case ToolCallOutcome() if entry.key in requests:
+                made = ToolCall(key=entry.key, request=requests[entry.key])
+                calls.append(recorded_tool_call(made, fact, entry.at))
+        apply_entry(memory, ended, entry, history=history)
     return tuple(calls)
 
 
@@ -163,34 +177,35 @@ def recorded_execution(
         history: What the session's conversation held when the run began.
     """
     assert rows.ended is not None  # noqa: S101  # asked only for what has ended
-    ended, body = rows.ended, rows.ended.body
+    ended = rows.ended
+    fact = fact_in(ended, StepFinished, StepFailed)
     calls = recorded_calls(rows.until_end, history=history)
-    error = recorded_error(body) if body.get("error") is not None else None
+    taken = fact if isinstance(fact, StepFinished) else None
     return evolve(
         blank,
-        status=StepStatus(cast(str, body["status"])),
-        reason=cast("str | None", body.get("reason")),
+        status=StepStatus(fact.status),
+        reason=fact.reason,
         output=output,
-        error=error,
+        error=recorded_error(fact.error) if fact.error is not None else None,
         model_calls=tuple(call for call in calls if isinstance(call, ModelCall)),
         tool_calls=tuple(call for call in calls if isinstance(call, ToolCall)),
         calls=calls,
         started_at=(rows.started or ended).at,
         completed_at=ended.at,
-        duration_ms=cast(float, body.get("duration_ms", 0.0)),
-        completion=_recorded_completion(body),
-        cached_from=cast("str | None", body.get("cached_from")),
-        pinned_from=cast("str | None", body.get("pinned_from")),
+        duration_ms=fact.duration_ms or 0.0,
+        completion=_recorded_completion(fact),
+        cached_from=taken.cached_from if taken is not None else None,
+        pinned_from=taken.pinned_from if taken is not None else None,
     )
 
 
-def _recorded_completion(body: Mapping[str, JsonValue]) -> Completion | None:
+def _recorded_completion(fact: StepOutcome) -> Completion | None:
     """The verdict as far as it is recorded: who decided, and the wish for the next step."""
-    decided_by = cast("str | None", body.get("decided_by"))
+    decided_by = given(fact.decided_by)
     if decided_by is None:
         return None
     return Completion(
-        Verdict.FAILED if body.get("error") is not None else Verdict.COMPLETE,
+        Verdict.FAILED if fact.error is not None else Verdict.COMPLETE,
         decided_by=decided_by,
-        next_step_id=cast("str | None", body.get("next_step_id")),
+        next_step_id=fact.next_step_id,
     )

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Mapping
 
 from minions.contracts.errors import JournalError, LeaseHeldError
+from minions.contracts.facts import Fact
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
 from minions.engine.history.events import EventMaker, EventStream
 from minions.engine.history.replay import Replay
 from minions.engine.services.services import Services
@@ -86,24 +85,18 @@ class Recorder:
         self.stored = 0
         """Facts that this execution of the run added."""
 
-    async def record(
-        self,
-        kind: str,
-        key: str,
-        state: str,
-        body: Mapping[str, JsonValue],
-    ) -> JournalEntry:
+    async def record(self, key: str, fact: Fact) -> JournalEntry:
         """Store one fact, then show it; a fact that an earlier execution stored is left as it is.
 
         Raises:
             FencedError, LeaseHeldError, JournalError: Nothing was stored.
         """
         replay = self.replay
-        if replay is not None and (known := replay.same(kind, key, state, body)) is not None:
+        if replay is not None and (known := replay.same(key, fact)) is not None:
             self.feed_back(known)
             return known
         lease = self._lease or await self.open()
-        draft = EntryDraft(kind=kind, key=key, state=state, body=body)
+        draft = EntryDraft(key=key, fact=fact)
         if not self._queue.take():
             await self._queue.wait()
         try:

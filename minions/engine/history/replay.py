@@ -7,15 +7,51 @@ was cut off is done again. How recorded rows become calls and executions is in `
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final, assert_never
 
 from attrs import field, frozen, mutable
 
 from minions.contracts.context import RunContext
+from minions.contracts.decision_words import Decision
 from minions.contracts.executions import RunWarning
+from minions.contracts.facts import (
+    BackEdge,
+    ConversationStarted,
+    DecisionFact,
+    DecisionWaiting,
+    Fact,
+    MessageRecorded,
+    ModelCallFact,
+    Rollback,
+    RouteFailed,
+    RouteFinished,
+    RunFinished,
+    RunLimitReached,
+    RunRejected,
+    RunResumed,
+    RunStarted,
+    SessionCut,
+    SessionForked,
+    SessionOpened,
+    StepEnd,
+    StepFact,
+    StepFailed,
+    StepFinished,
+    StepOmission,
+    StepOutcome,
+    StepSkipped,
+    StepStarted,
+    ToolCallFact,
+    ToolCallStarted,
+    UnreadableFact,
+    WarningRecorded,
+    given,
+)
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.stored_sessions import unreadable_entry
+from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.keys import (
     base_key,
     enclosing,
@@ -23,6 +59,7 @@ from minions.engine.history.keys import (
     head_of,
     outermost,
     path_of,
+    step_of,
 )
 
 __all__ = [
@@ -59,6 +96,30 @@ class StepRows:
     """Whether the run went back because of its failure: it stands, also in a retry."""
 
     @property
+    def start(self) -> StepStarted | None:
+        """The fact of its start."""
+        fact = self.started.fact if self.started is not None else None
+        return fact if isinstance(fact, StepStarted) else None
+
+    @property
+    def end(self) -> StepEnd | None:
+        """The fact of its end."""
+        fact = self.ended.fact if self.ended is not None else None
+        return fact if isinstance(fact, StepEnd) else None
+
+    @property
+    def output(self) -> JsonValue:
+        """What it gave; None: nothing, or it has not ended."""
+        end = self.end
+        return given(end.output) if isinstance(end, StepOutcome) else None
+
+    @property
+    def cache_key(self) -> str | None:
+        """What its output rests on, where that was taken from the cache."""
+        end = self.end
+        return end.cache_key if isinstance(end, StepFinished) else None
+
+    @property
     def has_failed(self) -> bool:
         """Whether its end is a failure that nothing made up for."""
         return self.ended is not None and self.ended.state == "failed" and not self.is_answered
@@ -73,8 +134,8 @@ class StepRows:
         """Whether it failed though every attempt of it went well: then all begin anew."""
         if not self.has_failed or self.ended is None:
             return False
-        error = cast("Mapping[str, JsonValue]", self.ended.body.get("error") or {})
-        return error.get("code") in (EXHAUSTED, STUCK)
+        end = self.ended.fact
+        return isinstance(end, StepFailed) and end.error.get("code") in (EXHAUSTED, STUCK)
 
     @property
     def until_end(self) -> list[JournalEntry]:
@@ -87,6 +148,15 @@ class StepRows:
         """What no end of the execution settles: all of it, or the decision about the next step."""
         end = self.ended
         return self.rows if end is None else [e for e in self.rows if e.position > end.position]
+
+
+@frozen
+class RecordedBackEdge:
+    """That the run went back because of a step's failure."""
+
+    position: int
+    """Of its row."""
+    attempt: int
 
 
 class Replayable(ABC):
@@ -124,7 +194,7 @@ class Replay:
         self.is_over = False
         """Whether the run came to its output: it is told again, and nothing is a new fact."""
         self.warnings: list[RunWarning] = []
-        self.decisions: dict[str, str] = {}
+        self.decisions: dict[str, Decision] = {}
         """What was decided of calls in doubt, by key."""
         self.retried_at = 0
         """Ways back that are recorded before this position count no more: a retry came after."""
@@ -133,52 +203,71 @@ class Replay:
         self._latest: dict[tuple[str, str], JournalEntry] = {}
         self._executions: dict[str, StepRows] = {}
         self._current: dict[str, StepRows | None] = {}
-        self._back_edges: dict[str, JournalEntry] = {}
+        self._back_edges: dict[str, RecordedBackEdge] = {}
         self._given_up: set[str] = set()
         """Keys of choices of a next step that failed and are to be made again."""
         for entry in entries:
             self._add(entry)
 
-    def _add(self, entry: JournalEntry) -> None:
+    def _add(self, entry: JournalEntry) -> None:  # noqa: C901  # one case a kind
         self.position = max(self.position, entry.position)
-        if entry.kind == "run":
-            self._add_run_row(entry)
-            return
-        self._latest[entry.kind, entry.key] = entry
-        if entry.kind == "warning":
-            body = cast("Mapping[str, str]", entry.body)
-            self.warnings.append(RunWarning(code=body["code"], message=body["message"]))
-            return
+        match fact := entry.fact:  # the most frequent first: it is done for every row
+            case ToolCallStarted():
+                self._rows_of(entry)
+                self.decisions.pop(entry.key, None)  # begun again: decided and done
+            case ToolCallFact() | ModelCallFact() | MessageRecorded():
+                self._rows_of(entry)
+            case StepSkipped():
+                # Decided anew each time: what is under way in the step is still there.
+                self._latest[fact.kind, entry.key] = entry
+            case StepFact():
+                self._add_step_row(self._rows_of(entry), entry, fact)
+            case (
+                ConversationStarted() | Rollback() | DecisionFact() | RouteFinished()
+                | RouteFailed()
+            ):  # fmt: skip
+                self._rows_of(entry)
+            case BackEdge(attempt=attempt):
+                rows = self._rows_of(entry)
+                rows.is_answered = True
+                # The first: whether it came before a retry is the same for every later execution.
+                back_edge = RecordedBackEdge(entry.position, attempt)
+                self._back_edges.setdefault(base_key(rows.key), back_edge)
+            case WarningRecorded(code=code, message=message):
+                self._latest[fact.kind, entry.key] = entry
+                self.warnings.append(RunWarning(code=code, message=message))
+            case RunResumed():
+                self._add_resume(fact)
+            case RunStarted() | RunFinished() | RunLimitReached() | RunRejected():
+                pass  # where the run stands is told in lists
+            case SessionOpened() | SessionForked() | SessionCut():
+                pass  # of the session, and no run's work
+            case UnreadableFact(problem=problem):
+                raise unreadable_entry(entry, problem)
+            case _:
+                assert_never(fact)
+
+    def _rows_of(self, entry: JournalEntry) -> StepRows:
+        """The rows of the execution that it belongs to, with it."""
+        self._latest[entry.fact.kind, entry.key] = entry
         key = execution_key(entry.key)
-        if entry.kind == "step" and entry.state == "skipped":
-            return  # decided anew each time: what is under way in the step is still there
         rows = self._executions.get(key)
         if rows is None:
             rows = self._executions[key] = StepRows(key)
         rows.rows.append(entry)
-        if entry.kind == "step":
-            self._add_step_row(rows, entry)
-        elif entry.kind == "goto":
-            rows.is_answered = True
-            # The first: whether it came before a retry is the same for every later execution.
-            self._back_edges.setdefault(base_key(rows.key), entry)
-        elif entry.kind == "tool_call" and entry.state == "started":
-            self.decisions.pop(entry.key, None)  # begun again: decided and done
+        return rows
 
-    def _add_step_row(self, rows: StepRows, entry: JournalEntry) -> None:
+    def _add_step_row(self, rows: StepRows, entry: JournalEntry, fact: StepFact) -> None:
         self._current[base_key(rows.key)] = rows
-        if entry.state == "started":
+        if isinstance(fact, StepStarted):
             rows.started = entry
-        elif entry.state in _FINAL:
+        elif fact.state in _FINAL:
             rows.ended = entry
 
-    def _add_run_row(self, entry: JournalEntry) -> None:
-        if entry.state != "resumed":
-            return
-        body = entry.body
-        self.decisions.update(cast("Mapping[str, str]", body.get("decisions") or {}))
-        if body.get("retries"):
-            self.retry(cast("Sequence[str]", body.get("anew") or ()))
+    def _add_resume(self, fact: RunResumed) -> None:
+        self.decisions.update(fact.decided)
+        if fact.retries:
+            self.retry(fact.anew or ())
 
     def retry(self, anew: Collection[str]) -> None:
         """Forget the ends of failed steps, and what the steps `anew` did.
@@ -214,10 +303,9 @@ class Replay:
     def outputs_of(self, step_id: str) -> Iterator[JsonValue]:
         """What the executions of that step gave that stand and came to their end."""
         for base, rows in self._current.items():
-            if base.partition("/")[0] != step_id or rows is None or rows.ended is None:
-                continue
-            if rows.ended.state == "finished":
-                yield rows.ended.body.get("output")
+            end = rows.end if rows is not None else None
+            if step_of(base) == step_id and isinstance(end, StepFinished):
+                yield given(end.output)
 
     def begun_calls(self, step_ids: Collection[str]) -> Iterator[tuple[str, str]]:
         """Key and tool of every call that these steps ever began."""
@@ -226,8 +314,8 @@ class Replay:
             if stands or outermost(rows.key) not in step_ids:
                 continue
             for entry in rows.rows:
-                if entry.kind == "tool_call" and entry.state == "started":
-                    yield entry.key, cast(str, entry.body["tool"])
+                if isinstance(entry.fact, ToolCallStarted):
+                    yield entry.key, entry.fact.tool
 
     def forget(self, base: str) -> None:
         """Begin it anew."""
@@ -257,15 +345,17 @@ class Replay:
         """The newest row about that key, if it has one."""
         return self._latest.get((kind, key))
 
-    def waiting(self) -> Iterator[JournalEntry]:
+    def waiting(self) -> Iterator[tuple[str, DecisionWaiting]]:
         """Decisions that the executions that stand wait for, and that nobody took."""
         for base, rows in self._current.items():
             if rows is None or self._is_withdrawn(base):
                 continue
             for entry in rows.rows:
-                is_open = entry is self.newest("decision", entry.key)
-                if is_open and entry.state == "waiting" and entry.key not in self.decisions:
-                    yield entry
+                fact = entry.fact
+                if not isinstance(fact, DecisionWaiting) or entry.key in self.decisions:
+                    continue
+                if entry is self.newest("decision", entry.key):
+                    yield entry.key, fact
 
     def _is_withdrawn(self, base: str) -> bool:
         """It, or what it is within; of a loop or `while` all turns at once."""
@@ -275,7 +365,7 @@ class Replay:
                     return True
         return False
 
-    def back_edges(self, base: str) -> JournalEntry | None:
+    def back_edges(self, base: str) -> RecordedBackEdge | None:
         """The first time that the run went back because of that visit, whichever try of it."""
         return self._back_edges.get(base)
 
@@ -286,27 +376,24 @@ class Replay:
             rows, visit = self._current[base], visit + 1
         return rows
 
-    def same(
-        self, kind: str, key: str, state: str, body: Mapping[str, JsonValue]
-    ) -> JournalEntry | None:
+    def same(self, key: str, fact: Fact) -> JournalEntry | None:
         """That very fact, if it is the newest about its key.
 
         A call that begins again is a fact of its own; so is a step that is passed over, or that is
         cut off for another reason, or a loop that gives something else now.
         """
-        if kind == "tool_call" or (state == "skipped" and not self.is_over):
+        if isinstance(fact, ToolCallFact) or (isinstance(fact, StepSkipped) and not self.is_over):
             return None
-        entry = self._newest(kind, key, state)
-        if entry is None or entry.state != state:
+        entry = self._newest(key, fact)
+        if entry is None or entry.state != fact.state:
             return None
-        is_same = all(entry.body.get(name) == body.get(name) for name in ("reason", "output"))
-        return entry if is_same or self.is_over else None
+        return entry if self.is_over or _told(entry.fact) == _told(fact) else None
 
-    def _newest(self, kind: str, key: str, state: str) -> JournalEntry | None:
-        if (kind, state) == ("step", "started"):  # it stands also after the end, as of a loop
+    def _newest(self, key: str, fact: Fact) -> JournalEntry | None:
+        if isinstance(fact, StepStarted):  # it stands also after the end, as of a loop
             rows = self._executions.get(key)
             return rows.started if rows is not None else None
-        return self._latest.get((kind, key))
+        return self._latest.get((fact.kind, key))
 
     def opened(self) -> Iterator[OpenCall]:
         """Tool calls of the executions that stand, started and not ended, oldest first."""
@@ -332,10 +419,21 @@ class Replay:
 
 
 def _open_call(entry: JournalEntry) -> OpenCall:
-    body = cast("Mapping[str, str]", entry.body)
-    return OpenCall(
-        key=entry.key, step_id=body["step_id"], tool=body["tool"], arguments=body["arguments"]
-    )
+    fact = fact_in(entry, ToolCallStarted)
+    return OpenCall(key=entry.key, step_id=fact.step_id, tool=fact.tool, arguments=fact.arguments)
+
+
+def _told(fact: Fact | UnreadableFact) -> tuple[str | None, JsonValue]:
+    """Reason and output: what may be another when the same work is done again."""
+    match fact:
+        case StepOutcome(reason=reason, output=output):
+            return reason, given(output)
+        case StepOmission(reason=reason) | RouteFailed(reason=reason):
+            return reason, None
+        case RouteFinished(reason=reason, output=output):
+            return reason, output
+        case _:
+            return None, None
 
 
 def visible(entries: Sequence[JournalEntry]) -> list[JournalEntry]:

@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Final, cast
+from typing import Final, assert_never
 
 from attrs import evolve
 
-from minions.contracts.codec import decode
+from minions.contracts.facts import (
+    BackEdge,
+    ConversationStarted,
+    DecisionFact,
+    Fact,
+    MessageRecorded,
+    ModelCallFact,
+    ModelCallFinished,
+    Rollback,
+    RouteFailed,
+    RouteFinished,
+    RunBeginning,
+    RunFinished,
+    RunLimitReached,
+    RunRejected,
+    SavedMessage,
+    SessionCut,
+    SessionForked,
+    SessionOpened,
+    StepFact,
+    ToolCallFact,
+    ToolCallFailed,
+    ToolCallFinished,
+    ToolCallOutcome,
+    UnreadableFact,
+    WarningRecorded,
+)
 from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import Message, MessageRole
 from minions.contracts.sessions import SessionStep, StepMetrics
-from minions.engine.history.memory import tool_content
+from minions.engine.history.entry_checks import fact_in
+from minions.engine.history.memory import recorded_message
 
-__all__ = ["CONVERSATION_KINDS", "SessionConversation", "session_step_of"]
+__all__ = ["CONVERSATION_KINDS", "SessionConversation", "sequence_of", "session_step_of"]
 
 CONVERSATION_KINDS: Final = frozenset(
     {"run", "session", "message", "model_call", "tool_call", "rollback"}
@@ -25,48 +50,62 @@ CONVERSATION_KINDS: Final = frozenset(
 
 
 def session_step_of(
-    entry: JournalEntry, *, call: Mapping[str, JsonValue] | None = None, session_id: str = ""
+    entry: JournalEntry, *, call: ToolCallOutcome | None = None, session_id: str = ""
 ) -> SessionStep:
     """The step that a row with a message stands for.
 
     Args:
-        call: The body of the tool call that it answers, where it is an answer.
+        call: The tool call that it answers, where it is an answer.
         session_id: Through which session it is seen: a fork has ids of its own.
     """
-    body = entry.body
+    fact, message = _message_fact(entry), recorded_message(entry, call)
     session_id = session_id or entry.session_id
-    kept = cast("Mapping[str, JsonValue]", body.get("saved") or {})
-    metrics = cast("Mapping[str, JsonValue]", body.get("metrics") or {})
-    if call is None:
-        message = decode(body["message"], Message)
-    else:
-        message = Message(
-            role=MessageRole.TOOL,
-            content=tool_content(call),
-            tool_call_id=cast(str, body["tool_call_id"]),
-            name=cast("str | None", body.get("name")),
-        )
-        metrics = {"tool_exec_time_ms": call.get("duration_ms")}
-    own_id = cast(str, kept.get("id", "")) if session_id == entry.session_id else ""
+    saved = fact.saved if isinstance(fact, MessageRecorded) else None
+    saved = saved or SavedMessage()
+    metrics = fact.metrics or {} if call is None else {"tool_exec_time_ms": call.duration_ms}
+    own_id = saved.id if session_id == entry.session_id else None
     return SessionStep(
         id=own_id or _step_id(session_id, entry),
         session_id=session_id,
-        run_id=cast(str, kept.get("run_id", entry.run_id)),
-        sequence=cast(int, body.get("sequence", 0)),
+        run_id=entry.run_id if saved.run_id is None else saved.run_id,
+        sequence=fact.sequence or 0,
         role=message.role,
         content=message.content,
         tool_calls=message.tool_calls,
         tool_call_id=message.tool_call_id,
         name=message.name,
         metrics=StepMetrics.of(metrics),
-        created_at=_time_of(kept) or entry.at,
+        created_at=_time_of(saved) or entry.at,
     )
 
 
-def _time_of(kept: Mapping[str, JsonValue]) -> datetime | None:
+def _message_fact(entry: JournalEntry) -> MessageRecorded | ModelCallFinished:
+    """The fact of a row that carries a message.
+
+    Raises:
+        JournalError: `corrupt-entry`; it carries none.
+    """
+    if isinstance(entry.fact, ModelCallFinished):
+        return entry.fact
+    return fact_in(entry, MessageRecorded)
+
+
+def sequence_of(fact: Fact | UnreadableFact) -> int | None:
+    """Where in the session's conversation it stands, or cuts it; None: it is no part of it."""
+    match fact:
+        case (
+            MessageRecorded(sequence=sequence) | ModelCallFinished(sequence=sequence)
+            | RunFinished(sequence=sequence) | Rollback(sequence=sequence)
+            | SessionForked(sequence=sequence) | SessionCut(sequence=sequence)
+        ):  # fmt: skip
+            return sequence
+        case _:
+            return None
+
+
+def _time_of(saved: SavedMessage) -> datetime | None:
     """As a step that was saved brought it along."""
-    text = cast("str | None", kept.get("created_at"))
-    return datetime.fromisoformat(text) if text else None
+    return datetime.fromisoformat(saved.created_at) if saved.created_at else None
 
 
 def _step_id(session_id: str, entry: JournalEntry) -> str:
@@ -89,7 +128,7 @@ class SessionConversation:
         """The row behind each."""
         self._replaced: dict[str, tuple[list[SessionStep], list[JournalEntry]]] = {}
         """By run, what others had said where it went on."""
-        self._calls: dict[tuple[str, str], Mapping[str, JsonValue]] = {}
+        self._calls: dict[tuple[str, str], ToolCallOutcome] = {}
 
     def apply_all(self, entries: Iterable[JournalEntry]) -> None:
         """What these rows add, oldest first."""
@@ -98,24 +137,32 @@ class SessionConversation:
 
     def apply(self, entry: JournalEntry) -> None:
         """What one row adds."""
-        body = entry.body
-        if entry.kind == "tool_call":
-            if entry.state in ("finished", "failed"):
-                self._calls[entry.run_id, entry.key] = body
-            return
-        sequence = cast("int | None", body.get("sequence"))
-        if sequence is None:
-            return
-        if entry.kind == "run":
-            self._restore(entry.run_id, sequence)
-        elif entry.kind in ("session", "rollback"):
-            self.cut(sequence)
-        elif "replaces" in body:
-            self._put(sequence, entry)
-        elif (entry.kind, entry.state) == ("model_call", "finished") or entry.kind == "message":
-            self._keep(sequence, entry.run_id)
-            self.cut(sequence - 1)
-            self._put(sequence, entry)
+        match fact := entry.fact:
+            case ToolCallFinished() | ToolCallFailed():
+                self._calls[entry.run_id, entry.key] = fact
+            case RunFinished(sequence=int(sequence)):
+                self._restore(entry.run_id, sequence)
+            case SessionForked(sequence=sequence) | SessionCut(sequence=sequence):
+                self.cut(sequence)
+            case Rollback(sequence=int(sequence)):
+                self.cut(sequence)
+            case MessageRecorded(sequence=int(sequence), replaces=int()):
+                self._put(sequence, entry, fact)
+            case (
+                MessageRecorded(sequence=int(sequence)) | ModelCallFinished(sequence=int(sequence))
+            ):
+                self._keep(sequence, entry.run_id)
+                self.cut(sequence - 1)
+                self._put(sequence, entry, fact)
+            case (
+                RunBeginning() | RunFinished() | RunLimitReached() | RunRejected()
+                | SessionOpened() | StepFact() | ConversationStarted() | ModelCallFact()
+                | MessageRecorded() | Rollback() | ToolCallFact() | DecisionFact() | BackEdge()
+                | RouteFinished() | RouteFailed() | WarningRecorded() | UnreadableFact()
+            ):  # fmt: skip
+                pass  # no part of the session's conversation
+            case _:
+                assert_never(fact)
 
     def _keep(self, sequence: int, run_id: str) -> None:
         """What the run takes the place of, when it does so first."""
@@ -130,9 +177,11 @@ class SessionConversation:
         self.steps += steps
         self.origins += origins
 
-    def _put(self, sequence: int, entry: JournalEntry) -> None:
-        key = cast("str | None", entry.body.get("call"))
-        call = self._calls[entry.run_id, key] if key is not None else None
+    def _put(
+        self, sequence: int, entry: JournalEntry, fact: MessageRecorded | ModelCallFinished
+    ) -> None:
+        key = fact.call if isinstance(fact, MessageRecorded) else None
+        call = self._calls.get((entry.run_id, key)) if key is not None else None
         step = session_step_of(entry, call=call, session_id=self.session_id)
         if sequence <= len(self.steps):
             self.steps[sequence - 1] = evolve(step, created_at=self.steps[sequence - 1].created_at)

@@ -522,7 +522,7 @@ def _resume_plan(
         resume_plan=resume_plan,
         is_over=replay.is_over,
         chosen=recorded.chosen,
-        live_conversation=ConversationStart.recorded(recorded.start, recorded.entries[0].position),
+        live_conversation=ConversationStart.of_run(recorded.start, recorded.entries[0].position),
     )
 
 

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Required, TypedDict
 
 from attrs import evolve, field, frozen
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
 from minions.contracts.codec import encode
+from minions.contracts.decision_words import Decision, word_of
 from minions.contracts.errors import FailureInfo, FencedError, JournalError, MinionsError, words_of
 from minions.contracts.events import RunCompleted
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.facts import (
+    MessageRecorded,
+    RecordedPart,
+    RecordedThread,
+    RunFinished,
+    RunLimitReached,
+    RunResumed,
+    RunStarted,
+    ToolCallInDoubt,
+)
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import message_to_json, user
+from minions.contracts.messages import user
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.steps import PythonStep
 from minions.contracts.tools import Effect
@@ -47,10 +59,26 @@ class ResumePlan:
     """Whether failed steps, and those that read something else now, run again."""
     anew: frozenset[str] = frozenset()
     """Steps that run again whatever they left."""
-    decisions: Mapping[str, str] = field(factory=dict)
+    decisions: Mapping[str, Decision] = field(factory=dict)
     """What is to become of calls in doubt, by key."""
     doubt: tuple[OpenCall, ...] = ()
     """Calls that wait for a decision: nothing is done until there is one."""
+
+
+class _Beginning(TypedDict, total=False):
+    """Fields that the facts of a start and of a resume have in common."""
+
+    recipe: Required[str]
+    version: str | None
+    inputs: Mapping[str, JsonValue] | None
+    model: str | None
+    note: Mapping[str, JsonValue] | None
+    thread: RecordedThread | None
+    part: RecordedPart | None
+    document: str | None
+    directory: str | None
+    recipes: str | None
+    steps: Mapping[str, str] | None
 
 
 class AgentRun:
@@ -309,53 +337,54 @@ class AgentRun:
             return
         message = user(live_conversation.message)
         live_conversation.say(message)
-        body: dict[str, JsonValue] = {
-            "message": message_to_json(message),
-            "sequence": live_conversation.count,
-        }
+        said = MessageRecorded(message=message, sequence=live_conversation.count)
         if not self._is_over:
-            await self.context.recorder.record("message", "turn/1/0/message", "recorded", body)
+            await self.context.recorder.record("turn/1/0/message", said)
 
     async def _record_start(self) -> None:
+        context, resume_plan = self.context, self._resume_plan
+        recipe, beginning = context.recipe, await self._beginning()
+        if resume_plan is None:
+            await context.recorder.record("run", RunStarted(**beginning))
+            context.services.log.info("run_started", run_id=self.run_id, recipe=recipe.id)
+            return
+        resumed = RunResumed(
+            **beginning,
+            retries=resume_plan.retries,
+            anew=sorted(resume_plan.anew),
+            decisions={key: word_of(said) for key, said in resume_plan.decisions.items()},
+        )
+        await context.recorder.record("run", resumed)
+        context.services.log.info("run_resumed", run_id=self.run_id, recipe=recipe.id)
+        for call in resume_plan.doubt:
+            in_doubt = ToolCallInDoubt(
+                step_id=call.step_id, tool=call.tool, arguments=call.arguments
+            )
+            await context.recorder.record(call.key, in_doubt)
+
+    async def _beginning(self) -> _Beginning:
+        """What the rows of a start and of a resume have in common; large parts are blobs."""
         context = self.context
-        recipe = context.recipe
-        body: dict[str, JsonValue] = {
+        recipe, journal = context.recipe, context.services.journal
+        beginning: _Beginning = {
             "recipe": recipe.id,
             "version": recipe.version,
             "inputs": context.inputs,
             "model": self.model_name,
+            "note": self._note or None,
+            "thread": self._live_conversation.recorded()
+            if self._live_conversation is not None
+            else None,
+            "part": await self._chosen.stored(journal) if self._chosen is not None else None,
         }
-        if self._note:
-            body["note"] = self._note
-        if self._live_conversation is not None:
-            body["thread"] = self._live_conversation.to_json()
-        if self._chosen is not None:
-            body["part"] = await self._chosen.stored(context.services.journal)
-        if self._built.document is not None:
-            journal = context.services.journal
-            body["document"] = await journal.put_blob(self._built.document)
-            body["directory"] = recipe.directory
-            if bundle := bundle_of(recipe):
-                body["recipes"] = await journal.put_blob(dumps(bundle).encode())
-        else:
-            body["steps"] = {step.id: step.version for step in self._built.graph.steps}
-        resume_plan = self._resume_plan
-        if resume_plan is None:
-            await context.recorder.record("run", "run", "started", body)
-            context.services.log.info("run_started", run_id=self.run_id, recipe=recipe.id)
-            return
-        body["retries"] = resume_plan.retries
-        body["anew"] = sorted(resume_plan.anew)
-        body["decisions"] = dict(resume_plan.decisions)
-        await context.recorder.record("run", "run", "resumed", body)
-        context.services.log.info("run_resumed", run_id=self.run_id, recipe=recipe.id)
-        for call in resume_plan.doubt:
-            facts: dict[str, JsonValue] = {
-                "step_id": call.step_id,
-                "tool": call.tool,
-                "arguments": call.arguments,
-            }
-            await context.recorder.record("tool_call", call.key, "in_doubt", facts)
+        if self._built.document is None:
+            beginning["steps"] = {step.id: step.version for step in self._built.graph.steps}
+            return beginning
+        beginning["document"] = await journal.put_blob(self._built.document)
+        beginning["directory"] = recipe.directory
+        if bundle := bundle_of(recipe):
+            beginning["recipes"] = await journal.put_blob(dumps(bundle).encode())
+        return beginning
 
     async def _walk_within_time(self) -> WalkEnd:
         context = self.context
@@ -412,7 +441,10 @@ class AgentRun:
         rows = await self.context.services.journal.entries(
             self.session_id, run_id=self.run_id, kinds={"run"}, limit=1, newest_first=True
         )
-        self._has_recorded_end = bool(rows) and rows[0].body.get("status") == RunStatus.CANCELLED
+        last = rows[0].fact if rows else None
+        self._has_recorded_end = (
+            isinstance(last, RunFinished) and last.status == RunStatus.CANCELLED
+        )
         return self._has_recorded_end
 
     def _tell_again(self, end: WalkEnd, output: object) -> None:
@@ -431,27 +463,20 @@ class AgentRun:
     async def _record_end_of_run(self, end: WalkEnd, output: object) -> None:
         context = self.context
         if end.status is RunStatus.LIMIT_REACHED and end.error is not None:
-            limit: dict[str, JsonValue] = {
-                "limit": context.budget.reached,
-                "message": end.error.message,
-            }
-            await context.recorder.record("run", "run/limit", "limit_reached", limit)
-        body: dict[str, JsonValue] = {
-            "status": end.status.value,
-            "output": encode(output),
-            "usage": context.budget.usage.to_json(),
-            "error": dict(end.error.to_json()) if end.error else None,
-        }
-        live_conversation = context.live_conversation
-        if (
-            live_conversation is not None
-            and live_conversation.restores is not None
-            and end.status is RunStatus.FAILED
-        ):
-            body["sequence"] = (
-                live_conversation.restores
-            )  # what it took the place of is there again
-        await context.recorder.record("run", "run", "finished", body)
+            limit = RunLimitReached(limit=context.budget.reached, message=end.error.message)
+            await context.recorder.record("run/limit", limit)
+        live_conversation, has_failed = context.live_conversation, end.status is RunStatus.FAILED
+        finished = RunFinished(
+            status=end.status.value,
+            output=encode(output),
+            usage=context.budget.usage.to_json(),
+            error=end.error.to_json() if end.error else None,
+            # what it took the place of is there again
+            sequence=live_conversation.restores
+            if live_conversation is not None and has_failed
+            else None,
+        )
+        await context.recorder.record("run", finished)
         context.services.log.info("run_finished", run_id=self.run_id, status=end.status.value)
 
     def _with_output(self, end: WalkEnd) -> tuple[WalkEnd, object]:

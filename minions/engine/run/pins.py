@@ -8,10 +8,13 @@ from typing import Final
 from attrs import evolve, field, frozen
 
 from minions.contracts.errors import UsageError
+from minions.contracts.facts import StepEnd, StepFinished, StepSkipped, given
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.stored_sessions import refuse_damaged
 from minions.engine.compile.selection import RunPart, choose_steps, missing_pins, needed_steps
-from minions.engine.history.keys import base_key, enclosing
+from minions.engine.history.entry_checks import unreadable_among
+from minions.engine.history.keys import base_key, enclosing, step_of
 from minions.engine.history.lookup import REJECTED, RunSummary, find_run, list_runs
 from minions.engine.history.replay import visible
 from minions.engine.run.recorded_run import RecordedRun, given_inputs, load_recorded_run
@@ -98,12 +101,11 @@ class _RecordedOutputs:
         ends = [
             entry
             for entry in visible(entries)
-            if entry.kind == "step"
-            and entry.state != "started"
+            if isinstance(entry.fact, StepEnd)
             and not any(enclosing(entry.key))  # not a step of a recipe within
             and base_key(entry.key).endswith("/0")  # not an item of a loop
         ]
-        return cls(latest={entry.key.partition("/")[0]: entry for entry in ends})
+        return cls(latest={step_of(entry.key): entry for entry in ends})
 
     def has_output(self, step_id: str) -> bool:
         """Whether it COMPLETED."""
@@ -111,12 +113,14 @@ class _RecordedOutputs:
 
     def output(self, step_id: str) -> JsonValue:
         """Of a step that COMPLETED."""
-        return self.latest[step_id].body.get("output")
+        fact = self.latest[step_id].fact
+        return given(fact.output) if isinstance(fact, StepFinished) else None
 
     def was_passed_over(self, step_id: str) -> bool:
         """By its own condition."""
         entry = self.latest.get(step_id)
-        return entry is not None and entry.body.get("reason") == WHEN_IS_FALSE
+        fact = entry.fact if entry is not None else None
+        return isinstance(fact, StepSkipped) and fact.reason == WHEN_IS_FALSE
 
     def state(self, step_id: str) -> str:
         """How it ended, in a word."""
@@ -132,9 +136,10 @@ class _RecordedOutputs:
         ]
 
 
-async def _given(journal: Journal, run: RunSummary) -> _RecordedOutputs:
-    rows = await journal.entries(run.session_id, run_id=run.run_id, kinds={"step"})
-    return _RecordedOutputs.of(rows)
+async def _steps(journal: Journal, run: RunSummary) -> Sequence[JournalEntry]:
+    return await journal.entries(
+        run.session_id, run_id=run.run_id, kinds={"step"}, with_damaged=True
+    )
 
 
 async def _newest(
@@ -144,7 +149,10 @@ async def _newest(
     ended = [run for run in of_recipe if run.has_ended and run.status != REJECTED][:_MOST_RUNS]
     fewest = required
     for run in ended:
-        missing = (await _given(journal, run)).missing(required)
+        rows = await _steps(journal, run)
+        if unreadable_among(rows) is not None:
+            continue
+        missing = _RecordedOutputs.of(rows).missing(required)
         if not missing:
             return run
         fewest = min(fewest, missing, key=len)
@@ -162,7 +170,9 @@ async def _named(
             "one of its own (`minions sessions list`).",
             code="other-recipe",
         )
-    given = await _given(journal, run)
+    rows = await _steps(journal, run)
+    refuse_damaged(rows)
+    given = _RecordedOutputs.of(rows)
     if missing := given.missing(required):
         states = ", ".join(f"{step_id} {given.state(step_id)}" for step_id in missing)
         raise missing_pins(asked_as, missing, f"run '{run.run_id}' has it not ({states})")

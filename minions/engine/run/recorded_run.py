@@ -13,11 +13,11 @@ from attrs import frozen
 
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.executions import RunStatus
+from minions.contracts.facts import RunBeginning, given
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.compile.selection import ChosenSteps
-from minions.engine.history.entry_checks import check_entries
 from minions.engine.history.lookup import REJECTED, RunSummary, find_run
 from minions.engine.history.replay import Replay
 from minions.recipe.bundles import BundledRecipes, bundle_of
@@ -43,8 +43,8 @@ class RecordedRun:
 
     summary: RunSummary
     entries: Sequence[JournalEntry]
-    start: Mapping[str, JsonValue]
-    """The body of its newest start: recipe, inputs, note."""
+    start: RunBeginning
+    """Its newest start: recipe, inputs, note."""
     document: Mapping[str, JsonValue] | None
     """The recipe as it was read; None: it was made by code."""
     bundle: Mapping[str, JsonValue]
@@ -60,12 +60,12 @@ class RecordedRun:
     @property
     def inputs(self) -> Mapping[str, JsonValue]:
         """Checked when the run began."""
-        return cast("Mapping[str, JsonValue]", self.start.get("inputs") or {})
+        return self.start.inputs or {}
 
     @property
     def note(self) -> Mapping[str, JsonValue]:
         """What the caller left."""
-        return cast("Mapping[str, JsonValue]", self.start.get("note") or {})
+        return self.start.note or {}
 
     @property
     def generation(self) -> int:
@@ -95,10 +95,12 @@ class RecordedRun:
                 "run. Go on from Python: `AgentExecutor(…).resume(run_id, recipe=…)`.",
                 code="recipe-needed",
             )
-        directory = cast("str | None", self.start.get("directory"))
         catalog = attrs.evolve(catalog, find_recipe=BundledRecipes(self.bundle))
         return recipe_from_document(
-            self.document, catalog, file=f"<recipe of {self.run_id}>", directory=directory
+            self.document,
+            catalog,
+            file=f"<recipe of {self.run_id}>",
+            directory=given(self.start.directory),
         )
 
     def check_id(self, recipe: AgentRecipe) -> None:
@@ -144,7 +146,7 @@ class RecordedRun:
                     code="other-recipe",
                 )
             return
-        recorded = cast("Mapping[str, str]", self.start.get("steps") or {})
+        recorded = self.start.steps or {}
         now = _versions(recipe)
         differences = [
             f"'{step_id}' was {_version(recorded, step_id)} and is {_version(now, step_id)}"
@@ -173,7 +175,7 @@ class RecordedRun:
 
     def _changed_code(self, recipe: AgentRecipe) -> frozenset[str]:
         """Steps of a recipe of Step objects whose version is another now."""
-        recorded = cast("Mapping[str, str]", self.start.get("steps") or {})
+        recorded = self.start.steps or {}
         now = _versions(recipe)
         return frozenset(
             step_id for step_id in now if recorded.get(step_id, now[step_id]) != now[step_id]
@@ -212,30 +214,22 @@ async def load_recorded_run(journal: Journal, name: str) -> RecordedRun:
             code="run-rejected",
         )
     entries = await journal.entries(summary.session_id, run_id=summary.run_id)
-    check_entries(entries)
     start = _newest_start(entries)
-    digest = cast("str | None", start.get("document"))
-    text = await journal.get_blob(digest) if digest is not None else None
+    text = await journal.get_blob(start.document) if start.document is not None else None
     document = cast("Mapping[str, JsonValue]", json.loads(text)) if text is not None else None
-    inner = cast("str | None", start.get("recipes"))
-    bundle = json.loads(await journal.get_blob(inner)) if inner is not None else {}
+    bundle = json.loads(await journal.get_blob(start.recipes)) if start.recipes is not None else {}
     return RecordedRun(
         summary=summary,
         entries=entries,
         start=start,
         document=document,
         bundle=bundle,
-        chosen=await ChosenSteps.load(start.get("part"), journal),
+        chosen=await ChosenSteps.load(start.part, journal),
     )
 
 
-def _newest_start(entries: Iterable[JournalEntry]) -> Mapping[str, JsonValue]:
-    starts = [
-        entry.body
-        for entry in entries
-        if entry.kind == "run" and entry.state in ("started", "resumed")
-    ]
-    return starts[-1]
+def _newest_start(entries: Iterable[JournalEntry]) -> RunBeginning:
+    return [entry.fact for entry in entries if isinstance(entry.fact, RunBeginning)][-1]
 
 
 # --- what runs again -------------------------------------------------------------------------

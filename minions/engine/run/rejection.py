@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from attrs import evolve
+
 from minions.contracts.errors import Fault, RecipeError
+from minions.contracts.facts import RunRejected
 from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import REJECTED
 from minions.engine.services.services import Services
 
 __all__ = ["record_rejected_run"]
@@ -31,34 +33,21 @@ async def record_rejected_run(
         JournalError: The journal cannot be opened or written.
     """
     run_id, session_id = services.ids("run"), services.ids("ses")
-    draft = EntryDraft(
-        kind="run",
-        key="run",
-        state=REJECTED,
-        body={
-            "recipe": recipe_id,
-            "note": dict(note or {}),
-            "error": error.info().to_json(),
-            "faults": [_told(fault) for fault in error.faults],
-        },
+    rejected = RunRejected(
+        recipe=recipe_id,
+        note=dict(note or {}),
+        error=error.info().to_json(),
+        faults=tuple(map(_told, error.faults)),
     )
     journal = services.journal
     lease = await journal.acquire(session_id, run_id, services.worker_id, services.lease_ttl_s)
     try:
-        await journal.append(lease, draft)
+        await journal.append(lease, EntryDraft(key="run", fact=rejected))
     finally:
         await journal.release(lease)
     return run_id
 
 
-def _told(fault: Fault) -> dict[str, JsonValue]:
-    """What `Fault` takes, without the line of the recipe's text."""
-    return {
-        "code": fault.code,
-        "message": fault.message,
-        "file": fault.file,
-        "line": fault.line,
-        "column": fault.column,
-        "label": fault.label,
-        "help": fault.help,
-    }
+def _told(fault: Fault) -> Fault:
+    """Without the line of the recipe's text."""
+    return evolve(fault, source_line=None, length=1, is_warning=False)

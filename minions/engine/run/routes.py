@@ -20,6 +20,7 @@ from minions.contracts.errors import (
     near_names,
 )
 from minions.contracts.executions import StepExecution
+from minions.contracts.facts import RouteFailed, RouteFinished
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, system, user
@@ -130,7 +131,6 @@ class Routes:
         question = as_text(self._rendered(choice, route))
         key = self._key(step)
         scope = await self._scope(step, key)
-        facts: dict[str, JsonValue] = {"step_id": context.path_of(step.id)}
         try:
             answer = await scope.ask_model(
                 self._messages(choice, question, execution), _form(choice.ids)
@@ -138,12 +138,18 @@ class Routes:
         except StepFailedError as error:
             failure = _of_route(choice, error.failure)
             if not context.budget.has_refused:
-                facts |= {"error": dict(failure.to_json()), "reason": failure.message}
-                await context.recorder.record("route", key, "failed", facts)
+                failed = RouteFailed(
+                    step_id=context.path_of(step.id),
+                    error=failure.to_json(),
+                    reason=failure.message,
+                )
+                await context.recorder.record(key, failed)
             raise StepFailedError(failure) from error
         said = cast("Mapping[str, str]", answer)
-        facts |= {"output": said["next"], "reason": said["reason"]}
-        await context.recorder.record("route", key, "finished", facts)
+        chosen = RouteFinished(
+            step_id=context.path_of(step.id), output=said["next"], reason=said["reason"]
+        )
+        await context.recorder.record(key, chosen)
         return next(each for each in choice.nexts if each.id == said["next"])
 
     def _key(self, step: Step[object]) -> str:

@@ -8,6 +8,7 @@ from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallE
 from minions.contracts.codec import encode
 from minions.contracts.errors import FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.facts import BackEdge, StepFailed, StepFinished, StepSkipped, StepWithdrawn
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.verdicts import CompletionMode
@@ -136,13 +137,13 @@ class RunSteps(BackEdges):
             return StepStatus.SKIPPED
         context, output, status = self._context, chosen.pinned[step.id], StepStatus.COMPLETED
         key = context.execution_key(step.id, context.step_manager.visits(step.id) + 1)
-        body: dict[str, JsonValue] = {
-            "step_id": context.path_of(step.id),
-            "status": status.value,
-            "output": output,
-            "pinned_from": chosen.pinned_from,
-        }
-        entry = await context.recorder.record("step", key, "finished", body)
+        pinned = StepFinished(
+            step_id=context.path_of(step.id),
+            status=status.value,
+            output=output,
+            pinned_from=chosen.pinned_from,
+        )
+        entry = await context.recorder.record(key, pinned)
         execution: StepExecution[object] = StepExecution(
             id=f"{context.run_id}/{key}",
             step_id=step.id,
@@ -253,7 +254,7 @@ class RunSteps(BackEdges):
             return False
         if not is_past:  # a retry begins to count anew
             self._returned[step.id] = times + 1
-        attempt = times + 1 if before is None else cast(int, before.body["attempt"])
+        attempt = times + 1 if before is None else before.attempt
         self._targets[step.id] = rule.goto
         feedback = Feedback(
             step_id=step.id,
@@ -262,13 +263,16 @@ class RunSteps(BackEdges):
             message=error.message,
             attempt=attempt,
         )
-        body: dict[str, JsonValue] = {
-            **feedback.to_json(),
-            "step_id": context.path_of(step.id),
-            "to": context.path_of(rule.goto),
-        }
         key = context.execution_key(step.id, visit)
-        await context.recorder.record("goto", f"{key}/goto", "recorded", body)
+        gone_back = BackEdge(
+            step=step.id,
+            to=context.path_of(rule.goto),
+            code=error.code,
+            message=error.message,
+            attempt=attempt,
+            step_id=context.path_of(step.id),
+        )
+        await context.recorder.record(f"{key}/goto", gone_back)
         context.step_manager.take_back_failure()
         context.feedback = feedback
         context.services.log.info("went_back", step_id=step.id, to=rule.goto)
@@ -288,12 +292,12 @@ class RunSteps(BackEdges):
         for execution in waiting:
             self.waiting.remove(execution)
             key = execution.id.removeprefix(f"{self._context.run_id}/")
-            body: dict[str, JsonValue] = {
-                "step_id": self._context.path_of(step.id),
-                "status": StepStatus.SKIPPED.value,
-                "reason": WITHDRAWN,
-            }
-            await self._context.recorder.record("step", key, "withdrawn", body)
+            withdrawn = StepWithdrawn(
+                step_id=self._context.path_of(step.id),
+                status=StepStatus.SKIPPED.value,
+                reason=WITHDRAWN,
+            )
+            await self._context.recorder.record(key, withdrawn)
         self._context.withdraw_result(step.id, self._built.control(step.id).save_as)
 
     async def _bind(self, step: SetStep, control: StepControl) -> bool:
@@ -305,12 +309,8 @@ class RunSteps(BackEdges):
             return False
         status = StepStatus.COMPLETED
         key = context.execution_key(step_id, context.step_manager.visits(step_id) + 1)
-        body: dict[str, JsonValue] = {
-            "step_id": context.path_of(step_id),
-            "status": "completed",
-            "output": output,
-        }
-        entry = await context.recorder.record("step", key, "finished", body)
+        bound = StepFinished(step_id=context.path_of(step_id), status=status.value, output=output)
+        entry = await context.recorder.record(key, bound)
         context.step_manager.record(
             StepExecution(
                 id=f"{context.run_id}/{key}",
@@ -454,13 +454,13 @@ class RunSteps(BackEdges):
             started_at=now,
             completed_at=now,
         )
-        body: dict[str, JsonValue] = {"step_id": context.path_of(step.id), "status": status.value}
-        body["reason"] = execution.reason
-        if error is not None:
-            body["error"] = dict(error.to_json())
-        key = self._base(step)
-        state = "failed" if error else "skipped"
-        await context.recorder.record("step", key, state, body)
+        path, reason = context.path_of(step.id), execution.reason
+        ended = (
+            StepSkipped(step_id=path, status=status.value, reason=reason)
+            if error is None
+            else StepFailed(step_id=path, status=status.value, error=error.to_json(), reason=reason)
+        )
+        await context.recorder.record(self._base(step), ended)
         context.step_manager.record(execution)
         context.publish_result(step, status, None, error=error)
         self._note_failure(execution)

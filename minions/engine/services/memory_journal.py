@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final
 
 from attrs import evolve, field, frozen, mutable
 
 from minions.contracts.entry_waiters import EntryWaiters
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
+from minions.contracts.executions import RunStatus
+from minions.contracts.facts import RunBeginning, RunFinished
 from minions.contracts.journal import (
     SPARED_S,
     BlobCollection,
@@ -24,14 +25,16 @@ from minions.contracts.journal import (
     Lease,
 )
 from minions.contracts.runtime import Clock
-from minions.contracts.stored_sessions import bad_entries, digests_in, session_exists
+from minions.contracts.stored_sessions import (
+    bad_entries,
+    digests_in,
+    refuse_damaged,
+    session_exists,
+)
 
 __all__ = ["MemoryJournal"]
 
 _EntryName = tuple[str, int, str, str, str]
-
-
-_WAITS: Final = "needs_decision"
 
 
 @frozen(kw_only=True)
@@ -156,7 +159,7 @@ class MemoryJournal(Journal):
         ]
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
-        """Keep the draft's body itself: do not change it afterwards."""
+        """Keep the draft's fact itself: do not change what is in it afterwards."""
         entries = self._owned(lease)[0].entries
         name = (lease.run_id, lease.generation, draft.key, draft.kind, draft.state)
         position = len(entries) + 1
@@ -183,7 +186,7 @@ class MemoryJournal(Journal):
         newest_first: bool = False,
         with_damaged: bool = False,
     ) -> Sequence[JournalEntry]:
-        """The stored objects themselves, which are never damaged."""
+        """The stored objects themselves."""
         order = -1 if newest_first else 1
         ids = sorted(self._sessions)[::order] if session_id is None else [session_id]
         found = (
@@ -193,7 +196,10 @@ class MemoryJournal(Journal):
             for entry in _part(session.entries, after, until, is_backwards=newest_first)
             if (run_id is None or entry.run_id == run_id) and (kinds is None or entry.kind in kinds)
         )
-        return list(islice(found, None if limit is None else min(max(limit, 0), sys.maxsize)))
+        listed = list(islice(found, None if limit is None else min(max(limit, 0), sys.maxsize)))
+        if not with_damaged:
+            refuse_damaged(listed)
+        return listed
 
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
         """Woken by the append itself."""
@@ -283,7 +289,7 @@ class MemoryJournal(Journal):
         named: set[str] = set()
         rest = digests_in(
             # As Python writes them: a body here is never encoded, and may be any mapping.
-            *(str(entry.body) for each in self._sessions.values() for entry in each.entries)
+            *(str(entry.fact) for each in self._sessions.values() for entry in each.entries)
         )
         while rest:
             named |= rest
@@ -326,20 +332,22 @@ def _is_over(session: _Session, run_id: str) -> bool:
     if not session.entries:
         return False
     first, last = session.entries[0], session.entries[-1]
+    begun, ended = first.fact, last.fact
     return (
         (first.run_id, first.kind, last.run_id) == (run_id, "run", run_id)
-        and "thread" not in first.body
-        and (last.kind, last.state) == ("run", "finished")
-        and last.body.get("status") != _WAITS
+        and not (isinstance(begun, RunBeginning) and begun.thread is not None)
+        and isinstance(ended, RunFinished)
+        and ended.status != RunStatus.NEEDS_DECISION
     )
 
 
 def _blobs_of(entry: JournalEntry) -> Sequence[str]:
     """Those that the start of a run names."""
-    if entry.kind != "run":
+    if not isinstance(entry.fact, RunBeginning):
         return ()
-    named = (entry.body.get(name) for name in ("document", "recipes", "part"))
-    return [digest for digest in named if isinstance(digest, str)]
+    part = entry.fact.part
+    named = (entry.fact.document, entry.fact.recipes, part.pinned if part is not None else None)
+    return [digest for digest in named if digest is not None]
 
 
 def _name(entry: JournalEntry) -> _EntryName:
@@ -397,9 +405,7 @@ def _entry(lease: Lease, draft: EntryDraft, position: int, at: datetime) -> Jour
         run_id=lease.run_id,
         generation=lease.generation,
         key=draft.key,
-        kind=draft.kind,
-        state=draft.state,
-        body=draft.body,
+        fact=draft.fact,
         epoch=lease.epoch,
         at=at,
     )

@@ -13,10 +13,11 @@ from attrs import field, frozen, mutable
 
 from minions.contracts.codec import decode, encode
 from minions.contracts.errors import NotFoundError, UsageError, words_of
+from minions.contracts.facts import SessionForked, UnreadableFact, fact_of
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.stored_sessions import digests_in
-from minions.engine.history.entry_checks import origin_of, problem_of, too_deep
+from minions.engine.history.entry_checks import origin_of, too_deep
 from minions.engine.history.imported_entries import imported_entry
 from minions.engine.history.lookup import REJECTED, list_runs, show_run
 from minions.engine.run.recorded_run import load_recorded_run
@@ -117,9 +118,20 @@ def archive_lines(archive: Archive) -> Iterator[str]:
 
 
 def _row(entry: JournalEntry) -> JsonValue:
-    row = cast("dict[str, JsonValue]", encode(entry))
-    del row["damage"]  # entries that are damaged are not exported
-    return row
+    return encode(
+        _Row(
+            session_id=entry.session_id,
+            position=entry.position,
+            run_id=entry.run_id,
+            generation=entry.generation,
+            key=entry.key,
+            kind=entry.kind,
+            state=entry.state,
+            body=entry.body,
+            epoch=entry.epoch,
+            at=entry.at,
+        )
+    )
 
 
 # --- out of a file -----------------------------------------------------------------------------
@@ -271,23 +283,23 @@ class _Reader:
         if (problem := _bad_value(row)) is not None:
             self._refuse(problem)
         entry = _entry(row)
-        if (problem := problem_of(entry)) is not None:
-            self._refuse(f"{entry.kind} {entry.state} of run '{entry.run_id}': {problem}")
+        if isinstance(fact := entry.fact, UnreadableFact):
+            self._refuse(f"{entry.kind} {entry.state} of run '{entry.run_id}': {fact.problem}")
         self._check_origin(entry)
         rows.append(entry)
 
     def _check_origin(self, entry: JournalEntry) -> None:
         """Each session but the first is a fork of the one before: no circle can come of that."""
-        is_fork = entry.kind == "session" and entry.state == "forked"
+        parent = entry.fact.parent if isinstance(entry.fact, SessionForked) else None
         if entry.position > 1:
-            if is_fork:
+            if parent is not None:
                 self._refuse(f"session '{entry.session_id}' is forked behind its first row")
             return
         sessions = list(self.rows)
         at = sessions.index(entry.session_id)
-        if at == 0 and is_fork:
+        if at == 0 and parent is not None:
             self._refuse(f"the first session, '{entry.session_id}', must be no fork")
-        if at > 0 and not (is_fork and entry.body["parent"] == sessions[at - 1]):
+        if at > 0 and parent != sessions[at - 1]:
             self._refuse(
                 f"session '{entry.session_id}' must begin as a fork of '{sessions[at - 1]}', the "
                 "session before it in the file"
@@ -333,9 +345,7 @@ def _entry(row: _Row) -> JournalEntry:
         run_id=row.run_id,
         generation=row.generation,
         key=row.key,
-        kind=row.kind,
-        state=row.state,
-        body=cast("Mapping[str, JsonValue]", row.body),
+        fact=fact_of(row.kind, row.state, cast("Mapping[str, JsonValue]", row.body)),
         epoch=row.epoch,
         at=row.at,
     )
@@ -425,7 +435,7 @@ async def _is_here(journal: Journal, archive: Archive, session: ArchivedSession)
 
 async def _refuse_known_runs(journal: Journal, entries: Sequence[JournalEntry]) -> None:
     for run_id in sorted({entry.run_id for entry in entries}):
-        for known in await journal.entries(run_id=run_id, limit=1):
+        for known in await journal.entries(run_id=run_id, limit=1, with_damaged=True):
             raise UsageError(
                 f"Run '{run_id}' of session '{entries[0].session_id}' is here already, in session "
                 f"'{known.session_id}'. Nothing was stored.",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from minions.contracts.errors import LeaseHeldError, UsageError
 from minions.contracts.executions import RunStatus
+from minions.contracts.facts import RunFinished
 from minions.contracts.journal import EntryDraft, Lease
-from minions.contracts.json_values import JsonValue
 from minions.engine.history.lookup import RunSummary, find_run
 from minions.engine.services.services import Services
 
@@ -36,15 +36,13 @@ async def cancel_run(services: Services, name: str) -> RunSummary:
         )
     lease = await _seized(services, run)
     try:
-        error: dict[str, JsonValue] = {"code": "cancelled", "message": _WORDS}
-        body: dict[str, JsonValue] = {
-            "status": RunStatus.CANCELLED.value,
-            "output": None,
-            "usage": dict(run.usage),
-            "error": error,
-        }
-        draft = EntryDraft(kind="run", key="run", state="finished", body=body)
-        await journal.append(lease, draft)
+        cancelled = RunFinished(
+            status=RunStatus.CANCELLED.value,
+            output=None,
+            usage=dict(run.usage),
+            error={"code": "cancelled", "message": _WORDS},
+        )
+        await journal.append(lease, EntryDraft(key="run", fact=cancelled))
     finally:
         await journal.release(lease)
     return await find_run(journal, run.run_id)

@@ -11,6 +11,7 @@ from attrs import field, frozen
 
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError, near_names
 from minions.contracts.executions import OPEN_STATES, RunState, RunStatus
+from minions.contracts.facts import RunBeginning, RunFinished, SessionForked, UnreadableFact
 from minions.contracts.journal import SPARED_S, BlobCollection, Journal, JournalEntry
 from minions.engine.services.services import Services
 
@@ -63,13 +64,15 @@ def _stored(rows: Sequence[JournalEntry]) -> StoredSession:
     runs: dict[str, str] = {}
     parent = None
     for row in rows:
-        if row.kind == "run" and row.state in ("started", "resumed"):
-            runs[row.run_id] = RunState.INTERRUPTED.value
-        elif row.kind == "run" and row.state == "finished":
-            runs[row.run_id] = str(row.body.get("status"))
-        elif row.kind == "session" and row.state == "forked":
-            found = row.body.get("parent")
-            parent = found if isinstance(found, str) else None
+        match row.fact:
+            case RunBeginning() | UnreadableFact(kind="run", state="started" | "resumed"):
+                runs[row.run_id] = RunState.INTERRUPTED.value
+            case RunFinished(status=status):
+                runs[row.run_id] = status
+            case SessionForked():
+                parent = row.fact.parent
+            case _:
+                pass  # it says nothing of what may be removed
     return StoredSession(
         session_id=rows[0].session_id,
         parent=parent,
@@ -86,7 +89,7 @@ async def find_session(journal: Journal, name: str) -> str:
         UsageError: Several do.
     """
     stored = await list_stored(journal)
-    if name in stored or await journal.entries(name, limit=1):
+    if name in stored or await journal.entries(name, limit=1, with_damaged=True):
         return name
     ids = {each: each for each in stored} | {
         run_id: session.session_id for session in stored.values() for run_id in session.runs
@@ -115,7 +118,10 @@ async def remove_sessions(services: Services, session_ids: Collection[str]) -> t
     journal = services.journal
     stored = await list_stored(journal)
     for session_id in session_ids:
-        if session_id not in stored and not await journal.entries(session_id, limit=1):
+        known = session_id in stored or await journal.entries(
+            session_id, limit=1, with_damaged=True
+        )
+        if not known:
             raise NotFoundError(
                 f"There is no session '{session_id}'.",
                 code="unknown-session",

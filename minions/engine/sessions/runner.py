@@ -24,7 +24,7 @@ from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.context.agent_context import Agent
 from minions.engine.history.conversation import MESSAGE_INPUT, ConversationStart, pending_calls
-from minions.engine.history.session_messages import CONVERSATION_KINDS
+from minions.engine.history.session_messages import CONVERSATION_KINDS, sequence_of
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import load_recorded_run
@@ -251,7 +251,7 @@ class StepRunner:
         first = recorded.entries[0].position
         later = await journal.entries(session_id, kinds=CONVERSATION_KINDS, after=first)
         said = (row for row in later if row.run_id != recorded.run_id and row.kind != "run")
-        if any("sequence" in row.body for row in said):
+        if any(sequence_of(row.fact) is not None for row in said):
             return None
         recipe = self._executor.find(self._agent) if recorded.document is None else None
         return self._executor.prepare_resume(recorded, recipe=recipe)

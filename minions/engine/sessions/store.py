@@ -4,27 +4,37 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final, cast
+from typing import Final
 
 from attrs import evolve
 
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError, near_names
 from minions.contracts.executions import RunState
+from minions.contracts.facts import (
+    MessageRecorded,
+    RunBeginning,
+    RunFinished,
+    RunRejected,
+    SavedMessage,
+    SessionCut,
+    SessionForked,
+    SessionOpened,
+    UnreadableFact,
+    given,
+)
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import message_to_json
 from minions.contracts.sessions import Session, SessionStep
 from minions.engine.history.conversation import read_conversation, refuse_while_it_waits
 from minions.engine.history.entry_checks import origin_of, unreadable_among
 from minions.engine.history.lookup import UNREADABLE
 from minions.engine.history.run_states import with_states
-from minions.engine.history.session_messages import SessionConversation
+from minions.engine.history.session_messages import SessionConversation, sequence_of
 from minions.engine.services.services import Services
 
 __all__ = ["StepRepository"]
 
 _LISTED: Final = frozenset({"run", "session"})
-_BEGINNINGS: Final = (("session", "opened"), ("session", "forked"))
 _COUNTED: Final = frozenset({"run", "session", "message", "model_call", "rollback"})
 
 
@@ -60,8 +70,8 @@ class StepRepository:
                 raise UsageError(
                     f"There is a session '{session_id}' already.", code="session-exists"
                 )
-            body = {"recipe": recipe, "name": name, "inputs": dict(inputs or {})}
-            await self._write(lease, "opened", body)
+            opened = SessionOpened(recipe=recipe, name=name, inputs=dict(inputs or {}))
+            await self._write(lease, opened)
         return await self.get_session(session_id)
 
     async def get_session(self, session_id: str) -> Session:
@@ -105,13 +115,13 @@ class StepRepository:
         while found is not None:
             readers.add(found)
             opened = await journal.entries(found, kinds={"session"}, limit=1)
-            body = opened[0].body if opened else {}
-            if found == session_id:
-                own = cast("Mapping[str, JsonValue]", body.get("inputs") or {})
+            beginning = opened[0].fact if opened else None
+            if found == session_id and isinstance(beginning, SessionOpened | SessionForked):
+                own = beginning.inputs or {}
             runs = await journal.entries(found, kinds={"run"}, limit=8, newest_first=True)
-            begun = (row.body["inputs"] for row in runs if row.body.get("inputs") is not None)
-            if (inputs := next(begun, None)) is not None:
-                return own, cast("Mapping[str, JsonValue]", inputs)
+            begun = (row.fact.inputs for row in runs if isinstance(row.fact, RunBeginning))
+            if (inputs := next((each for each in begun if each is not None), None)) is not None:
+                return own, inputs
             found, _ = origin_of(opened, readers)
         return own, {}
 
@@ -176,18 +186,20 @@ class StepRepository:
         parent = await self.get_session(session_id)
         last = await self.get_step_count(session_id)
         _check_sequence(session_id, sequence, last, "fork at")
-        newest = await services.journal.entries(session_id, limit=1, newest_first=True)
-        body: dict[str, JsonValue] = {
-            "parent": session_id,
-            "sequence": sequence,
-            "position": newest[0].position,
-            "recipe": parent.recipe,
-            "name": name,
-            "inputs": {**parent.inputs, **(inputs or {})},
-        }
+        newest = await services.journal.entries(
+            session_id, limit=1, newest_first=True, with_damaged=True
+        )
+        forked = SessionForked(
+            parent=session_id,
+            sequence=sequence,
+            position=newest[0].position,
+            recipe=parent.recipe,
+            name=name,
+            inputs={**parent.inputs, **(inputs or {})},
+        )
         fork_id = services.ids("ses")
         async with self._writing(fork_id) as lease:
-            await self._write(lease, "forked", body)
+            await self._write(lease, forked)
         return await self.get_session(fork_id)
 
     # --- steps ------------------------------------------------------------------------------------
@@ -243,10 +255,10 @@ class StepRepository:
                 session_id, kinds=_COUNTED, until=before, limit=limit, newest_first=True
             )
             for row in rows:
-                if row.kind == "message" and "replaces" in row.body:
-                    continue
-                if (sequence := row.body.get("sequence")) is not None:
-                    return cast(int, sequence)
+                sequence = sequence_of(row.fact)
+                is_edit = isinstance(row.fact, MessageRecorded) and row.fact.replaces is not None
+                if sequence is not None and not is_edit:
+                    return sequence
             if len(rows) < limit:
                 return 0
             before, limit = rows[-1].position - 1, limit * 4
@@ -280,7 +292,7 @@ class StepRepository:
                 placed[session_id] = _placed([steps[at] for at in own], known)
             for session_id, lease in leases.items():
                 if not await self._first_rows(session_id):
-                    await self._write(lease, "opened", {"recipe": None, "name": None, "inputs": {}})
+                    await self._write(lease, SessionOpened(recipe=None, name=None, inputs={}))
                 for number, (step, is_new) in enumerate(placed[session_id], 1):
                     await self._save(lease, step, number, is_new=is_new)
         for session_id, own in places.items():
@@ -312,7 +324,7 @@ class StepRepository:
             count = await self.get_step_count(session_id)
             if start_seq > count:
                 return 0
-            await self._write(lease, "cut", {"sequence": start_seq - 1})
+            await self._write(lease, SessionCut(sequence=start_seq - 1))
         return count - start_seq + 1
 
     # --- rows -------------------------------------------------------------------------------------
@@ -342,24 +354,22 @@ class StepRepository:
         finally:
             await journal.release(lease)
 
-    async def _write(self, lease: Lease, state: str, body: Mapping[str, JsonValue]) -> None:
-        draft = EntryDraft(kind="session", key="session", state=state, body=body)
-        await self.services.journal.append(lease, draft)
+    async def _write(self, lease: Lease, fact: SessionOpened | SessionForked | SessionCut) -> None:
+        await self.services.journal.append(lease, EntryDraft(key="session", fact=fact))
 
     async def _save(self, lease: Lease, step: SessionStep, at: int, *, is_new: bool) -> None:
-        created_at = step.created_at.isoformat() if step.created_at is not None else ""
-        kept = {"id": step.id, "run_id": step.run_id, "created_at": created_at}
-        body: dict[str, JsonValue] = {
-            "message": message_to_json(step.message),
-            "sequence": step.sequence,
-            "saved": {name: value for name, value in kept.items() if value},
-        }
-        if metrics := step.metrics.to_json():
-            body["metrics"] = metrics
-        if not is_new:
-            body["replaces"] = step.sequence
-        draft = EntryDraft(kind="message", key=f"saved/{at}", state="recorded", body=body)
-        await self.services.journal.append(lease, draft)
+        saved = MessageRecorded(
+            message=step.message,
+            sequence=step.sequence,
+            saved=SavedMessage(
+                id=step.id or None,
+                run_id=step.run_id or None,
+                created_at=step.created_at.isoformat() if step.created_at is not None else None,
+            ),
+            metrics=step.metrics.to_json() or None,
+            replaces=None if is_new else step.sequence,
+        )
+        await self.services.journal.append(lease, EntryDraft(key=f"saved/{at}", fact=saved))
 
 
 def _placed(
@@ -429,39 +439,36 @@ def _check_sequence(session_id: str, sequence: int, last: int, what: str) -> Non
 
 def _session_of(rows: Sequence[JournalEntry]) -> Session:
     first = rows[0]
-    opened = first.body if (first.kind, first.state) in _BEGINNINGS else {}
-    recipes: list[str | None] = []
+    recipes: list[str] = []
     last_run, status, updated_at = None, None, first.at
     for row in rows:
-        if row.kind != "run":
-            continue
-        updated_at = row.at
-        if row.state in ("started", "resumed", "rejected"):
-            last_run, status = row.run_id, RunState.INTERRUPTED.value
-            recipes.append(_text(row.body, "recipe"))
-        if row.state == "rejected":
-            status = "rejected"
-        elif row.state == "finished" and row.run_id == last_run:
-            status = _text(row.body, "status")
+        if row.kind == "run":
+            updated_at = row.at
+        match row.fact:
+            case RunBeginning(recipe=recipe):
+                last_run, status = row.run_id, RunState.INTERRUPTED.value
+                recipes.append(recipe)
+            case RunRejected(recipe=recipe):
+                last_run, status = row.run_id, RunState.REJECTED.value
+                recipes.append(recipe)
+            case RunFinished() if row.run_id == last_run:
+                status = row.fact.status
+            case UnreadableFact(state="started" | "resumed" | "rejected") if row.kind == "run":
+                last_run = row.run_id
     if unreadable_among(rows) is not None:
         status = UNREADABLE
     ran = recipes[-1] if recipes and len(set(recipes)) == 1 else None
-    inputs, sequence = opened.get("inputs"), opened.get("sequence")
+    opened = first.fact if isinstance(first.fact, SessionOpened | SessionForked) else None
+    forked = opened if isinstance(opened, SessionForked) else None
     return Session(
         id=first.session_id,
-        recipe=_text(opened, "recipe") or ran,
-        name=_text(opened, "name"),
-        inputs=inputs if isinstance(inputs, Mapping) else {},
+        recipe=(given(opened.recipe) if opened is not None else None) or ran,
+        name=given(opened.name) if opened is not None else None,
+        inputs=(opened.inputs if opened is not None else None) or {},
         created_at=first.at,
         updated_at=updated_at,
-        parent_session_id=_text(opened, "parent"),
-        forked_at_sequence=sequence if isinstance(sequence, int) else None,
+        parent_session_id=forked.parent if forked is not None else None,
+        forked_at_sequence=forked.sequence if forked is not None else None,
         last_run_id=last_run,
         status=status,
     )
-
-
-def _text(body: Mapping[str, JsonValue], name: str) -> str | None:
-    """None where it is something else: an entry that cannot be read must not end a list."""
-    value = body.get(name)
-    return value if isinstance(value, str) else None

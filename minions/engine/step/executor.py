@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Generic, TypeVar, cast
 
 from attrs import evolve
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ModelOptions, OutputInstructions
-from minions.contracts.codec import decode, encode
+from minions.contracts.codec import encode
 from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.executions import StepExecution
-from minions.contracts.journal import JournalEntry
+from minions.contracts.facts import (
+    StepFailed,
+    StepFinished,
+    StepInterrupted,
+    StepStarted,
+)
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import Message, TokenUsage
+from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import Completion
@@ -33,7 +39,7 @@ from minions.engine.services.retry import is_being_cancelled
 from minions.engine.step.cache import StepCaching, question_fingerprint
 from minions.engine.step.code_work import JournalledScope
 from minions.engine.step.model_loop import Ending, ModelLoop, Opening, opening_of
-from minions.engine.step.outcome import cut_off, end_state, end_status
+from minions.engine.step.outcome import StepCourse, cut_off, end_status, step_over
 
 __all__ = ["StepExecutor"]
 
@@ -139,8 +145,7 @@ class StepExecutor(Generic[T]):
     @property
     def was_cached(self) -> bool:
         """Whether its recorded end was taken from the cache: it says what it rests on."""
-        ended = self._recorded.ended if self._recorded is not None else None
-        return ended is not None and "cached_from" in ended.body
+        return self._recorded is not None and self._recorded.cache_key is not None
 
     def is_unchanged(self) -> bool:
         """Whether the step would ask now what it asked when it was recorded.
@@ -152,14 +157,14 @@ class StepExecutor(Generic[T]):
             return False
         if self.was_cached:
             key = self._key_in_cache()
-            return key is not None and key == rows.ended.body.get("cache_key")
+            return key is not None and key == rows.cache_key
         if isinstance(self.step, PythonStep):
             step = self.step
             try:
                 return isinstance(step, Replayable) and step.would_repeat(self._view, rows)
             except MinionsError:  # what it reads is not there any more
                 return False
-        return rows.started is not None and self._opens_as(rows.started) and self._still_fits(rows)
+        return rows.start is not None and self._opens_as(rows.start) and self._still_fits(rows)
 
     def is_begun_otherwise(self) -> bool:
         """Whether an earlier execution left its conversation open, and it would begin another.
@@ -167,24 +172,26 @@ class StepExecutor(Generic[T]):
         Code goes on in any case: its calls are known by what they ask.
         """
         rows = self._recorded
-        if rows is None or rows.ended is not None or rows.started is None:
+        if rows is None or rows.ended is not None or rows.start is None:
             return False
-        return not isinstance(self.step, PythonStep) and not self._opens_as(rows.started)
+        return not isinstance(self.step, PythonStep) and not self._opens_as(rows.start)
 
-    def _opens_as(self, started: JournalEntry) -> bool:
+    def _opens_as(self, started: StepStarted) -> bool:
         try:
             opening = self._opening()
         except MinionsError:  # what it reads is not there any more
             return False
-        asked = opening.to_json()
-        return all(started.body.get(name) == asked.get(name) for name in ("messages", "history"))
+        return (started.messages, started.history) == (
+            opening.own,
+            opening.history_place,
+        )
 
     def _still_fits(self, rows: StepRows) -> bool:
         """Whether the recorded output is one of those that the step declares."""
-        if rows.ended is None or rows.ended.state != "finished" or self._output is None:
+        if not isinstance(rows.end, StepFinished) or self._output is None:
             return True
         try:
-            self._output.convert(rows.ended.body.get("output"))
+            self._output.convert(rows.output)
         except Exception:  # noqa: BLE001  # an application's class raises anything
             return False
         return True
@@ -196,7 +203,7 @@ class StepExecutor(Generic[T]):
             ValueError: The recorded output is no longer what the step declares.
         """
         assert self._recorded is not None and self._recorded.ended is not None  # noqa: S101, PT018  # asked only then
-        output = self._recorded.ended.body.get("output")
+        output = self._recorded.output
         self.output_json = output
         typed = self._output.convert(output) if self._output and output is not None else output
         live_conversation = self._view.live_conversation
@@ -211,8 +218,8 @@ class StepExecutor(Generic[T]):
         )
         for entry in self._recorded.until_end:
             self.context.recorder.feed_back(entry)
-        if self.was_cached and self._caching is not None:
-            self._caching.asked.add(str(self._recorded.ended.body.get("cache_key")))
+        if self._recorded.cache_key is not None and self._caching is not None:
+            self._caching.asked.add(self._recorded.cache_key)
         for call in execution.model_calls:
             recall(self._models, call.prompt)
         self.context.budget.spend(execution.usage)
@@ -351,13 +358,12 @@ class StepExecutor(Generic[T]):
 
     def _recorded_opening(self) -> Opening | None:
         """What an earlier execution of the run began with: its conversation is continued."""
-        if self._recorded is None or self._recorded.started is None:
+        started = self._recorded.start if self._recorded is not None else None
+        if started is None:
             return None
-        body = self._recorded.started.body
-        found = cast("list[JsonValue]", body.get("messages") or [])
-        messages = tuple(decode(message, Message) for message in found)
-        if "history" in body and self._view.live_conversation is not None:
-            at, count = cast("Sequence[int]", body["history"])
+        messages = started.messages or ()
+        if started.history is not None and self._view.live_conversation is not None:
+            at, count = started.history
             history = self._view.live_conversation.history[:count]
             return Opening(before=messages[:at], history=history, after=messages[at:])
         return Opening.split(messages)
@@ -386,13 +392,16 @@ class StepExecutor(Generic[T]):
     async def _record_start(self, opening: Opening | None) -> None:
         if self._recorded is not None and self._recorded.started is not None:
             return
-        body: dict[str, JsonValue] = {"step_id": self._view.step_id, "version": self.step.version}
-        if self._item is not None:
-            body["index"] = self._item.index
-        if opening is not None and opening.messages:
-            body["conversation"] = self._view.conversation_id
-            body |= opening.to_json()
-        await self.context.recorder.record("step", self._trace.key, "started", body)
+        asks = opening if opening is not None and opening.messages else None
+        begun = StepStarted(
+            step_id=self._view.step_id,
+            version=self.step.version,
+            index=self._item.index if self._item is not None else None,
+            conversation=self._view.conversation_id if asks is not None else None,
+            messages=asks.own if asks is not None else None,
+            history=asks.history_place if asks is not None else None,
+        )
+        await self.context.recorder.record(self._trace.key, begun)
 
     async def _end(self, ending: Ending) -> StepExecution[object]:
         """Record the end, then tell the manager."""
@@ -401,17 +410,7 @@ class StepExecutor(Generic[T]):
         trace, context = self._trace, self.context
         status = end_status(ending.error)
         duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
-        body: dict[str, JsonValue] = {
-            "step_id": self._view.step_id,
-            "status": status.value,
-            "duration_ms": duration_ms,
-        }
-        if self._item is not None:
-            body["index"] = self._item.index
-        body |= _end_body(ending, trace, self.output_json)
-        if self._cached_from is not None:
-            body |= {"cached_from": self._cached_from, "cache_key": self._cache_key}
-        entry = await context.recorder.record("step", trace.key, end_state(ending.error), body)
+        entry = await context.recorder.record(trace.key, self._end_fact(ending, duration_ms))
         execution = trace.picture(
             status,
             completed_at=entry.at,
@@ -435,31 +434,36 @@ class StepExecutor(Generic[T]):
             await self._keep(ending.completion)  # last: by now it is recorded
         return execution
 
+    def _end_fact(
+        self, ending: Ending, duration_ms: float
+    ) -> StepFinished | StepFailed | StepInterrupted:
+        """What came out, and what it took; nothing about calls where there were none."""
+        trace, completion = self._trace, ending.completion
+        course: StepCourse = {
+            "step_id": self._view.step_id,
+            "duration_ms": duration_ms,
+            "index": self._item.index if self._item is not None else None,
+            "output": self.output_json if ending.error is None else UNSET,
+        }
+        if trace.has_calls:
+            usage = sum((call.usage for call in trace.model_calls), TokenUsage())
+            course["usage"] = usage.to_json()
+            course["model_calls"] = len(trace.model_calls)
+            course["tool_calls"] = len(trace.tool_calls)
+            course["attempts"] = trace.attempts
+        if completion is not None:
+            course["decided_by"] = completion.decided_by
+            course["next_step_id"] = completion.next_step_id
+        ended = step_over(ending.error, **course)
+        if self._cached_from is None or not isinstance(ended, StepFinished):
+            return ended
+        return replace(ended, cached_from=self._cached_from, cache_key=self._cache_key)
+
     async def _keep(self, completion: Completion | None) -> None:
         """Let other runs have the output, unless the model said more than that."""
         has_wish = completion is not None and completion.next_step_id is not None
         if self._caching is not None and self._cache_key is not None and not has_wish:
             await self._caching.keep(self._cache_key, self.output_json, self._view)
-
-
-def _end_body(ending: Ending, trace: StepTrace, output: JsonValue) -> dict[str, JsonValue]:
-    """What came out, and what it took; nothing about calls where there were none."""
-    body: dict[str, JsonValue] = {}
-    if trace.has_calls:
-        body["usage"] = sum((call.usage for call in trace.model_calls), TokenUsage()).to_json()
-        body["model_calls"] = len(trace.model_calls)
-        body["tool_calls"] = len(trace.tool_calls)
-        body["attempts"] = trace.attempts
-    if ending.error is not None:
-        body["error"] = dict(ending.error.to_json())
-        body["reason"] = ending.error.message
-    else:
-        body["output"] = output
-    if ending.completion is not None:
-        body["decided_by"] = ending.completion.decided_by
-        if ending.completion.next_step_id is not None:
-            body["next_step_id"] = ending.completion.next_step_id
-    return body
 
 
 def _offered(step: Step[object], context: AgentContext) -> Toolbox:

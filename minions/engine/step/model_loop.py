@@ -25,13 +25,13 @@ from minions.contracts.calls import (
 from minions.contracts.completion import StepCompletionChain
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution
+from minions.contracts.facts import ConversationStarted, MessageRecorded, Rollback
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import (
     Message,
     MessageRole,
     assistant,
-    message_to_json,
     system,
     tool_result,
     user,
@@ -87,12 +87,15 @@ class Opening:
         """All, oldest first."""
         return (*self.before, *self.history, *self.after)
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """For the row of the step's start."""
-        own = [message_to_json(message) for message in (*self.before, *self.after)]
-        if not self.history:
-            return {"messages": own}
-        return {"messages": own, "history": [len(self.before), len(self.history)]}
+    @property
+    def own(self) -> tuple[Message, ...]:
+        """What the row of the step's start holds: all but the history."""
+        return (*self.before, *self.after)
+
+    @property
+    def history_place(self) -> tuple[int, int] | None:
+        """Likewise: where the history stands among them, and how many messages it has."""
+        return (len(self.before), len(self.history)) if self.history else None
 
     def said_in(self, execution: StepExecution[object]) -> tuple[Message, ...]:
         """What was said behind the history, system texts apart: a later step goes on with it."""
@@ -184,12 +187,12 @@ def opening_messages(
 
 async def open_conversation(view: StepView, key: str, opening: Sequence[Message]) -> None:
     """Record the first prompt and put it into memory."""
-    body: dict[str, JsonValue] = {
-        "step_id": view.step_id,
-        "conversation": view.conversation_id,
-        "messages": [message_to_json(message) for message in opening],
-    }
-    await view.context.recorder.record("conversation", key, "started", body)
+    begun = ConversationStarted(
+        step_id=view.step_id,
+        conversation=view.conversation_id,
+        messages=tuple(opening),
+    )
+    await view.context.recorder.record(key, begun)
     view.memory.save_prompt(view.conversation_id, opening)
 
 
@@ -352,30 +355,32 @@ class ModelLoop:
         """Add a message; words of the engine's own are no part of the session's conversation."""
         view = self.view
         key = self.trace.reserve_note_key()
-        body: dict[str, JsonValue] = {
-            "step_id": view.step_id,
-            "conversation": view.conversation_id,
-            "message": message_to_json(message),
-        }
+        sequence = None
         if is_of_session and view.live_conversation is not None:
             view.live_conversation.count += 1
-            body["sequence"] = view.live_conversation.count
-        await view.context.recorder.record("message", key, "recorded", body)
+            sequence = view.live_conversation.count
+        said = MessageRecorded(
+            step_id=view.step_id,
+            conversation=view.conversation_id,
+            message=message,
+            sequence=sequence,
+        )
+        await view.context.recorder.record(key, said)
         view.memory.save_prompt(view.conversation_id, [message])
 
     async def _take_back(self, mark: MemorySnapshot) -> None:
         view = self.view
         key = self.trace.reserve_note_key()
-        body: dict[str, JsonValue] = {
-            "step_id": view.step_id,
-            "conversation": view.conversation_id,
-            "position": mark.position,
-        }
+        sequence = None
         if view.live_conversation is not None:
-            view.live_conversation.count = body["sequence"] = view.live_conversation.at_mark(
-                mark.position
-            )
-        await view.context.recorder.record("rollback", key, "recorded", body)
+            view.live_conversation.count = sequence = view.live_conversation.at_mark(mark.position)
+        taken_back = Rollback(
+            step_id=view.step_id,
+            conversation=view.conversation_id,
+            position=mark.position,
+            sequence=sequence,
+        )
+        await view.context.recorder.record(key, taken_back)
         view.memory.restore_snapshot(mark)
 
     # --- the end ------------------------------------------------------------------------------

@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Required, TypedDict, Unpack
+
+from msgspec import UnsetType
 
 from minions.contracts.errors import NEEDS_DECISION, FailureInfo
 from minions.contracts.executions import StepStatus
+from minions.contracts.facts import StepFailed, StepFinished, StepInterrupted
+from minions.contracts.json_values import JsonValue
 from minions.engine.context.agent_context import AgentContext
 
-__all__ = ["CUT_OFF", "all_waiting", "cut_off", "end_state", "end_status"]
+__all__ = ["CUT_OFF", "all_waiting", "cut_off", "end_status", "step_over"]
 
 CUT_OFF: Final = frozenset({"cancelled", "limit-reached", NEEDS_DECISION})
 """Codes of ends that came from outside: a run that goes on takes such a step up again."""
 
 
-def end_state(error: FailureInfo | None) -> str:
-    """The state of the row that tells of the end."""
+class StepCourse(TypedDict, total=False):
+    """What the fact of a step's end says of its course: fields of `StepFinished`."""
+
+    step_id: Required[str]
+    duration_ms: Required[float]
+    index: int | None
+    total: int | None
+    usage: Mapping[str, JsonValue] | None
+    model_calls: int | None
+    tool_calls: int | None
+    attempts: int | None
+    output: JsonValue | UnsetType
+    decided_by: str | None | UnsetType
+    next_step_id: str | None
+
+
+def step_over(
+    error: FailureInfo | None, **course: Unpack[StepCourse]
+) -> StepFinished | StepFailed | StepInterrupted:
+    """The fact that tells of the end of a step that had begun."""
+    status = end_status(error).value
     if error is None:
-        return "finished"
-    return "interrupted" if error.code in CUT_OFF else "failed"
+        return StepFinished(status=status, **course)
+    kind = StepInterrupted if error.code in CUT_OFF else StepFailed
+    return kind(status=status, error=error.to_json(), reason=error.message, **course)
 
 
 def end_status(error: FailureInfo | None) -> StepStatus:

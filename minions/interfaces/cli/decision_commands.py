@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from minions.contracts.decision_words import Decision, name_of, word_of
 from minions.contracts.errors import UsageError
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.history.replay import Replay
@@ -35,8 +36,10 @@ def resume_options(function: F) -> F:
     return function
 
 
-def decide(run: str, about: str | None, word: str, what: str, flags: dict[str, object]) -> int:
-    """Say `word` of what waits in the run, then go on; the exit code.
+def decide(
+    run: str, about: str | None, decision: Decision, what: str, flags: dict[str, object]
+) -> int:
+    """Say `decision` of what waits in the run, then go on; the exit code.
 
     Args:
         about: A key, a tool or a step; None: the only one that waits.
@@ -53,11 +56,14 @@ def decide(run: str, about: str | None, word: str, what: str, flags: dict[str, o
             replay = Replay(opened.recorded.entries, opened.recorded.generation + 1)
             waiting = () if opened.recorded.is_over else pending_decisions(replay)
             chosen = _chosen(waiting, about, what, opened.recorded.run_id)
-            tell(f"{word.partition(':')[0]}: {chosen.words}")
+            tell(f"{name_of(decision)}: {chosen.words}")
             if (digest := chosen.digest) is not None:
                 tell(f"  bound to these arguments ({digest})")
             prepared = opened.executor(recipe).prepare_resume(
-                opened.recorded, recipe=recipe, decisions={chosen.key: word}, note=opened.note()
+                opened.recorded,
+                recipe=recipe,
+                decisions={chosen.key: word_of(decision)},
+                note=opened.note(),
             )
             return await opened.follow(prepared, out)
 

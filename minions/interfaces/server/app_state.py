@@ -39,7 +39,7 @@ class AppState:
 
     async def last_position(self, session_id: str) -> int:
         """Of what the session has now."""
-        rows = await self.journal.entries(session_id, limit=1, newest_first=True)
+        rows = await self.journal.entries(session_id, limit=1, newest_first=True, with_damaged=True)
         return rows[0].position if rows else 0
 
     async def stream(

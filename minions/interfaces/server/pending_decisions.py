@@ -5,29 +5,36 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
-from typing import cast
+from typing import Final
 
+from minions.contracts.decision_words import (
+    Answer,
+    Approve,
+    Decision,
+    Done,
+    Fail,
+    Redo,
+    Reject,
+)
 from minions.contracts.errors import NEEDS_DECISION, JournalError, NotFoundError, UsageError
+from minions.contracts.facts import ToolCallInDoubt, given
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.stored_sessions import unreadable_entry
 from minions.engine.calls.pending_decisions import (
-    APPROVED,
-    REJECTED,
     PendingDecision,
     mismatch,
     pending_decisions,
     shortened,
 )
-from minions.engine.history.entry_checks import check_entries, too_deep
+from minions.engine.history.entry_checks import too_deep
 from minions.engine.history.lookup import RunSummary, list_runs
 from minions.engine.history.replay import OpenCall, Replay
 from minions.interfaces.server.documents.runs import ApprovalView, DecisionRequest
 from minions.interfaces.server.http.problems import RefusedError
 
-__all__ = ["all_waiting", "decision_word", "find_waiting", "run_of", "waiting_of"]
+__all__ = ["all_waiting", "decision_of", "find_waiting", "run_of", "waiting_of"]
 
-_SETTLES = ("redo", "done", "fail")
 _STATUS = NEEDS_DECISION.replace("-", "_")
 
 
@@ -65,8 +72,7 @@ async def waiting_of(journal: Journal, run: RunSummary) -> list[ApprovalView]:
     """
     if run.status != _STATUS:
         return []
-    rows = await journal.entries(run.session_id, run_id=run.run_id, with_damaged=True)
-    check_entries(rows)
+    rows = await journal.entries(run.session_id, run_id=run.run_id)
     for row in rows:
         # A form or a default is shown as it is: one that cannot be written would end the list.
         if row.kind == "decision" and (problem := too_deep(row.body)) is not None:
@@ -78,7 +84,7 @@ def _views(run: RunSummary, rows: Sequence[JournalEntry]) -> Iterator[ApprovalVi
     replay = Replay(rows, max(row.generation for row in rows) + 1)
     for waiting in pending_decisions(replay):
         yield _view(run, waiting)
-    told = {row.key for row in rows if (row.kind, row.state) == ("tool_call", "in_doubt")}
+    told = {row.key for row in rows if isinstance(row.fact, ToolCallInDoubt)}
     for call in replay.opened():
         if call.key in told and call.key not in replay.decisions:
             yield _doubt(run, call)
@@ -106,7 +112,7 @@ def _id(run: RunSummary, key: str) -> str:
 
 
 def _view(run: RunSummary, waiting: PendingDecision) -> ApprovalView:
-    body = waiting.body
+    fact = waiting.fact
     return ApprovalView(
         id=_id(run, waiting.key),
         run_id=run.run_id,
@@ -114,14 +120,14 @@ def _view(run: RunSummary, waiting: PendingDecision) -> ApprovalView:
         recipe=run.recipe,
         key=waiting.key,
         step_id=waiting.step_id,
-        what="approval" if waiting.what == "approval" else "answer",
+        what=fact.what,
         words=waiting.words,
         tool=waiting.tool,
-        arguments=cast("str | None", body.get("arguments")),
+        arguments=fact.arguments,
         digest=waiting.digest,
-        question=cast("str | None", body.get("question")),
+        question=fact.question,
         form=waiting.form,
-        default=body.get("default"),
+        default=given(fact.default),
     )
 
 
@@ -146,21 +152,44 @@ async def find_waiting(journal: Journal, approval_id: str) -> ApprovalView:
     )
 
 
-def decision_word(view: ApprovalView, said: DecisionRequest) -> str:
-    """The word that is stored for it.
+def decision_of(view: ApprovalView, said: DecisionRequest) -> Decision:
+    """What was decided.
 
     Raises:
         RefusedError: Consent to other arguments than those that wait.
         UsageError: It is no decision about this.
     """
-    if view.what == "answer":
-        return _answer(view, said)
-    if view.what == "doubt":
-        return _settled(view, said)
-    if said.decision not in (APPROVED, REJECTED):
-        raise UsageError(
-            f"{view.words}: decide it with 'approve' or 'reject'.", code="bad-decision"
-        )
+    match view.what, said.decision:
+        case "answer", "answer":
+            return _answer(view, said)
+        case "approval", "approve":
+            _check_consent(view, said)
+            return Approve()
+        case "approval", "reject":
+            _check_consent(view, said)
+            return Reject()
+        case "doubt", "redo":
+            return Redo()
+        case "doubt", "done":
+            return Done() if said.value is None else Done.of(said.value)
+        case "doubt", "fail":
+            return Fail()
+        case _:
+            raise UsageError(
+                f"{view.words}: decide it with {_WANTED[view.what]}.", code="bad-decision"
+            )
+
+
+_WANTED: Final = {
+    "answer": "'answer' and a 'value'",
+    "approval": "'approve' or 'reject'",
+    "doubt": "'redo' (make the call again), 'done' (it was made; `value` is what it gave) or "
+    "'fail' (count it as failed)",
+    "unreadable": "nothing: it cannot be read",
+}
+
+
+def _check_consent(view: ApprovalView, said: DecisionRequest) -> None:
     if said.digest is None:
         raise UsageError(
             "Send the 'digest' that was shown with the call: consent is to just these arguments.",
@@ -173,14 +202,9 @@ def decision_word(view: ApprovalView, said: DecisionRequest) -> str:
             f"The call that waits now has other arguments than those that were shown; its digest "
             f"is '{view.digest}'. Look at it again.",
         )
-    return said.decision
 
 
-def _answer(view: ApprovalView, said: DecisionRequest) -> str:
-    if said.decision != "answer":
-        raise UsageError(
-            f"{view.words}: decide it with 'answer' and a 'value'.", code="bad-decision"
-        )
+def _answer(view: ApprovalView, said: DecisionRequest) -> Answer:
     problem = mismatch(said.value, view.form)
     if problem is not None:
         form = dumps(view.form or {"type": "string"})
@@ -188,18 +212,7 @@ def _answer(view: ApprovalView, said: DecisionRequest) -> str:
             f"The value is no answer to that question: {problem}. It takes what fits {form}.",
             code="bad-answer",
         )
-    return f"answer:{_as_typed(said.value)}"
-
-
-def _settled(view: ApprovalView, said: DecisionRequest) -> str:
-    if said.decision not in _SETTLES:
-        raise UsageError(
-            f"{view.words}: decide it with 'redo' (make the call again), 'done' (it was made; "
-            "`value` is what it gave) or 'fail' (count it as failed).",
-            code="bad-decision",
-        )
-    is_told = said.decision == "done" and said.value is not None
-    return f"done:{dumps(said.value)}" if is_told else said.decision
+    return Answer(_as_typed(said.value))
 
 
 def _as_typed(value: JsonValue) -> str:

@@ -18,7 +18,6 @@ from minions.recipe.text.sections import Report, suggestion, type_of
 __all__ = ["check_decisions"]
 
 _CONSENT: Final = ("approve", "reject")
-_ANSWER: Final = "answer:"
 
 
 def check_decisions(draft: RecipeDraft, node: MappingNode | None, report: Report) -> None:
@@ -90,15 +89,20 @@ def _fault(entry: Entry, step: _DecidableStep | None, known: Sequence[str]) -> F
 
 
 def _mismatch(word: str, step: _DecidableStep) -> str | None:
-    if word not in _CONSENT and not word.startswith(_ANSWER):
-        return f"'{word:.60}' is no decision"
-    if word in _CONSENT and step.asks and not step.calls:
-        return f"step '{step.path}' asks a question; '{word}' is no answer"
-    if word in _CONSENT and not step.calls:
-        return f"step '{step.path}' calls no tool that somebody could consent to"
-    if word.startswith(_ANSWER) and not step.asks:
-        return f"step '{step.path}' asks nothing that could be answered"
-    return None
+    # Here: few recipes have tests with decisions, and `validate` loads no more than it needs.
+    from minions.contracts.decision_words import Answer, Approve, Reject, said_decision
+
+    match said_decision(word):
+        case Approve(None) | Reject(None) if step.asks and not step.calls:
+            return f"step '{step.path}' asks a question; '{word}' is no answer"
+        case Approve(None) | Reject(None) if not step.calls:
+            return f"step '{step.path}' calls no tool that somebody could consent to"
+        case Answer() if not step.asks:
+            return f"step '{step.path}' asks nothing that could be answered"
+        case Approve(None) | Reject(None) | Answer():
+            return None
+        case _:
+            return f"'{word:.60}' is no decision"
 
 
 def _words(step: _DecidableStep) -> str:

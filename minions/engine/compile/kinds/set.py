@@ -53,10 +53,9 @@ class SetStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable):
 
     def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
         """Whether the values are the same."""
-        ended = recorded.ended
-        if ended is None:
+        if recorded.ended is None:
             return False
-        return dumps(ended.body.get("output")) == dumps(self.values.render(view.values))
+        return dumps(recorded.output) == dumps(self.values.render(view.values))
 
 
 class _SetCompiler(StepCompiler[SetSpec]):

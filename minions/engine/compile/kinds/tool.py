@@ -9,6 +9,13 @@ from attrs import frozen
 
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.context import RunContext
+from minions.contracts.facts import (
+    ConversationStarted,
+    ToolCallInDoubt,
+    ToolCallOutcome,
+    ToolCallStarted,
+)
+from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.steps import PythonStep, Step, StepScope
@@ -105,17 +112,27 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
 
     def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
         """Whether the arguments are the same, and what would be asked for the rest."""
-        starts = [row.body for row in recorded.rows if row.kind == "tool_call"]
-        if not starts:
+        begun_with = next(filter(None, map(_arguments_of, recorded.rows)), None)
+        if begun_with is None:
             return False
         known, missing = self._rendered(view)
         if not missing:
-            return starts[0].get("arguments") == dumps(known)
-        asked = [row.body.get("messages") for row in recorded.rows if row.kind == "conversation"]
-        question = message_to_json(self._question(view, missing)[0][-1])
-        was_asked = any(isinstance(said, list) and question in said for said in asked)
-        before = parse_json(str(starts[0].get("arguments")))
+            return begun_with == dumps(known)
+        facts = (row.fact for row in recorded.rows)
+        asked = (fact.messages for fact in facts if isinstance(fact, ConversationStarted))
+        question = self._question(view, missing)[0][-1]
+        was_asked = any(question in said for said in asked)
+        before = parse_json(begun_with)
         return was_asked and isinstance(before, dict) and before == {**before, **known}
+
+
+def _arguments_of(row: JournalEntry) -> str | None:
+    """With which a call was made or refused; None: the row does not say."""
+    match row.fact:
+        case ToolCallStarted() | ToolCallOutcome() | ToolCallInDoubt() as fact:
+            return fact.arguments
+        case _:
+            return None
 
 
 def _step(spec: ToolSpecStep, parts: BuildParts) -> ToolCallStep:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeAlias
+
+from msgspec import UNSET
 
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution
+from minions.contracts.facts import StepStarted
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import Step
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Iteration
 from minions.engine.step.executor import StepExecutor
-from minions.engine.step.outcome import end_state, end_status
+from minions.engine.step.outcome import end_status, step_over
 
 __all__ = ["IteratedStep", "MakeExecutor", "MayReuse"]
 
@@ -46,9 +49,9 @@ class IteratedStep:
         self.output_json: JsonValue = None
         """What later steps read."""
 
-    async def _record_start(self, facts: Mapping[str, JsonValue]) -> None:
-        body = {"step_id": self._path, **facts}
-        await self._context.recorder.record("step", self._key, "started", body)
+    async def _record_start(self, *, total: int | None = None, attempts: int | None = None) -> None:
+        begun = StepStarted(step_id=self._path, total=total, attempts=attempts)
+        await self._context.recorder.record(self._key, begun)
 
     async def _one(
         self, item: Iteration, executor: StepExecutor[object]
@@ -77,23 +80,18 @@ class IteratedStep:
         duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
         model_calls = tuple(call for each in executions for call in each.model_calls)
         tool_calls = tuple(call for each in executions for call in each.tool_calls)
-        body: dict[str, JsonValue] = {
-            "step_id": self._path,
-            "status": status.value,
-            "duration_ms": duration_ms,
-            "total": len(executions),
-        }
-        if calls:
-            body["usage"] = usage.to_json()
-            body["model_calls"] = len(model_calls)
-            body["tool_calls"] = len(tool_calls)
-            body["attempts"] = max(each.attempts for each in executions)
-        if error is not None:
-            body["error"] = dict(error.to_json())
-            body["reason"] = error.message
-        if self.output_json is not None:
-            body["output"] = self.output_json
-        entry = await self._context.recorder.record("step", self._key, end_state(error), body)
+        ended = step_over(
+            error,
+            step_id=self._path,
+            duration_ms=duration_ms,
+            total=len(executions),
+            usage=usage.to_json() if calls else None,
+            model_calls=len(model_calls) if calls else None,
+            tool_calls=len(tool_calls) if calls else None,
+            attempts=max(each.attempts for each in executions) if calls else None,
+            output=UNSET if self.output_json is None else self.output_json,
+        )
+        entry = await self._context.recorder.record(self._key, ended)
         execution: StepExecution[object] = StepExecution(
             id=f"{self._context.run_id}/{self._key}",
             step_id=self._step.id,

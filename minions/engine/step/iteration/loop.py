@@ -46,7 +46,7 @@ class StepLoop(IteratedStep):
             items = self._items()
         except MinionsError as problem:
             return await self._end((), problem.info(), None)
-        await self._record_start({"total": len(items)})
+        await self._record_start(total=len(items))
         done: list[StepExecution[object] | None] = [None] * len(items)
         outputs: list[JsonValue] = [None] * len(items)
         try:

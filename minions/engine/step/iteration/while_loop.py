@@ -49,7 +49,7 @@ class StepWhile(IteratedStep):
             JournalError: A fact could not be stored.
             CancelledError: Passes through, after the step was recorded as cut off.
         """
-        await self._record_start({"attempts": self._control.max_iterations})
+        await self._record_start(attempts=self._control.max_iterations)
         try:
             error = await self._attempts()
         except asyncio.CancelledError:

@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from minions.contracts.decision_words import Answer
 from minions.interfaces.cli.decision_commands import decide, resume_options
 
 __all__ = ["command"]
@@ -38,4 +39,4 @@ def command(ctx: click.Context, /, run: str, words: tuple[str, ...], **flags: ob
     if len(words) > 2:
         raise click.UsageError("Quote a VALUE of several words: minions answer ID STEP 'a b c'.")
     step = words[0] if len(words) == 2 else None
-    return decide(run, step, f"answer:{words[-1]}", "answer", flags)
+    return decide(run, step, Answer(words[-1]), "answer", flags)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from minions.engine.calls.pending_decisions import REJECTED
+from minions.contracts.decision_words import Reject
 from minions.interfaces.cli.decision_commands import decide, resume_options
 
 __all__ = ["command"]
@@ -19,4 +19,4 @@ def command(run: str, call: str | None, **flags: object) -> int:
 
     CALL is its key, its tool or its step, where several wait.
     """
-    return decide(run, call, REJECTED, "approval", flags)
+    return decide(run, call, Reject(), "approval", flags)

@@ -111,7 +111,9 @@ class Channel:
 
     async def _follow_journal(self) -> None:
         try:
-            newest = await self._journal.entries(self.session_id, limit=1, newest_first=True)
+            newest = await self._journal.entries(
+                self.session_id, limit=1, newest_first=True, with_damaged=True
+            )
             position = newest[0].position if newest else 0
             self.watching.set()
             self._all_behind()

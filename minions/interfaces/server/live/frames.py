@@ -87,11 +87,9 @@ class History:
     async def _frame(self, row: JournalEntry) -> Frame | None:
         maker = self._makers.setdefault(row.run_id, EventMaker())
         maker.note(row)
-        try:
-            event = maker.event_of(row)
-        except KeyError:  # an answer to a call that was recorded before the place we began at
+        if maker.misses_call_of(row):  # it was recorded before the place we began at
             await self._recall(maker, row)
-            event = maker.event_of(row)
+        event = maker.event_of(row)
         return None if event is None else frame_of(event)
 
     async def _recall(self, maker: EventMaker, row: JournalEntry) -> None:

@@ -6,12 +6,12 @@ import asyncio
 import hashlib
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import cast
 
 from attrs import field, frozen, mutable
 
 from minions.contracts.codec import encode
 from minions.contracts.errors import LeaseHeldError, UsageError
+from minions.contracts.facts import RunBeginning, RunRejected
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
 from minions.engine.sessions.store import StepRepository
@@ -126,8 +126,9 @@ class RunStarter:
         rows = await self._journal.entries(run_id=run_id, kinds={"run"}, limit=1)
         if not rows:
             return None
-        note = cast("Mapping[str, JsonValue]", rows[0].body.get("note") or {})
-        if note.get("asked") != _digest(wanted):
+        begun = rows[0].fact
+        note = begun.note if isinstance(begun, RunBeginning | RunRejected) else None
+        if (note or {}).get("asked") != _digest(wanted):
             raise UsageError(
                 f"The Idempotency-Key was used for run '{run_id}' with another body. Take a new "
                 "key for a new run.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from minions import __version__
+from minions.contracts.decision_words import word_of
 from minions.contracts.errors import NotFoundError
 from minions.interfaces.server.documents.common import Health, Page, SystemView
 from minions.interfaces.server.documents.runs import Approvals, DecisionRequest, RunAccepted
@@ -14,7 +15,7 @@ from minions.interfaces.server.http.responses import Answer, AsgiApp
 from minions.interfaces.server.live.run_starter import StartedRun
 from minions.interfaces.server.pending_decisions import (
     all_waiting,
-    decision_word,
+    decision_of,
     find_waiting,
     run_of,
 )
@@ -41,13 +42,13 @@ async def decide(call: Call[Nothing, DecisionRequest]) -> AsgiApp:
             HTTPStatus.CONFLICT, "run-active", f"Run '{run_id}' goes on just now; look again soon."
         )
     view = await find_waiting(app_state.journal, approval_id)
-    word = decision_word(view, call.body)
+    decision = decision_of(view, call.body)
     recorded = await app_state.runtime.recorded(run_id)
     if recorded.run_id != run_id:
         raise NotFoundError(f"There is no run '{run_id}'.", code="unknown-run")
     recipe = app_state.runtime.own_recipe(recorded)
     executor = app_state.runtime.executor(recipe, recorded.inputs, note=recorded.note)
-    run = executor.prepare_resume(recorded, recipe=recipe, decisions={view.key: word})
+    run = executor.prepare_resume(recorded, recipe=recipe, decisions={view.key: word_of(decision)})
     await app_state.run_manager.begin(run)
     return await accepted(call, StartedRun(run.run_id, run.session_id))
 
