@@ -42,8 +42,8 @@ __all__ = [
     "ModelCallFinished",
     "ModelCallInterrupted",
     "ModelCallLoss",
+    "RecordedConversation",
     "RecordedPart",
-    "RecordedThread",
     "Rollback",
     "RouteFailed",
     "RouteFinished",
@@ -106,7 +106,7 @@ class _OfStep(_Fact, frozen=True, kw_only=True):
 _STATUSES: Final = tuple(each.value for each in RunStatus)
 
 
-class RecordedThread(Struct, frozen=True, kw_only=True):
+class RecordedConversation(Struct, frozen=True, kw_only=True):
     """Where in the session's conversation a run begins."""
 
     keep: int | None
@@ -138,7 +138,7 @@ class RunBeginning(_Fact, frozen=True, kw_only=True):
     """Which models answer, as far as it was known."""
     note: Object | None = None
     """What the caller wants to find again: the command line's flags, the server's mark."""
-    thread: RecordedThread | None = None
+    thread: RecordedConversation | None = None
     part: RecordedPart | None = None
     """None: all of the recipe runs."""
     document: str | None = None
@@ -780,7 +780,7 @@ _FORMS: Final[Mapping[type, Callable[[Any], Any]]] = {  # Any: each form takes i
     Message: message_to_json,
     StepCompletionInstruction: partial(asdict, recurse=False),
     Fault: _fault_members,
-    RecordedThread: _members,
+    RecordedConversation: _members,
     RecordedPart: _members,
     SavedMessage: _members,
     tuple: _listed,

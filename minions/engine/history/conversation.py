@@ -11,7 +11,7 @@ from attrs import frozen
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.facts import (
-    RecordedThread,
+    RecordedConversation,
     RunBeginning,
     RunFinished,
     ToolCallFact,
@@ -57,9 +57,9 @@ class ConversationStart:
     before: int | None = None
     """Only what the session held before this position counts; None: all of it."""
 
-    def recorded(self) -> RecordedThread:
+    def recorded(self) -> RecordedConversation:
         """For the run's row."""
-        return RecordedThread(keep=self.keep, continues=self.continues)
+        return RecordedConversation(keep=self.keep, continues=self.continues)
 
     @classmethod
     def of_run(cls, start: RunBeginning, position: int) -> ConversationStart | None:

@@ -17,8 +17,8 @@ from minions.contracts.events import RunCompleted
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.facts import (
     MessageRecorded,
+    RecordedConversation,
     RecordedPart,
-    RecordedThread,
     RunFinished,
     RunLimitReached,
     RunResumed,
@@ -73,7 +73,7 @@ class _Beginning(TypedDict, total=False):
     inputs: Mapping[str, JsonValue] | None
     model: str | None
     note: Mapping[str, JsonValue] | None
-    thread: RecordedThread | None
+    thread: RecordedConversation | None
     part: RecordedPart | None
     document: str | None
     directory: str | None

@@ -32,7 +32,7 @@ from minions.engine.compile.recipe_step import as_text, bounded
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.run.run_models import RunModels
-from minions.engine.step.code_work import JournalledScope
+from minions.engine.step.code_scope import JournalledScope
 from minions.recipe.expressions.template import Template
 from minions.recipe.model import MOST_ROUTING_CALLS
 

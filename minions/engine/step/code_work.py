@@ -1,222 +1,82 @@
-"""What a `PythonStep` may do: journalled model calls and tool calls."""
+"""A step that is Python code."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping
-from typing import TypeVar, cast
+from minions.contracts.calls import OutputInstructions
+from minions.contracts.errors import MinionsError, UsageError
+from minions.contracts.executions import StepExecution
+from minions.contracts.steps import PythonStep, Step
+from minions.contracts.tools import Toolbox
+from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.history.conversation import LiveConversation
+from minions.engine.history.replay import Replayable, StepRows
+from minions.engine.step.code_scope import JournalledScope
+from minions.engine.step.model_loop import Ending
+from minions.engine.step.work import RecordStart, StepWork, WorkParts
 
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ModelOptions, OutputInstructions
-from minions.contracts.codec import encode
-from minions.contracts.completion import CompletionCriteria
-from minions.contracts.context import RunContext
-from minions.contracts.decisions import Question
-from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError, UsageError
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
-from minions.contracts.schema import JsonSchema
-from minions.contracts.steps import DefaultStep
-from minions.contracts.verdicts import CompletionMode
-from minions.engine.calls.model_calls import capabilities_of
-from minions.engine.calls.pending_decisions import answer_to
-from minions.engine.calls.tool_batch import ToolBatch
-from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.completion import budget_spent
-from minions.engine.compile.engine_scope import Default, EngineScope
-from minions.engine.context.agent_context import AgentContext, RecipeRunner
-from minions.engine.context.step_view import StepView
-from minions.engine.step.model_loop import ModelLoop, open_conversation, opening_messages
-from minions.recipe.model import AgentRecipe
-
-__all__ = ["JournalledScope"]
-
-U = TypeVar("U")
+__all__ = ["CodeWork"]
 
 
-class JournalledScope(EngineScope):
-    """Everything done through here is in the step's record; each model call is a fresh one."""
+class CodeWork(StepWork):
+    """A Python step: its code decides what is called."""
 
-    def __init__(
-        self,
-        view: StepView,
-        trace: StepTrace,
-        *,
-        options: ModelOptions | None,
-        model_call_executor_factory: ModelCallExecutorFactory,
-        tool_call_executor_factory: ToolCallExecutorFactory,
-    ) -> None:
-        self._view = view
-        self._trace = trace
-        self._options = options
-        self._models = model_call_executor_factory
-        self._tools = tool_call_executor_factory
-        self._asked: dict[str, int] = {}
+    is_code = True
 
-    @property
-    def context(self) -> RunContext:
-        """The step's view of the run."""
-        return self._view
+    def __init__(self, step: PythonStep[object], parts: WorkParts) -> None:
+        self._step = step
+        self._parts = parts
 
-    async def call_model(self, messages: Iterable[Message] | str) -> str:
-        """One fresh call in a conversation of its own."""
-        return cast("str | None", await self._converse(messages, None)) or ""
+    @staticmethod
+    def tools_of(step: Step[object], context: AgentContext) -> Toolbox:
+        """All tools of the run: code calls what it likes."""
+        return context.tools
 
-    async def ask_model(
-        self, messages: Iterable[Message] | str, output: OutputInstructions[U]
-    ) -> U:
-        """As a model step with declared output, without tools."""
-        return cast(U, await self._converse(messages, output))
+    @staticmethod
+    def conversation_of(step: Step[object], context: AgentContext) -> LiveConversation | None:
+        """Never: what code asks a model has conversations of its own."""
+        return None
 
-    async def _converse(
-        self, messages: Iterable[Message] | str, output: OutputInstructions[object] | None
-    ) -> object:
-        if self._trace.calls_left < 1:
-            spent = budget_spent(self._trace.picture())
-            raise StepFailedError(FailureInfo(code=spent.code, message=spent.reason))
-        own = [user(messages)] if isinstance(messages, str) else list(messages)
-        view = self._fresh_view(own, output)
-        opening = opening_messages(view, own, output, CompletionMode.TEXT)
-        await open_conversation(view, f"{view.key}/opening", opening)
-        step: DefaultStep[object] = DefaultStep(
-            id=view.step_id, completion_criteria=CompletionCriteria(mode=CompletionMode.TEXT)
+    @staticmethod
+    def output_of(step: Step[object]) -> OutputInstructions[object] | None:
+        """Never: what the code returns is the output."""
+        return None
+
+    async def run(self, record_start: RecordStart) -> Ending:
+        """Run the code; of a step that takes no time its end is the only row."""
+        if not self._step.is_instant:
+            await record_start(None)
+        parts = self._parts
+        scope = JournalledScope(
+            parts.view,
+            parts.trace,
+            options=parts.options,
+            model_call_executor_factory=parts.models,
+            tool_call_executor_factory=parts.tools,
         )
-        loop = ModelLoop(
-            step=step,
-            view=view,
-            trace=self._trace.aside(view.key),
-            output=output,
-            options=self._options or ModelOptions(),
-            capabilities=capabilities_of(self._models),
-            model_call_executor_factory=self._models,
-            tool_call_executor_factory=self._tools,
-        )
-        ending = await loop.run()
-        if ending.error is not None:
-            raise StepFailedError(ending.error)
-        return self._disarmed(ending.output, output)
+        return Ending(output=await self._step.run(scope))
 
-    def _disarmed(self, said: object, output: OutputInstructions[object] | None) -> object:
-        """What a model said, unable to move a secret into a call that the step makes of it."""
-        secrets = self._view.secrets
-        if not secrets or not secrets.are_named_in(plain := encode(said)):
-            return said
-        return output.convert(secrets.disarm(plain)) if output else secrets.disarm(plain)
-
-    def _place(self, *asked: JsonValue) -> str:
-        """Where a piece of work stands in the step's keys: by what is asked, not by when.
-
-        Code may ask in another order when the step is entered again after a crash; equal
-        questions are counted, and their answers are as good as each other's.
-        """
-        text = dumps(list(asked)).encode("utf-8", "surrogatepass")
-        digest = hashlib.blake2b(text, digest_size=6).hexdigest()
-        self._asked[digest] = nth = self._asked.get(digest, 0) + 1
-        return f"{digest}.{nth}"
-
-    def _fresh_view(
-        self, own: Iterable[Message], output: OutputInstructions[object] | None
-    ) -> StepView:
-        schema = output.json_schema() if output is not None else None
-        place = self._place([message_to_json(message) for message in own], schema)
-        whole = self._view
-        return StepView(
-            whole.context,
-            step_id=whole.step_id,
-            key=f"{whole.key}#{place}",
-            limits=whole.limits,
-            metadata=whole.metadata,
-            tools=whole.tools.subset(()),
-            retry=whole.retry,
-        )
-
-    async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
-        """One call under the same retries, permissions and limits as a model's."""
-        batch = ToolBatch(
-            view=self._view, factory=self._tools, trace=self._trace, reports_failures=False
-        )
+    def is_unchanged(self, rows: StepRows) -> bool:
+        """Whether it says that it would do the same; code that cannot tell may do anything."""
+        step = self._step
         try:
-            text = dumps(arguments)
-        except (TypeError, ValueError) as error:
-            message = f"The arguments for '{name}' are not JSON: {error}."
-            raise StepFailedError(FailureInfo(code="bad-arguments", message=message)) from error
-        key = f"{self._trace.key}/call/{self._place(name, text)}"
-        request = ToolCallRequest(id=key, name=name, arguments=text)
-        done = await batch.run([request], key, remember=False)
-        call = done[0]
-        if call.failure is not None:
-            raise StepFailedError(call.failure.info())
-        return call.response.value if call.response is not None else None
+            return isinstance(step, Replayable) and step.would_repeat(self._parts.view, rows)
+        except MinionsError:  # what it reads is not there any more
+            return False
 
-    async def call_recipe(self, name: str, inputs: Mapping[str, JsonValue]) -> JsonValue:
-        """In a place of its own, known by what it is given."""
-        recipe = self._runner().find(name)
-        self._refuse_circle(recipe)
-        key = f"{self._view.key}#{self._place(recipe.id, dict(inputs))}"
-        return encode(await self._run_recipe(recipe, inputs, key))
+    def is_begun_otherwise(self, rows: StepRows) -> bool:
+        """Never: its calls are known by what they ask, so it is run again in any case."""
+        return False
 
-    def _refuse_circle(self, recipe: AgentRecipe) -> None:
-        """A recipe that runs again within itself would never end.
+    def fingerprint(self) -> Fingerprint:
+        """As the step tells it.
 
         Raises:
-            StepFailedError: `recipe-cycle`.
+            UsageError: It does not.
         """
-        around: list[AgentRecipe] = []
-        context: AgentContext | None = self._view.context
-        while context is not None:
-            around.insert(0, context.recipe)
-            context = context.parent
-        if not any(each is recipe or each.id == recipe.id for each in around):
-            return
-        names = " → ".join(each.id for each in (*around, recipe))
-        message = (
-            f"Step '{self._view.path}' calls the recipe '{recipe.id}' within itself: {names}. "
-            "Call another one, or do it again with `while` or a loop."
-        )
-        raise StepFailedError(FailureInfo(code="recipe-cycle", message=message))
+        if not isinstance(self._step, Fingerprinted):
+            raise UsageError(f"Nobody can tell what the output of '{self._step.id}' depends on.")
+        return self._step.fingerprint(self._parts.view)
 
-    async def run_recipe(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue]) -> object:
-        """The recipe that the step is.
-
-        Raises:
-            UsageError: Inputs that it does not take.
-            StepFailedError: It failed.
-        """
-        return await self._run_recipe(recipe, inputs, self._view.key)
-
-    async def _run_recipe(
-        self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], key: str
-    ) -> object:
-        tell = self._trace.add_executions
-        result = await self._runner().run(
-            recipe, inputs, self._view.context, self._view.path, key, tell
-        )
-        if result.error is not None:
-            if result.error.code == NEEDS_DECISION:
-                self._trace.wait(result.error)
-            raise StepFailedError(result.error)
-        return result.output
-
-    async def ask_person(
-        self, text: str, *, form: JsonSchema | None, default: Default, timeout_s: float | None
-    ) -> JsonValue:
-        """One question in a step."""
-        question = Question(
-            key=f"{self._view.key}/ask",
-            run_id=self._view.run_id,
-            step_id=self._view.path,
-            text=text,
-            form=form,
-            default=default.value,
-            has_default=default.is_given,
-            timeout_s=timeout_s,
-        )
-        return await answer_to(self._view, question)
-
-    def _runner(self) -> RecipeRunner:
-        runner = self._view.context.recipe_runner
-        if runner is None:
-            raise UsageError(
-                "A recipe can be a step only in a run of an AgentExecutor.", code="no-executor"
-            )
-        return runner
+    def keep_conversation(self, execution: StepExecution[object]) -> None:
+        """There is none."""

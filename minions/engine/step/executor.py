@@ -10,7 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ModelOptions, OutputInstructions
+from minions.contracts.calls import ModelOptions
 from minions.contracts.codec import encode
 from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
@@ -24,22 +24,22 @@ from minions.contracts.facts import (
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import PythonStep, Step
-from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import Completion
-from minions.engine.calls.model_calls import capabilities_of, recall
+from minions.engine.calls.model_calls import recall
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.fingerprint import Fingerprinted
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Attempt, Iteration
 from minions.engine.context.step_view import StepView
 from minions.engine.history.recorded import recorded_execution
-from minions.engine.history.replay import RecordedInParts, Replayable, StepRows
+from minions.engine.history.replay import RecordedInParts
 from minions.engine.services.error_groups import leading_error
 from minions.engine.services.retry import is_being_cancelled
-from minions.engine.step.cache import StepCaching, question_fingerprint
-from minions.engine.step.code_work import JournalledScope
-from minions.engine.step.model_loop import Ending, ModelLoop, Opening, opening_of
+from minions.engine.step.cache import StepCaching
+from minions.engine.step.code_work import CodeWork
+from minions.engine.step.model_loop import Ending, Opening
+from minions.engine.step.model_work import ModelWork
 from minions.engine.step.outcome import StepCourse, cut_off, end_status, step_over
+from minions.engine.step.work import StepWork, WorkParts
 
 __all__ = ["StepExecutor"]
 
@@ -72,12 +72,9 @@ class StepExecutor(Generic[T]):
         self._item = item
         self.context = context
         self._models = model_call_executor_factory
-        self._tools = tool_call_executor_factory
-        self._options = options
         self._caching = caching
         self._cache_key: str | None = None
         self._cached_from: str | None = None
-        self._begun_with: Opening | None = None
         step_id, own = step.id, step.metadata
         limits = Limits.of_step(own, base=context.limits)
         self._timeout_s = Limits.from_metadata(own).timeout_s if own else None
@@ -90,37 +87,46 @@ class StepExecutor(Generic[T]):
         replay = context.replay
         key = base if replay is None else replay.key_of(base)
         self._recorded = None if replay is None else replay.execution(base)
-        is_code = isinstance(step, PythonStep)
-        # A Python step calls what it likes; a model sees what its step names and the run allows.
-        tools = context.tools if is_code else _offered(step, context)
+        kind = CodeWork if isinstance(step, PythonStep) else ModelWork
+        any_step = cast("Step[object]", step)
         self._view = StepView(
             context,
             step_id=context.path_of(step_id),
             key=key,
             limits=limits,
             metadata={**context.metadata_values, **own},
-            tools=tools,
+            tools=kind.tools_of(any_step, context),
             item=item,
             retry=step.retry,
-            live_conversation=None
-            if is_code or not step.shares_conversation
-            else context.live_conversation,
+            live_conversation=kind.conversation_of(any_step, context),
         )
         # Once per execution: a property of a subclass may build it anew at each look.
-        self._output = cast("OutputInstructions[object] | None", None if is_code else step.output)
+        self._output = kind.output_of(any_step)
         self.output_json: JsonValue = None
         """The output of a step that COMPLETED, as later steps and the journal read it."""
         self._clock = context.services.clock
         self._begin = self._clock.monotonic()
         self._trace = StepTrace(
-            cast("Step[object]", step),
+            any_step,
             step_id=step_id,
             execution_id=self._view.conversation_id,
             key=key,
             limits=limits,
-            is_code=is_code,
+            is_code=kind.is_code,
             declares_output=self._output is not None,
             started_at=self._clock.now(),
+        )
+        parts = WorkParts(
+            view=self._view,
+            trace=self._trace,
+            recorded=self._recorded,
+            output=self._output,
+            options=options,
+            models=model_call_executor_factory,
+            tools=tool_call_executor_factory,
+        )
+        self._work: StepWork = (
+            CodeWork(step, parts) if isinstance(step, PythonStep) else ModelWork(any_step, parts)
         )
 
     @property
@@ -158,13 +164,7 @@ class StepExecutor(Generic[T]):
         if self.was_cached:
             key = self._key_in_cache()
             return key is not None and key == rows.cache_key
-        if isinstance(self.step, PythonStep):
-            step = self.step
-            try:
-                return isinstance(step, Replayable) and step.would_repeat(self._view, rows)
-            except MinionsError:  # what it reads is not there any more
-                return False
-        return rows.start is not None and self._opens_as(rows.start) and self._still_fits(rows)
+        return self._work.is_unchanged(rows)
 
     def is_begun_otherwise(self) -> bool:
         """Whether an earlier execution left its conversation open, and it would begin another.
@@ -174,27 +174,7 @@ class StepExecutor(Generic[T]):
         rows = self._recorded
         if rows is None or rows.ended is not None or rows.start is None:
             return False
-        return not isinstance(self.step, PythonStep) and not self._opens_as(rows.start)
-
-    def _opens_as(self, started: StepStarted) -> bool:
-        try:
-            opening = self._opening()
-        except MinionsError:  # what it reads is not there any more
-            return False
-        return (started.messages, started.history) == (
-            opening.own,
-            opening.history_place,
-        )
-
-    def _still_fits(self, rows: StepRows) -> bool:
-        """Whether the recorded output is one of those that the step declares."""
-        if not isinstance(rows.end, StepFinished) or self._output is None:
-            return True
-        try:
-            self._output.convert(rows.output)
-        except Exception:  # noqa: BLE001  # an application's class raises anything
-            return False
-        return True
+        return self._work.is_begun_otherwise(rows)
 
     def recorded(self) -> StepExecution[T]:
         """The execution that an earlier execution of the run recorded; nothing is done.
@@ -223,7 +203,7 @@ class StepExecutor(Generic[T]):
         for call in execution.model_calls:
             recall(self._models, call.prompt)
         self.context.budget.spend(execution.usage)
-        self._keep_conversation(execution)
+        self._work.keep_conversation(execution)
         if self._item is None:
             self.context.step_manager.record(execution)
         return cast("StepExecution[T]", execution)
@@ -264,7 +244,7 @@ class StepExecutor(Generic[T]):
     async def _guarded(self) -> Ending:
         """Whatever a step's own code raises is this step's failure."""
         try:
-            ending = await self._work()
+            ending = await self._worked()
             if self._trace.waits_for is not None:  # whatever the step made of it
                 return Ending(error=self._trace.waits_for)
             self.output_json = encode(ending.output)
@@ -288,20 +268,10 @@ class StepExecutor(Generic[T]):
         text = f"Step '{self.step.id}' raised {words}"
         return Ending(error=FailureInfo(code="step-raised", message=text))
 
-    async def _work(self) -> Ending:
+    async def _worked(self) -> Ending:
         if self._caching is not None and (kept := await self._from_cache(self._caching)):
             return kept
-        step = self.step
-        if isinstance(step, PythonStep):
-            if not step.is_instant:
-                await self._record_start(None)
-            return Ending(output=await step.run(self._scope()))
-        if self._view.live_conversation is not None:
-            self._view.live_conversation.begin_step()
-        opening = self._begun_with = self._recorded_opening() or self._opening()
-        await self._record_start(opening)
-        self._view.memory.save_prompt(self._view.conversation_id, opening.messages)
-        return await self._loop().run()
+        return await self._work.run(self._record_start)
 
     async def _from_cache(self, caching: StepCaching) -> Ending | None:
         """What the same question gave before; None: it is to be asked.
@@ -330,64 +300,10 @@ class StepExecutor(Generic[T]):
         """None where the output must not be kept, or it cannot be told what it rests on."""
         if self._caching is None:
             return None
-        step = self.step
         try:
-            if isinstance(step, Fingerprinted):
-                return self._caching.key(step.fingerprint(self._view), self._view)
-            opening = self._opening().messages
-            fingerprint = question_fingerprint(cast("Step[object]", step), opening, self._output)
-            return self._caching.key(fingerprint, self._view)
+            return self._caching.key(self._work.fingerprint(), self._view)
         except MinionsError:  # the step itself will tell
             return None
-
-    def _opening(self) -> Opening:
-        step = self.step
-        own = step.messages(self._view)
-        said = self.context.conversation if step.shares_conversation else ()
-        mode = step.completion_criteria.mode
-        return opening_of(self._view, own, self._output, mode, said=said)
-
-    def _keep_conversation(self, execution: StepExecution[object]) -> None:
-        """For the steps that go on with it."""
-        is_code = isinstance(self.step, PythonStep)
-        if not is_code and execution.is_complete and self.step.shares_conversation:
-            opening = self._begun_with or self._recorded_opening() or Opening()
-            self.context.conversation = opening.said_in(execution)
-            if self._view.live_conversation is not None:
-                self._view.live_conversation.end_step()
-
-    def _recorded_opening(self) -> Opening | None:
-        """What an earlier execution of the run began with: its conversation is continued."""
-        started = self._recorded.start if self._recorded is not None else None
-        if started is None:
-            return None
-        messages = started.messages or ()
-        if started.history is not None and self._view.live_conversation is not None:
-            at, count = started.history
-            history = self._view.live_conversation.history[:count]
-            return Opening(before=messages[:at], history=history, after=messages[at:])
-        return Opening.split(messages)
-
-    def _loop(self) -> ModelLoop:
-        return ModelLoop(
-            step=cast("Step[object]", self.step),
-            view=self._view,
-            trace=self._trace,
-            output=self._output,
-            options=self._options or ModelOptions(),
-            capabilities=capabilities_of(self._models),
-            model_call_executor_factory=self._models,
-            tool_call_executor_factory=self._tools,
-        )
-
-    def _scope(self) -> JournalledScope:
-        return JournalledScope(
-            self._view,
-            self._trace,
-            options=self._options,
-            model_call_executor_factory=self._models,
-            tool_call_executor_factory=self._tools,
-        )
 
     async def _record_start(self, opening: Opening | None) -> None:
         if self._recorded is not None and self._recorded.started is not None:
@@ -421,7 +337,7 @@ class StepExecutor(Generic[T]):
         )
         if self._cached_from is not None:
             execution = evolve(execution, cached_from=self._cached_from)
-        self._keep_conversation(execution)
+        self._work.keep_conversation(execution)
         if self._item is None:
             context.step_manager.record(execution)
         context.services.log.info(
@@ -464,9 +380,3 @@ class StepExecutor(Generic[T]):
         has_wish = completion is not None and completion.next_step_id is not None
         if self._caching is not None and self._cache_key is not None and not has_wish:
             await self._caching.keep(self._cache_key, self.output_json, self._view)
-
-
-def _offered(step: Step[object], context: AgentContext) -> Toolbox:
-    """What a model is told of: to offer a tool that will be refused costs a call, or the run."""
-    named = context.tools.subset(step.available_tools)
-    return Toolbox(tuple(tool for tool in named.tools if context.refusal(tool.spec) is None))

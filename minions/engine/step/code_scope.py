@@ -1,0 +1,222 @@
+"""What a `PythonStep` may do: journalled model calls and tool calls."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import TypeVar, cast
+
+from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.calls import ModelOptions, OutputInstructions
+from minions.contracts.codec import encode
+from minions.contracts.completion import CompletionCriteria
+from minions.contracts.context import RunContext
+from minions.contracts.decisions import Question
+from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError, UsageError
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
+from minions.contracts.schema import JsonSchema
+from minions.contracts.steps import DefaultStep
+from minions.contracts.verdicts import CompletionMode
+from minions.engine.calls.model_calls import capabilities_of
+from minions.engine.calls.pending_decisions import answer_to
+from minions.engine.calls.tool_batch import ToolBatch
+from minions.engine.calls.trace import StepTrace
+from minions.engine.compile.completion import budget_spent
+from minions.engine.compile.engine_scope import Default, EngineScope
+from minions.engine.context.agent_context import AgentContext, RecipeRunner
+from minions.engine.context.step_view import StepView
+from minions.engine.step.model_loop import ModelLoop, open_conversation, opening_messages
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["JournalledScope"]
+
+U = TypeVar("U")
+
+
+class JournalledScope(EngineScope):
+    """Everything done through here is in the step's record; each model call is a fresh one."""
+
+    def __init__(
+        self,
+        view: StepView,
+        trace: StepTrace,
+        *,
+        options: ModelOptions | None,
+        model_call_executor_factory: ModelCallExecutorFactory,
+        tool_call_executor_factory: ToolCallExecutorFactory,
+    ) -> None:
+        self._view = view
+        self._trace = trace
+        self._options = options
+        self._models = model_call_executor_factory
+        self._tools = tool_call_executor_factory
+        self._asked: dict[str, int] = {}
+
+    @property
+    def context(self) -> RunContext:
+        """The step's view of the run."""
+        return self._view
+
+    async def call_model(self, messages: Iterable[Message] | str) -> str:
+        """One fresh call in a conversation of its own."""
+        return cast("str | None", await self._converse(messages, None)) or ""
+
+    async def ask_model(
+        self, messages: Iterable[Message] | str, output: OutputInstructions[U]
+    ) -> U:
+        """As a model step with declared output, without tools."""
+        return cast(U, await self._converse(messages, output))
+
+    async def _converse(
+        self, messages: Iterable[Message] | str, output: OutputInstructions[object] | None
+    ) -> object:
+        if self._trace.calls_left < 1:
+            spent = budget_spent(self._trace.picture())
+            raise StepFailedError(FailureInfo(code=spent.code, message=spent.reason))
+        own = [user(messages)] if isinstance(messages, str) else list(messages)
+        view = self._fresh_view(own, output)
+        opening = opening_messages(view, own, output, CompletionMode.TEXT)
+        await open_conversation(view, f"{view.key}/opening", opening)
+        step: DefaultStep[object] = DefaultStep(
+            id=view.step_id, completion_criteria=CompletionCriteria(mode=CompletionMode.TEXT)
+        )
+        loop = ModelLoop(
+            step=step,
+            view=view,
+            trace=self._trace.aside(view.key),
+            output=output,
+            options=self._options or ModelOptions(),
+            capabilities=capabilities_of(self._models),
+            model_call_executor_factory=self._models,
+            tool_call_executor_factory=self._tools,
+        )
+        ending = await loop.run()
+        if ending.error is not None:
+            raise StepFailedError(ending.error)
+        return self._disarmed(ending.output, output)
+
+    def _disarmed(self, said: object, output: OutputInstructions[object] | None) -> object:
+        """What a model said, unable to move a secret into a call that the step makes of it."""
+        secrets = self._view.secrets
+        if not secrets or not secrets.are_named_in(plain := encode(said)):
+            return said
+        return output.convert(secrets.disarm(plain)) if output else secrets.disarm(plain)
+
+    def _place(self, *asked: JsonValue) -> str:
+        """Where a piece of work stands in the step's keys: by what is asked, not by when.
+
+        Code may ask in another order when the step is entered again after a crash; equal
+        questions are counted, and their answers are as good as each other's.
+        """
+        text = dumps(list(asked)).encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(text, digest_size=6).hexdigest()
+        self._asked[digest] = nth = self._asked.get(digest, 0) + 1
+        return f"{digest}.{nth}"
+
+    def _fresh_view(
+        self, own: Iterable[Message], output: OutputInstructions[object] | None
+    ) -> StepView:
+        schema = output.json_schema() if output is not None else None
+        place = self._place([message_to_json(message) for message in own], schema)
+        whole = self._view
+        return StepView(
+            whole.context,
+            step_id=whole.step_id,
+            key=f"{whole.key}#{place}",
+            limits=whole.limits,
+            metadata=whole.metadata,
+            tools=whole.tools.subset(()),
+            retry=whole.retry,
+        )
+
+    async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
+        """One call under the same retries, permissions and limits as a model's."""
+        batch = ToolBatch(
+            view=self._view, factory=self._tools, trace=self._trace, reports_failures=False
+        )
+        try:
+            text = dumps(arguments)
+        except (TypeError, ValueError) as error:
+            message = f"The arguments for '{name}' are not JSON: {error}."
+            raise StepFailedError(FailureInfo(code="bad-arguments", message=message)) from error
+        key = f"{self._trace.key}/call/{self._place(name, text)}"
+        request = ToolCallRequest(id=key, name=name, arguments=text)
+        done = await batch.run([request], key, remember=False)
+        call = done[0]
+        if call.failure is not None:
+            raise StepFailedError(call.failure.info())
+        return call.response.value if call.response is not None else None
+
+    async def call_recipe(self, name: str, inputs: Mapping[str, JsonValue]) -> JsonValue:
+        """In a place of its own, known by what it is given."""
+        recipe = self._runner().find(name)
+        self._refuse_circle(recipe)
+        key = f"{self._view.key}#{self._place(recipe.id, dict(inputs))}"
+        return encode(await self._run_recipe(recipe, inputs, key))
+
+    def _refuse_circle(self, recipe: AgentRecipe) -> None:
+        """A recipe that runs again within itself would never end.
+
+        Raises:
+            StepFailedError: `recipe-cycle`.
+        """
+        around: list[AgentRecipe] = []
+        context: AgentContext | None = self._view.context
+        while context is not None:
+            around.insert(0, context.recipe)
+            context = context.parent
+        if not any(each is recipe or each.id == recipe.id for each in around):
+            return
+        names = " → ".join(each.id for each in (*around, recipe))
+        message = (
+            f"Step '{self._view.path}' calls the recipe '{recipe.id}' within itself: {names}. "
+            "Call another one, or do it again with `while` or a loop."
+        )
+        raise StepFailedError(FailureInfo(code="recipe-cycle", message=message))
+
+    async def run_recipe(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue]) -> object:
+        """The recipe that the step is.
+
+        Raises:
+            UsageError: Inputs that it does not take.
+            StepFailedError: It failed.
+        """
+        return await self._run_recipe(recipe, inputs, self._view.key)
+
+    async def _run_recipe(
+        self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], key: str
+    ) -> object:
+        tell = self._trace.add_executions
+        result = await self._runner().run(
+            recipe, inputs, self._view.context, self._view.path, key, tell
+        )
+        if result.error is not None:
+            if result.error.code == NEEDS_DECISION:
+                self._trace.wait(result.error)
+            raise StepFailedError(result.error)
+        return result.output
+
+    async def ask_person(
+        self, text: str, *, form: JsonSchema | None, default: Default, timeout_s: float | None
+    ) -> JsonValue:
+        """One question in a step."""
+        question = Question(
+            key=f"{self._view.key}/ask",
+            run_id=self._view.run_id,
+            step_id=self._view.path,
+            text=text,
+            form=form,
+            default=default.value,
+            has_default=default.is_given,
+            timeout_s=timeout_s,
+        )
+        return await answer_to(self._view, question)
+
+    def _runner(self) -> RecipeRunner:
+        runner = self._view.context.recipe_runner
+        if runner is None:
+            raise UsageError(
+                "A recipe can be a step only in a run of an AgentExecutor.", code="no-executor"
+            )
+        return runner

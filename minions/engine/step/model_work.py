@@ -1,0 +1,134 @@
+"""A step that asks a model: its opening prompt, the loop, and the conversation that it leaves."""
+
+from __future__ import annotations
+
+from minions.contracts.calls import ModelOptions, OutputInstructions
+from minions.contracts.errors import MinionsError
+from minions.contracts.executions import StepExecution
+from minions.contracts.facts import StepFinished, StepStarted
+from minions.contracts.steps import Step
+from minions.contracts.tools import Toolbox
+from minions.engine.calls.model_calls import capabilities_of
+from minions.engine.compile.fingerprint import Fingerprint
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.history.conversation import LiveConversation
+from minions.engine.history.replay import StepRows
+from minions.engine.step.cache import question_fingerprint
+from minions.engine.step.model_loop import Ending, ModelLoop, Opening, opening_of
+from minions.engine.step.work import RecordStart, StepWork, WorkParts
+
+__all__ = ["ModelWork"]
+
+
+class ModelWork(StepWork):
+    """A question to a model, with tools and a declared output."""
+
+    is_code = False
+
+    def __init__(self, step: Step[object], parts: WorkParts) -> None:
+        self._step = step
+        self._parts = parts
+        self._begun_with: Opening | None = None
+
+    @staticmethod
+    def tools_of(step: Step[object], context: AgentContext) -> Toolbox:
+        """Those that the step names and the run allows.
+
+        To offer a tool that will be refused costs a call, or the run.
+        """
+        named = context.tools.subset(step.available_tools)
+        return Toolbox(tuple(tool for tool in named.tools if context.refusal(tool.spec) is None))
+
+    @staticmethod
+    def conversation_of(step: Step[object], context: AgentContext) -> LiveConversation | None:
+        """The run's, if the step shares it."""
+        return context.live_conversation if step.shares_conversation else None
+
+    @staticmethod
+    def output_of(step: Step[object]) -> OutputInstructions[object] | None:
+        """As the step declares it."""
+        return step.output
+
+    async def run(self, record_start: RecordStart) -> Ending:
+        """Ask until a link of the completion chain decides."""
+        view = self._parts.view
+        if view.live_conversation is not None:
+            view.live_conversation.begin_step()
+        opening = self._begun_with = self._recorded_opening() or self._opening()
+        await record_start(opening)
+        view.memory.save_prompt(view.conversation_id, opening.messages)
+        return await self._loop().run()
+
+    def is_unchanged(self, rows: StepRows) -> bool:
+        """Whether it would ask the same, and the recorded output still fits."""
+        return rows.start is not None and self._opens_as(rows.start) and self._still_fits(rows)
+
+    def is_begun_otherwise(self, rows: StepRows) -> bool:
+        """Whether its opening prompt is another one."""
+        return rows.start is not None and not self._opens_as(rows.start)
+
+    def fingerprint(self) -> Fingerprint:
+        """The opening prompt, and what has to come out."""
+        return question_fingerprint(self._step, self._opening().messages, self._parts.output)
+
+    def keep_conversation(self, execution: StepExecution[object]) -> None:
+        """For the steps that go on with it."""
+        view = self._parts.view
+        if execution.is_complete and self._step.shares_conversation:
+            opening = self._begun_with or self._recorded_opening() or Opening()
+            view.context.conversation = opening.said_in(execution)
+            if view.live_conversation is not None:
+                view.live_conversation.end_step()
+
+    def _opens_as(self, started: StepStarted) -> bool:
+        try:
+            opening = self._opening()
+        except MinionsError:  # what it reads is not there any more
+            return False
+        return (started.messages, started.history) == (
+            opening.own,
+            opening.history_place,
+        )
+
+    def _still_fits(self, rows: StepRows) -> bool:
+        """Whether the recorded output is one of those that the step declares."""
+        if not isinstance(rows.end, StepFinished) or self._parts.output is None:
+            return True
+        try:
+            self._parts.output.convert(rows.output)
+        except Exception:  # noqa: BLE001  # an application's class raises anything
+            return False
+        return True
+
+    def _opening(self) -> Opening:
+        step, view = self._step, self._parts.view
+        own = step.messages(view)
+        said = view.context.conversation if step.shares_conversation else ()
+        mode = step.completion_criteria.mode
+        return opening_of(view, own, self._parts.output, mode, said=said)
+
+    def _recorded_opening(self) -> Opening | None:
+        """What an earlier execution of the run began with: its conversation is continued."""
+        recorded, view = self._parts.recorded, self._parts.view
+        started = recorded.start if recorded is not None else None
+        if started is None:
+            return None
+        messages = started.messages or ()
+        if started.history is not None and view.live_conversation is not None:
+            at, count = started.history
+            history = view.live_conversation.history[:count]
+            return Opening(before=messages[:at], history=history, after=messages[at:])
+        return Opening.split(messages)
+
+    def _loop(self) -> ModelLoop:
+        parts = self._parts
+        return ModelLoop(
+            step=self._step,
+            view=parts.view,
+            trace=parts.trace,
+            output=parts.output,
+            options=parts.options or ModelOptions(),
+            capabilities=capabilities_of(parts.models),
+            model_call_executor_factory=parts.models,
+            tool_call_executor_factory=parts.tools,
+        )

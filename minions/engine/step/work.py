@@ -1,0 +1,91 @@
+"""What a step does when it is executed: it asks a model, or it runs code."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from attrs import frozen
+
+from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.calls import ModelOptions, OutputInstructions
+from minions.contracts.executions import StepExecution
+from minions.contracts.steps import Step
+from minions.contracts.tools import Toolbox
+from minions.engine.calls.trace import StepTrace
+from minions.engine.compile.fingerprint import Fingerprint
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.context.step_view import StepView
+from minions.engine.history.conversation import LiveConversation
+from minions.engine.history.replay import StepRows
+from minions.engine.step.model_loop import Ending, Opening
+
+__all__ = ["RecordStart", "StepWork", "WorkParts"]
+
+RecordStart: TypeAlias = Callable[[Opening | None], Awaitable[None]]
+"""Records that the step begins, with what a model is asked first; None: no model is."""
+
+
+@frozen(kw_only=True)
+class WorkParts:
+    """What the work of one execution is done with."""
+
+    view: StepView
+    trace: StepTrace
+    recorded: StepRows | None
+    """What an earlier execution of the run recorded of it; None: nothing."""
+    output: OutputInstructions[object] | None
+    options: ModelOptions | None
+    models: ModelCallExecutorFactory
+    tools: ToolCallExecutorFactory
+
+
+class StepWork(ABC):
+    """The work of one execution of a step. `CodeWork` and `ModelWork` are the two kinds."""
+
+    is_code: bool
+    """Whether Python decides what is called."""
+
+    @staticmethod
+    @abstractmethod
+    def tools_of(step: Step[object], context: AgentContext) -> Toolbox:
+        """The tools that the step may call."""
+
+    @staticmethod
+    @abstractmethod
+    def conversation_of(step: Step[object], context: AgentContext) -> LiveConversation | None:
+        """The session's conversation, where the step has part in it."""
+
+    @staticmethod
+    @abstractmethod
+    def output_of(step: Step[object]) -> OutputInstructions[object] | None:
+        """The output that a model has to give; None: none is declared."""
+
+    @abstractmethod
+    async def run(self, record_start: RecordStart) -> Ending:
+        """Do it; what an earlier execution left in the middle is continued.
+
+        Raises:
+            Exception: Whatever the step's own code raises.
+        """
+
+    @abstractmethod
+    def is_unchanged(self, rows: StepRows) -> bool:
+        """Whether it would do now what these rows say it did. What cannot be known is False."""
+
+    @abstractmethod
+    def is_begun_otherwise(self, rows: StepRows) -> bool:
+        """Whether it would begin otherwise than these rows do, which have no end."""
+
+    @abstractmethod
+    def fingerprint(self) -> Fingerprint:
+        """What its output depends on, as far as it can tell.
+
+        Raises:
+            MinionsError: It cannot tell.
+        """
+
+    @abstractmethod
+    def keep_conversation(self, execution: StepExecution[object]) -> None:
+        """Let the steps after it continue with what was said in it, if they share that."""
