@@ -14,6 +14,7 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
 
 __all__ = ["JournalInFront"]
 
@@ -89,6 +90,37 @@ class JournalInFront(Journal):
                 with_damaged=with_damaged,
             ),
         )
+
+    async def runs(
+        self,
+        wanted: RunFilter | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        after: RunRow | None = None,
+    ) -> Sequence[RunRow]:
+        return await self.through(
+            "runs", lambda: self._real.runs(wanted, limit=limit, offset=offset, after=after)
+        )
+
+    async def count_runs(self, wanted: RunFilter | None = None) -> int:
+        return await self.through("count_runs", lambda: self._real.count_runs(wanted))
+
+    async def sessions(
+        self,
+        wanted: SessionFilter | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        after: SessionRow | None = None,
+    ) -> Sequence[SessionRow]:
+        return await self.through(
+            "sessions",
+            lambda: self._real.sessions(wanted, limit=limit, offset=offset, after=after),
+        )
+
+    async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
+        return await self.through("count_sessions", lambda: self._real.count_sessions(wanted))
 
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
         return await self.through("wait", lambda: self._real.wait(session_id, after, timeout_s))

@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
 from minions.contracts.facts import Fact, UnreadableFact, body_of
 from minions.contracts.json_values import JsonValue
+
+if TYPE_CHECKING:
+    from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
 
 __all__ = [
     "SPARED_S",
@@ -193,6 +196,55 @@ class Journal(ABC):
         Raises:
             JournalError: The store cannot be read, or (`corrupt-entry`) an entry cannot.
         """
+
+    @abstractmethod
+    async def runs(
+        self,
+        wanted: RunFilter | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        after: RunRow | None = None,
+    ) -> Sequence[RunRow]:
+        """What lists show of runs, the newest first; of those that began at once, by their ids.
+
+        Kept with the entries, in the same transaction: no entry is read for it. It costs what it
+        gives, not what was ever recorded; with a `text`, what is looked through.
+
+        Args:
+            wanted: None: all.
+            limit: At most so many.
+            offset: So many of the first are left out.
+            after: Only those behind this one in the list, whether it is still there or not.
+        """
+
+    @abstractmethod
+    async def count_runs(self, wanted: RunFilter | None = None) -> int:
+        """How many there are."""
+
+    @abstractmethod
+    async def sessions(
+        self,
+        wanted: SessionFilter | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        after: SessionRow | None = None,
+    ) -> Sequence[SessionRow]:
+        """What lists show of sessions; those first in which a run began or ended last.
+
+        A session in which steps were stored, and that was neither opened nor ran, is in no list.
+
+        Args:
+            wanted: None: all.
+            limit: At most so many.
+            offset: So many of the first are left out.
+            after: Only those behind this one in the list, whether it is still there or not.
+        """
+
+    @abstractmethod
+    async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
+        """How many there are."""
 
     @abstractmethod
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:

@@ -200,6 +200,8 @@ _PLACES: Final = {
     "remove_session": "append",
     "put_blob": "put_blob",
     "entries": "read",
+    "runs": "read",
+    "sessions": "read",
     "get_blob": "read",
 }
 """Which of `OPERATIONS` a method is; of the others nothing is watched."""

@@ -11,8 +11,8 @@ from minions.contracts.errors import JournalError
 from minions.contracts.facts import UnreadableFact, fact_of
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.run_rows import list_problem
 from minions.contracts.stored_sessions import refuse_damaged
-from minions.engine.history.entry_checks import unreadable_among
 
 Body = dict[str, JsonValue]
 
@@ -155,8 +155,7 @@ def test_the_first_entry_that_cannot_be_read_is_refused() -> None:
     ],
 )
 def test_a_list_needs_of_its_rows_what_it_shows(row: JournalEntry, is_readable: bool) -> None:
-    fine = entry_of("run", "finished", {"status": "completed"})
-    problem = unreadable_among([fine, row])
+    problem = list_problem(row)
     assert (problem is None) == is_readable
     if problem is not None:
-        assert problem.error_code == "corrupt-entry"
+        assert problem.startswith(f"Entry {row.position} of session '{row.session_id}' (")

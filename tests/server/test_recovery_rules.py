@@ -293,7 +293,7 @@ async def test_a_list_that_cannot_be_read_resumes_nothing(monkeypatch: pytest.Mo
         raise JournalError("nobody answers")
 
     app_state = AppState()
-    monkeypatch.setattr(app_state.journal, "entries", away)
+    monkeypatch.setattr(app_state.journal, "runs", away)
     await app_state.recovery().resume_all()
     assert app_state.log == [("nothing_resumed", None)]
 

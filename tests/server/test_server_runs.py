@@ -204,7 +204,7 @@ async def test_bodies_that_are_no_json_are_refused(client: Client) -> None:
 
 async def test_an_unexpected_error_has_a_number_and_no_words(make_app: MakeApp) -> None:
     app = make_app()
-    app.app_state.journal.entries = _bursts  # type: ignore[method-assign,assignment]  # what no journal does
+    app.app_state.journal.runs = _bursts  # type: ignore[method-assign,assignment]  # what no journal does
     reply = await Client(app).get("/runs")
     assert (reply.status, reply.json["code"]) == (500, "internal")
     assert reply.json["instance"].startswith("urn:minions:incident:err_")

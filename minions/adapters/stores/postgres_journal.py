@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from attrs import evolve, frozen
 
+from minions.adapters.stores import postgres_rows
+from minions.adapters.stores.postgres_database import damaged
 from minions.adapters.stores.postgres_link import Attempt, DamageError, PostgresLink
 from minions.adapters.stores.postgres_listener import PostgresListener
 from minions.adapters.stores.postgres_url import without_password
 from minions.adapters.stores.row_bodies import body_text, read_fact
+from minions.adapters.stores.row_queries import Part
+from minions.adapters.stores.stored_rows import found_by_text
 from minions.contracts.entry_waiters import EntryWaiters
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import (
@@ -26,6 +30,7 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
+from minions.contracts.run_rows import LISTED, RunFilter, RunRow, SessionFilter, SessionRow
 from minions.contracts.runtime import Clock, Sleep
 from minions.contracts.stored_sessions import (
     bad_entries,
@@ -35,9 +40,14 @@ from minions.contracts.stored_sessions import (
 )
 
 if TYPE_CHECKING:
+    from psycopg import AsyncCursor
+    from psycopg.rows import TupleRow
+
     from minions.adapters.stores.postgres_database import Connection
 
 __all__ = ["PostgresJournal"]
+
+T = TypeVar("T")
 
 _FAST_COMPRESSION: Final = 1
 _LARGEST_INTEGER: Final = 2**63 - 1
@@ -153,6 +163,75 @@ class PostgresJournal(Journal):
         if not with_damaged:
             refuse_damaged(found, without_password(self._link.url))
         return found
+
+    async def runs(
+        self,
+        wanted: RunFilter | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        after: RunRow | None = None,
+    ) -> Sequence[RunRow]:
+        """Found by an index for each filter but `text`."""
+        fit = wanted or RunFilter()
+
+        async def page(behind: RunRow | None, most: int) -> Sequence[RunRow]:
+            part = Part(limit=most)
+            return await self._looked_up(lambda db: postgres_rows.runs_page(db, fit, behind, part))
+
+        if fit.text:
+            most = None if limit is None else offset + limit
+            return (await found_by_text(page, fit.has_text, after, most))[offset:]
+        part = Part(limit=limit, offset=offset)
+        return await self._looked_up(lambda db: postgres_rows.runs_page(db, fit, after, part))
+
+    async def count_runs(self, wanted: RunFilter | None = None) -> int:
+        """Counted by the server."""
+        if wanted is not None and wanted.text:
+            return len(await self.runs(wanted))
+        fit = wanted or RunFilter()
+        return await self._looked_up(lambda db: postgres_rows.count_runs(db, fit))
+
+    async def sessions(
+        self,
+        wanted: SessionFilter | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        after: SessionRow | None = None,
+    ) -> Sequence[SessionRow]:
+        """Found by an index for each filter but `text`."""
+        fit = wanted or SessionFilter()
+
+        async def page(behind: SessionRow | None, most: int) -> Sequence[SessionRow]:
+            part = Part(limit=most)
+            return await self._looked_up(
+                lambda db: postgres_rows.sessions_page(db, fit, behind, part)
+            )
+
+        if fit.text:
+            most = None if limit is None else offset + limit
+            return (await found_by_text(page, fit.has_text, after, most))[offset:]
+        part = Part(limit=limit, offset=offset)
+        return await self._looked_up(lambda db: postgres_rows.sessions_page(db, fit, after, part))
+
+    async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
+        """Counted by the server."""
+        if wanted is not None and wanted.text:
+            return len(await self.sessions(wanted))
+        fit = wanted or SessionFilter()
+        return await self._looked_up(lambda db: postgres_rows.count_sessions(db, fit))
+
+    async def _looked_up(self, look: Callable[[Connection], Awaitable[T]]) -> T:
+        """In rows that are right: those that may not be are made anew first."""
+        for _ in range(2):
+            while await self._link.run(lambda attempt: _mend_some(attempt.connection)):
+                pass
+            try:
+                return await self._link.run(lambda attempt: look(attempt.connection))
+            except postgres_rows.DamagedRowsError:
+                await self._link.run(lambda attempt: postgres_rows.doubt_all(attempt.connection))
+        raise damaged(self.url, "rows of runs that were just made cannot be read")
 
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
         """The server tells of facts of other workers, over one more connection of this object.
@@ -401,25 +480,29 @@ async def _append(attempt: Attempt, lease: Lease, entry: JournalEntry, body: byt
 
     db = attempt.connection
     try:
-        done = await db.execute(
-            _APPEND,
-            [
-                entry.session_id, entry.epoch, entry.run_id,
-                entry.session_id, entry.run_id, entry.generation, entry.key, entry.kind,
-                entry.state, body, entry.epoch, entry.at,
-            ],
-            binary=True,
-        )  # fmt: skip
+        if entry.kind in LISTED:
+            done = await _append_listed(db, lease, entry, body)
+        else:
+            done = await _append_alone(db, entry, body)
     except UniqueViolation:
         stored = await _stored(db, entry)
         if attempt.is_again and _is_ours(stored, entry, body):
             return evolve(entry, position=stored.position)
         raise _duplicate(entry, stored.position) from None
-    if (row := await done.fetchone()) is not None:
+    if done is not None and (row := await done.fetchone()) is not None:
         return evolve(entry, position=row[0])
     if attempt.is_again and (left := await _found(db, entry)) and _is_ours(left, entry, body):
         return evolve(entry, position=left.position)  # stored, and then the lease was lost
     raise await _fenced(db, lease)
+
+
+async def _append_alone(db: Connection, entry: JournalEntry, body: bytes) -> AsyncCursor[TupleRow]:
+    values = [
+        entry.session_id, entry.epoch, entry.run_id,
+        entry.session_id, entry.run_id, entry.generation, entry.key, entry.kind,
+        entry.state, body, entry.epoch, entry.at,
+    ]  # fmt: skip
+    return await db.execute(_APPEND, values, binary=True)
 
 
 _APPEND: Final = """
@@ -435,6 +518,34 @@ WITH owned AS (
 )
 SELECT position, pg_notify('minions_facts', position || ' ' || session_id) FROM added
 """
+
+
+async def _append_listed(
+    db: Connection, lease: Lease, entry: JournalEntry, body: bytes
+) -> AsyncCursor[TupleRow] | None:
+    """With the rows of its run and session; None: the lease is not ours any more.
+
+    They are made of what is read first, which only the holder of the lease changes: where the
+    lease or its position is another one meanwhile, nothing is stored.
+    """
+    while (known := await postgres_rows.known_rows(db, lease)) is not None:
+        placed = evolve(entry, position=known.position + 1)
+        values = [
+            known.position, entry.session_id, entry.epoch, entry.run_id,
+            entry.session_id, entry.run_id, entry.generation, entry.key, entry.kind,
+            entry.state, body, entry.epoch, entry.at, *known.after(placed),
+        ]  # fmt: skip
+        done = await db.execute(_APPEND_LISTED, values, binary=True)
+        if done.rowcount:
+            return done
+    return None
+
+
+_APPEND_LISTED: Final = (
+    _APPEND.replace("WHERE session_id", "WHERE last_position = %s AND session_id", 1)
+    .replace("\n)\nSELECT", f"\n), {postgres_rows.KEEP_ROWS}\nSELECT", 1)
+    .encode()
+)
 
 
 @frozen
@@ -504,21 +615,26 @@ def _entries_query(
     if kinds is not None:
         conditions.append("kind = ANY(%s)")
         parameters.append(list(kinds))
-        if _LISTED.issuperset(kinds):
+        if LISTED.issuperset(kinds) and (run_id is None or session_id is not None):
             conditions.append("kind IN ('run', 'session')")  # as written in the index
     order = "DESC" if newest_first else "ASC"
     if limit is not None:
         parameters.append(_integer(max(limit, 0)))
     sql = (
-        "SELECT session_id, position, run_id, generation, key, kind, state, body, epoch, at "  # noqa: S608  # built of constants; values are bound
-        f"FROM minions.entries WHERE {' AND '.join(conditions)} "
+        f"{_SELECT} WHERE {' AND '.join(conditions)} "
         f"ORDER BY session_id {order}, position {order}{'' if limit is None else ' LIMIT %s'}"
     )
     return _Query(sql, parameters)
 
 
-_LISTED: Final = frozenset(("run", "session"))
-"""Kinds that are listed over all sessions."""
+_SELECT: Final = (
+    "SELECT session_id, position, run_id, generation, key, kind, state, body, epoch, at "
+    "FROM minions.entries"
+)
+_LISTED_OF: Final = (
+    f"{_SELECT} WHERE session_id = ANY(%s) AND kind IN ('run', 'session') "
+    "ORDER BY session_id, position"
+)
 
 
 def _integer(number: int) -> int:
@@ -588,6 +704,7 @@ async def _adopt(
             "epoch = greatest(held.epoch, excluded.epoch), last_position = excluded.last_position",
             [session_id, last.run_id, last.epoch, last.generation, len(entries)],
         )
+        await postgres_rows.make_anew(db, [session_id], entries)
         await db.execute(
             "SELECT pg_notify('minions_facts', %s || ' ' || %s)", [str(len(entries)), session_id]
         )
@@ -648,7 +765,23 @@ async def _remove(db: Connection, session_id: str, now: datetime | None) -> bool
             "UPDATE minions.leases SET deadline = NULL, last_position = 0 WHERE session_id = %s",
             [session_id],
         )
+        await postgres_rows.make_anew(db, [session_id], ())
     return removed.rowcount > 0
+
+
+async def _mend_some(db: Connection) -> bool:
+    """Make the rows of some sessions anew that somebody changed; whether there were any."""
+    if not await postgres_rows.changed_sessions(db):
+        return False
+    async with db.transaction():
+        ids = await postgres_rows.changed_sessions(db)
+        await db.execute(  # nobody appends to them meanwhile
+            "SELECT 1 FROM minions.leases WHERE session_id = ANY(%s) ORDER BY session_id "
+            "FOR UPDATE",
+            [ids],
+        )
+        await postgres_rows.make_anew(db, ids, await _entries(db, _Query(_LISTED_OF, [ids])))
+    return True
 
 
 async def _lock_lease(db: Connection, session_id: str, now: datetime | None) -> None:

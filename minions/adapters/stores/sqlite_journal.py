@@ -6,16 +6,18 @@ import asyncio
 import hashlib
 import json
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from attrs import frozen
 
+from minions.adapters.stores import sqlite_rows
 from minions.adapters.stores.row_bodies import body_text, read_fact
+from minions.adapters.stores.row_queries import Part
 from minions.adapters.stores.sqlite_blobs import (
     compact,
     decompressed,
@@ -24,8 +26,9 @@ from minions.adapters.stores.sqlite_blobs import (
     put_blob,
     useless_blobs,
 )
-from minions.adapters.stores.sqlite_database import readable_rows, transaction
+from minions.adapters.stores.sqlite_database import damaged, readable_rows, transaction
 from minions.adapters.stores.sqlite_file import DamageError, SqliteFile
+from minions.adapters.stores.stored_rows import found_by_text
 from minions.contracts.entry_waiters import EntryWaiters
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.facts import Fact, UnreadableFact
@@ -38,6 +41,7 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
+from minions.contracts.run_rows import LISTED, RunFilter, RunRow, SessionFilter, SessionRow
 from minions.contracts.runtime import Clock, Sleep
 from minions.contracts.stored_sessions import bad_entries, refuse_damaged, session_exists
 
@@ -48,6 +52,8 @@ _LARGEST_INLINE_BODY: Final = 32 * 1024
 _LARGEST_INTEGER: Final = 2**63 - 1
 _LOOK_EVERY_S: Final = 0.03
 """While somebody waits for facts of other processes; a look costs some 10 µs."""
+T = TypeVar("T")
+
 _LANDMARKS: Final = ("run", "step")
 """Kinds of entries before which it is made sure that the file is still there."""
 
@@ -150,6 +156,77 @@ class SqliteJournal(Journal):
         if not with_damaged:
             refuse_damaged(found, str(self.path))
         return found
+
+    async def runs(
+        self,
+        wanted: RunFilter | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        after: RunRow | None = None,
+    ) -> Sequence[RunRow]:
+        """Found by an index for each filter but `text`."""
+        fit = wanted or RunFilter()
+
+        async def page(behind: RunRow | None, most: int) -> Sequence[RunRow]:
+            part = Part(limit=most)
+            return await self._looked_up(lambda db: sqlite_rows.runs_page(db, fit, behind, part))
+
+        if fit.text:
+            most = None if limit is None else offset + limit
+            return (await found_by_text(page, fit.has_text, after, most))[offset:]
+        part = Part(limit=limit, offset=offset)
+        return await self._looked_up(lambda db: sqlite_rows.runs_page(db, fit, after, part))
+
+    async def count_runs(self, wanted: RunFilter | None = None) -> int:
+        """All are counted beforehand; with a filter, in an index."""
+        if wanted is not None and wanted.text:
+            return len(await self.runs(wanted))
+        return await self._looked_up(lambda db: sqlite_rows.count_runs(db, wanted or RunFilter()))
+
+    async def sessions(
+        self,
+        wanted: SessionFilter | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        after: SessionRow | None = None,
+    ) -> Sequence[SessionRow]:
+        """Found by an index for each filter but `text`."""
+        fit = wanted or SessionFilter()
+
+        async def page(behind: SessionRow | None, most: int) -> Sequence[SessionRow]:
+            part = Part(limit=most)
+            return await self._looked_up(
+                lambda db: sqlite_rows.sessions_page(db, fit, behind, part)
+            )
+
+        if fit.text:
+            most = None if limit is None else offset + limit
+            return (await found_by_text(page, fit.has_text, after, most))[offset:]
+        part = Part(limit=limit, offset=offset)
+        return await self._looked_up(lambda db: sqlite_rows.sessions_page(db, fit, after, part))
+
+    async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
+        """As runs are."""
+        if wanted is not None and wanted.text:
+            return len(await self.sessions(wanted))
+        return await self._looked_up(
+            lambda db: sqlite_rows.count_sessions(db, wanted or SessionFilter())
+        )
+
+    async def _looked_up(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        """In rows that are right: those that may not be are made anew first."""
+        for _ in range(2):
+            is_right = False
+            while not is_right:
+                is_right = not await self._file.run(_mend_some)
+                await asyncio.sleep(0)  # there may be many: others have their turn
+            try:
+                return await self._file.run(look)
+            except sqlite_rows.DamagedRowsError:
+                await self._file.run(_doubt_all)
+        raise damaged(self.path, "rows of runs that were just made cannot be read")
 
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
         """Told by an append of this object; those of others are seen within some 30 ms."""
@@ -400,9 +477,14 @@ def _is_unicode(text: str) -> bool:
 def _append(
     db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: _StoredBody, now: datetime
 ) -> JournalEntry:
-    position = _append_at_once(db, lease, draft, body, now)
-    if position is None:
-        position = _append_step_by_step(db, lease, draft, body, now)
+    if draft.kind not in LISTED:
+        position = _append_at_once(db, lease, draft, body, now)
+        if position is not None:
+            return _entry_of(lease, draft, position, now)
+    return _append_step_by_step(db, lease, draft, body, now)
+
+
+def _entry_of(lease: Lease, draft: EntryDraft, position: int, now: datetime) -> JournalEntry:
     return JournalEntry(
         session_id=lease.session_id,
         position=position,
@@ -446,22 +528,23 @@ _INSERT_IF_OWNED: Final = (
 
 def _append_step_by_step(
     db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: _StoredBody, now: datetime
-) -> int:
+) -> JournalEntry:
     name = (lease.run_id, lease.generation, draft.key, draft.kind, draft.state)
     with transaction(db):
         _check_owner(db, lease)
-        (last,) = db.execute(
-            "SELECT max(position) FROM entries WHERE session_id = ?", (lease.session_id,)
-        ).fetchone()
-        position = _count(last) + 1
+        known = sqlite_rows.known(db, lease.session_id, lease.run_id)
+        position = _count(known.last_position) + 1
+        entry = _entry_of(lease, draft, position, now)
         if body.digest is not None:
             put_blob(db, body.digest, body.data, _micros(now))
+        if draft.kind in LISTED:
+            known.keep(db, entry)
         row = (lease.session_id, position, *name, body.text, body.digest, lease.epoch, _micros(now))
         try:
             db.execute(_INSERT, row)
         except sqlite3.IntegrityError as error:
             raise _duplicate(db, lease, draft) from error
-    return position
+    return entry
 
 
 _INSERT: Final = (
@@ -494,17 +577,15 @@ class _Query:
     parameters: tuple[str | int, ...]
 
 
-def _kind_condition(kinds: Collection[str], parameters: list[str | int]) -> str:
+def _kind_condition(
+    kinds: Collection[str], parameters: list[str | int], *, is_of_one_run: bool
+) -> str:
     parameters.extend(kinds)
     condition = f"e.kind IN ({','.join('?' * len(kinds))})"
-    if _LISTED.issuperset(kinds):
+    if LISTED.issuperset(kinds) and not is_of_one_run:  # which an index of its own finds
         # As written in the index: bound values alone would not use it.
         condition += " AND e.kind IN ('run', 'session')"
     return condition
-
-
-_LISTED: Final = frozenset(("run", "session"))
-"""Kinds that are listed over all sessions."""
 
 
 def _entries_query(
@@ -526,18 +607,28 @@ def _entries_query(
         conditions.append("e.position <= ?")
         parameters.append(_integer(until))
     if kinds is not None:
-        conditions.append(_kind_condition(kinds, parameters))
+        is_of_one_run = run_id is not None and session_id is None
+        conditions.append(_kind_condition(kinds, parameters, is_of_one_run=is_of_one_run))
     order = "DESC" if newest_first else "ASC"
     if limit is not None:
         parameters.append(_integer(max(limit, 0)))
     sql = (
-        "SELECT e.session_id, e.position, e.run_id, e.generation, e.key, e.kind, e.state, "  # noqa: S608  # built of constants; values are bound
-        "CAST(e.body AS BLOB), e.body_digest, b.data, e.epoch, e.at "
-        "FROM entries e LEFT JOIN blobs b ON b.digest = e.body_digest "
-        f"WHERE {' AND '.join(conditions)} ORDER BY e.session_id {order}, e.position {order}"
+        f"{_SELECT} WHERE {' AND '.join(conditions)} "
+        f"ORDER BY e.session_id {order}, e.position {order}"
         f"{'' if limit is None else ' LIMIT ?'}"
     )
     return _Query(sql, tuple(parameters))
+
+
+_SELECT: Final = (
+    "SELECT e.session_id, e.position, e.run_id, e.generation, e.key, e.kind, e.state, "
+    "CAST(e.body AS BLOB), e.body_digest, b.data, e.epoch, e.at "
+    "FROM entries e LEFT JOIN blobs b ON b.digest = e.body_digest"
+)
+_LISTED_OF: Final = (
+    f"{_SELECT} WHERE e.session_id IN ({{}}) AND e.kind IN ('run', 'session') "
+    "ORDER BY e.session_id, e.position"
+)
 
 
 def _integer(number: int) -> int:
@@ -656,6 +747,7 @@ def _adopt(
             "(session_id, run_id, worker_id, epoch, generation, deadline) VALUES (?,?,'',?,?,NULL)",
             (session_id, last_lease.run_id, epoch, last_lease.generation),
         )
+        _make_anew(db, [session_id])
 
 
 def _insert_as_it_was(
@@ -681,7 +773,47 @@ def _remove(db: sqlite3.Connection, session_id: str, now: datetime) -> bool:
         removed = db.execute("DELETE FROM entries WHERE session_id = ?", (session_id,)).rowcount
         # The row stays: epochs only grow.
         db.execute("UPDATE leases SET deadline = NULL WHERE session_id = ?", (session_id,))
+        _make_anew(db, [session_id])
     return removed > 0
+
+
+# --- rows of runs and sessions ---------------------------------------------------------------
+
+
+def _make_anew(db: sqlite3.Connection, session_ids: Collection[str]) -> None:
+    """The rows of these sessions, of all their entries."""
+    ids = json.dumps(list(session_ids))
+    sqlite_rows.remove_rows(db, session_ids)
+    query = _Query(_LISTED_OF.format("SELECT value FROM json_each(?)"), (ids,))
+    sqlite_rows.make_anew(db, _entries(db, query))
+    db.execute(
+        "DELETE FROM changed_sessions WHERE session_id IN (SELECT value FROM json_each(?))", (ids,)
+    )
+
+
+def _mend_some(db: sqlite3.Connection) -> bool:
+    """Make the rows of some sessions anew that somebody changed; whether there were any.
+
+    All is done in SQL, by the numbers of the sessions: their ids may be damaged, too.
+    """
+    if sqlite_rows.changed_sessions(db) is None:
+        return False
+    with transaction(db):
+        if (last := sqlite_rows.changed_sessions(db)) is None:
+            return False
+        some = "SELECT session_id FROM changed_sessions WHERE id <= ?"
+        ids = [_as_text(session_id) for (session_id,) in readable_rows(db, some, (last,))]
+        sqlite_rows.remove_rows(db, ids)
+        sqlite_rows.make_anew(db, _entries(db, _Query(_LISTED_OF.format(some), (last,))))
+        sqlite_rows.forget_changed(db, last)
+    return True
+
+
+def _doubt_all(db: sqlite3.Connection) -> None:
+    with transaction(db):
+        db.execute("DELETE FROM runs")
+        db.execute("DELETE FROM sessions")
+        sqlite_rows.doubt_all(db)
 
 
 # --- times and numbers -----------------------------------------------------------------------

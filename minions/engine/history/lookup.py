@@ -16,8 +16,6 @@ from minions.contracts.errors import (
     Fault,
     JournalError,
     NotFoundError,
-    UsageError,
-    near_names,
 )
 from minions.contracts.events import StepCompleted
 from minions.contracts.executions import OPEN_STATES, RunState
@@ -53,13 +51,15 @@ from minions.contracts.facts import (
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import message_to_json
+from minions.contracts.run_rows import RunFilter, RunRow
 from minions.contracts.runtime import IsWorkerGone
 from minions.contracts.sessions import SessionStep
-from minions.engine.history.entry_checks import fact_in, unreadable_among
+from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.events import EventMaker
 from minions.engine.history.keys import base_key, execution_key
 from minions.engine.history.replay import Replay, visible
-from minions.engine.history.run_states import with_states
+from minions.engine.history.run_names import meaning_of, not_unique, unknown_name
+from minions.engine.history.run_states import executed_runs, with_states
 from minions.engine.services.worker_names import is_worker_gone
 
 __all__ = [
@@ -69,6 +69,7 @@ __all__ = [
     "RunNote",
     "RunSummary",
     "StepSummary",
+    "count_runs",
     "find_run",
     "list_runs",
     "readable",
@@ -173,78 +174,56 @@ async def list_runs(
     journal: Journal,
     *,
     run_id: str | None = None,
+    wanted: RunFilter | None = None,
     limit: int | None = None,
+    offset: int = 0,
     is_worker_gone: IsWorkerGone = is_worker_gone,
 ) -> tuple[RunSummary, ...]:
     """All runs, the newest first; one that is damaged is `unreadable` and hides no other.
 
+    It costs what it gives, however many there are.
+
     Args:
-        run_id: Only this one, without a look at the others.
+        run_id: Only this one.
+        wanted: Only those that fit; its `running` is found here.
         limit: At most so many, the newest.
+        offset: So many of the newest are left out.
         is_worker_gone: Whether a lease that is held means nothing any more.
     """
+    fit = wanted or RunFilter()
+    if run_id is not None:
+        fit = evolve(fit, run_ids=[run_id])
 
-    async def read() -> Sequence[RunSummary]:
-        return await _recorded_runs(journal, run_id, limit)
+    async def read(running: frozenset[str]) -> Sequence[RunSummary]:
+        rows = await journal.runs(evolve(fit, running=running), limit=limit, offset=offset)
+        return [_summary(row) for row in rows]
 
-    return tuple(await with_states(journal, is_worker_gone, read, lambda run: run.run_id))
-
-
-async def _recorded_runs(
-    journal: Journal, run_id: str | None, limit: int | None
-) -> Sequence[RunSummary]:
-    """Of their rows alone: `interrupted` where no end is recorded."""
-    rows: dict[str, list[JournalEntry]] = {}
-    for entry in await journal.entries(run_id=run_id, kinds={"run"}, with_damaged=True):
-        if entry.state in ("started", REJECTED):
-            rows[entry.run_id] = [entry]
-        elif entry.run_id in rows:
-            rows[entry.run_id].append(entry)
-    newest = sorted(rows.values(), key=lambda own: own[0].at, reverse=True)
-    return [_summary(own) for own in newest[:limit]]
+    found = await with_states(journal, is_worker_gone, read, lambda run: run.run_id)
+    # One may have begun or ended between the looks at the leases.
+    return tuple(run for run in found if fit.statuses is None or run.status in fit.statuses)
 
 
-def _summary(rows: Sequence[JournalEntry]) -> RunSummary:
-    first = rows[0]
-    if (error := unreadable_among(rows)) is not None:
-        return _unreadable(first, error)
-    recipe, model = "?", None
-    status, finished_at = RunState.INTERRUPTED.value, None
-    usage: Mapping[str, JsonValue] = {}
-    for row in rows:
-        match row.fact:
-            case RunRejected():
-                recipe, status, finished_at = row.fact.recipe, REJECTED, row.at
-            case RunStarted():
-                recipe, model = row.fact.recipe, given(row.fact.model)
-            case RunResumed():
-                status, finished_at = RunState.INTERRUPTED.value, None
-                model = given(row.fact.model)
-            case RunFinished():
-                status, finished_at, usage = row.fact.status, row.at, row.fact.usage or {}
-            case _:
-                pass  # it says nothing of where the run stands
+async def count_runs(
+    journal: Journal, wanted: RunFilter, *, is_worker_gone: IsWorkerGone = is_worker_gone
+) -> int:
+    """How many fit; its `running` is found here."""
+    if wanted.statuses is not None or wanted.text:
+        wanted = evolve(wanted, running=await executed_runs(journal, is_worker_gone))
+    return await journal.count_runs(wanted)
+
+
+def _summary(row: RunRow) -> RunSummary:
+    is_unreadable = row.problem is not None
     return RunSummary(
-        run_id=first.run_id,
-        session_id=first.session_id,
-        recipe=recipe,
-        status=status,
-        model=model,
-        started_at=first.at,
-        finished_at=finished_at,
-        usage=usage,
-    )
-
-
-def _unreadable(first: JournalEntry, error: JournalError) -> RunSummary:
-    recipe = first.body.get("recipe")
-    return RunSummary(
-        run_id=first.run_id,
-        session_id=first.session_id,
-        recipe=recipe if isinstance(recipe, str) else "?",
-        status=UNREADABLE,
-        started_at=first.at,
-        problem=error.message,
+        run_id=row.run_id,
+        session_id=row.session_id,
+        recipe=row.recipe,
+        status=row.status,
+        model=None if is_unreadable else row.model,
+        started_at=row.started_at,
+        finished_at=None if is_unreadable else row.ended_at,
+        usage={} if is_unreadable else row.usage,
+        problem=row.problem,
     )
 
 
@@ -258,23 +237,36 @@ async def find_run(journal: Journal, name: str) -> RunSummary:
         UsageError: Several do.
         JournalError: `corrupt-entry`; it is there and cannot be read.
     """
-    if exact := await list_runs(journal, run_id=name):
-        return readable(exact[0])  # without a look at the others
-    runs = await list_runs(journal)
-    matches = _named_so(runs, name)
-    if len(matches) == 1 and name not in (matches[0].run_id, matches[0].session_id):
-        await _refuse_a_session_without_runs(journal, name)
-    if len(matches) == 1:
-        return readable(matches[0])
-    if matches:
-        ids = ", ".join(run.run_id for run in matches[:5])
-        raise UsageError(f"'{name}' is not unique: {ids} … Give more of the id.")
-    known = [run.run_id for run in runs] + [run.session_id for run in runs]
-    raise NotFoundError(
-        f"No run or session starts with '{name}'. `minions sessions list` shows all.",
-        code="unknown-session",
-        suggestions=near_names(name, known),
-    )
+    row = await _row_named(journal, name)
+    (run,) = await list_runs(journal, run_id=row.run_id) or [_summary(row)]
+    return readable(run)
+
+
+async def _row_named(journal: Journal, name: str) -> RunRow:
+    meaning = await meaning_of(journal, name)
+    if meaning.run is not None:
+        return meaning.run
+    if meaning.session is not None:
+        if own := await journal.runs(RunFilter(session_id=name), limit=1):
+            return own[0]
+        raise NotFoundError(
+            f"Nothing ran yet in session '{name}'. `minions sessions list` shows all runs.",
+            code="unknown-session",
+        )
+    if len(meaning.runs) == 1:
+        return meaning.runs[0]
+    if meaning.runs:
+        raise not_unique(name, [row.run_id for row in meaning.runs])
+    last = [
+        row
+        for session in meaning.sessions
+        for row in await journal.runs(RunFilter(session_id=session.session_id), limit=1)
+    ]
+    if len(last) == 1:
+        return last[0]
+    if last:
+        raise not_unique(name, [row.run_id for row in last])
+    raise await unknown_name(journal, name)
 
 
 def readable(run: RunSummary) -> RunSummary:
@@ -286,28 +278,6 @@ def readable(run: RunSummary) -> RunSummary:
     if run.problem is not None:
         raise JournalError(run.problem, code="corrupt-entry")
     return run
-
-
-def _named_so(runs: Sequence[RunSummary], name: str) -> list[RunSummary]:
-    """The one with that id, or the last one of the session with it; else all that start so."""
-    if exact := [run for run in runs if run.run_id == name]:
-        return exact
-    if own := [run for run in runs if run.session_id == name]:
-        return own[:1]
-    if starting := [run for run in runs if run.run_id.startswith(name)]:
-        return starting
-    of_session = [run for run in runs if run.session_id.startswith(name)]
-    is_one = len({run.session_id for run in of_session}) <= 1
-    return of_session[:1] if is_one else of_session
-
-
-async def _refuse_a_session_without_runs(journal: Journal, name: str) -> None:
-    """Its name may be the start of another's id, which is not what is meant."""
-    if await journal.entries(name, limit=1, with_damaged=True):
-        raise NotFoundError(
-            f"Nothing ran yet in session '{name}'. `minions sessions list` shows all runs.",
-            code="unknown-session",
-        )
 
 
 async def show_run(journal: Journal, run: RunSummary) -> RunDetail:

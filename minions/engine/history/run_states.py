@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from minions.contracts.sessions import Session
     from minions.engine.history.lookup import RunSummary
 
-__all__ = ["with_states"]
+__all__ = ["executed_runs", "with_states"]
 
 T = TypeVar("T", "RunSummary", "Session")
 
@@ -23,21 +23,22 @@ T = TypeVar("T", "RunSummary", "Session")
 async def with_states(
     journal: Journal,
     is_worker_gone: IsWorkerGone,
-    read: Callable[[], Awaitable[Iterable[T]]],
+    read: Callable[[frozenset[str]], Awaitable[Iterable[T]]],
     run_of: Callable[[T], str | None],
 ) -> list[T]:
     """What `read` gives, where a run that a worker executes is `running`, not `interrupted`.
 
     Args:
-        read: Summaries from the journal's rows alone: `interrupted` where no end is recorded.
+        read: Summaries from the journal's rows alone: `interrupted` where no end is recorded. It
+            is given the runs that are executed.
         run_of: The run whose state a summary has.
     """
     # A worker has the lease before the first fact of its run and until after the last one. With
     # a look before and one after, no run that begins or ends meanwhile counts as interrupted.
-    live = await _executed(journal, is_worker_gone)
-    found = list(await read())
+    live = await executed_runs(journal, is_worker_gone)
+    found = list(await read(live))
     if any(_is_open(each) and run_of(each) not in live for each in found):
-        live |= await _executed(journal, is_worker_gone)
+        live |= await executed_runs(journal, is_worker_gone)
     return [
         evolve(each, status=RunState.RUNNING.value)
         if _is_open(each) and run_of(each) in live
@@ -50,10 +51,10 @@ def _is_open(each: RunSummary | Session) -> bool:
     return each.status == RunState.INTERRUPTED
 
 
-async def _executed(journal: Journal, is_worker_gone: IsWorkerGone) -> set[str | None]:
+async def executed_runs(journal: Journal, is_worker_gone: IsWorkerGone) -> frozenset[str]:
     """The runs whose worker is not known to be dead."""
-    return {
+    return frozenset(
         each.lease.run_id
         for each in await journal.held_leases()
         if not each.has_expired and not is_worker_gone(each.lease.worker_id)
-    }
+    )

@@ -8,14 +8,16 @@ from typing import Final
 from attrs import evolve, field, frozen
 
 from minions.contracts.errors import UsageError
+from minions.contracts.executions import OPEN_STATES, RunState
 from minions.contracts.facts import StepEnd, StepFinished, StepSkipped, given
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.run_rows import RunFilter
 from minions.contracts.stored_sessions import refuse_damaged
 from minions.engine.compile.selection import RunPart, choose_steps, missing_pins, needed_steps
 from minions.engine.history.entry_checks import unreadable_among
 from minions.engine.history.keys import base_key, enclosing, step_of
-from minions.engine.history.lookup import REJECTED, RunSummary, find_run, list_runs
+from minions.engine.history.lookup import RunSummary, find_run, list_runs
 from minions.engine.history.replay import visible
 from minions.engine.run.recorded_run import RecordedRun, given_inputs, load_recorded_run
 from minions.engine.run.run_steps import WHEN_IS_FALSE
@@ -25,6 +27,8 @@ __all__ = ["Pins", "find_pins"]
 
 _MOST_RUNS: Final = 50
 """Of the recipe, the newest ones, that are looked at."""
+
+_ENDED: Final = frozenset(RunState) - OPEN_STATES - {RunState.REJECTED}
 
 OwnRecipe = Callable[[RecordedRun], "AgentRecipe | None"]
 """The recipe that travels with a run, where it can still be loaded."""
@@ -145,10 +149,9 @@ async def _steps(journal: Journal, run: RunSummary) -> Sequence[JournalEntry]:
 async def _newest(
     journal: Journal, recipe: AgentRecipe, required: Sequence[str], asked_as: str
 ) -> RunSummary:
-    of_recipe = [run for run in await list_runs(journal) if run.recipe == recipe.id]
-    ended = [run for run in of_recipe if run.has_ended and run.status != REJECTED][:_MOST_RUNS]
+    ended = RunFilter(recipe=recipe.id, statuses=_ENDED)
     fewest = required
-    for run in ended:
+    for run in await list_runs(journal, wanted=ended, limit=_MOST_RUNS):
         rows = await _steps(journal, run)
         if unreadable_among(rows) is not None:
             continue

@@ -24,6 +24,7 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
+from minions.contracts.run_rows import LISTED, RunFilter, RunRow, SessionFilter, SessionRow
 from minions.contracts.runtime import Clock
 from minions.contracts.stored_sessions import (
     bad_entries,
@@ -31,6 +32,7 @@ from minions.contracts.stored_sessions import (
     refuse_damaged,
     session_exists,
 )
+from minions.engine.services.memory_rows import MemoryRows
 
 __all__ = ["MemoryJournal"]
 
@@ -83,6 +85,7 @@ class MemoryJournal(Journal):
         self._positions: dict[_EntryName, int] = {}
         self._generations: dict[str, int] = {}
         self._blobs: dict[str, _Blob] = {}
+        self._rows = MemoryRows()
         self._waiting = EntryWaiters()
 
     async def acquire(
@@ -136,6 +139,7 @@ class MemoryJournal(Journal):
 
     def _forget(self, session_id: str) -> None:
         session = self._sessions.pop(session_id, _Session())
+        self._rows.doubt(session_id)
         for entry in session.entries:
             self._positions.pop(_name(entry), None)
             self._generations.pop(entry.run_id, None)
@@ -168,6 +172,8 @@ class MemoryJournal(Journal):
             raise _duplicate(lease, draft, taken)
         entry = _entry(lease, draft, position, self._clock.now())
         entries.append(entry)
+        if draft.kind in LISTED:
+            self._rows.doubt(lease.session_id)
         if self._most_ended is not None:
             self._runs_of_blob.update(_blobs_of(entry))
         self._generations[lease.run_id] = lease.generation
@@ -200,6 +206,44 @@ class MemoryJournal(Journal):
         if not with_damaged:
             refuse_damaged(listed)
         return listed
+
+    async def runs(
+        self,
+        wanted: RunFilter | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        after: RunRow | None = None,
+    ) -> Sequence[RunRow]:
+        """Found in a list that is kept in order, or by id."""
+        return self._fresh_rows().runs(wanted or RunFilter(), limit, offset, after)
+
+    async def count_runs(self, wanted: RunFilter | None = None) -> int:
+        """By looking at each."""
+        return len(await self.runs(wanted))
+
+    async def sessions(
+        self,
+        wanted: SessionFilter | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        after: SessionRow | None = None,
+    ) -> Sequence[SessionRow]:
+        """Found in a list that is kept in order, or by id."""
+        return self._fresh_rows().sessions(wanted or SessionFilter(), limit, offset, after)
+
+    async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
+        """By looking at each."""
+        return len(await self.sessions(wanted))
+
+    def _fresh_rows(self) -> MemoryRows:
+        self._rows.refresh(self._entries_of)
+        return self._rows
+
+    def _entries_of(self, session_id: str) -> Sequence[JournalEntry]:
+        session = self._sessions.get(session_id)
+        return session.entries if session is not None else ()
 
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
         """Woken by the append itself."""
@@ -236,6 +280,7 @@ class MemoryJournal(Journal):
         session.holding = _LeaseRow(lease=lease, deadline=None)
         session.entries = list(entries)
         self._sessions[session_id] = session
+        self._rows.doubt(session_id)
         self._waiting.tell(session_id, len(entries))
 
     async def remove_session(self, session_id: str) -> bool:
@@ -245,6 +290,7 @@ class MemoryJournal(Journal):
         if session.holding is not None:
             session.holding = evolve(session.holding, deadline=None)
         removed, session.entries = session.entries, []
+        self._rows.doubt(session_id)
         for entry in removed:
             self._positions.pop(_name(entry), None)
             self._generations.pop(entry.run_id, None)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from typing import Final
 
-from attrs import field, frozen
+from attrs import frozen
 
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError, near_names
 from minions.contracts.executions import OPEN_STATES, RunState, RunStatus
-from minions.contracts.facts import RunBeginning, RunFinished, SessionForked, UnreadableFact
-from minions.contracts.journal import SPARED_S, BlobCollection, Journal, JournalEntry
+from minions.contracts.journal import SPARED_S, BlobCollection, Journal
+from minions.contracts.run_rows import RunFilter, SessionFilter, SessionRow
+from minions.engine.history.run_names import meaning_of, not_unique, unknown_name
 from minions.engine.services.services import Services
 
 __all__ = ["CleanUp", "StoredSession", "clean_up", "find_session", "list_stored", "remove_sessions"]
 
-_LISTED: Final = ("run", "session")
-_OPEN: Final = (*OPEN_STATES, RunStatus.NEEDS_DECISION)
-"""Of runs that may go on."""
+_OPEN: Final = (*OPEN_STATES, RunStatus.NEEDS_DECISION, RunState.UNREADABLE)
+"""Of runs that may go on; of those that nobody can read, the ones without an end."""
 
 
 @frozen(kw_only=True)
@@ -29,15 +29,10 @@ class StoredSession:
     session_id: str
     parent: str | None = None
     """From which it was forked, and reads."""
-    runs: Mapping[str, str] = field(factory=dict)
-    """The last state of each, by its id."""
+    is_finished: bool = True
+    """Whether no run of it may go on."""
     last_at: datetime
     """When a run began or ended last."""
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether no run of it may go on."""
-        return not any(status in _OPEN for status in self.runs.values())
 
 
 @frozen(kw_only=True)
@@ -54,31 +49,38 @@ class CleanUp:
 
 async def list_stored(journal: Journal) -> Mapping[str, StoredSession]:
     """All sessions by their ids."""
-    rows: dict[str, list[JournalEntry]] = {}
-    for entry in await journal.entries(kinds=_LISTED, with_damaged=True):
-        rows.setdefault(entry.session_id, []).append(entry)
-    return {session_id: _stored(own) for session_id, own in rows.items()}
+    open_runs = await journal.runs(RunFilter(statuses=_OPEN))
+    unfinished = {
+        run.session_id
+        for run in open_runs
+        if run.status != RunState.UNREADABLE or run.ended_at is None
+    }
+    return {
+        row.session_id: _stored(row, is_finished=row.session_id not in unfinished)
+        for row in await journal.sessions()
+    }
 
 
-def _stored(rows: Sequence[JournalEntry]) -> StoredSession:
-    runs: dict[str, str] = {}
-    parent = None
-    for row in rows:
-        match row.fact:
-            case RunBeginning() | UnreadableFact(kind="run", state="started" | "resumed"):
-                runs[row.run_id] = RunState.INTERRUPTED.value
-            case RunFinished(status=status):
-                runs[row.run_id] = status
-            case SessionForked():
-                parent = row.fact.parent
-            case _:
-                pass  # it says nothing of what may be removed
+def _stored(row: SessionRow, *, is_finished: bool = True) -> StoredSession:
     return StoredSession(
-        session_id=rows[0].session_id,
-        parent=parent,
-        runs=runs,
-        last_at=max(row.at for row in rows),
+        session_id=row.session_id, parent=row.parent, is_finished=is_finished, last_at=row.last_at
     )
+
+
+async def _relatives(journal: Journal, session_ids: Iterable[str]) -> dict[str, StoredSession]:
+    """These sessions, those from which they were forked, and their forks and theirs."""
+    found: dict[str, StoredSession] = {}
+    rest = list(session_ids)
+    while rest:
+        rows = await journal.sessions(SessionFilter(session_ids=rest))
+        rest = [row.parent for row in rows if row.parent and row.session_id not in found]
+        found |= {row.session_id: _stored(row) for row in rows}
+    below = list(session_ids)
+    while below:
+        forks = await journal.sessions(SessionFilter(parent=below.pop()))
+        below += [row.session_id for row in forks if row.session_id not in found]
+        found |= {row.session_id: _stored(row) for row in forks}
+    return found
 
 
 async def find_session(journal: Journal, name: str) -> str:
@@ -88,23 +90,17 @@ async def find_session(journal: Journal, name: str) -> str:
         NotFoundError: Nothing starts so.
         UsageError: Several do.
     """
-    stored = await list_stored(journal)
-    if name in stored or await journal.entries(name, limit=1, with_damaged=True):
-        return name
-    ids = {each: each for each in stored} | {
-        run_id: session.session_id for session in stored.values() for run_id in session.runs
-    }
-    found = {session_id for each, session_id in ids.items() if each.startswith(name)}
+    meaning = await meaning_of(journal, name)
+    if meaning.session is not None:
+        return meaning.session
+    if meaning.run is not None:
+        return meaning.run.session_id
+    found = {*(row.session_id for row in meaning.sessions), *meaning.sessions_of_runs}
     if len(found) == 1:
         return found.pop()
     if found:
-        shown = ", ".join(sorted(found)[:5])
-        raise UsageError(f"'{name}' is not unique: {shown} … Give more of the id.")
-    raise NotFoundError(
-        f"No run or session starts with '{name}'. `minions sessions list` shows all.",
-        code="unknown-session",
-        suggestions=near_names(name, ids),
-    )
+        raise not_unique(name, sorted(found))
+    raise await unknown_name(journal, name)
 
 
 async def remove_sessions(services: Services, session_ids: Collection[str]) -> tuple[str, ...]:
@@ -116,16 +112,16 @@ async def remove_sessions(services: Services, session_ids: Collection[str]) -> t
         LeaseHeldError: A run of one of them is active; nothing was removed.
     """
     journal = services.journal
-    stored = await list_stored(journal)
+    stored = await _relatives(journal, session_ids)
     for session_id in session_ids:
-        known = session_id in stored or await journal.entries(
+        if session_id not in stored and not await journal.entries(
             session_id, limit=1, with_damaged=True
-        )
-        if not known:
+        ):
+            known = await journal.sessions(limit=1000)
             raise NotFoundError(
                 f"There is no session '{session_id}'.",
                 code="unknown-session",
-                suggestions=near_names(session_id, stored),
+                suggestions=near_names(session_id, [row.session_id for row in known]),
             )
     _refuse_parents(stored, session_ids)
     ordered = _forks_first(stored, session_ids)

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from attrs import evolve
 
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError, near_names
-from minions.contracts.executions import RunState
 from minions.contracts.facts import (
     MessageRecorded,
     RunBeginning,
-    RunFinished,
-    RunRejected,
     SavedMessage,
     SessionCut,
     SessionForked,
     SessionOpened,
-    UnreadableFact,
-    given,
 )
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
+from minions.contracts.run_rows import LISTED, SessionFilter, SessionRow
 from minions.contracts.sessions import Session, SessionStep
 from minions.engine.history.conversation import read_conversation, refuse_while_it_waits
-from minions.engine.history.entry_checks import origin_of, unreadable_among
+from minions.engine.history.entry_checks import origin_of
 from minions.engine.history.lookup import UNREADABLE
 from minions.engine.history.run_states import with_states
 from minions.engine.history.session_messages import SessionConversation, sequence_of
@@ -34,7 +30,6 @@ from minions.engine.services.services import Services
 
 __all__ = ["StepRepository"]
 
-_LISTED: Final = frozenset({"run", "session"})
 _COUNTED: Final = frozenset({"run", "session", "message", "model_call", "rollback"})
 
 
@@ -84,20 +79,51 @@ class StepRepository:
         return session
 
     async def _recorded_session(self, session_id: str) -> Sequence[Session]:
-        rows = await self.services.journal.entries(session_id, kinds=_LISTED)
-        if not rows and not (rows := await self._first_rows(session_id)):
-            known = [session.id for session in await self.list_sessions(limit=1000)]
+        journal = self.services.journal
+        if rows := await journal.sessions(SessionFilter(session_ids=[session_id])):
+            if rows[0].status == UNREADABLE:
+                await journal.entries(session_id, kinds=LISTED)  # refuses what is damaged
+            return await self._sessions(rows)
+        if not (first := await self._first_rows(session_id)):
+            known = await journal.sessions(limit=1000)
             raise NotFoundError(
                 f"There is no session '{session_id}'.",
                 code="unknown-session",
-                suggestions=near_names(session_id, known),
+                suggestions=near_names(session_id, [row.session_id for row in known]),
             )
-        return [_session_of(rows)]
+        return [Session(id=session_id, created_at=first[0].at, updated_at=first[0].at)]
+
+    async def _sessions(self, rows: Sequence[SessionRow]) -> list[Session]:
+        return [await self._session(row) for row in rows]
+
+    async def _session(self, row: SessionRow) -> Session:
+        inputs: JsonValue = None
+        if row.has_inputs:
+            opened = await self.services.journal.entries(
+                row.session_id, kinds={"session"}, limit=1, with_damaged=True
+            )
+            inputs = opened[0].body.get("inputs") if opened else None
+        return Session(
+            id=row.session_id,
+            recipe=row.recipe,
+            name=row.name,
+            inputs=inputs if isinstance(inputs, Mapping) else {},
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            parent_session_id=row.parent,
+            forked_at_sequence=row.forked_at,
+            last_run_id=row.last_run_id,
+            status=row.status,
+        )
 
     async def _with_states(self, read: Callable[[], Awaitable[Sequence[Session]]]) -> list[Session]:
         services = self.services
+
+        async def recorded(_: frozenset[str]) -> Sequence[Session]:
+            return await read()
+
         return await with_states(
-            services.journal, services.is_worker_gone, read, lambda session: session.last_run_id
+            services.journal, services.is_worker_gone, recorded, lambda session: session.last_run_id
         )
 
     async def inputs_of(
@@ -125,18 +151,35 @@ class StepRepository:
             found, _ = origin_of(opened, readers)
         return own, {}
 
-    async def list_sessions(self, *, limit: int | None = None) -> tuple[Session, ...]:
-        """The newest first: those in which something began or ended last."""
-        return tuple(await self._with_states(lambda: self._recorded_sessions(limit)))
+    async def list_sessions(
+        self,
+        *,
+        session_ids: Collection[str] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        text: str | None = None,
+    ) -> tuple[Session, ...]:
+        """The newest first: those in which something began or ended last.
 
-    async def _recorded_sessions(self, limit: int | None) -> Sequence[Session]:
-        found: dict[str, list[JournalEntry]] = {}
-        for row in await self.services.journal.entries(kinds=_LISTED, with_damaged=True):
-            found.setdefault(row.session_id, []).append(row)
-        sessions = sorted(
-            map(_session_of, found.values()), key=lambda each: each.updated_at, reverse=True
-        )
-        return sessions[:limit]
+        One that is damaged is `unreadable` and hides no other.
+
+        Args:
+            session_ids: Only these.
+            limit: At most so many.
+            offset: So many of the newest are left out.
+            text: Words, each of which is in the name, the recipe or the id.
+        """
+        wanted = SessionFilter(session_ids=session_ids, text=text)
+
+        async def recorded() -> Sequence[Session]:
+            rows = await self.services.journal.sessions(wanted, limit=limit, offset=offset)
+            return await self._sessions(rows)
+
+        return tuple(await self._with_states(recorded))
+
+    async def count_sessions(self, *, text: str | None = None) -> int:
+        """How many `list_sessions` gives, without a limit."""
+        return await self.services.journal.count_sessions(SessionFilter(text=text))
 
     async def list_fork_tree(self, session_id: str) -> tuple[Session, ...]:
         """The session that all of them go back to, and its forks and theirs, parents first.
@@ -147,22 +190,26 @@ class StepRepository:
         Raises:
             NotFoundError: There is no such session.
         """
-        root = await self.get_session(session_id)
-        by_parent: dict[str, list[Session]] = {}
-        by_id: dict[str, Session] = {root.id: root}
-        for session in await self.list_sessions():
-            by_id[session.id] = session
-            if session.parent_session_id is not None:
-                by_parent.setdefault(session.parent_session_id, []).append(session)
+        return tuple(await self._with_states(lambda: self._recorded_tree(session_id)))
+
+    async def _recorded_tree(self, session_id: str) -> Sequence[Session]:
+        (root,) = await self._recorded_session(session_id)
         forks: set[str] = set()
-        while root.parent_session_id in by_id and root.id not in forks:
+        while root.parent_session_id is not None and root.id not in forks:
+            above = await self._listed(SessionFilter(session_ids=[root.parent_session_id]))
+            if not above:
+                break
             forks.add(root.id)
-            root = by_id[root.parent_session_id]
+            root = above[0]
         tree = [root]
         for each in tree:  # grows while it is walked
-            own = sorted(by_parent.get(each.id, ()), key=lambda fork: fork.created_at)
+            own = await self._listed(SessionFilter(parent=each.id))
+            own.sort(key=lambda fork: fork.created_at)
             tree += [fork for fork in own if fork.id != root.id]
-        return tuple(tree)
+        return tree
+
+    async def _listed(self, wanted: SessionFilter) -> list[Session]:
+        return await self._sessions(await self.services.journal.sessions(wanted))
 
     async def fork(
         self,
@@ -434,41 +481,4 @@ def _check_sequence(session_id: str, sequence: int, last: int, what: str) -> Non
     raise UsageError(
         f"Cannot {what} step {sequence} of session '{session_id}': {there}.",
         code="sequence-out-of-range" if last else "empty-session",
-    )
-
-
-def _session_of(rows: Sequence[JournalEntry]) -> Session:
-    first = rows[0]
-    recipes: list[str] = []
-    last_run, status, updated_at = None, None, first.at
-    for row in rows:
-        if row.kind == "run":
-            updated_at = row.at
-        match row.fact:
-            case RunBeginning(recipe=recipe):
-                last_run, status = row.run_id, RunState.INTERRUPTED.value
-                recipes.append(recipe)
-            case RunRejected(recipe=recipe):
-                last_run, status = row.run_id, RunState.REJECTED.value
-                recipes.append(recipe)
-            case RunFinished() if row.run_id == last_run:
-                status = row.fact.status
-            case UnreadableFact(state="started" | "resumed" | "rejected") if row.kind == "run":
-                last_run = row.run_id
-    if unreadable_among(rows) is not None:
-        status = UNREADABLE
-    ran = recipes[-1] if recipes and len(set(recipes)) == 1 else None
-    opened = first.fact if isinstance(first.fact, SessionOpened | SessionForked) else None
-    forked = opened if isinstance(opened, SessionForked) else None
-    return Session(
-        id=first.session_id,
-        recipe=(given(opened.recipe) if opened is not None else None) or ran,
-        name=given(opened.name) if opened is not None else None,
-        inputs=(opened.inputs if opened is not None else None) or {},
-        created_at=first.at,
-        updated_at=updated_at,
-        parent_session_id=forked.parent if forked is not None else None,
-        forked_at_sequence=forked.sequence if forked is not None else None,
-        last_run_id=last_run,
-        status=status,
     )

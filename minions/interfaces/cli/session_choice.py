@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from minions.contracts.errors import NotFoundError, UsageError, near_names
+from minions.contracts.errors import NotFoundError, UsageError
 from minions.contracts.journal import Journal
+from minions.contracts.run_rows import RunFilter, SessionFilter
 from minions.contracts.sessions import Session, SessionStep
+from minions.engine.history.run_names import meaning_of, not_unique, unknown_name
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.services import Services
@@ -50,33 +52,28 @@ async def find_session(journal: Journal, name: str) -> Session:
         NotFoundError: There is none.
         UsageError: There are several.
     """
-    sessions = await StepRepository(Services(journal=journal)).list_sessions()
-    found = _called(sessions, name) or [each for each in sessions if each.id.startswith(name)]
+    found = await _called(journal, name)
     if not found:
-        runs = {
-            row.run_id: row.session_id
-            for row in await journal.entries(kinds={"run"}, with_damaged=True)
-        }
-        ids = {runs[run_id] for run_id in runs if run_id.startswith(name)}
-        ids = {runs[name]} if name in runs else ids
-        found = [each for each in sessions if each.id in ids]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        ids_ = ", ".join(each.id for each in found[:5])
-        raise UsageError(f"'{name}' is not unique: {ids_} … Give more of the id.")
-    raise NotFoundError(
-        f"No session starts with '{name}'. `minions sessions list` shows all.",
-        code="unknown-session",
-        suggestions=near_names(name, [each.id for each in sessions]),
-    )
+        meaning = await meaning_of(journal, name)
+        own = [meaning.run.session_id] if meaning.run is not None else meaning.sessions_of_runs
+        found = [row.session_id for row in meaning.sessions] or list(own)
+    if len(found) > 1:
+        raise not_unique(name, found)
+    repository = StepRepository(Services(journal=journal))
+    for session in await repository.list_sessions(session_ids=found):
+        return session
+    raise await unknown_name(journal, name, "session")
 
 
-def _called(sessions: Sequence[Session], name: str) -> list[Session]:
-    """The one with that whole id, else those with that name."""
-    return [each for each in sessions if each.id == name] or [
-        each for each in sessions if name in (each.name, each.last_run_id)
-    ]
+async def _called(journal: Journal, name: str) -> list[str]:
+    """The session with that whole id, else those with that name or that last run."""
+    if await journal.sessions(SessionFilter(session_ids=[name])):
+        return [name]
+    found = [row.session_id for row in await journal.sessions(SessionFilter(name=name))]
+    for run in await journal.runs(RunFilter(run_ids=[name])):
+        own = await journal.sessions(SessionFilter(session_ids=[run.session_id]))
+        found += [row.session_id for row in own if row.last_run_id == name]
+    return found
 
 
 async def is_conversation(context: CommandContext, name: str, *, any_run: bool = False) -> bool:
@@ -117,8 +114,7 @@ async def named_session(journal: Journal, name: str) -> str:
         UsageError: Several sessions, or a name that is none.
         NotFoundError: It looks like an id, and there is no such session.
     """
-    sessions = await StepRepository(Services(journal=journal)).list_sessions()
-    if name.startswith(("ses_", "run_")) or _called(sessions, name):
+    if name.startswith(("ses_", "run_")) or await _called(journal, name):
         return (await find_session(journal, name)).id
     if _NAME.fullmatch(name) is None:
         raise UsageError(

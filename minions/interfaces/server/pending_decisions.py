@@ -20,6 +20,7 @@ from minions.contracts.errors import NEEDS_DECISION, JournalError, NotFoundError
 from minions.contracts.facts import ToolCallInDoubt, given
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.run_rows import RunFilter
 from minions.contracts.stored_sessions import unreadable_entry
 from minions.engine.calls.pending_decisions import (
     PendingDecision,
@@ -41,7 +42,7 @@ _STATUS = NEEDS_DECISION.replace("-", "_")
 async def all_waiting(journal: Journal) -> list[ApprovalView]:
     """Of all runs that wait, the newest first; a damaged one is named and hides no other."""
     found: list[ApprovalView] = []
-    for run in await list_runs(journal):
+    for run in await list_runs(journal, wanted=RunFilter(statuses={_STATUS})):
         try:
             found += await waiting_of(journal, run)
         except JournalError as error:

@@ -17,7 +17,6 @@ from attrs import frozen
 
 from minions.contracts.codec import encode
 from minions.contracts.errors import EnvironmentRefusedError, MinionsError
-from minions.engine.history.lookup import list_runs
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
@@ -109,7 +108,7 @@ def _database(context: CommandContext) -> str:
     async def count() -> int:
         journal = context.journal()
         try:
-            return len(await list_runs(journal))
+            return await journal.count_runs()
         finally:
             await journal.aclose()
 

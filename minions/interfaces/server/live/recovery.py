@@ -13,7 +13,9 @@ from minions.contracts.errors import (
     NotFoundError,
     words_of,
 )
+from minions.contracts.executions import OPEN_STATES
 from minions.contracts.journal import JournalEntry
+from minions.contracts.run_rows import RunFilter
 from minions.contracts.runtime import Log
 from minions.engine.history.lookup import list_runs
 from minions.engine.run.recorded_run import RecordedRun
@@ -98,7 +100,8 @@ class Recovery:
     async def resume_all(self) -> None:
         """Every run without an end, the oldest first."""
         try:
-            runs = await list_runs(self._runtime.services.journal)
+            unended = RunFilter(statuses=OPEN_STATES)
+            runs = await list_runs(self._runtime.services.journal, wanted=unended)
         except MinionsError as error:
             self._log.warning("nothing_resumed", reason=error.message)
             return

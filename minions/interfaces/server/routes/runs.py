@@ -8,7 +8,8 @@ from attrs import evolve
 
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
-from minions.engine.history.lookup import RunSummary, list_runs
+from minions.contracts.run_rows import RunFilter
+from minions.engine.history.lookup import count_runs, list_runs
 from minions.engine.sessions.cancellation import cancel_run as cancel_from_outside
 from minions.interfaces.server.documents.common import After
 from minions.interfaces.server.documents.runs import (
@@ -24,7 +25,6 @@ from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import Answer, AsgiApp
 from minions.interfaces.server.live.run_starter import RequestedRun, StartedRun
 from minions.interfaces.server.routes.run_views import find_exact, links_of, run_row, run_view
-from minions.interfaces.server.routes.text_filter import has_words
 
 __all__ = ["LAST_EVENT_ID", "RUN_ENDPOINTS", "accepted", "position_after"]
 
@@ -61,21 +61,21 @@ async def accepted(call: Call[Nothing, object], begun: StartedRun) -> AsgiApp:
 async def all_runs(call: Call[RunsPage, None]) -> AsgiApp:
     """A part of the list."""
     app_state, query = call.app_state, call.query
-    found = [run for run in await list_runs(app_state.journal) if _is_wanted(run, query)]
+    wanted = RunFilter(
+        recipe=query.recipe,
+        statuses=None if query.status is None else {query.status},
+        session_id=query.session,
+        text=query.text,
+    )
+    found = await list_runs(
+        app_state.journal, wanted=wanted, limit=query.limit, offset=query.offset
+    )
     rows = [
-        run_row(run, is_active=app_state.run_manager.find(run.run_id) is not None)
-        for run in found[query.offset : query.offset + query.limit]
+        run_row(run, is_active=app_state.run_manager.find(run.run_id) is not None) for run in found
     ]
-    reply = Runs(runs=tuple(rows), total=len(found), limit=query.limit, offset=query.offset)
+    total = await count_runs(app_state.journal, wanted)
+    reply = Runs(runs=tuple(rows), total=total, limit=query.limit, offset=query.offset)
     return Answer(HTTPStatus.OK, reply)
-
-
-def _is_wanted(run: RunSummary, query: RunsPage) -> bool:
-    wanted = {"recipe": query.recipe, "status": query.status, "session_id": query.session}
-    if any(value is not None and getattr(run, name) != value for name, value in wanted.items()):
-        return False
-    places = (run.recipe, run.model, run.status, run.run_id, run.session_id)
-    return has_words(query.text, *places)
 
 
 async def one_run(call: Call[Nothing, None]) -> AsgiApp:

@@ -55,12 +55,17 @@ async def all_sessions(call: Call[SessionsPage, None]) -> AsgiApp:
     """A part of the list."""
     limit, offset, text = call.query.limit, call.query.offset, call.query.text
     tree, repository = call.query.tree, call.app_state.repository
-    every = await (repository.list_fork_tree(tree) if tree else repository.list_sessions())
-    found = [each for each in every if has_words(text, each.name, each.recipe, each.id)]
-    shown = [_view(call, session) for session in found[offset : offset + limit]]
+    if tree:
+        every = await repository.list_fork_tree(tree)
+        found = [each for each in every if has_words(text, each.name, each.recipe, each.id)]
+        part, total = found[offset : offset + limit], len(found)
+    else:
+        part = list(await repository.list_sessions(limit=limit, offset=offset, text=text))
+        total = await repository.count_sessions(text=text)
+    shown = [_view(call, session) for session in part]
     reply: dict[str, JsonValue] = {
         "sessions": shown,
-        "total": len(found),
+        "total": total,
         "limit": limit,
         "offset": offset,
     }

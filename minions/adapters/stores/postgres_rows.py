@@ -1,0 +1,293 @@
+"""Rows of runs and sessions in PostgreSQL: kept with each entry, made anew where they may be wrong.
+
+Who writes rows of a session has the row of its lease: an append changes it, and what makes rows
+anew locks it. So no two write them at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from minions.adapters.stores.row_queries import (
+    RUN_COLUMNS,
+    SESSION_COLUMNS,
+    Dialect,
+    Part,
+    Question,
+    runs_question,
+    sessions_question,
+)
+from minions.adapters.stores.stored_rows import (
+    rest_of_run,
+    rest_of_session,
+    run_of,
+    search_key,
+    session_of,
+)
+from minions.contracts.journal import JournalEntry, Lease
+from minions.contracts.run_rows import (
+    RunFilter,
+    RunRow,
+    SessionFilter,
+    SessionRow,
+    folded,
+    run_row_after,
+    session_row_after,
+)
+
+if TYPE_CHECKING:
+    from minions.adapters.stores.postgres_database import Connection
+
+__all__ = [
+    "KEEP_ROWS",
+    "DamagedRowsError",
+    "KnownRows",
+    "changed_sessions",
+    "count_runs",
+    "count_sessions",
+    "doubt_all",
+    "known_rows",
+    "make_anew",
+    "runs_page",
+    "sessions_page",
+]
+
+_SOME: Final = 200
+"""Sessions whose rows are made anew at once."""
+
+
+class DamagedRowsError(Exception):
+    """Rows hold what was never written to them."""
+
+
+# --- writing ---------------------------------------------------------------------------------
+
+
+class KnownRows(NamedTuple):
+    """The rows of a run and its session before an entry."""
+
+    position: int
+    """The last one of the session."""
+    run: RunRow | None
+    session: SessionRow | None
+    rest: str | None
+    """Of the session's row, as it is stored."""
+
+    def after(self, entry: JournalEntry) -> list[object]:
+        """The values for `KEEP_ROWS`."""
+        run, session = run_row_after(self.run, entry), session_row_after(self.session, entry)
+        return [
+            *([None] * 7 if run is None else _run_values(run)),
+            run is not None,
+            *([None] * 6 if session is None else _session_values(session)),
+            session is not None,
+            None if self.session is None else self.session.last_position,
+            self.rest,
+        ]
+
+
+async def known_rows(db: Connection, lease: Lease) -> KnownRows | None:
+    """None: the lease is not held any more."""
+    found = await db.execute(_KNOWN, [lease.session_id, lease.epoch, lease.run_id], binary=True)
+    row = await found.fetchone()
+    if row is None:
+        return None
+    position, run, session = row[0], row[1:8], row[8:]
+    try:
+        return KnownRows(
+            position,
+            None if run[0] is None else _run(run),
+            None if session[0] is None else _session(session),
+            session[-1],
+        )
+    except DamagedRowsError:
+        await doubt_all(db)
+        return KnownRows(position, None, None, None)
+
+
+def _prefixed(prefix: str, columns: str) -> str:
+    return ", ".join(f"{prefix}.{column}" for column in columns.split(", "))
+
+
+_KNOWN: Final = (
+    f"SELECT l.last_position, {_prefixed('r', RUN_COLUMNS)}, {_prefixed('s', SESSION_COLUMNS)} "  # noqa: S608  # constants
+    "FROM minions.leases l LEFT JOIN minions.runs r ON r.run_id = l.run_id "
+    "LEFT JOIN minions.sessions s ON s.session_id = l.session_id WHERE l.session_id = %s "
+    "AND l.epoch = %s AND l.run_id = %s AND l.deadline IS NOT NULL"
+).encode()
+
+
+def _run_values(row: RunRow) -> list[object]:
+    return [
+        row.run_id, row.session_id, row.position, search_key(row.recipe), row.status,
+        row.started_at, rest_of_run(row),
+    ]  # fmt: skip
+
+
+def _session_values(row: SessionRow) -> list[object]:
+    return [
+        row.session_id, None if row.name is None else search_key(row.name),
+        None if row.parent is None else search_key(row.parent), row.updated_at,
+        row.last_position, rest_of_session(row),
+    ]  # fmt: skip
+
+
+async def make_anew(
+    db: Connection, session_ids: Collection[str], entries: Iterable[JournalEntry]
+) -> None:
+    """The rows of these sessions.
+
+    Args:
+        entries: All of these sessions that lists are made of, in order.
+    """
+    rows, ids = folded(entries), list(session_ids)
+    for table in ("runs", "sessions", "changed_sessions"):
+        sql = f"DELETE FROM minions.{table} WHERE session_id = ANY(%s)"  # noqa: S608  # constants
+        # A plan that was made while the tables were empty would read all of them.
+        await db.execute(sql.encode(), [ids], prepare=False)
+    for statement, values in (
+        (_PUT_RUNS, [_run_values(row) for row in rows.runs.values()]),
+        (_PUT_SESSIONS, [_session_values(row) for row in rows.sessions.values()]),
+    ):
+        if values:  # in one statement, column by column
+            await db.execute(statement, [list(column) for column in zip(*values, strict=True)])
+
+
+def _put(table: str, columns: str, kinds: str, values: str) -> str:
+    """Rows in the place of those that are there.
+
+    Args:
+        values: `{}` in it is where the columns go.
+    """
+    key, *names = columns.split(", ")
+    typed = ", ".join(f"%s::{kind}" for kind in kinds.split(", "))
+    changes = ", ".join(f"{name} = excluded.{name}" for name in names)
+    return (
+        f"INSERT INTO minions.{table} ({columns}) {values.format(typed)} "
+        f"ON CONFLICT ({key}) DO UPDATE SET {changes}"
+    )
+
+
+def _put_many(table: str, columns: str, kinds: str) -> bytes:
+    lists = ", ".join(f"{kind}[]" for kind in kinds.split(", "))
+    return _put(table, columns, lists, "SELECT * FROM unnest({})").encode()
+
+
+_RUN: Final = ("runs", RUN_COLUMNS, "text, text, bigint, text, text, timestamptz, text")
+_SESSION: Final = ("sessions", SESSION_COLUMNS, "text, text, text, timestamptz, bigint, text")
+_PUT_RUNS: Final = _put_many(*_RUN)
+_PUT_SESSIONS: Final = _put_many(*_SESSION)
+
+KEEP_ROWS: Final = (
+    f"kept_run AS ({_put(*_RUN, 'SELECT {} FROM owned WHERE %s')}), "  # noqa: S608  # constants
+    f"kept_session AS ({_put(*_SESSION, 'SELECT {} FROM owned WHERE %s')} "
+    "WHERE sessions.last_position = %s::bigint AND sessions.rest = %s::text)"
+)
+"""Parts of the statement that appends an entry.
+
+Where somebody made the rows anew since they were read, the session's stays as it is. The trigger
+sees that it is not of this entry, and both are made anew once more.
+"""
+
+
+# --- what may be wrong -----------------------------------------------------------------------
+
+
+async def changed_sessions(db: Connection) -> list[str]:
+    """Some of the sessions whose rows are to be made anew."""
+    found = await db.execute(
+        "SELECT session_id FROM minions.changed_sessions ORDER BY session_id LIMIT %s", [_SOME]
+    )
+    return [session_id for (session_id,) in await found.fetchall()]
+
+
+async def doubt_all(db: Connection) -> None:
+    """All rows are to be made anew."""
+    await db.execute(
+        "INSERT INTO minions.changed_sessions (session_id) SELECT DISTINCT session_id "
+        "FROM minions.entries WHERE kind IN ('run', 'session') ON CONFLICT DO NOTHING"
+    )
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+def _as_it_is(at: datetime) -> datetime:
+    return at
+
+
+_DIALECT: Final = Dialect(
+    mark="%s",
+    schema="minions.",
+    one_of="{column} = ANY(%s)",
+    list_of=list,
+    time=_as_it_is,
+    unordered="{column}",
+)
+
+
+async def runs_page(
+    db: Connection, wanted: RunFilter, after: RunRow | None, part: Part
+) -> list[RunRow]:
+    """Runs that fit, but for their text.
+
+    Raises:
+        DamagedRowsError: A row holds what was never written to it.
+    """
+    return [_run(row) for row in await _rows(db, runs_question(_DIALECT, wanted, after, part))]
+
+
+async def sessions_page(
+    db: Connection, wanted: SessionFilter, after: SessionRow | None, part: Part
+) -> list[SessionRow]:
+    """Sessions that fit, but for their text.
+
+    Raises:
+        DamagedRowsError: A row holds what was never written to it.
+    """
+    question = sessions_question(_DIALECT, wanted, after, part)
+    return [_session(row) for row in await _rows(db, question)]
+
+
+async def count_runs(db: Connection, wanted: RunFilter) -> int:
+    """How many fit, but for their text."""
+    return await _number(db, runs_question(_DIALECT, wanted, None, None))
+
+
+async def count_sessions(db: Connection, wanted: SessionFilter) -> int:
+    """How many fit, but for their text."""
+    return await _number(db, sessions_question(_DIALECT, wanted, None, None))
+
+
+async def _rows(db: Connection, question: Question) -> list[tuple[object, ...]]:
+    found = await db.execute(question.sql.encode(), question.values, binary=True)
+    return await found.fetchall()
+
+
+async def _number(db: Connection, question: Question) -> int:
+    ((count,),) = await _rows(db, question)
+    return int(str(count))
+
+
+def _run(row: Sequence[Any]) -> RunRow:  # Any: as the driver gives it
+    try:
+        run_id, session_id, position, recipe, status, started_at, rest = row
+        return run_of(run_id, session_id, position, recipe, status, _utc(started_at), rest)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DamagedRowsError from error
+
+
+def _session(row: Sequence[Any]) -> SessionRow:  # Any: likewise
+    try:
+        session_id, name, parent, updated_at, last_position, rest = row
+        return session_of(session_id, name, parent, _utc(updated_at), last_position, rest)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DamagedRowsError from error
+
+
+def _utc(at: object) -> datetime:
+    if not isinstance(at, datetime):
+        raise TypeError("it has no time")
+    return at.astimezone(UTC)

@@ -1,0 +1,190 @@
+"""Questions about the rows of runs and sessions, in the SQL of each database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from minions.adapters.stores.stored_rows import search_key
+from minions.contracts.executions import RunState
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
+
+__all__ = [
+    "RUN_COLUMNS",
+    "SESSION_COLUMNS",
+    "Dialect",
+    "Part",
+    "Question",
+    "runs_question",
+    "sessions_question",
+]
+
+RUN_COLUMNS: Final = "run_id, session_id, position, recipe, status, started_at, rest"
+SESSION_COLUMNS: Final = "session_id, name, parent, updated_at, last_position, rest"
+
+_RARE: Final = frozenset(
+    (RunState.RUNNING, RunState.INTERRUPTED, RunState.NEEDS_DECISION, RunState.UNREADABLE)
+)
+"""Few runs are in one of these states, whatever was recorded."""
+
+_LAST_CHARACTER: Final = "\U0010ffff"
+_LARGEST: Final = 2**63 - 1
+
+
+class Dialect(NamedTuple):
+    """What differs between databases."""
+
+    mark: str
+    """Where a value goes: `?`."""
+    schema: str
+    """Before the name of a table."""
+    one_of: str
+    """`{column}` is one of the values of a list at `mark`."""
+    list_of: Callable[[Collection[str]], object]
+    """Such a list, to be bound."""
+    time: Callable[[datetime], object]
+    unordered: str
+    """`{column}`, so that no index is chosen for its order."""
+
+
+class Part(NamedTuple):
+    """Which part of a list is asked for."""
+
+    limit: int | None = None
+    offset: int = 0
+
+
+class Question(NamedTuple):
+    """A statement and its values."""
+
+    sql: str
+    values: Sequence[object]
+
+
+class _Where:
+    """Conditions that are put together."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        """None yet."""
+        self.dialect = dialect
+        self.conditions: list[str] = []
+        self.values: list[object] = []
+
+    def add(self, condition: str, *values: object) -> None:
+        """`{}` in it is where a value goes."""
+        self.conditions.append(condition.replace("{}", self.dialect.mark))
+        self.values.extend(values)
+
+    def one_of(self, column: str, values: Collection[str], *, negated: bool = False) -> None:
+        """The column has one of these values, or none of them."""
+        text = self.dialect.one_of.format(column=column)
+        self.conditions.append(f"NOT ({text})" if negated else text)
+        self.values.append(self.dialect.list_of(values))
+
+    def begins(self, column: str, start: str) -> None:
+        """A range of an index; nothing sorts behind the last character."""
+        self.add(f"{column} >= {{}}", start)
+        self.add(f"{column} <= {{}}", start + _LAST_CHARACTER)
+
+    def behind(self, time: str, at: datetime, name: str, value: str) -> None:
+        """In a list whose times fall and, where they are the same, whose names rise."""
+        bound = self.dialect.time(at)
+        self.add(f"{time} <= {{}} AND ({time} < {{}} OR {name} > {{}})", bound, bound, value)
+
+    def question(self, start: str, order: str, part: Part | None) -> Question:
+        """The whole statement; None: no part of a list, but a number."""
+        sql = start + (f" WHERE {' AND '.join(self.conditions)}" if self.conditions else "")
+        values = list(self.values)
+        if part is not None:
+            mark = self.dialect.mark
+            sql += f" ORDER BY {order} LIMIT {mark} OFFSET {mark}"
+            most = _LARGEST if part.limit is None else part.limit
+            values += [_within(most), _within(part.offset)]
+        return Question(sql, tuple(values))
+
+
+def _within(number: int) -> int:
+    return max(min(number, _LARGEST), 0)
+
+
+def runs_question(
+    dialect: Dialect, wanted: RunFilter, after: RunRow | None, part: Part | None
+) -> Question:
+    """Runs that fit, but for their text; or how many they are, where no `part` is asked for."""
+    where = _Where(dialect)
+    is_few = False
+    if wanted.run_ids is not None:
+        where.one_of("run_id", wanted.run_ids)
+        is_few = True
+    if wanted.id_start is not None:
+        where.begins("run_id", wanted.id_start)
+        is_few = True
+    if wanted.session_id is not None:
+        where.add("session_id = {}", wanted.session_id)
+        is_few = True
+    if wanted.statuses is not None:
+        _has_status(where, wanted)
+        is_few = is_few or _RARE.issuperset(wanted.statuses)
+    if wanted.recipe is not None:
+        where.add("recipe = {}", search_key(wanted.recipe))
+    if wanted.since is not None:
+        where.add("started_at >= {}", dialect.time(wanted.since))
+    if after is not None:
+        where.behind("started_at", after.started_at, "run_id", after.run_id)
+    start = "count(*)" if part is None else RUN_COLUMNS
+    begin = dialect.unordered.format(column="started_at") if is_few else "started_at"
+    return where.question(
+        f"SELECT {start} FROM {dialect.schema}runs",  # noqa: S608  # built of constants
+        f"{begin} DESC, run_id",
+        part,
+    )
+
+
+def _has_status(where: _Where, wanted: RunFilter) -> None:
+    """No row says `running`: it is `interrupted` there, and a worker executes it."""
+    statuses = set(map(str, wanted.statuses or ()))
+    open_ones = statuses & {RunState.RUNNING.value, RunState.INTERRUPTED.value}
+    stored = statuses - {RunState.RUNNING.value}
+    if open_ones:
+        stored.add(RunState.INTERRUPTED.value)
+    if len(stored) == 1:
+        where.add("status = {}", str(*stored))
+    else:
+        is_rare = _RARE.issuperset(stored)  # else too many are found so, and sorted
+        column = "status" if is_rare else where.dialect.unordered.format(column="status")
+        where.one_of(column, sorted(stored))
+    if len(open_ones) != 1:
+        return
+    is_running = open_ones == {RunState.RUNNING.value}
+    others = where.dialect.one_of.format(column="run_id")
+    negation = "" if is_running else "NOT "
+    where.conditions.append(f"(status <> 'interrupted' OR {negation}({others}))")
+    where.values.append(where.dialect.list_of(wanted.running))
+
+
+def sessions_question(
+    dialect: Dialect, wanted: SessionFilter, after: SessionRow | None, part: Part | None
+) -> Question:
+    """Sessions that fit, but for their text; or how many they are."""
+    where = _Where(dialect)
+    is_few = False
+    if wanted.session_ids is not None:
+        where.one_of("session_id", wanted.session_ids)
+        is_few = True
+    if wanted.id_start is not None:
+        where.begins("session_id", wanted.id_start)
+        is_few = True
+    for column, value in (("name", wanted.name), ("parent", wanted.parent)):
+        if value is not None:
+            where.add(f"{column} = {{}}", search_key(value))
+            is_few = True
+    if after is not None:
+        where.behind("updated_at", after.updated_at, "session_id", after.session_id)
+    start = "count(*)" if part is None else SESSION_COLUMNS
+    begin = dialect.unordered.format(column="updated_at") if is_few else "updated_at"
+    return where.question(
+        f"SELECT {start} FROM {dialect.schema}sessions",  # noqa: S608  # built of constants
+        f"{begin} DESC, session_id",
+        part,
+    )

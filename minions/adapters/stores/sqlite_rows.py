@@ -1,0 +1,280 @@
+"""Rows of runs and sessions in SQLite: kept with each entry, made anew where they may be wrong."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from minions.adapters.stores.row_queries import (
+    RUN_COLUMNS,
+    SESSION_COLUMNS,
+    Dialect,
+    Part,
+    runs_question,
+    sessions_question,
+)
+from minions.adapters.stores.sqlite_database import readable_rows
+from minions.adapters.stores.stored_rows import (
+    micros,
+    rest_of_run,
+    rest_of_session,
+    run_of,
+    search_key,
+    session_of,
+    time_of,
+)
+from minions.contracts.journal import JournalEntry
+from minions.contracts.run_rows import (
+    RunFilter,
+    RunRow,
+    SessionFilter,
+    SessionRow,
+    folded,
+    run_row_after,
+    session_row_after,
+)
+
+__all__ = [
+    "DamagedRowsError",
+    "Known",
+    "changed_sessions",
+    "count_runs",
+    "count_sessions",
+    "doubt_all",
+    "forget_changed",
+    "known",
+    "make_anew",
+    "remove_rows",
+    "runs_page",
+    "sessions_page",
+]
+
+_SOME: Final = 100
+"""Sessions whose rows are made anew at once: some 5 ms."""
+
+
+class DamagedRowsError(Exception):
+    """Rows hold what was never written to them."""
+
+
+# --- writing ---------------------------------------------------------------------------------
+
+
+class Known(NamedTuple):
+    """What is stored of a session and of a run of it, before an entry."""
+
+    last_position: object
+    """Of all entries of the session."""
+    run: RunRow | None
+    session: SessionRow | None
+
+    def keep(self, db: sqlite3.Connection, entry: JournalEntry) -> None:
+        """Store the rows after that entry, within its transaction and before it is stored."""
+        _put_run(db, self.run, run_row_after(self.run, entry))
+        _put_session(db, self.session, session_row_after(self.session, entry))
+
+
+def known(db: sqlite3.Connection, session_id: str, run_id: str) -> Known:
+    """By one look."""
+    row = db.execute(_KNOWN, (session_id, run_id)).fetchone()
+    run, session = row[1:8], row[8:]
+    try:
+        return Known(
+            row[0],
+            None if run[0] is None else _run(run),
+            None if session[0] is None else _session(session),
+        )
+    except DamagedRowsError:
+        doubt_all(db)
+        return Known(row[0], None, None)
+
+
+def _of(table: str, columns: str) -> str:
+    return ", ".join(f"{table}.{column}" for column in columns.split(", "))
+
+
+_KNOWN: Final = (
+    "SELECT (SELECT max(position) FROM entries WHERE session_id = ?1), "  # noqa: S608  # constants
+    f"{_of('r', RUN_COLUMNS)}, {_of('s', SESSION_COLUMNS)} FROM (SELECT 1) "
+    "LEFT JOIN runs r ON r.run_id = ?2 LEFT JOIN sessions s ON s.session_id = ?1"
+)
+
+
+def _put_run(db: sqlite3.Connection, before: RunRow | None, row: RunRow | None) -> None:
+    if row is None or row is before:
+        return
+    if before is not None and before.position == row.position:
+        values = (row.status, rest_of_run(row), row.run_id)
+        db.execute("UPDATE runs SET status = ?, rest = ? WHERE run_id = ?", values)
+    else:
+        db.execute(_PUT_RUN, _run_values(row))
+
+
+def _put_session(db: sqlite3.Connection, before: SessionRow | None, row: SessionRow | None) -> None:
+    if row is None or row is before:
+        return
+    if before is None:
+        db.execute(_PUT_SESSION, _session_values(row))
+        return
+    db.execute(
+        "UPDATE sessions SET updated_at = ?, last_position = ?, rest = ? WHERE session_id = ?",
+        (micros(row.updated_at), row.last_position, rest_of_session(row), row.session_id),
+    )
+
+
+def _put(table: str, columns: str) -> str:
+    """In the place of one that is there. `OR REPLACE` removes it, and no trigger is told."""
+    key, *names = columns.split(", ")
+    changes = ", ".join(f"{name} = excluded.{name}" for name in names)
+    return (
+        f"INSERT INTO {table} ({columns}) VALUES ({','.join('?' * (len(names) + 1))}) "  # noqa: S608  # constants
+        f"ON CONFLICT ({key}) DO UPDATE SET {changes}"
+    )
+
+
+_PUT_RUN: Final = _put("runs", RUN_COLUMNS)
+_PUT_SESSION: Final = _put("sessions", SESSION_COLUMNS)
+
+
+def _run_values(row: RunRow) -> tuple[str | int, ...]:
+    return (
+        row.run_id, row.session_id, row.position, search_key(row.recipe), row.status,
+        micros(row.started_at), rest_of_run(row),
+    )  # fmt: skip
+
+
+def _session_values(row: SessionRow) -> tuple[str | int | None, ...]:
+    return (
+        row.session_id, None if row.name is None else search_key(row.name),
+        None if row.parent is None else search_key(row.parent), micros(row.updated_at),
+        row.last_position, rest_of_session(row),
+    )  # fmt: skip
+
+
+def remove_rows(db: sqlite3.Connection, session_ids: Iterable[str]) -> None:
+    """Of these sessions."""
+    ids = [(session_id,) for session_id in session_ids]
+    db.executemany("DELETE FROM runs WHERE session_id = ?", ids)
+    db.executemany("DELETE FROM sessions WHERE session_id = ?", ids)
+
+
+def make_anew(db: sqlite3.Connection, entries: Iterable[JournalEntry]) -> None:
+    """The rows of sessions.
+
+    Args:
+        entries: All of these sessions that lists are made of, in order.
+    """
+    rows = folded(entries)
+    db.executemany(_PUT_RUN, map(_run_values, rows.runs.values()))
+    db.executemany(_PUT_SESSION, map(_session_values, rows.sessions.values()))
+
+
+# --- what may be wrong -----------------------------------------------------------------------
+
+
+def changed_sessions(db: sqlite3.Connection) -> int | None:
+    """Those up to this id are some of the sessions whose rows are to be made anew; None: none is.
+
+    Free of cost where nothing changed.
+    """
+    rows = db.execute(
+        "SELECT max(id) FROM (SELECT id FROM changed_sessions ORDER BY id LIMIT ?)", (_SOME,)
+    ).fetchone()
+    return rows[0]  # type: ignore[no-any-return]  # an id, or NULL
+
+
+def forget_changed(db: sqlite3.Connection, last: int) -> None:
+    """Their rows have been made anew."""
+    db.execute("DELETE FROM changed_sessions WHERE id <= ?", (last,))
+
+
+def doubt_all(db: sqlite3.Connection) -> None:
+    """All rows are to be made anew."""
+    db.execute(
+        "INSERT OR IGNORE INTO changed_sessions (session_id) "
+        "SELECT DISTINCT session_id FROM entries WHERE kind IN ('run', 'session')"
+    )
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+def _list_of(values: Collection[str]) -> str:
+    return json.dumps(list(values))
+
+
+_DIALECT: Final = Dialect(
+    mark="?",
+    schema="",
+    one_of="{column} IN (SELECT value FROM json_each(?))",
+    list_of=_list_of,
+    time=micros,
+    unordered="+{column}",
+)
+
+
+def runs_page(
+    db: sqlite3.Connection, wanted: RunFilter, after: RunRow | None, part: Part
+) -> list[RunRow]:
+    """Runs that fit, but for their text.
+
+    Raises:
+        DamagedRowsError: A row holds what was never written to it.
+    """
+    question = runs_question(_DIALECT, wanted, after, part)
+    return [_run(row) for row in readable_rows(db, question.sql, _values(question.values))]
+
+
+def sessions_page(
+    db: sqlite3.Connection, wanted: SessionFilter, after: SessionRow | None, part: Part
+) -> list[SessionRow]:
+    """Sessions that fit, but for their text.
+
+    Raises:
+        DamagedRowsError: A row holds what was never written to it.
+    """
+    question = sessions_question(_DIALECT, wanted, after, part)
+    return [_session(row) for row in readable_rows(db, question.sql, _values(question.values))]
+
+
+def count_runs(db: sqlite3.Connection, wanted: RunFilter) -> int:
+    """How many fit, but for their text."""
+    if wanted == RunFilter():
+        return _number(db, "SELECT runs FROM row_counts", ())
+    question = runs_question(_DIALECT, wanted, None, None)
+    return _number(db, question.sql, question.values)
+
+
+def count_sessions(db: sqlite3.Connection, wanted: SessionFilter) -> int:
+    """How many fit, but for their text."""
+    if wanted == SessionFilter():
+        return _number(db, "SELECT sessions FROM row_counts", ())
+    question = sessions_question(_DIALECT, wanted, None, None)
+    return _number(db, question.sql, question.values)
+
+
+def _number(db: sqlite3.Connection, sql: str, values: Sequence[object]) -> int:
+    (count,) = db.execute(sql, _values(values)).fetchone()
+    return count  # type: ignore[no-any-return]  # of count(*)
+
+
+def _values(values: Sequence[object]) -> tuple[str | int, ...]:
+    return tuple(values)  # type: ignore[arg-type]  # the dialect makes texts and numbers only
+
+
+def _run(row: tuple[Any, ...]) -> RunRow:  # Any: SQLite keeps values of any kind in any column
+    try:
+        run_id, session_id, position, recipe, status, started_at, rest = row
+        return run_of(run_id, session_id, position, recipe, status, time_of(started_at), rest)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DamagedRowsError from error
+
+
+def _session(row: tuple[Any, ...]) -> SessionRow:  # Any: likewise
+    try:
+        session_id, name, parent, updated_at, last_position, rest = row
+        return session_of(session_id, name, parent, time_of(updated_at), last_position, rest)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DamagedRowsError from error

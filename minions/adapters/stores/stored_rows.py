@@ -1,0 +1,228 @@
+"""Rows of runs and sessions as databases hold them: columns to search by, the rest as JSON.
+
+The rest is ASCII: half characters and NULs, which no database takes in a text, are escaped in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeVar, cast
+
+from minions.contracts.run_rows import Number, RunRow, SessionRow
+
+__all__ = [
+    "found_by_text",
+    "micros",
+    "rest_of_run",
+    "rest_of_session",
+    "run_of",
+    "search_key",
+    "session_of",
+    "time_of",
+]
+
+_LONGEST_KEY: Final = 200
+"""Characters; an index has no room for more in every database."""
+
+_USAGE: Final = ("input_tokens", "output_tokens", "cached_tokens", "total_tokens", "cost_usd")
+"""What usage nearly always is: stored without these names."""
+
+_PAGE: Final = 500
+"""Rows that are looked through at once for a text: some 5 ms."""
+
+
+# --- runs ------------------------------------------------------------------------------------
+
+
+def rest_of_run(row: RunRow) -> str:
+    """What no column holds."""
+    usage: object = dict(row.usage)
+    if tuple(row.usage) == _USAGE:
+        usage = list(row.usage.values())
+    recipe = None if search_key(row.recipe) == row.recipe else row.recipe
+    ended = None if row.ended_at is None else micros(row.ended_at)
+    return _shortened(
+        row.model, ended, usage or None, row.mark, row.error_code, row.error_message,
+        row.problem, recipe,
+    )  # fmt: skip
+
+
+def run_of(
+    run_id: str,
+    session_id: str,
+    position: int,
+    recipe: str,
+    status: str,
+    started_at: datetime,
+    rest: str,
+) -> RunRow:
+    """The row of these columns.
+
+    Raises:
+        ValueError, TypeError, OverflowError: They hold what was never written to them.
+    """
+    model, ended, usage, mark, code, message, problem, whole = _lengthened(rest, 8)
+    if type(usage) is list:
+        usage = dict(zip(_USAGE, usage, strict=True))
+    return RunRow(
+        run_id=_checked(run_id, str),
+        session_id=_checked(session_id, str),
+        position=_checked(position, int),
+        recipe=_checked(recipe if whole is None else whole, str),
+        status=_checked(status, str),
+        model=_text(model),
+        started_at=started_at,
+        ended_at=None if ended is None else time_of(ended),
+        usage=cast("Mapping[str, Number]", _checked(usage or {}, dict)),
+        error_code=_text(code),
+        error_message=_text(message),
+        mark=_text(mark),
+        problem=_text(problem),
+    )
+
+
+# --- sessions --------------------------------------------------------------------------------
+
+
+def rest_of_session(row: SessionRow) -> str:
+    """What no column holds."""
+    name = None if row.name is None or search_key(row.name) == row.name else row.name
+    parent = None if row.parent is None or search_key(row.parent) == row.parent else row.parent
+    return _shortened(
+        micros(row.created_at), micros(row.last_at), row.status, row.last_run_id, row.ran_recipe,
+        row.own_recipe, row.is_mixed, row.has_inputs, row.forked_at, name, parent,
+    )  # fmt: skip
+
+
+def session_of(
+    session_id: str,
+    name: str | None,
+    parent: str | None,
+    updated_at: datetime,
+    last_position: int,
+    rest: str,
+) -> SessionRow:
+    """The row of these columns.
+
+    Raises:
+        ValueError, TypeError, OverflowError: They hold what was never written to them.
+    """
+    (
+        created, last, status, last_run, ran, own, is_mixed, has_inputs, forked_at,
+        whole_name, whole_parent,
+    ) = _lengthened(rest, 11)  # fmt: skip
+    return SessionRow(
+        session_id=_checked(session_id, str),
+        created_at=time_of(created),
+        updated_at=updated_at,
+        last_at=time_of(last),
+        last_position=_checked(last_position, int),
+        name=_text(name if whole_name is None else whole_name),
+        parent=_text(parent if whole_parent is None else whole_parent),
+        forked_at=None if forked_at is None else _checked(forked_at, int),
+        has_inputs=bool(has_inputs),
+        own_recipe=_text(own),
+        ran_recipe=_text(ran),
+        is_mixed=bool(is_mixed),
+        last_run_id=_text(last_run),
+        status=_text(status),
+    )
+
+
+# --- texts and times -------------------------------------------------------------------------
+
+
+def search_key(text: str) -> str:
+    """What a column holds for a text of any kind: itself, or a hash of what does not fit."""
+    if len(text) <= _LONGEST_KEY and "\0" not in text and _is_unicode(text):
+        return text
+    return f"#{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shortened(*values: object) -> str:
+    """As a list, without what is missing at its end."""
+    last = len(values)
+    while last and (values[last - 1] is None or values[last - 1] is False):
+        last -= 1
+    return _ENCODER.encode(values[:last])
+
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
+
+
+def _lengthened(rest: str, count: int) -> list[object]:
+    values = json.loads(rest)
+    if type(values) is not list or len(values) > count:
+        raise ValueError("it is no list of what a row has")
+    return [*values, *[None] * (count - len(values))]
+
+
+K = TypeVar("K")
+
+
+def _checked(value: object, kind: type[K]) -> K:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
+    return value
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else _checked(value, str)
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def micros(at: datetime) -> int:
+    """Microseconds since 1970."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def time_of(stored: object) -> datetime:
+    """The time that `micros` gave.
+
+    Raises:
+        TypeError, OverflowError: It is none.
+    """
+    return _EPOCH + _checked(stored, int) * _MICROSECOND
+
+
+# --- pages -----------------------------------------------------------------------------------
+
+R = TypeVar("R", RunRow, SessionRow)
+
+
+async def found_by_text(
+    page: Callable[[R | None, int], Awaitable[Sequence[R]]],
+    has_text: Callable[[R], bool],
+    after: R | None,
+    most: int | None,
+) -> list[R]:
+    """Rows with a text, looked for page by page: nobody waits for longer than one page takes.
+
+    Args:
+        page: So many rows behind that one.
+        most: Where to stop; None: at the end.
+    """
+    found: list[R] = []
+    while most is None or len(found) < most:
+        rows = await page(after, _PAGE)
+        found += filter(has_text, rows)
+        if len(rows) < _PAGE:
+            break
+        after = rows[-1]
+    return found[:most]

@@ -1,0 +1,99 @@
+"""What an id, or the start of one, means: the run or the session, at the cost of those that fit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, NamedTuple
+
+from minions.contracts.errors import NotFoundError, UsageError, near_names
+from minions.contracts.journal import Journal
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
+
+__all__ = ["Meaning", "meaning_of", "not_unique", "unknown_name"]
+
+_MOST_SHOWN: Final = 5
+_PAGE: Final = 100
+_COMPARED: Final = 100
+"""The newest runs and sessions that a name which means nothing is compared with."""
+_SAME_START: Final = 8
+"""Characters that others have in common with it, which it is compared with as well."""
+
+
+class Meaning(NamedTuple):
+    """All that a name may mean; the first that is not empty is what is meant."""
+
+    run: RunRow | None = None
+    """The one with just that id."""
+    session: str | None = None
+    """The id of the session with just that id."""
+    runs: Sequence[RunRow] = ()
+    """The newest whose ids start so: one, or enough to show that there are several."""
+    sessions: Sequence[SessionRow] = ()
+    """Those whose ids start so, likewise."""
+    sessions_of_runs: Sequence[str] = ()
+    """The sessions of all runs whose ids start so, likewise."""
+
+
+async def meaning_of(journal: Journal, name: str) -> Meaning:
+    """What that name means; a whole id wins over others that start so."""
+    run = next(iter(await journal.runs(RunFilter(run_ids=[name]))), None)
+    known = await journal.sessions(SessionFilter(session_ids=[name]))
+    is_session = bool(known or await journal.entries(name, limit=1, with_damaged=True))
+    if run is not None or is_session:
+        return Meaning(run=run, session=name if is_session else None)
+    most = _MOST_SHOWN + 1
+    return Meaning(
+        runs=await journal.runs(RunFilter(id_start=name), limit=most),
+        sessions=await journal.sessions(SessionFilter(id_start=name), limit=most),
+        sessions_of_runs=[each async for each in _sessions_of_runs(journal, name)],
+    )
+
+
+async def _sessions_of_runs(journal: Journal, start: str) -> AsyncIterator[str]:
+    """Different ones, until there are enough."""
+    seen: set[str] = set()
+    after: RunRow | None = None
+    while len(seen) <= _MOST_SHOWN:
+        rows = await journal.runs(RunFilter(id_start=start), limit=_PAGE, after=after)
+        for row in rows:
+            if row.session_id not in seen:
+                seen.add(row.session_id)
+                yield row.session_id
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1]
+
+
+def not_unique(name: str, ids: Sequence[str]) -> UsageError:
+    """Several are meant.
+
+    Args:
+        ids: Those that it may be.
+    """
+    shown = ", ".join(ids[:_MOST_SHOWN])
+    return UsageError(f"'{name}' is not unique: {shown} … Give more of the id.")
+
+
+async def unknown_name(journal: Journal, name: str, what: str = "run or session") -> NotFoundError:
+    """Nothing is meant; ids that look alike are suggested.
+
+    Args:
+        what: It could have been.
+    """
+    near = RunFilter(id_start=name[:_SAME_START])
+    near_session = SessionFilter(id_start=name[:_SAME_START])
+    runs = [
+        *await journal.runs(limit=_COMPARED),
+        *(await journal.runs(near, limit=_COMPARED) if name else ()),
+    ]
+    sessions = [
+        *await journal.sessions(limit=_COMPARED),
+        *(await journal.sessions(near_session, limit=_COMPARED) if name else ()),
+    ]
+    known = [row.run_id for row in runs] if "run" in what else []
+    known += [row.session_id for row in sessions]
+    return NotFoundError(
+        f"No {what} starts with '{name}'. `minions sessions list` shows all.",
+        code="unknown-session",
+        suggestions=near_names(name, known),
+    )

@@ -1,0 +1,112 @@
+"""Rows of runs and sessions in memory, in the order of lists."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from minions.contracts.journal import JournalEntry
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, folded
+
+__all__ = ["MemoryRows"]
+
+R = TypeVar("R", RunRow, SessionRow)
+Place: TypeAlias = tuple[float, str]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class MemoryRows:
+    """Made anew of the entries of a session that changed, at the next look: appends do not wait."""
+
+    def __init__(self) -> None:
+        """Nothing ran yet."""
+        self._runs: _Ordered[RunRow] = _Ordered(_place_of_run)
+        self._sessions: _Ordered[SessionRow] = _Ordered(_place_of_session)
+        self._changed: dict[str, None] = {}
+        self._runs_of: dict[str, tuple[str, ...]] = {}
+
+    def doubt(self, session_id: str) -> None:
+        """Its entries are others now."""
+        self._changed[session_id] = None
+
+    def refresh(self, entries_of: Callable[[str], Iterable[JournalEntry]]) -> None:
+        """Bring what changed up to date."""
+        for session_id in self._changed:
+            rows = folded(entries_of(session_id))
+            self._sessions.remove(session_id)
+            for run_id in self._runs_of.pop(session_id, ()):
+                self._runs.remove(run_id)
+            for session in rows.sessions.values():
+                self._sessions.add(session_id, session)
+                self._runs_of[session_id] = tuple(rows.runs)
+            for run in rows.runs.values():
+                self._runs.add(run.run_id, run)
+        self._changed.clear()
+
+    def runs(
+        self, wanted: RunFilter, limit: int | None, offset: int, after: RunRow | None
+    ) -> list[RunRow]:
+        """As of `Journal.runs`."""
+        some = self._runs.part(wanted.run_ids, after)
+        return _page((row for row in some if wanted.fits(row)), limit, offset)
+
+    def sessions(
+        self, wanted: SessionFilter, limit: int | None, offset: int, after: SessionRow | None
+    ) -> list[SessionRow]:
+        """As of `Journal.sessions`."""
+        some = self._sessions.part(wanted.session_ids, after)
+        return _page((row for row in some if wanted.fits(row)), limit, offset)
+
+
+def _page(rows: Iterable[R], limit: int | None, offset: int) -> list[R]:
+    first = min(max(offset, 0), sys.maxsize)
+    end = None if limit is None else min(first + max(limit, 0), sys.maxsize)
+    return list(islice(rows, first, end))
+
+
+def _place_of_run(row: RunRow) -> Place:
+    return -(row.started_at - _EPOCH).total_seconds(), row.run_id
+
+
+def _place_of_session(row: SessionRow) -> Place:
+    return -(row.updated_at - _EPOCH).total_seconds(), row.session_id
+
+
+class _Ordered(Generic[R]):
+    """Rows by name and by place; to put one there moves pointers only."""
+
+    def __init__(self, place_of: Callable[[R], Place]) -> None:
+        """Empty."""
+        self._place_of: Callable[[R], Place] = place_of
+        self._by_name: dict[str, R] = {}
+        self._in_order: list[tuple[Place, R]] = []
+
+    def add(self, name: str, row: R) -> None:
+        """In the place of one with that name."""
+        self.remove(name)
+        self._by_name[name] = row
+        insort(self._in_order, (self._place_of(row), row), key=_first)
+
+    def remove(self, name: str) -> None:
+        """Where it is there."""
+        row = self._by_name.pop(name, None)
+        if row is not None:
+            del self._in_order[bisect_left(self._in_order, self._place_of(row), key=_first)]
+
+    def part(self, names: Iterable[str] | None, after: R | None) -> Iterable[R]:
+        """Those of these names, or all, behind that one."""
+        order: Sequence[tuple[Place, R]] = self._in_order
+        if names is not None:
+            known = [self._by_name[name] for name in set(names) if name in self._by_name]
+            order = sorted(((self._place_of(row), row) for row in known), key=_first)
+        begin = 0 if after is None else bisect_right(order, self._place_of(after), key=_first)
+        return (row for _, row in islice(order, begin, None))
+
+
+def _first(pair: tuple[Place, R]) -> Place:
+    return pair[0]
