@@ -36,14 +36,8 @@ from minions.contracts.errors import JournalError, LeaseHeldError
 from minions.contracts.facts import UnreadableFact
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
-from minions.contracts.run_rows import (
-    LISTED,
-    RunFilter,
-    RunRow,
-    SessionFilter,
-    SessionRow,
-    folded,
-)
+from minions.contracts.run_row_folds import folded
+from minions.contracts.run_rows import LISTED, RunFilter, RunRow, SessionFilter, SessionRow
 from minions.contracts.runtime import Clock
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock

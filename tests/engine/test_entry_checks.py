@@ -11,7 +11,7 @@ from minions.contracts.errors import JournalError
 from minions.contracts.facts import UnreadableFact, fact_of
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.contracts.run_rows import list_problem
+from minions.contracts.run_row_folds import list_problem
 from minions.contracts.stored_sessions import refuse_damaged
 
 Body = dict[str, JsonValue]

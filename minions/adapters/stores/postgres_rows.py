@@ -27,15 +27,8 @@ from minions.adapters.stores.stored_rows import (
     session_of,
 )
 from minions.contracts.journal import JournalEntry, Lease
-from minions.contracts.run_rows import (
-    RunFilter,
-    RunRow,
-    SessionFilter,
-    SessionRow,
-    folded,
-    run_row_after,
-    session_row_after,
-)
+from minions.contracts.run_row_folds import folded, run_row_after, session_row_after
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection

@@ -26,15 +26,8 @@ from minions.adapters.stores.stored_rows import (
     time_of,
 )
 from minions.contracts.journal import JournalEntry
-from minions.contracts.run_rows import (
-    RunFilter,
-    RunRow,
-    SessionFilter,
-    SessionRow,
-    folded,
-    run_row_after,
-    session_row_after,
-)
+from minions.contracts.run_row_folds import folded, run_row_after, session_row_after
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
 
 __all__ = [
     "DamagedRowsError",

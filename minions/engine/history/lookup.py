@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import TypeVar
 
 from attrs import evolve, field, frozen
@@ -18,7 +17,7 @@ from minions.contracts.errors import (
     NotFoundError,
 )
 from minions.contracts.events import StepCompleted
-from minions.contracts.executions import OPEN_STATES, RunState
+from minions.contracts.executions import RunState
 from minions.contracts.facts import (
     BackEdge,
     ConversationStarted,
@@ -60,6 +59,7 @@ from minions.engine.history.keys import base_key, execution_key
 from minions.engine.history.replay import Replay, visible
 from minions.engine.history.run_names import meaning_of, not_unique, unknown_name
 from minions.engine.history.run_states import executed_runs, with_states
+from minions.engine.history.run_summary import RunSummary
 from minions.engine.services.worker_names import is_worker_gone
 
 __all__ = [
@@ -67,7 +67,6 @@ __all__ = [
     "UNREADABLE",
     "RunDetail",
     "RunNote",
-    "RunSummary",
     "StepSummary",
     "count_runs",
     "find_run",
@@ -83,28 +82,6 @@ REJECTED = RunState.REJECTED.value
 
 UNREADABLE = RunState.UNREADABLE.value
 """The state of a run whose entries are damaged; `problem` says how."""
-
-
-@frozen(kw_only=True)
-class RunSummary:
-    """One run in a list."""
-
-    run_id: str
-    session_id: str
-    recipe: str
-    status: str = RunState.INTERRUPTED.value
-    """One of `RunState`."""
-    model: str | None = None
-    started_at: datetime
-    finished_at: datetime | None = None
-    usage: Mapping[str, JsonValue] = field(factory=dict)
-    problem: str | None = None
-    """Of an unreadable run: which entry cannot be read, and why."""
-
-    @property
-    def has_ended(self) -> bool:
-        """False of a run that is running or was interrupted."""
-        return self.status not in OPEN_STATES
 
 
 @frozen(kw_only=True)

@@ -13,7 +13,7 @@ from minions.contracts.runtime import IsWorkerGone
 
 if TYPE_CHECKING:
     from minions.contracts.sessions import Session
-    from minions.engine.history.lookup import RunSummary
+    from minions.engine.history.run_summary import RunSummary
 
 __all__ = ["executed_runs", "with_states"]
 

@@ -18,8 +18,9 @@ from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.compile.selection import ChosenSteps
-from minions.engine.history.lookup import REJECTED, RunSummary, find_run
+from minions.engine.history.lookup import REJECTED, find_run
 from minions.engine.history.replay import Replay
+from minions.engine.history.run_summary import RunSummary
 from minions.recipe.bundles import BundledRecipes, bundle_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.graph_paths import GraphPaths

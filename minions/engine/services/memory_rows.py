@@ -10,7 +10,8 @@ from itertools import islice
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from minions.contracts.journal import JournalEntry
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, folded
+from minions.contracts.run_row_folds import folded
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
 
 __all__ = ["MemoryRows"]
 

@@ -6,7 +6,8 @@ from minions.contracts.errors import LeaseHeldError, UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.facts import RunFinished
 from minions.contracts.journal import EntryDraft, Lease
-from minions.engine.history.lookup import RunSummary, find_run
+from minions.engine.history.lookup import find_run
+from minions.engine.history.run_summary import RunSummary
 from minions.engine.services.services import Services
 
 __all__ = ["cancel_run"]

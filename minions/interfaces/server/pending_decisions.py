@@ -29,8 +29,9 @@ from minions.engine.calls.pending_decisions import (
     shortened,
 )
 from minions.engine.history.entry_checks import too_deep
-from minions.engine.history.lookup import RunSummary, list_runs
+from minions.engine.history.lookup import list_runs
 from minions.engine.history.replay import OpenCall, Replay
+from minions.engine.history.run_summary import RunSummary
 from minions.interfaces.server.documents.runs import ApprovalView, DecisionRequest
 from minions.interfaces.server.http.problems import RefusedError
 

@@ -8,7 +8,7 @@ import click
 from attrs import evolve
 
 from minions.contracts.errors import UsageError
-from minions.engine.history.lookup import RunSummary
+from minions.engine.history.run_summary import RunSummary
 from minions.engine.services.services import Services
 from minions.engine.services.worker_names import worker_name
 from minions.engine.sessions.cancellation import cancel_run

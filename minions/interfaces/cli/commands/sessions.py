@@ -15,12 +15,12 @@ from minions.contracts.json_values import JsonValue
 from minions.engine.history.lookup import (
     RunDetail,
     RunNote,
-    RunSummary,
     StepSummary,
     find_run,
     list_runs,
     show_run,
 )
+from minions.engine.history.run_summary import RunSummary
 from minions.interfaces.cli.commands.sessions_archive import export, import_
 from minions.interfaces.cli.commands.sessions_deletion import gc, rm
 from minions.interfaces.cli.commands.sessions_diff import diff

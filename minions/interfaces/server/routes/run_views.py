@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from minions.contracts.errors import NotFoundError
 from minions.contracts.journal import Journal
-from minions.engine.history.lookup import RunDetail, RunSummary, list_runs, readable, show_run
+from minions.engine.history.lookup import RunDetail, list_runs, readable, show_run
+from minions.engine.history.run_summary import RunSummary
 from minions.interfaces.server.documents.runs import (
     ApprovalView,
     Links,

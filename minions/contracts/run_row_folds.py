@@ -1,0 +1,238 @@
+"""The rows of runs and sessions, made of entries one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from attrs import evolve
+
+from minions.contracts.executions import RunState
+from minions.contracts.facts import (
+    RunFinished,
+    RunRejected,
+    RunResumed,
+    RunStarted,
+    SessionForked,
+    SessionOpened,
+    UnreadableFact,
+    given,
+)
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.contracts.run_rows import LISTED, Number, RunRow, SessionRow
+from minions.contracts.stored_sessions import unreadable_entry
+
+__all__ = ["FoldedRows", "folded", "list_problem", "run_row_after", "session_row_after"]
+
+_BEGUN: Final = frozenset(("started", "rejected"))
+_EXECUTED: Final = frozenset(("started", "resumed", "rejected"))
+_MARKS: Final = ("server", "imported")
+_LONGEST_MESSAGE: Final = 200
+"""Characters of an error that a row holds; the entry has all of it."""
+
+
+def run_row_after(row: RunRow | None, entry: JournalEntry) -> RunRow | None:
+    """The row of the entry's run after that entry; None: it has not begun.
+
+    Args:
+        row: After all entries of that run before this one.
+    """
+    match entry.fact:
+        case RunStarted() | RunRejected() as fact:
+            return _begun(entry, fact)
+        case RunResumed() as fact:
+            return None if row is None else _resumed(row, fact)
+        case RunFinished() as fact:
+            return None if row is None else _ended(row, entry, fact)
+        case UnreadableFact(kind="run", state=state) if row is not None or state in _BEGUN:
+            row = _unreadable_beginning(entry) if state in _BEGUN else row
+            return _with_problem(row, entry) if row is not None else None
+        case _:
+            return row  # it says nothing of where the run stands
+
+
+def _begun(entry: JournalEntry, fact: RunStarted | RunRejected) -> RunRow:
+    is_rejected = isinstance(fact, RunRejected)
+    code, message = _error(given(fact.error)) if isinstance(fact, RunRejected) else (None, None)
+    return RunRow(
+        run_id=entry.run_id,
+        session_id=entry.session_id,
+        position=entry.position,
+        recipe=fact.recipe or "?",
+        status=RunState.REJECTED.value if is_rejected else RunState.INTERRUPTED.value,
+        model=given(fact.model) if isinstance(fact, RunStarted) else None,
+        started_at=entry.at,
+        ended_at=entry.at if is_rejected else None,
+        error_code=code,
+        error_message=message,
+        mark=_mark(fact.note),
+    )
+
+
+def _unreadable_beginning(entry: JournalEntry) -> RunRow:
+    return RunRow(
+        run_id=entry.run_id,
+        session_id=entry.session_id,
+        position=entry.position,
+        recipe=_text(entry.body, "recipe") or "?",
+        started_at=entry.at,
+    )
+
+
+def _with_problem(row: RunRow, entry: JournalEntry) -> RunRow:
+    if row.problem is not None:
+        return row
+    return evolve(row, status=RunState.UNREADABLE.value, problem=list_problem(entry))
+
+
+def _resumed(row: RunRow, fact: RunResumed) -> RunRow:
+    return evolve(
+        row,
+        status=_kept(row, RunState.INTERRUPTED.value),
+        model=given(fact.model),
+        ended_at=None,
+        error_code=None,
+        error_message=None,
+        mark=_mark(fact.note),
+    )
+
+
+def _ended(row: RunRow, entry: JournalEntry, fact: RunFinished) -> RunRow:
+    code, message = _error(given(fact.error))
+    return evolve(
+        row,
+        status=_kept(row, fact.status),
+        ended_at=entry.at,
+        usage=_numbers(fact.usage),
+        error_code=code,
+        error_message=message,
+    )
+
+
+def _kept(row: RunRow, status: str) -> str:
+    """What cannot be read stays so, whatever comes behind it."""
+    return status if row.problem is None else RunState.UNREADABLE.value
+
+
+def session_row_after(row: SessionRow | None, entry: JournalEntry) -> SessionRow | None:
+    """The row of the entry's session after that entry; None: no list shows it.
+
+    Args:
+        row: After all entries of that session before this one.
+    """
+    if entry.kind not in LISTED:
+        return row
+    if row is None:
+        row = _opened(entry)
+        changes: dict[str, object] = {}
+    else:
+        changes = {"last_at": max(row.last_at, entry.at), "last_position": entry.position}
+    if entry.kind == "run":
+        changes["updated_at"] = entry.at
+        changes |= _of_its_run(row, entry)
+    if row.status == RunState.UNREADABLE or isinstance(entry.fact, UnreadableFact):
+        changes["status"] = RunState.UNREADABLE.value  # whatever comes behind it
+    return evolve(row, **changes) if changes else row  # type: ignore[arg-type]  # its own fields
+
+
+def _opened(entry: JournalEntry) -> SessionRow:
+    fact = entry.fact
+    opened = fact if isinstance(fact, SessionOpened | SessionForked) else None
+    forked = fact if isinstance(fact, SessionForked) else None
+    return SessionRow(
+        session_id=entry.session_id,
+        created_at=entry.at,
+        updated_at=entry.at,
+        last_at=entry.at,
+        last_position=entry.position,
+        name=given(opened.name) if opened is not None else None,
+        parent=forked.parent if forked is not None else None,
+        forked_at=forked.sequence if forked is not None else None,
+        has_inputs=opened is not None and bool(opened.inputs),
+        own_recipe=given(opened.recipe) if opened is not None else None,
+    )
+
+
+def _of_its_run(row: SessionRow, entry: JournalEntry) -> Mapping[str, object]:
+    match entry.fact:
+        case RunStarted(recipe=recipe) | RunResumed(recipe=recipe):
+            return _with_run(row, entry, recipe, RunState.INTERRUPTED)
+        case RunRejected(recipe=recipe):
+            return _with_run(row, entry, recipe, RunState.REJECTED)
+        case UnreadableFact(state=state) if state in _EXECUTED:
+            return _with_run(row, entry, _text(entry.body, "recipe"), RunState.UNREADABLE)
+        case RunFinished(status=status) if entry.run_id == row.last_run_id:
+            return {"status": status}
+        case _:
+            return {}
+
+
+def _with_run(
+    row: SessionRow, entry: JournalEntry, recipe: str | None, status: RunState
+) -> Mapping[str, object]:
+    return {
+        "ran_recipe": recipe,
+        "is_mixed": row.is_mixed or (row.last_run_id is not None and row.ran_recipe != recipe),
+        "last_run_id": entry.run_id,
+        "status": status.value,
+    }
+
+
+class FoldedRows(NamedTuple):
+    """Those of some entries, by their ids."""
+
+    runs: dict[str, RunRow]
+    sessions: dict[str, SessionRow]
+
+
+def folded(entries: Iterable[JournalEntry]) -> FoldedRows:
+    """The rows of these entries.
+
+    Args:
+        entries: All of the sessions that are meant, or all of the kinds `LISTED`; in order.
+    """
+    rows = FoldedRows({}, {})
+    for entry in entries:
+        run = run_row_after(rows.runs.get(entry.run_id), entry)
+        if run is not None:
+            rows.runs[entry.run_id] = run
+        session = session_row_after(rows.sessions.get(entry.session_id), entry)
+        if session is not None:
+            rows.sessions[entry.session_id] = session
+    return rows
+
+
+def list_problem(entry: JournalEntry) -> str | None:
+    """Why a list cannot show what a run or session entry says; None: it can."""
+    fact = entry.fact
+    if not isinstance(fact, UnreadableFact):
+        return None
+    return unreadable_entry(entry, fact.problem).message
+
+
+def _text(body: Mapping[str, JsonValue], name: str) -> str | None:
+    """None where it is something else: an entry that cannot be read must not end a list."""
+    value = body.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _numbers(usage: Mapping[str, object] | None) -> Mapping[str, Number]:
+    return {
+        name: value
+        for name, value in (usage or {}).items()
+        if value is None or isinstance(value, int | float)
+    }
+
+
+def _error(error: Mapping[str, object] | None) -> tuple[str | None, str | None]:
+    code, message = ((error or {}).get(name) for name in ("code", "message"))
+    return _shown(code), _shown(message)
+
+
+def _shown(text: object) -> str | None:
+    return text[:_LONGEST_MESSAGE] if isinstance(text, str) else None
+
+
+def _mark(note: Mapping[str, object] | None) -> str | None:
+    return next((mark for mark in _MARKS if note.get(mark)), None) if note else None

@@ -1,0 +1,35 @@
+"""One run in a list, with its state as leases tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from attrs import field, frozen
+
+from minions.contracts.executions import OPEN_STATES, RunState
+from minions.contracts.json_values import JsonValue
+
+__all__ = ["RunSummary"]
+
+
+@frozen(kw_only=True)
+class RunSummary:
+    """One run in a list."""
+
+    run_id: str
+    session_id: str
+    recipe: str
+    status: str = RunState.INTERRUPTED.value
+    """One of `RunState`."""
+    model: str | None = None
+    started_at: datetime
+    finished_at: datetime | None = None
+    usage: Mapping[str, JsonValue] = field(factory=dict)
+    problem: str | None = None
+    """Of an unreadable run: which entry cannot be read, and why."""
+
+    @property
+    def has_ended(self) -> bool:
+        """False of a run that is running or was interrupted."""
+        return self.status not in OPEN_STATES
