@@ -18,6 +18,7 @@ from typing import Final
 
 from benchmarks import (
     chains,
+    front_door,
     journal,
     loading,
     lookups,
@@ -40,6 +41,7 @@ SUBJECTS: Final[Mapping[str, Callable[[Effort, Endpoint], Awaitable[list[Row]]]]
     "streaming": streaming.measure,
     "parallel": parallel.measure,
     "chains": chains.measure,
+    "front-door": front_door.measure,
     "journal": journal.measure,
     "sessions": sessions.measure,
     "lookups": lookups.measure,

@@ -14,7 +14,6 @@ from minions import (
     MessageRole,
     ScriptedModel,
     Services,
-    SessionStep,
     SqliteJournal,
     StepRepository,
     StepRunner,
@@ -23,6 +22,7 @@ from minions.contracts.facts import RunFinished, RunStarted
 from minions.contracts.journal import EntryDraft
 from minions.engine.history.lookup import list_runs
 from minions.engine.services.services import SystemClock
+from minions.sessions import SessionStep
 
 FORK_MS = 5.0
 LIST_MS = 200.0

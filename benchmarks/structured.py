@@ -12,12 +12,12 @@ from benchmarks.measuring import Effort, Row, least_cpu_s, ratio_row
 from minions import (
     AgentRecipe,
     DefaultStep,
-    InstructorParser,
     MessageBundle,
     OpenAIModel,
     OutputInstructions,
     Services,
 )
+from minions.services import InstructorParser
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from returns.result import Result, Success
 
-from minions import ChatModel, DeltaSink, ModelCallResponse, ModelFailure, Prompt
+from minions import ChatModel, ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.calls import ModelDelta
 from minions.contracts.messages import assistant
+from minions.guide import DeltaSink
 
 PIECES = 10
 PAUSE_S = 0.3

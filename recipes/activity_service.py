@@ -10,8 +10,8 @@ import json
 from attrs import Factory, define, frozen
 
 from minions import Extensions, Prompt, ScriptedModel, Tool, tool
-from minions.adapters.models.script_items import Answer
-from minions.contracts.tools import Toolbox
+from minions.guide import Toolbox
+from minions.testing import Answer
 
 
 @frozen(kw_only=True)

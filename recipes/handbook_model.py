@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from minions import Prompt, ScriptedModel, tool_request
-from minions.adapters.models.script_items import Answer
+from minions import Prompt, ScriptedModel
+from minions.testing import Answer, tool_request
 
 _TOO_COMMON = {"have", "does", "what", "when", "many", "much", "with", "from", "that", "this"}
 

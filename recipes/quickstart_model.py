@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 
-from minions import Message, Prompt, ScriptedModel, tool_request
-from minions.adapters.models.script_items import Answer
+from minions import Message, Prompt, ScriptedModel
+from minions.testing import Answer, tool_request
 
 _TEXT_ENDINGS = (".md", ".txt", ".rst", ".py", ".toml", ".yaml", ".json")
 _MOST_READ = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from minions import Prompt, ScriptedModel
-from minions.adapters.models.script_items import Answer
+from minions.testing import Answer
 
 
 def read_figures(prompt: Prompt) -> Answer:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import minions as m
+from minions import events, guide, sessions, testing
 
 
 @m.tool(effect="pure")
@@ -17,19 +18,19 @@ def weather(city: str) -> str:
     return {"Oslo": "snow", "Rome": "sun"}.get(city, "unknown")
 
 
-def answer(prompt: m.Prompt) -> str | m.ToolCallRequest:
+def answer(prompt: m.Prompt) -> str | guide.ToolCallRequest:
     """The scripted model: looks the weather up once, then talks about it."""
     last = prompt.messages[-1]
     if last.role == "tool":
         return f"There is {last.content}."
     city = "Rome" if "Rome" in (last.content or "") else "Oslo"
-    return m.tool_request("weather", {"city": city})
+    return testing.tool_request("weather", {"city": city})
 
 
-async def show(events: AsyncIterator[m.StepEvent]) -> None:
+async def show(events: AsyncIterator[events.StepEvent]) -> None:
     """Print an answer while it comes."""
     async for event in events:
-        if isinstance(event, m.StepDeltaEvent):
+        if isinstance(event, events.StepDeltaEvent):
             print(event.delta.content or "", end="", flush=True)
     print()
 
@@ -49,15 +50,15 @@ async def main() -> None:
 
     last = await repository.get_step_count(session.id)
     print(f"message {last} again:")
-    await show(m.retry_from_sequence(session.id, last, repository, runner))
+    await show(sessions.retry_from_sequence(session.id, last, repository, runner))
 
-    branch = await m.fork_session(session.id, 4, repository)
+    branch = await sessions.fork_session(session.id, 4, repository)
     print("a branch that knows only of Oslo:")
     print("> Once more!")
     await show(runner.run_stream(branch, "Once more!"))
 
     for name in (session.id, branch):
-        summary = await m.get_context_summary(name, repository)
+        summary = await sessions.get_context_summary(name, repository)
         print(f"{summary['total_steps']} messages, {summary['total_tool_calls']} tool calls")
 
 

@@ -6,7 +6,7 @@ import json
 import re
 
 from minions import Prompt, ScriptedModel
-from minions.adapters.models.script_items import Answer
+from minions.testing import Answer
 
 _SIGNS = {
     "feature": r"would (be|love|like|help)|feature request|please add|could you (add|offer|support)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import cast
 
@@ -23,7 +22,7 @@ from minions.contracts.calls import (
 from minions.contracts.completion import CompletionCriteria, StepCompletionChain
 from minions.contracts.errors import JournalError
 from minions.contracts.executions import AgentResult, StepExecution
-from minions.contracts.facts import Fact, UnreadableFact, fact_of
+from minions.contracts.facts import Fact, UnreadableFact
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import (
@@ -34,7 +33,6 @@ from minions.contracts.messages import (
     assistant,
 )
 from minions.contracts.retry import RetryConfig
-from minions.contracts.runtime import Ids
 from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope, ToolSpec
 from minions.engine.compile.extensions import Extensions
@@ -46,19 +44,10 @@ from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.services import Services
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.testing.clock import FakeClock
+from minions.testing.facts import row_fact
+from minions.testing.ids import counting_ids
 
 # --- what is handed in -----------------------------------------------------------------------
-
-
-def counting_ids() -> Ids:
-    """`run_1`, `run_2`, `exe_1` …"""
-    counts: Counter[str] = Counter()
-
-    def next_id(prefix: str) -> str:
-        counts[prefix] += 1
-        return f"{prefix}_{counts[prefix]}"
-
-    return next_id
 
 
 def deterministic_services(
@@ -411,66 +400,6 @@ def entry_of(
         epoch=1,
         at=FakeClock().now(),
     )
-
-
-_STEP: Mapping[str, JsonValue] = {"step_id": "a"}
-_NEEDED: Mapping[tuple[str, str], Mapping[str, JsonValue]] = {
-    ("run", "started"): {"recipe": "r"},
-    ("run", "resumed"): {"recipe": "r"},
-    ("step", "started"): _STEP,
-    ("step", "finished"): {**_STEP, "status": "completed"},
-    ("step", "failed"): {**_STEP, "status": "failed", "error": {}},
-    ("step", "interrupted"): {**_STEP, "status": "failed", "error": {}},
-    ("step", "skipped"): {**_STEP, "status": "skipped"},
-    ("step", "withdrawn"): {**_STEP, "status": "skipped"},
-    ("tool_call", "started"): {**_STEP, "tool": "look", "arguments": "{}"},
-    ("tool_call", "in_doubt"): {**_STEP, "tool": "look", "arguments": "{}"},
-    ("tool_call", "finished"): {**_STEP, "tool": "look"},
-    ("tool_call", "failed"): {**_STEP, "tool": "look"},
-    ("tool_call", "interrupted"): {**_STEP, "tool": "look"},
-    ("model_call", "finished"): {**_STEP, "message": {"role": "assistant", "content": "so"}},
-    ("model_call", "failed"): _STEP,
-    ("model_call", "interrupted"): _STEP,
-    ("decision", "waiting"): {**_STEP, "what": "answer"},
-    ("decision", "recorded"): {**_STEP, "what": "approval", "word": "approve:1"},
-    ("decision", "imported"): {**_STEP, "what": "approval", "word": "approve:1"},
-    ("route", "finished"): {**_STEP, "output": "b"},
-    ("route", "failed"): _STEP,
-    ("goto", "recorded"): {**_STEP, "to": "b", "attempt": 1},
-    ("rollback", "recorded"): {"conversation": "c", "position": 0},
-    ("conversation", "started"): {**_STEP, "conversation": "c", "messages": []},
-    ("session", "cut"): {"sequence": 0},
-    ("session", "forked"): {"parent": "ses_0", "sequence": 0, "position": 1},
-}
-
-
-def row_fact(kind: str, state: str, body: Mapping[str, JsonValue]) -> Fact | UnreadableFact:
-    """What a row tells; what its kind must have and the body has not is filled in."""
-    is_start = kind == "run" and state in ("started", "resumed") and "document" not in body
-    needed = {**_NEEDED.get((kind, state), {}), **({"steps": {}} if is_start else {})}
-    return fact_of(kind, state, {**needed, **body})
-
-
-def holding(
-    value: JsonValue = None, *, key: str = "k", kind: str = "step", state: str = "finished"
-) -> EntryDraft:
-    """A fact of that kind with any value in it, wherever such facts hold one."""
-    boxed = {"it": value}
-    body: dict[tuple[str, str], Mapping[str, JsonValue]] = {
-        ("step", "started"): {"conversation": repr(value)},
-        ("step", "finished"): {"output": value},
-        ("run", "started"): {"inputs": boxed},
-        ("run", "finished"): {"status": "completed", "output": value},
-        ("model_call", "finished"): {"metrics": boxed},
-        ("model_call", "failed"): {"error": boxed},
-        ("message", "recorded"): {"message": {"role": "user"}, "metrics": boxed},
-        ("session", "opened"): {"inputs": boxed},
-    }
-    if kind in ("message", "session"):
-        state = "recorded" if kind == "message" else "opened"
-    fact = row_fact(kind, state, body[kind, state])
-    assert not isinstance(fact, UnreadableFact), fact
-    return EntryDraft(key=key, fact=fact)
 
 
 def draft_of(

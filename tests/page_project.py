@@ -16,7 +16,8 @@ import asyncio
 import re
 from pathlib import Path
 
-from minions import Extensions, ScriptedModel, tool, tool_request
+from minions import Extensions, ScriptedModel, tool
+from minions.testing import tool_request
 from minions.contracts.tools import Toolbox
 
 

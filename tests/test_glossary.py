@@ -54,6 +54,9 @@ _ALLOWED: Final = frozenset(
         "Thread",
         "to_thread",
         "daemon_thread",
+        "_OwnThread",
+        "current_thread",
+        "main_thread",
         "run_in_daemon_thread",
         "import_in_daemon_thread",
         "turns",  # of a session

@@ -51,4 +51,6 @@ class ToolCallExecutor(ABC):
 
 
 ModelCallExecutorFactory: TypeAlias = Callable[[ModelCall, "RunContext"], ModelCallExecutor]
+"""The executor of one model call, in the run that it belongs to."""
 ToolCallExecutorFactory: TypeAlias = Callable[[ToolCall, "RunContext"], ToolCallExecutor]
+"""The executor of one tool call, in the run that it belongs to."""

@@ -268,6 +268,7 @@ class ModelDelta:
 
 
 DeltaSink: TypeAlias = Callable[[ModelDelta], None]
+"""Takes each piece of a streamed answer; it returns at once."""
 
 
 class ChatModel(ABC):

@@ -229,6 +229,7 @@ RunEvent: TypeAlias = (
     | RunCompleted
     | RunFailed
 )
+"""Anything that a run shows while it goes on; a closed union, told apart by class or `type`."""
 
 StepEvent: TypeAlias = RunEvent
 """The same, as conversations call it."""

@@ -16,6 +16,7 @@ from minions.contracts.errors import UsageError, words_of
 from minions.contracts.steps import Step
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.compile.extensions import Extensions
+from minions.engine.compile.function_steps import FunctionStep
 from minions.interfaces.wiring import extended
 from minions.recipe.model import AgentRecipe
 
@@ -38,7 +39,7 @@ def load_extensions(names: Iterable[str], folder: Path, base: Extensions) -> Ext
         if not found:
             raise UsageError(
                 f"{name}: nothing to use at its top level. Define `extensions = Extensions(…)`, "
-                "@tool functions, Step or CompletionLink subclasses.",
+                "@tool and @step functions, Step or CompletionLink subclasses.",
                 code="empty-extension",
             )
         for extensions in found:
@@ -107,6 +108,11 @@ def _extensions_in(module: ModuleType) -> Iterator[Extensions]:
         and issubclass(value, Step)
         and value.__module__ == module.__name__
         and not inspect.isabstract(value)
+    }
+    steps |= {
+        value.id: value.as_class()
+        for value in values
+        if isinstance(value, FunctionStep) and value.__wrapped__.__module__ == module.__name__
     }
     models = {value.name: value for value in values if isinstance(value, ChatModel)}
     recipes = {value.id: value for value in values if isinstance(value, AgentRecipe)}

@@ -1,41 +1,39 @@
-"""`minions.run`: the one synchronous door of the library."""
+"""`run`, `arun`, `astream` and `load`: the library's doors without an object to keep."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from attrs import evolve
-
-from minions.adapters.stores.state_store import MemoryState, StateStore
 from minions.contracts.calls import ChatModel
-from minions.contracts.errors import UsageError
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Tool
-from minions.engine.compile.extensions import Extensions, ModelSource
-from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring import (
-    Models,
-    built_in_extensions,
-    catalog_of,
-    environment,
-    extended,
-    make_prices,
-)
-from minions.recipe.library import find_recipe
+from minions.interfaces.application import Approve, Minions, RecipeLike
+from minions.interfaces.run_stream import RunStream
+from minions.interfaces.sync_door import kept_application, wait_for
 from minions.recipe.model import AgentRecipe
-from minions.recipe.reading.load import load_recipe
 
-__all__ = ["run"]
+__all__ = ["arun", "astream", "load", "run"]
 
 T = TypeVar("T")
+
+
+def load(recipe: RecipeLike, *, extensions: Extensions | None = None) -> AgentRecipe:
+    """The checked recipe of that path, id under ./recipes, or YAML text.
+
+    Args:
+        extensions: Named things that it may use.
+    Raises:
+        RecipeError: With every fault found.
+        NotFoundError: No such file and no such id.
+        UsageError: It cannot be read.
+    """
+    return Minions(extensions=extensions).load(recipe)
 
 
 @overload
@@ -44,7 +42,7 @@ def run(work: Coroutine[Any, Any, T]) -> T: ...  # Any: what a coroutine yields 
 
 @overload
 def run(
-    work: AgentRecipe | str | Path,
+    work: RecipeLike,
     inputs: Mapping[str, InputValue] | None = None,
     *,
     output_class: type[T],
@@ -57,9 +55,10 @@ def run(
 
 @overload
 def run(
-    work: AgentRecipe | str | Path,
+    work: RecipeLike,
     inputs: Mapping[str, InputValue] | None = None,
     *,
+    output_class: None = None,
     model: ChatModel | str | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
@@ -68,7 +67,7 @@ def run(
 
 
 def run(
-    work: AgentRecipe | str | Path | Coroutine[Any, Any, Any],  # Any: see the overloads
+    work: RecipeLike | Coroutine[Any, Any, Any],  # Any: see the overloads
     inputs: Mapping[str, InputValue] | None = None,
     *,
     output_class: type[Any] | None = None,  # Any: see the overloads
@@ -79,8 +78,13 @@ def run(
 ) -> Any:  # Any: see the overloads
     """Run a recipe, or any coroutine of this library, and wait for it.
 
+    The main thread keeps an event loop, connections and compiled recipes from call to call.
+    Inside a running event loop (a notebook, an async program) the work is done on a thread of its
+    own, with a loop of its own and a copy of the context variables, while the caller's loop
+    stands still; `await arun(...)` does not make it wait. Ctrl-C stops the run, which is recorded.
+
     Args:
-        work: A recipe, its path, its id under ./recipes, or a coroutine such as
+        work: A recipe, its path, its id under ./recipes, its YAML text, or a coroutine such as
             `StepExecutor(…).execute()`.
         inputs: By name; of a secret its `SecretRef`, or that as text (`env:NAME`).
         output_class: What the result's `output` shall be.
@@ -90,94 +94,132 @@ def run(
         services: Clock, journal and the like; None: real, with the journal in memory. What
             `saveState` keeps is where the journal is.
     Raises:
-        UsageError: Recipe, inputs or limits are wrong, or an event loop is running already.
+        UsageError: Recipe, inputs or limits are wrong.
         EnvironmentRefusedError: No model is configured, or its key or a secret is missing.
     """
     if isinstance(work, Coroutine):
-        return _wait_for(work)
-    return _wait_for(
-        _run_recipe(
-            work,
-            inputs or {},
-            output_class=output_class,
-            model=model,
-            extensions=extensions,
-            tools=tools,
-            services=services,
-        )
+        return wait_for(work)
+    tools = tuple(tools)
+    kept = None if tools or extensions or services else kept_application()
+    if kept is not None:
+        return wait_for(kept.arun(work, inputs, output_class=output_class, model=model))
+    once = arun(
+        work,
+        inputs,
+        output_class=output_class,
+        model=model,
+        tools=tools,
+        extensions=extensions,
+        services=services,
     )
+    return wait_for(once)
 
 
-def _wait_for(work: Coroutine[Any, Any, T]) -> T:  # Any: as above
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    work.close()
-    raise UsageError(
-        "minions.run was called inside a running event loop. Await there instead: "
-        "`await AgentExecutor(model).execute(recipe, inputs)`.",
-        code="loop-is-running",
-    )
-
-
-def _state(services: Services | None) -> StateStore:
-    """Beside the journal."""
-    if services is None or isinstance(services.journal, MemoryJournal):
-        return MemoryState()
-    from minions.adapters.stores.postgres_journal import PostgresJournal
-    from minions.adapters.stores.postgres_state import PostgresState
-    from minions.adapters.stores.sqlite_journal import SqliteJournal
-    from minions.adapters.stores.sqlite_state import SqliteState
-
-    journal = services.journal
-    if isinstance(journal, PostgresJournal):
-        return PostgresState(journal.url)
-    return SqliteState(journal.path) if isinstance(journal, SqliteJournal) else MemoryState()
-
-
-def _with_tools(
-    extensions: Extensions | None, tools: Iterable[Tool], state: StateStore
-) -> Extensions:
-    own = extensions or Extensions()
-    own = evolve(own, tools=own.tools.plus(tools))
-    return extended(built_in_extensions(state), own)
-
-
-async def _run_recipe(
-    work: AgentRecipe | str | Path,
-    inputs: Mapping[str, InputValue],
+@overload
+async def arun(
+    recipe: RecipeLike,
+    inputs: Mapping[str, InputValue] | None = None,
     *,
-    output_class: type[Any] | None,  # Any: as above
-    model: ChatModel | str | None,
-    extensions: Extensions | None,
-    tools: Iterable[Tool],
-    services: Services | None,
-) -> Any:  # Any: as above
-    state = _state(services)
-    extensions = _with_tools(extensions, tools, state)
-    recipe = work
-    if not isinstance(recipe, AgentRecipe):
-        path = find_recipe(str(recipe), [Path("recipes")])
-        recipe = load_recipe(path, catalog_of(extensions))
-    models = Models(
-        Settings(),
-        extensions,
-        environ=environment(),
-        override=model if isinstance(model, str) else None,
-    )
-    source: ModelSource | ChatModel = models.source(recipe, lambda _: Path.cwd())
-    if isinstance(model, ChatModel):
-        source = model
-    if services is None:
-        from minions.adapters.models.structured_output import InstructorParser
+    output_class: type[T],
+    model: ChatModel | str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> AgentResult[T]: ...
 
-        services = Services(parser=InstructorParser(), prices=make_prices(Settings()))
-    executor = AgentExecutor(source, extensions=extensions, services=services)
-    try:
-        if output_class is None:
-            return await executor.execute(recipe, inputs)
-        return await executor.execute(recipe, inputs, output_class=output_class)
-    finally:
-        await models.aclose()
-        await state.aclose()
+
+@overload
+async def arun(
+    recipe: RecipeLike,
+    inputs: Mapping[str, InputValue] | None = None,
+    *,
+    output_class: None = None,
+    model: ChatModel | str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> AgentResult[JsonValue]: ...
+
+
+async def arun(
+    recipe: RecipeLike,
+    inputs: Mapping[str, InputValue] | None = None,
+    *,
+    output_class: type[Any] | None = None,  # Any: see the overloads
+    model: ChatModel | str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> AgentResult[Any]:
+    """Run a recipe once; connections are closed at its end. For more than one keep a `Minions`.
+
+    Args:
+        recipe, inputs, output_class, model, tools, extensions, services: As of `run`.
+    Raises:
+        As `run`.
+    """
+    async with _for_one_run(tools, extensions, services) as application:
+        return await application.arun(recipe, inputs, output_class=output_class, model=model)
+
+
+@overload
+def astream(
+    recipe: RecipeLike,
+    inputs: Mapping[str, InputValue] | None = None,
+    *,
+    output_class: type[T],
+    model: ChatModel | str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> RunStream[T]: ...
+
+
+@overload
+def astream(
+    recipe: RecipeLike,
+    inputs: Mapping[str, InputValue] | None = None,
+    *,
+    output_class: None = None,
+    model: ChatModel | str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> RunStream[JsonValue]: ...
+
+
+def astream(
+    recipe: RecipeLike,
+    inputs: Mapping[str, InputValue] | None = None,
+    *,
+    output_class: type[Any] | None = None,  # Any: see the overloads
+    model: ChatModel | str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> RunStream[Any]:
+    """The events of one run as they happen, whose end gives the result (`stream.result`).
+
+    Args:
+        recipe, inputs, output_class, model, tools, extensions, services: As of `run`.
+    Raises:
+        As `run`, when the first event is asked for.
+    """
+    application = _for_one_run(tools, extensions, services)
+
+    async def begin() -> AgentRun[Any]:  # Any: as above
+        return application.prepare(recipe, inputs, output_class=output_class, model=model)
+
+    async def execute(prepared: AgentRun[Any]) -> AgentResult[Any]:  # Any: as above
+        async with application:
+            return await application.execute(prepared)
+
+    return RunStream(begin, execute)
+
+
+def _for_one_run(
+    tools: Iterable[Tool], extensions: Extensions | None, services: Services | None
+) -> Minions:
+    """Nobody can decide what it waits for afterwards: what needs approval is denied."""
+    approve: Approve | None = "deny" if services is None else None
+    return Minions(tools=tools, extensions=extensions, services=services, approve=approve)

@@ -161,6 +161,11 @@ class Models:
             return config
         return evolve(config, name=name, base_url=None, api_key_env=None, output_mode=None)
 
+    @property
+    def has_made(self) -> bool:
+        """Whether there is any to close."""
+        return bool(self._own)
+
     async def aclose(self) -> None:
         """Close every model that was made here; those of extensions belong to the operator."""
         async with contextlib.AsyncExitStack() as stack:

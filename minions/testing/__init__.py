@@ -1,1 +1,48 @@
-"""What applications test with: clocks, scripted models, journals."""
+"""Test doubles that applications test with: model, endpoint, clock, ids, suites, fixtures.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from minions._lazy import home_of, lazy_names
+
+if TYPE_CHECKING:
+    from minions.adapters.models.script_items import Answer, tool_request
+    from minions.adapters.models.scripted import ScriptedModel
+    from minions.testing.clock import FakeClock
+    from minions.testing.endpoint import ChatEndpoint
+    from minions.testing.ids import counting_ids
+    from minions.testing.recipe_runner import RecipeRunner
+    from minions.testing.scripts import MakeScriptedModel
+
+
+__all__ = [
+    "Answer",
+    "ChatEndpoint",
+    "FakeClock",
+    "MakeScriptedModel",
+    "RecipeRunner",
+    "ScriptedModel",
+    "counting_ids",
+    "tool_request",
+]
+
+_HOMES: Final = {
+    "minions.adapters.models.script_items": (
+        "Answer",
+        "tool_request",
+    ),
+    "minions.adapters.models.scripted": ("ScriptedModel",),
+    "minions.testing.clock": ("FakeClock",),
+    "minions.testing.endpoint": ("ChatEndpoint",),
+    "minions.testing.ids": ("counting_ids",),
+    "minions.testing.recipe_runner": ("RecipeRunner",),
+    "minions.testing.scripts": ("MakeScriptedModel",),
+}
+_HOME_OF: Final = home_of(_HOMES)
+
+if not TYPE_CHECKING:  # a checker shall find a misspelled name
+    __getattr__, __dir__ = lazy_names(__name__, _HOME_OF)

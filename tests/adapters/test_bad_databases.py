@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 import minions
-from builders import holding
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import JournalError, LeaseHeldError, MinionsError
@@ -27,6 +26,7 @@ from minions.contracts.facts import UnreadableFact
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.testing.clock import FakeClock
+from minions.testing.facts import holding
 
 ROOT = str(Path(minions.__file__).parent.parent)
 IS_ROOT = os.geteuid() == 0

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fakes import endpoint as fake
-from fakes.endpoint import FakeEndpoint
 from minions.adapters.models.http_pool import NoAnswerError, proxy_for, trusted_certificates
 from minions.adapters.models.openai import OpenAIModel
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.messages import user
+from minions.testing import endpoint as fake
+from minions.testing.endpoint import ChatEndpoint
 
 HELLO = Prompt((user("hello"),))
 ELSEWHERE = "http://model.example/v1"
@@ -83,7 +83,7 @@ def test_no_proxy_is_read_in_all_its_forms(no: str, url: str, is_direct: bool) -
 async def test_a_call_goes_through_the_proxy_of_the_environment_with_its_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with FakeEndpoint(default=fake.answer("by proxy")) as proxy:
+    async with ChatEndpoint(default=fake.answer("by proxy")) as proxy:
         monkeypatch.setenv("HTTP_PROXY", f"http://u:pw@{proxy.host}")
         model = OpenAIModel(provider="fake", model="m", base_url=ELSEWHERE, api_key=None)
         for _ in range(2):
@@ -99,7 +99,7 @@ async def test_a_call_goes_through_the_proxy_of_the_environment_with_its_passwor
 async def test_a_proxy_that_refuses_is_named_with_its_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with FakeEndpoint(default=fake.status(407)) as proxy:
+    async with ChatEndpoint(default=fake.status(407)) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"http://u:pw@{proxy.host}")
         failure = await failure_at("https://model.example/v1")
         assert (proxy.requests[0].method, proxy.requests[0].path) == (
@@ -112,7 +112,7 @@ async def test_a_proxy_that_refuses_is_named_with_its_answer(
 
 
 async def test_a_proxy_that_does_not_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with FakeEndpoint() as gone:
+    async with ChatEndpoint() as gone:
         monkeypatch.setenv("HTTP_PROXY", f"http://u:pw@{gone.host}")
     failure = await failure_at(ELSEWHERE)
     assert "the proxy cannot be reached" in failure.message
@@ -133,7 +133,7 @@ async def test_this_machines_own_servers_are_not_asked_for_through_a_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
-    async with FakeEndpoint(default=fake.answer("hi")) as server:
+    async with ChatEndpoint(default=fake.answer("hi")) as server:
         model = OpenAIModel(provider="f", model="m", base_url=server.base_url, api_key=None)
         assert (await model.complete(HELLO)).unwrap().text == "hi"
         await model.aclose()
@@ -194,7 +194,7 @@ async def test_a_server_that_speaks_otherwise_is_unreachable(said: bytes, words:
         await exchange.write(said)
         exchange.drop()
 
-    async with FakeEndpoint(speak) as server:
+    async with ChatEndpoint(speak) as server:
         failure = await failure_at(server.base_url)
     assert (failure.code, failure.is_retryable) == ("model-unreachable", True)
     assert words in failure.message

@@ -18,8 +18,6 @@ from hypothesis import strategies as st
 from returns.pipeline import is_successful
 from returns.result import Result
 
-from fakes import endpoint as fake
-from fakes.endpoint import FakeEndpoint
 from minions.adapters.models import chat_request
 from minions.adapters.models import openai as openai_model
 from minions.adapters.models.chat_failures import ChatPeer, retry_after_s
@@ -51,6 +49,8 @@ from minions.contracts.messages import (
     user,
 )
 from minions.contracts.tools import ToolSpec
+from minions.testing import endpoint as fake
+from minions.testing.endpoint import ChatEndpoint
 from patience import HANG_S, leap
 
 KEY = "sk-very-secret-1234567890"
@@ -125,7 +125,7 @@ class Both:
         return failure_of(plain)
 
     async def _ask(self, behaviour: fake.Behaviour, prompt: Prompt) -> tuple[Outcome, Outcome]:
-        async with FakeEndpoint(default=behaviour) as server:
+        async with ChatEndpoint(default=behaviour) as server:
             model = self.make(server.base_url)
             outcomes = (
                 await model.complete(prompt),
@@ -141,7 +141,7 @@ def both(model_at: Make) -> Both:
 
 
 async def ask(make: Make, behaviour: fake.Behaviour, prompt: Prompt = HELLO) -> Outcome:
-    async with FakeEndpoint(behaviour) as server:
+    async with ChatEndpoint(behaviour) as server:
         model = make(server.base_url)
         outcome = await model.complete(prompt)
         await model.aclose()
@@ -152,7 +152,7 @@ async def ask_streamed(
     make: Make, behaviour: fake.Behaviour, prompt: Prompt = HELLO
 ) -> tuple[Outcome, list[ModelDelta]]:
     deltas: list[ModelDelta] = []
-    async with FakeEndpoint(behaviour) as server:
+    async with ChatEndpoint(behaviour) as server:
         model = make(server.base_url)
         outcome = await model.complete(prompt, deltas.append)
         await model.aclose()
@@ -317,7 +317,7 @@ def test_tools_that_differ_only_to_the_eye_of_json_are_written_anew() -> None:
 
 
 async def test_the_request_goes_to_chat_completions_with_the_key(model_at: Make) -> None:
-    async with FakeEndpoint(fake.answer("hi")) as server:
+    async with ChatEndpoint(fake.answer("hi")) as server:
         response_of(await model_at(server.base_url, api_key=KEY).complete(HELLO))
         (request,) = server.requests
         assert (request.method, request.path) == ("POST", "/v1/chat/completions")
@@ -331,7 +331,7 @@ async def test_without_a_key_no_authorization_is_sent(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_ADMIN_KEY", KEY)
-    async with FakeEndpoint(fake.answer("hi")) as server:
+    async with ChatEndpoint(fake.answer("hi")) as server:
         response_of(await model_at(server.base_url).complete(HELLO))
         assert "authorization" not in server.requests[0].headers
         assert KEY not in str(server.requests[0].headers)
@@ -345,13 +345,13 @@ async def test_what_the_surroundings_say_to_openai_is_not_told_to_other_servers(
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Gateway: gate-secret")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    async with FakeEndpoint(fake.answer("hi")) as server:
+    async with ChatEndpoint(fake.answer("hi")) as server:
         response_of(await model_at(server.base_url).complete(HELLO))
         assert "secret" not in str(server.requests[0].headers)
 
 
 async def test_one_connection_serves_many_calls_streamed_or_not(model_at: Make) -> None:
-    async with FakeEndpoint(default=fake.answer("hi there")) as server:
+    async with ChatEndpoint(default=fake.answer("hi there")) as server:
         model = model_at(server.base_url)
         for _ in range(3):
             response_of(await model.complete(HELLO))
@@ -360,7 +360,7 @@ async def test_one_connection_serves_many_calls_streamed_or_not(model_at: Make) 
 
 
 async def test_a_closed_model_opens_new_connections_when_asked_again(model_at: Make) -> None:
-    async with FakeEndpoint(default=fake.answer("hi")) as server:
+    async with ChatEndpoint(default=fake.answer("hi")) as server:
         model = model_at(server.base_url)
         await model.aclose()
         response_of(await model.complete(HELLO))
@@ -376,7 +376,7 @@ def test_one_model_serves_several_event_loops_one_after_the_other() -> None:
     )
 
     async def one_run() -> Outcome:
-        async with FakeEndpoint(fake.answer("hi"), port=port):
+        async with ChatEndpoint(fake.answer("hi"), port=port):
             return await model.complete(HELLO)
 
     outcomes = [asyncio.run(one_run()) for _ in range(2)]
@@ -387,7 +387,7 @@ def test_one_model_serves_several_event_loops_one_after_the_other() -> None:
 
 async def test_a_large_request_is_sent_whole(model_at: Make) -> None:
     text = "x" * 3_000_000
-    async with FakeEndpoint(default=fake.answer("hi")) as server:
+    async with ChatEndpoint(default=fake.answer("hi")) as server:
         response_of(await model_at(server.base_url).complete(Prompt((user(text),))))
         assert server.requests[0].messages == [{"role": "user", "content": text}]
 
@@ -401,7 +401,7 @@ async def test_two_hundred_calls_are_on_their_way_at_once(model_at: Make) -> Non
         await everyone.wait()
         await fake.answer("hi")(exchange)
 
-    async with FakeEndpoint(default=wait_for_all) as server:
+    async with ChatEndpoint(default=wait_for_all) as server:
         model = model_at(server.base_url)
         for _ in range(2):
             everyone.clear()
@@ -415,7 +415,7 @@ async def test_a_server_that_closes_a_kept_connection_is_called_anew(model_at: M
         await fake.answer("hi")(exchange)
         exchange.drop()
 
-    async with FakeEndpoint(default=once) as server:
+    async with ChatEndpoint(default=once) as server:
         model = model_at(server.base_url)
         for _ in range(3):
             response_of(await model.complete(HELLO))
@@ -427,13 +427,13 @@ async def test_a_server_that_closes_a_kept_connection_is_called_anew(model_at: M
 UNCLOSED = """
 import asyncio, gc, sys
 sys.path.insert(0, "tests")
-from fakes import endpoint as fake
+from minions.testing import endpoint as fake
 from minions.adapters.models.openai import OpenAIModel
 from minions.contracts.calls import Prompt
 from minions.contracts.messages import user
 
 async def main(name):
-    async with fake.FakeEndpoint(fake.answer("hi")) as server:
+    async with fake.ChatEndpoint(fake.answer("hi")) as server:
         model = OpenAIModel(provider="f", model="m", base_url=server.base_url, api_key=None)
         print((await model.complete(Prompt((user("a"),)))).unwrap().text)
         if name == "forgotten":
@@ -480,7 +480,7 @@ async def test_parallel_calls_get_their_own_answers(model_at: Make) -> None:
     async def echo(exchange: fake.Exchange) -> None:
         await fake.answer(cast("str", exchange.request.messages[0]["content"]))(exchange)
 
-    async with FakeEndpoint(default=echo) as server:
+    async with ChatEndpoint(default=echo) as server:
         model = model_at(server.base_url)
         prompts = [Prompt((user(f"n{number}"),)) for number in range(20)]
         sinks = [(lambda delta: None) if number % 2 else None for number in range(20)]
@@ -502,7 +502,7 @@ async def test_only_so_many_requests_are_in_flight_and_that_is_told_once() -> No
         in_flight -= 1
         await fake.answer("ok")(exchange)
 
-    async with FakeEndpoint(default=slow) as server:
+    async with ChatEndpoint(default=slow) as server:
         model = OpenAIModel(
             provider="fake",
             model="m",
@@ -655,7 +655,7 @@ async def test_an_answer_without_usage_counts_nothing(both: Both) -> None:
 async def test_the_first_token_is_timed_in_a_stream(model_at: Make) -> None:
     ticks = iter([10.0, 10.25, 99.0])
 
-    async with FakeEndpoint(fake.answer("a b c")) as server:
+    async with ChatEndpoint(fake.answer("a b c")) as server:
         model = model_at(server.base_url, clock=lambda: next(ticks))
         response = response_of(await model.complete(HELLO, lambda delta: None))
     assert response.first_token_latency_ms == 250.0
@@ -1082,7 +1082,7 @@ async def test_an_answer_that_does_not_come_in_time_is_a_timeout(both: Both) -> 
 async def test_an_answer_that_trickles_forever_ends_at_the_total_timeout(model_at: Make) -> None:
     endless = fake.stream([fake.chunk({"content": "a"})] * 1_000, pause_s=0.02)
     prompt = Prompt((user("a"),), ModelOptions(timeout_s=600, idle_timeout_s=6_000))
-    async with FakeEndpoint(endless) as server:
+    async with ChatEndpoint(endless) as server:
         outcome = await model_at(server.base_url).complete(prompt, lambda delta: leap(1_000))
     assert failure_of(outcome).suggestions == ("raise timeout_s",)
 
@@ -1136,7 +1136,7 @@ async def test_cancelling_passes_at_once_and_closes_the_connection(
     model_at: Make, events: list[JsonValue] | None
 ) -> None:
     script = fake.hang() if events is None else fake.stream(events, ends="silent")
-    async with FakeEndpoint(script) as server:
+    async with ChatEndpoint(script) as server:
         call = asyncio.create_task(model_at(server.base_url).complete(HELLO, lambda delta: None))
         await asyncio.wait_for(server.waiting.wait(), HANG_S)
         call.cancel()
@@ -1149,7 +1149,7 @@ async def test_an_exception_of_the_listener_is_not_swallowed(model_at: Make) -> 
     def broken(delta: ModelDelta) -> None:
         raise TimeoutError("the screen is gone")
 
-    async with FakeEndpoint(fake.answer("hi")) as server:
+    async with ChatEndpoint(fake.answer("hi")) as server:
         with pytest.raises(TimeoutError, match="the screen is gone"):
             await model_at(server.base_url).complete(HELLO, broken)
 
@@ -1207,7 +1207,7 @@ async def test_the_servers_words_are_found_in_every_dialect(
 
 
 async def test_a_missing_model_is_named_with_its_endpoint(model_at: Make) -> None:
-    async with FakeEndpoint(fake.status(404, fake.error_body("no such model"))) as server:
+    async with ChatEndpoint(fake.status(404, fake.error_body("no such model"))) as server:
         model = model_at(server.base_url, provider="ollama", model="lama3")
         failure = failure_of(await model.complete(HELLO))
         assert f"no model 'lama3' at {server.base_url}" in failure.message
@@ -1256,10 +1256,10 @@ def test_retry_after_is_read_in_all_its_forms(
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 async def test_no_redirect_is_followed(model_at: Make, code: int) -> None:
-    async with FakeEndpoint() as elsewhere:
+    async with ChatEndpoint() as elsewhere:
         target = f"http://u:pw@{elsewhere.host}/v1/chat/completions?token=t"
         moved = fake.status(code, headers={"Location": target})
-        async with FakeEndpoint(default=moved) as server:
+        async with ChatEndpoint(default=moved) as server:
             model = model_at(server.base_url, api_key=KEY)
             for sink in (None, lambda delta: None):
                 failure = failure_of(await model.complete(HELLO, sink))
@@ -1273,7 +1273,7 @@ async def test_no_redirect_is_followed(model_at: Make, code: int) -> None:
 async def test_a_server_that_quotes_the_key_is_not_repeated(model_at: Make, code: int) -> None:
     padding = "x" * 180  # so that the key lies across the end of what is shown
     raw = fake.error_body(f"{padding} Incorrect API key provided: {KEY} {KEY}")
-    async with FakeEndpoint(default=fake.status(code, raw)) as server:
+    async with ChatEndpoint(default=fake.status(code, raw)) as server:
         model = model_at(server.base_url, api_key=KEY)
         failure = failure_of(await model.complete(HELLO))
     assert "secret" not in str(failure)
@@ -1281,7 +1281,7 @@ async def test_a_server_that_quotes_the_key_is_not_repeated(model_at: Make, code
 
 
 async def test_garbage_that_holds_the_key_is_not_repeated(model_at: Make) -> None:
-    async with FakeEndpoint(default=fake.body(f"{'x' * 190} {KEY}".encode())) as server:
+    async with ChatEndpoint(default=fake.body(f"{'x' * 190} {KEY}".encode())) as server:
         model = model_at(server.base_url, api_key=KEY)
         assert "sk-" not in str(failure_of(await model.complete(HELLO)))
 
@@ -1312,7 +1312,7 @@ async def test_what_cannot_be_written_as_json_is_a_bad_request(model_at: Make) -
 async def test_what_a_client_was_configured_with_goes_along() -> None:
     from openai import AsyncOpenAI
 
-    async with FakeEndpoint(default=fake.answer("hi")) as server:
+    async with ChatEndpoint(default=fake.answer("hi")) as server:
         client = AsyncOpenAI(
             api_key=KEY,
             base_url=server.base_url,
@@ -1348,7 +1348,7 @@ async def test_the_shorter_of_two_timeouts_ends_a_call(
 ) -> None:
     from openai import AsyncOpenAI
 
-    async with FakeEndpoint(default=fake.hang()) as server:
+    async with ChatEndpoint(default=fake.hang()) as server:
         client = AsyncOpenAI(api_key=KEY, base_url=server.base_url, timeout=client_s)
         model = OpenAIModel.from_client(client, model="m")
         failure = failure_of(await model.complete(Prompt((user("a"),), QUICK)))
@@ -1361,7 +1361,7 @@ async def test_what_a_client_sends_in_secret_is_not_repeated() -> None:
     from openai import AsyncOpenAI
 
     raw = fake.error_body(f"no gate-secret, no {KEY}")
-    async with FakeEndpoint(default=fake.status(403, raw)) as server:
+    async with ChatEndpoint(default=fake.status(403, raw)) as server:
         client = AsyncOpenAI(
             api_key=KEY, base_url=server.base_url, default_headers={"X-Gateway": "gate-secret"}
         )
@@ -1389,3 +1389,26 @@ async def test_a_client_without_a_plain_key_is_refused(monkeypatch: pytest.Monke
     with pytest.raises(EnvironmentRefusedError, match="The client's header X-Gateway") as refused:
         OpenAIModel.from_client(broken, model="m")
     assert "secret" not in str(refused.value)
+
+
+async def test_a_model_is_made_of_its_name_and_address() -> None:
+    async with ChatEndpoint(fake.answer("Hello.")) as server:
+        model = OpenAIModel("tiny", base_url=server.base_url, api_key="sk-1")
+        assert is_successful(await model.complete(HELLO))
+        await model.aclose()
+    assert model.name == "openai/tiny"
+    assert server.requests[0].headers["authorization"] == "Bearer sk-1"
+
+
+def test_a_model_without_an_address_is_openais(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(EnvironmentRefusedError, match="OPENAI_API_KEY"):
+        OpenAIModel("gpt-5-mini")
+    assert OpenAIModel("gpt-5-mini", api_key="sk-1").base_url == "https://api.openai.com/v1"
+
+
+def test_the_key_of_openai_does_not_go_to_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    model = OpenAIModel("tiny", base_url="https://elsewhere.test/v1")
+    assert "sk-secret" not in repr(model._route.headers) + str(model._route.headers)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from attrs import field, frozen, mutable
 
-from builders import holding
 from minions.adapters.stores.postgres_database import bundled_migrations
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.postgres_listener import PostgresListener
@@ -32,6 +31,7 @@ from minions.contracts.errors import (
 from minions.contracts.facts import UnreadableFact
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.testing.clock import FakeClock
+from minions.testing.facts import holding
 from patience import HANG_S
 from postgres import PostgresServer, reason_without_postgres
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 import minions
-from builders import holding
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal, _entries_query, _Query
 from minions.contracts.errors import JournalError
 from minions.contracts.journal import EntryDraft, Lease
 from minions.contracts.json_values import JsonValue
 from minions.testing.clock import FakeClock
+from minions.testing.facts import holding
 
 _CHILD = """
 import asyncio, sys

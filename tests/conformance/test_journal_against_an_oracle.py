@@ -22,13 +22,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from builders import holding
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
+from minions.testing.facts import holding
 from postgres import PostgresServer
 
 T = TypeVar("T")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from builders import holding
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, LeaseHeldError
 from minions.contracts.journal import EntryDraft, Journal, Lease
 from minions.contracts.runtime import Clock
 from minions.engine.services.memory_journal import MemoryJournal
+from minions.testing.facts import holding
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from builders import holding
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
@@ -18,6 +17,7 @@ from minions.contracts.journal import BlobCollection, EntryDraft, Journal, Journ
 from minions.contracts.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
+from minions.testing.facts import holding
 from patience import HANG_S, counted_work
 
 Open = Callable[[], Journal]

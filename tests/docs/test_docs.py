@@ -7,6 +7,7 @@ import io
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 import tomllib
 import types
@@ -148,3 +149,26 @@ def test_the_acceptance_page_says_which_statements_are_covered() -> None:
     covered = cast("Mapping[str, object]", _script("generate_acceptance.py")["covered"]())
     assert len(rows) == 147
     assert {number for number, where in rows if where != "not yet"} == set(covered)
+
+
+def test_every_public_name_stands_on_the_page_of_public_names() -> None:
+    """A-131. If this fails: `python docs/generate_api.py`."""
+    text = (DOCS / "api.md").read_text("utf-8")
+    assert _script("generate_api.py")["page"]() == text
+    rows = re.findall(r"^\| `(?:await )?(\w+)[^`]*` \| (.*) \|$", text, re.MULTILINE)
+    assert [name for name, words in rows if not words] == []
+    assert "docs/api.md" in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:
+    (block,) = (each for each in blocks_of(DOCS / "testing.md") if each.file is not None)
+    (tmp_path / "test_greeting.py").write_text(block.text, "utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "minions.testing.plugin"]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "2 passed" in done.stdout, done.stdout

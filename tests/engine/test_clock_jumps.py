@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from builders import counting_ids, deterministic_services, executor_of, fake_tool
+from builders import deterministic_services, executor_of, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.executions import RunStatus
@@ -24,6 +24,7 @@ from minions.recipe.kinds.set import SetSpec
 from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import AgentRecipe
 from minions.testing.clock import FakeClock
+from minions.testing.ids import counting_ids
 from mortal import MortalJournal, World
 
 DAY = timedelta(days=1)

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from builders import FakeTool, Ran, fake_tool, run_of
-from minions import analyze_data, extract_params
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.executions import AgentExecutionError, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
+from minions.recipes import analyze_data, extract_params
 
 PARAMETERS: dict[str, JsonValue] = {
     "type": "object",

@@ -14,7 +14,6 @@ from attrs import evolve, field, frozen
 from builders import (
     FakeTool,
     Ran,
-    counting_ids,
     deterministic_services,
     fake_tool,
     python_step,
@@ -42,6 +41,7 @@ from minions.interfaces.wiring import catalog_of
 from minions.recipe.model import AgentRecipe, InputSpec
 from minions.recipe.reading.load import load_recipe_text
 from minions.testing.clock import FakeClock
+from minions.testing.ids import counting_ids
 
 VALUE = 'sk.*+"quoted"\\back+slash/é'
 MARKER = "${secret:env:API_TOKEN}"

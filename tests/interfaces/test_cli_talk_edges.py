@@ -38,7 +38,8 @@ steps:
 OWN = r"""
 import os
 import signal
-from minions import ScriptedModel, tool, tool_request
+from minions import ScriptedModel, tool
+from minions.testing import tool_request
 
 def answer(prompt):
     said = [each.content for each in prompt.messages if each.role == "user"]

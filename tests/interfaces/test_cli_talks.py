@@ -243,7 +243,8 @@ steps:
   - {id: check, memory: conversation, goal: Is that polite?}
 """
 SENDING = """
-from minions import ScriptedModel, tool, tool_request
+from minions import ScriptedModel, tool
+from minions.testing import tool_request
 
 @tool(effect="once")
 def send() -> str:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from command_line import Cli
-from fakes.endpoint import Exchange, FakeEndpoint, answer, call
 from minions.contracts.calls import Prompt
 from minions.contracts.messages import Message, ToolCallRequest
+from minions.testing.endpoint import ChatEndpoint, Exchange, answer, call
 
 ROOT = Path(__file__).parents[2]
 RECIPE = str(ROOT / "recipes" / "quickstart.yaml")
@@ -105,7 +105,7 @@ def _message(item: dict[str, Any]) -> Message:  # Any: JSON as it came in
 async def test_the_same_recipe_runs_over_http_unchanged(
     here: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
-    async with FakeEndpoint(default=_answer_as_the_script_does) as server:
+    async with ChatEndpoint(default=_answer_as_the_script_does) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
         monkeypatch.setenv("OLLAMA_HOST", server.host)

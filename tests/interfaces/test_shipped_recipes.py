@@ -12,9 +12,10 @@ import pytest
 
 import minions
 from command_line import Cli, Write
-from minions import Prompt, ScriptedModel, tool_request
+from minions import Prompt, ScriptedModel
 from minions.adapters.models.script_items import Answer
 from minions.contracts.json_values import JsonValue
+from minions.testing import tool_request
 
 RECIPES: Final = Path(__file__).parents[2] / "recipes"
 MODELS: Final = {

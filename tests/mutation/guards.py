@@ -69,7 +69,7 @@ _RESUMED: Final = _engine(
     "recorded_decisions",
 )
 _JOURNAL: Final = (
-    "conformance/test_journal.py",
+    "conformance/test_journals.py",
     "conformance/test_journal_clock.py",
     "conformance/test_journal_of_sessions.py",
     "conformance/test_journal_against_an_oracle.py",

@@ -13,31 +13,18 @@ from returns.result import Failure, Result, Success
 
 import minions
 from minions import (
-    Agent,
-    AgentContext,
     AgentExecutor,
-    AgentHooks,
     AgentRecipe,
     AgentResult,
-    ApprovalRequest,
     ChatAgent,
     ChatModel,
     Completion,
     CompletionCriteria,
     CompletionLink,
     CompletionMode,
-    ConversationMemory,
-    Decider,
     DefaultStep,
-    DefaultStepCompletionChain,
-    DefaultStepGraph,
-    DeltaSink,
-    JsonValue,
     Message,
     MessageBundle,
-    ModelCall,
-    ModelCallExecutor,
-    ModelCallExecutors,
     ModelCallResponse,
     ModelFailure,
     OutputInstructions,
@@ -46,30 +33,39 @@ from minions import (
     RunContext,
     RunEvent,
     Services,
-    SessionStep,
     Step,
-    StepCompleted,
-    StepCompletionChain,
-    StepDeltaEvent,
     StepExecution,
-    StepExecutor,
-    StepManager,
     StepRepository,
     StepRunner,
     StepScope,
     Tool,
+    ToolError,
+    ToolScope,
+    ToolSpec,
+)
+from minions.decisions import ApprovalRequest, Decider, Verdict
+from minions.events import StepCompleted, StepDeltaEvent
+from minions.guide import (
+    Agent,
+    AgentContext,
+    ConversationMemory,
+    DefaultStepCompletionChain,
+    DefaultStepGraph,
+    DeltaSink,
+    ModelCall,
+    ModelCallExecutor,
+    ModelCallExecutors,
+    StepCompletionChain,
+    StepExecutor,
+    StepManager,
     ToolCall,
     ToolCallExecutor,
     ToolCallResponse,
-    ToolError,
     ToolFailure,
-    ToolScope,
-    ToolSpec,
-    Verdict,
-    fork_session,
-    retry_from_sequence,
     tool_call_executors,
 )
+from minions.recipes import JsonValue
+from minions.sessions import AgentHooks, SessionStep, fork_session, retry_from_sequence
 from minions.testing.clock import FakeClock
 
 # --- values ----------------------------------------------------------------------------------
@@ -343,3 +339,47 @@ async def talk(model: ChatModel, hooks: AgentHooks) -> list[SessionStep]:
     async for event in retry_from_sequence(branch, 1, repository, runner):
         assert_type(event, RunEvent)
     return await repository.get_steps(branch, start_seq=1)
+
+
+# --- the front door for applications ---------------------------------------------------------
+
+
+@minions.step
+async def count_words(text: str) -> int:
+    """A function is a step of its return type."""
+    return len(text.split())
+
+
+@minions.step(version="2")
+async def judge(count_words: int) -> Report:
+    """Write a report about {{ count_words }} words."""
+    raise NotImplementedError
+
+
+async def use_application(recipe: AgentRecipe, model: ChatModel) -> Report:
+    """A-129: a kept object; the type asked for is the type given, by every way to run."""
+    assert_type(await minions.arun(recipe, model=model), AgentResult[JsonValue])
+    assert_type(await minions.arun(recipe, model=model, output_class=Report), AgentResult[Report])
+    async with minions.Minions(model=model, tools=[Lookup()]) as app:
+        run = app.prepare(recipe, output_class=Report)
+        assert_type(await app.execute(run), AgentResult[Report])
+        assert_type(await run.execute(), AgentResult[Report])
+        stream = app.astream(recipe, output_class=Report)
+        async for event in stream:
+            assert_type(event, RunEvent)
+        assert_type(stream.result, AgentResult[Report])
+        assert_type(await app.decide("run_1", "key", "approve"), AgentResult[JsonValue])
+        decided = app.decide("run_1", "key", Verdict.APPROVED, reason="fits", output_class=Report)
+        assert_type(await decided, AgentResult[Report])
+        assert_type(await app.resume("run_1", output_class=Report), AgentResult[Report])
+        assert_type(await app.retry("run_1", output_class=Report), AgentResult[Report])
+    return stream.result.unwrap()
+
+
+async def use_function_steps() -> int:
+    """A-130: typed as steps, and still called like functions."""
+    steps: list[Step[object]] = [count_words, judge]
+    assert_type(count_words.named("again").id, str)
+    assert_type(judge.output, OutputInstructions[Report] | None)
+    assert len(steps) == 2
+    return await count_words("three small words")

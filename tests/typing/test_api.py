@@ -5,14 +5,9 @@ from __future__ import annotations
 import api
 from api import Report
 
-from minions import (
-    AgentRecipe,
-    DefaultStep,
-    JsonValue,
-    MessageBundle,
-    ScriptedModel,
-    tool_request,
-)
+from minions import AgentRecipe, DefaultStep, MessageBundle, ScriptedModel
+from minions.recipes import JsonValue
+from minions.testing import tool_request
 
 REPORT: dict[str, JsonValue] = {"title": "Tides", "pages": 3}
 
@@ -67,3 +62,7 @@ def test_own_executors_take_the_place_of_model_and_tools() -> None:
     execution = api.execute_default_step()
     assert execution.output == "status: done model"
     assert execution.model_call_limit == 5
+
+
+async def test_a_function_is_a_step_and_a_function() -> None:
+    assert await api.use_function_steps() == 3

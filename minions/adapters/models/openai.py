@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -25,7 +26,14 @@ from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
 from minions.adapters.models.chat_request import RequestWriter
 from minions.adapters.models.chat_response import AnswerReader, PlainAnswer, StreamedAnswer
-from minions.adapters.models.endpoints import check_header, check_key, is_loopback_url
+from minions.adapters.models.endpoints import (
+    OperatorModels,
+    base_url_of,
+    check_header,
+    check_key,
+    is_loopback_url,
+    resolve_endpoint,
+)
 from minions.adapters.models.http_pool import (
     HttpPool,
     NoAnswerError,
@@ -92,18 +100,22 @@ def _log_warning(text: str) -> None:
 class OpenAIModel(ChatModel):
     """One model behind one base URL. Connections are made at the first call and kept.
 
+    Example:
+        `OpenAIModel("qwen3:8b", base_url="http://127.0.0.1:11434/v1")`
+
     Raises:
         UsageError: `base_url` is no base URL.
-        EnvironmentRefusedError: No HTTP header can carry `api_key`.
+        EnvironmentRefusedError: No HTTP header can carry `api_key`; or it is OpenAI itself that is
+            to be asked, and there is no key.
     """
 
     def __init__(
         self,
-        *,
-        provider: str,
         model: str,
-        base_url: str,
-        api_key: str | None,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        provider: str = "openai",
         capabilities: ModelCapabilities | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = _utc_now,
@@ -113,6 +125,11 @@ class OpenAIModel(ChatModel):
         """Open nothing yet.
 
         Args:
+            model: As the server calls it.
+            base_url: Of any server that speaks OpenAI's chat completions; None: OpenAI's, or that
+                of the variable OPENAI_BASE_URL, with the key of OPENAI_API_KEY where none is given.
+            api_key: None: with a `base_url`, none is sent.
+            provider: How the server is called in names, messages and metrics.
             max_requests: In flight at a time, from 1; further ones wait for their turn.
             warn: Told once when one has to wait; None: the logger `minions.models`.
         """
@@ -121,6 +138,8 @@ class OpenAIModel(ChatModel):
                 f"max_requests={max_requests}: at least one request has to be in flight at a time.",
                 code="bad-limit",
             )
+        if base_url is None:
+            base_url, api_key = _openai_itself(model, api_key)
         self._max_requests = max_requests
         self._warn = warn or _log_warning
         self._is_told = False
@@ -418,6 +437,27 @@ def _headers(api_key: str | None) -> dict[str, str]:
         "User-Agent": "minions",
     }
     return own if api_key is None else {**own, "Authorization": f"Bearer {api_key}"}
+
+
+def _openai_itself(model: str, api_key: str | None) -> tuple[str, str | None]:
+    """URL and key of OpenAI, as a recipe that names `openai/…` gets them.
+
+    Raises:
+        EnvironmentRefusedError: `no-key`.
+    """
+    name, nobody = f"openai/{model}", OperatorModels()
+    if api_key is not None:
+        return base_url_of(name, _NoWishes(), os.environ, nobody), api_key
+    endpoint = resolve_endpoint(name, _NoWishes(), os.environ, nobody)
+    return endpoint.base_url, endpoint.api_key
+
+
+@frozen
+class _NoWishes:
+    """Of a recipe that says nothing of its server."""
+
+    base_url: str | None = None
+    api_key_env: str | None = None
 
 
 # --- clients of the SDK ------------------------------------------------------------------------

@@ -46,5 +46,9 @@ class MemoryState(StateStore):
         """As the contract says."""
         return sorted(self._texts)
 
+    def clear(self) -> None:
+        """Forget all of it."""
+        self._texts.clear()
+
     async def aclose(self) -> None:
         """Nothing is held."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from attrs import field, frozen
 
@@ -11,13 +11,10 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.completion import CompletionLink
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox, Toolset
+from minions.engine.compile.function_steps import step_classes
 from minions.engine.compile.registered_steps import parameters_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["Extensions", "ModelSource"]
 
@@ -36,8 +33,9 @@ class Extensions:
     """Models by their full name, such as `scripted/demo`."""
     recipes: Mapping[str, AgentRecipe] = field(factory=dict)
     """Recipes made by code, which steps may name."""
-    steps: Mapping[str, type[Step[object]]] = field(factory=dict)
-    """`Step` classes, which steps may use; made with `id` and what `with` gives."""
+    steps: Mapping[str, type[Step[object]]] = field(factory=dict, converter=step_classes)
+    """`Step` classes and `@step` functions, which steps may use; made with `id` and what `with`
+    gives."""
 
     def catalog(self) -> Catalog:
         """What recipes may name, for the static checks."""

@@ -50,6 +50,7 @@ from minions.engine.history.session_messages import session_step_of
 __all__ = ["EventMaker", "EventStream", "Listener"]
 
 Listener: TypeAlias = Callable[[RunEvent], None]
+"""Is called with each event; it returns at once."""
 
 
 class EventStream:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
 from attrs import evolve, frozen
 
@@ -71,6 +71,7 @@ class AgentExecutor:
         recipes: RecipeSource | None = None,
         model_call_executor_factory: ModelCallExecutorFactory | None = None,
         tool_call_executor_factory: ToolCallExecutorFactory | None = None,
+        preparation: Preparation | None = None,
     ) -> None:
         """Configure.
 
@@ -79,12 +80,13 @@ class AgentExecutor:
             recipes: Finds recipes that are named by id.
             model_call_executor_factory: Your own way to carry out model calls; None: `models`.
             tool_call_executor_factory: Likewise for tools; None: the run's toolbox.
+            preparation: Compiled recipes of the same extensions, shared with other executors.
         """
         self._models = _as_source(models)
         self._extensions = extensions or Extensions()
         self._services = services or Services()
         self._recipes = recipes
-        self._preparation = Preparation(self._extensions)
+        self._preparation = preparation or Preparation(self._extensions)
         self._loaded: dict[tuple[int, bool], ChatModel] = {}
         """Models that were warmed up, by identity and whether answers are constrained."""
         self._model_factory = model_call_executor_factory
@@ -141,7 +143,7 @@ class AgentExecutor:
             pins = await self.pin(recipe, part)
             part, inputs = pins.part, {**pins.inputs, **(inputs or {})}
         run = self.prepare(recipe, inputs, output_class=output_class, part=part)
-        return cast("AgentResult[Any]", await run.execute())
+        return await run.execute()
 
     async def pin(
         self,
@@ -192,17 +194,43 @@ class AgentExecutor:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
+    @overload
     def prepare(
         self,
         recipe: AgentRecipe | str,
         inputs: Mapping[str, InputValue] | None = None,
         *,
+        output_class: type[T],
         session_id: str | None = None,
-        output_class: type[object] | None = None,
         note: Mapping[str, JsonValue] | None = None,
         part: RunPart | None = None,
         live_conversation: ConversationStart | None = None,
-    ) -> AgentRun:
+    ) -> AgentRun[T]: ...
+
+    @overload
+    def prepare(
+        self,
+        recipe: AgentRecipe | str,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: None = None,
+        session_id: str | None = None,
+        note: Mapping[str, JsonValue] | None = None,
+        part: RunPart | None = None,
+        live_conversation: ConversationStart | None = None,
+    ) -> AgentRun[JsonValue]: ...
+
+    def prepare(
+        self,
+        recipe: AgentRecipe | str,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        session_id: str | None = None,
+        note: Mapping[str, JsonValue] | None = None,
+        part: RunPart | None = None,
+        live_conversation: ConversationStart | None = None,
+    ) -> AgentRun[Any]:
         """Everything that can be refused is refused here; the run itself has not begun.
 
         Args:
@@ -232,7 +260,7 @@ class AgentExecutor:
         checked: Mapping[str, JsonValue],
         start: _Start,
         output_class: type[object] | None,
-    ) -> AgentRun:
+    ) -> AgentRun[Any]:  # Any: the overloads of whoever calls this carry the type
         known: dict[str, JsonValue] = {
             "inputs": dict(checked),
             "run": {"id": start.run_id, "session_id": start.session_id},
@@ -260,7 +288,7 @@ class AgentExecutor:
             secrets=secrets,
         )
         context.recipe_runner = self._recipe_runs
-        run = AgentRun(
+        run: AgentRun[Any] = AgentRun(
             context,
             manager,
             built,
@@ -348,7 +376,7 @@ class AgentExecutor:
         run = self.prepare_resume(
             recorded, recipe=recipe, decisions=decisions, output_class=output_class
         )
-        return cast("AgentResult[Any]", await run.execute())
+        return await run.execute()
 
     @overload
     async def retry(
@@ -385,17 +413,39 @@ class AgentExecutor:
         run = self.prepare_retry(
             recorded, recipe=recipe, from_step=from_step, output_class=output_class
         )
-        return cast("AgentResult[Any]", await run.execute())
+        return await run.execute()
+
+    @overload
+    def prepare_resume(
+        self,
+        recorded: RecordedRun,
+        *,
+        output_class: type[T],
+        recipe: AgentRecipe | None = None,
+        decisions: Mapping[str, str] | None = None,
+        note: Mapping[str, JsonValue] | None = None,
+    ) -> AgentRun[T]: ...
+
+    @overload
+    def prepare_resume(
+        self,
+        recorded: RecordedRun,
+        *,
+        output_class: None = None,
+        recipe: AgentRecipe | None = None,
+        decisions: Mapping[str, str] | None = None,
+        note: Mapping[str, JsonValue] | None = None,
+    ) -> AgentRun[JsonValue]: ...
 
     def prepare_resume(
         self,
         recorded: RecordedRun,
         *,
+        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
         recipe: AgentRecipe | None = None,
         decisions: Mapping[str, str] | None = None,
-        output_class: type[object] | None = None,
         note: Mapping[str, JsonValue] | None = None,
-    ) -> AgentRun:
+    ) -> AgentRun[Any]:
         """As `resume`; the run itself has not begun.
 
         Args:
@@ -417,16 +467,40 @@ class AgentExecutor:
         start = _resume_plan(recorded, replay, ResumePlan(decisions=given), note)
         return self._prepare(Agent(recipe), recorded.inputs, start, output_class)
 
+    @overload
     def prepare_retry(
         self,
         recorded: RecordedRun,
         *,
+        output_class: type[T],
         recipe: AgentRecipe | None = None,
         is_edited: bool = True,
         from_step: str | None = None,
-        output_class: type[object] | None = None,
         note: Mapping[str, JsonValue] | None = None,
-    ) -> AgentRun:
+    ) -> AgentRun[T]: ...
+
+    @overload
+    def prepare_retry(
+        self,
+        recorded: RecordedRun,
+        *,
+        output_class: None = None,
+        recipe: AgentRecipe | None = None,
+        is_edited: bool = True,
+        from_step: str | None = None,
+        note: Mapping[str, JsonValue] | None = None,
+    ) -> AgentRun[JsonValue]: ...
+
+    def prepare_retry(
+        self,
+        recorded: RecordedRun,
+        *,
+        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        recipe: AgentRecipe | None = None,
+        is_edited: bool = True,
+        from_step: str | None = None,
+        note: Mapping[str, JsonValue] | None = None,
+    ) -> AgentRun[Any]:
         """As `retry`; the run itself has not begun.
 
         Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Required, TypedDict
+from typing import Generic, Required, TypedDict, cast
 
 from attrs import evolve, field, frozen
 
@@ -25,6 +25,7 @@ from minions.contracts.facts import (
     RunStarted,
     ToolCallInDoubt,
 )
+from minions.contracts.instructions import T_co
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import user
 from minions.contracts.schema import SchemaValidator
@@ -81,8 +82,8 @@ class _Beginning(TypedDict, total=False):
     steps: Mapping[str, str] | None
 
 
-class AgentRun:
-    """Prepared by an `AgentExecutor`; runs once."""
+class AgentRun(Generic[T_co]):
+    """Prepared by an `AgentExecutor`; runs once. T_co is the type of its output."""
 
     def __init__(
         self,
@@ -247,7 +248,7 @@ class AgentRun:
 
     # --- the run ----------------------------------------------------------------------------
 
-    async def execute(self) -> AgentResult[object]:
+    async def execute(self) -> AgentResult[T_co]:
         """Run to the end. Once begun, every end is a result.
 
         Raises:
@@ -403,7 +404,7 @@ class AgentRun:
 
     # --- the end ------------------------------------------------------------------------------
 
-    async def _finish(self, end: WalkEnd) -> AgentResult[object]:
+    async def _finish(self, end: WalkEnd) -> AgentResult[T_co]:
         """The result, recorded. A store that fails now cannot hide what was done."""
         context = self.context
         context.step_manager.set_workflow_complete()
@@ -428,7 +429,7 @@ class AgentRun:
             recipe_id=context.recipe.id,
             status=end.status,
             executions=executions,
-            output=output,
+            output=cast("T_co | None", output),
             usage=context.budget.usage,
             error=end.error,
             model_name=self.model_name,

@@ -1,7 +1,7 @@
 """A chat-completions server on 127.0.0.1 that answers as scripted, well or badly.
 
-    async with FakeEndpoint(status(429, headers={"Retry-After": "1"}), answer("hello")) as server:
-        model = OpenAIModel(provider="fake", model="m", base_url=server.base_url, api_key=None)
+    async with ChatEndpoint(status(429, headers={"Retry-After": "1"}), answer("hello")) as server:
+        model = OpenAIModel("m", base_url=server.base_url)
         ...
     assert server.requests[0].body["model"] == "m"
 
@@ -16,11 +16,38 @@ import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias, cast
 
 from attrs import frozen
 
+from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
+
+__all__ = [
+    "USAGE",
+    "Behaviour",
+    "ChatEndpoint",
+    "Exchange",
+    "RecordedRequest",
+    "answer",
+    "body",
+    "call",
+    "chunk",
+    "chunks",
+    "completion",
+    "cut",
+    "document",
+    "drop",
+    "error_body",
+    "event",
+    "faults",
+    "hang",
+    "huge",
+    "silent_after",
+    "slow",
+    "status",
+    "stream",
+]
 
 
 @frozen(kw_only=True)
@@ -36,16 +63,12 @@ class RecordedRequest:
     @property
     def body(self) -> dict[str, JsonValue]:
         """The JSON body."""
-        document = json.loads(self.raw)
-        assert isinstance(document, dict)
-        return document
+        return cast("dict[str, JsonValue]", json.loads(self.raw))
 
     @property
     def messages(self) -> list[dict[str, JsonValue]]:
         """The messages of the body."""
-        messages = self.body["messages"]
-        assert isinstance(messages, list)
-        return messages
+        return cast("list[dict[str, JsonValue]]", self.body["messages"])
 
     @property
     def wants_stream(self) -> bool:
@@ -116,8 +139,8 @@ class Exchange:
 Behaviour: TypeAlias = Callable[[Exchange], Awaitable[None]]
 
 
-class FakeEndpoint:
-    """The server; use it with `async with`."""
+class ChatEndpoint:
+    """The server; use it with `async with`. It listens on this machine only."""
 
     def __init__(
         self, *behaviours: Behaviour, default: Behaviour | None = None, port: int = 0
@@ -137,7 +160,8 @@ class FakeEndpoint:
     @property
     def host(self) -> str:
         """`127.0.0.1:port`."""
-        assert self._server is not None, "use `async with FakeEndpoint(...)`"
+        if self._server is None:
+            raise UsageError("Use `async with ChatEndpoint(…)`: it listens only there.")
         port: int = self._server.sockets[0].getsockname()[1]
         return f"127.0.0.1:{port}"
 
@@ -160,7 +184,8 @@ class FakeEndpoint:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._server is not None
+        if self._server is None:
+            return
         self._server.close()
         for task in self._tasks:
             task.cancel()
@@ -169,9 +194,9 @@ class FakeEndpoint:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         self.connections += 1
         try:
             while (request := await _read_request(reader)) is not None:
@@ -252,8 +277,7 @@ def completion(
 
 def chunks(document: Mapping[str, JsonValue]) -> list[JsonValue]:
     """The same answer as the pieces of a stream: text in words, arguments in halves."""
-    choices = document["choices"]
-    assert isinstance(choices, list)
+    choices = cast("list[dict[str, Any]]", document["choices"])  # Any: as `completion` made it
     message = choices[0]["message"]
     deltas: list[JsonValue] = [{"role": "assistant", "content": ""}]
     deltas += [{"content": piece} for piece in _words(message.get("content") or "")]
@@ -280,8 +304,7 @@ def _words(text: str) -> list[str]:
 
 
 def _fragments(index: int, item: Mapping[str, JsonValue]) -> list[JsonValue]:
-    function = item["function"]
-    assert isinstance(function, dict)
+    function = cast("dict[str, str]", item["function"])
     text = function["arguments"]
     half = len(text) // 2
     first = {**item, "index": index, "function": {**function, "arguments": text[:half]}}
@@ -433,3 +456,25 @@ def huge(total_bytes: int, *, code: int = 200) -> Behaviour:
             await exchange.write(b"x" * 65_536)
 
     return behave
+
+
+def faults() -> Mapping[str, Behaviour]:
+    """One behaviour for each way in which servers fail, by a name for a parametrized test."""
+    begun = json.dumps(completion("half an"))[:40].encode()
+    return {
+        "refuses the key": status(401, error_body("no such key")),
+        "has no such model": status(404, error_body("no such model")),
+        "is asked too often": status(429, error_body("slow down"), headers={"Retry-After": "0"}),
+        "fails": status(500, error_body("something broke")),
+        "is overloaded": status(503),
+        "answers with HTML": body(b"<html>Welcome</html>", content_type="text/html"),
+        "answers with no JSON": body(b"{"),
+        "answers with another document": document({"hello": "world"}),
+        "answers with nothing": document({"choices": []}),
+        "drops the connection": drop(),
+        "breaks off": cut(begun),
+        "breaks a stream off": stream([chunk({"content": "half an"})], ends="cut"),
+        "falls silent": silent_after(begun),
+        "says nothing": hang(),
+        "sends too much": huge(32 * 1_048_576),
+    }

@@ -1,45 +1,37 @@
-"""What every journal does, whatever it is stored in."""
+"""What every journal does, whatever it is stored in: the suite for a journal of your own.
+
+In a test module, with pytest-asyncio in its mode `auto`:
+
+    from minions.testing.journal_suite import *
+
+    @pytest.fixture
+    async def journal(clock, tmp_path):
+        made = MyJournal(tmp_path / "journal", clock)
+        yield made
+        await made.aclose()
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 from attrs import evolve
 
-from builders import holding
-from minions.adapters.stores.postgres_journal import PostgresJournal
-from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.facts import StepFinished
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
-from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
+from minions.testing.facts import holding
 
 
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def journal(
-    request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path
-) -> AsyncIterator[Journal]:
-    made: Journal
-    if request.param == "memory":
-        made = MemoryJournal(clock)
-    elif request.param == "sqlite":
-        made = SqliteJournal(tmp_path / "journal.db", clock)
-    else:
-        made = PostgresJournal(request.getfixturevalue("postgres_url"), clock, lease_clock=clock)
-    yield made
-    await made.aclose()
 
 
 def draft(

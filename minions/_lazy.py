@@ -1,0 +1,35 @@
+"""How the public modules find their names: each is imported when it is first used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["home_of", "lazy_names"]
+
+
+def home_of(homes: Mapping[str, Iterable[str]]) -> Mapping[str, str]:
+    """Each name to the module where it is."""
+    return {name: home for home, names in homes.items() for name in names}
+
+
+def lazy_names(
+    module: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a public module.
+
+    Args:
+        module: Its name.
+        homes: Each of its names to the module where it is.
+    """
+
+    def find(name: str) -> object:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module '{module}' has no attribute '{name}'")
+        value: object = getattr(importlib.import_module(home), name)
+        setattr(sys.modules[module], name, value)  # the next look finds it at once
+        return value
+
+    return find, lambda: sorted(homes)

@@ -1,0 +1,43 @@
+"""Outputs of steps that say `cache: true`, kept from run to run.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from minions._lazy import home_of, lazy_names
+
+if TYPE_CHECKING:
+    from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
+    from minions.adapters.stores.postgres_step_cache import PostgresStepCache
+    from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
+    from minions.contracts.step_cache import CachedStep, StepCache
+
+
+__all__ = [
+    "CachedStep",
+    "MemoryStepCache",
+    "NoStepCache",
+    "PostgresStepCache",
+    "SqliteStepCache",
+    "StepCache",
+]
+
+_HOMES: Final = {
+    "minions.adapters.stores.memory_step_cache": (
+        "MemoryStepCache",
+        "NoStepCache",
+    ),
+    "minions.adapters.stores.postgres_step_cache": ("PostgresStepCache",),
+    "minions.adapters.stores.sqlite_step_cache": ("SqliteStepCache",),
+    "minions.contracts.step_cache": (
+        "CachedStep",
+        "StepCache",
+    ),
+}
+_HOME_OF: Final = home_of(_HOMES)
+
+if not TYPE_CHECKING:  # a checker shall find a misspelled name
+    __getattr__, __dir__ = lazy_names(__name__, _HOME_OF)

@@ -1,0 +1,48 @@
+"""What a person decides while a run waits: approvals, answers, calls in doubt.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from minions._lazy import home_of, lazy_names
+
+if TYPE_CHECKING:
+    from minions.contracts.decisions import (
+        ApprovalRequest,
+        Decider,
+        Deny,
+        NoAnswer,
+        Question,
+        Verdict,
+    )
+    from minions.engine.calls.pending_decisions import PendingDecision
+
+
+__all__ = [
+    "ApprovalRequest",
+    "Decider",
+    "Deny",
+    "NoAnswer",
+    "PendingDecision",
+    "Question",
+    "Verdict",
+]
+
+_HOMES: Final = {
+    "minions.contracts.decisions": (
+        "ApprovalRequest",
+        "Decider",
+        "Deny",
+        "Question",
+        "NoAnswer",
+        "Verdict",
+    ),
+    "minions.engine.calls.pending_decisions": ("PendingDecision",),
+}
+_HOME_OF: Final = home_of(_HOMES)
+
+if not TYPE_CHECKING:  # a checker shall find a misspelled name
+    __getattr__, __dir__ = lazy_names(__name__, _HOME_OF)

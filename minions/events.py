@@ -1,0 +1,81 @@
+"""Everything that a run shows while it goes on, and the stream that gives it.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from minions._lazy import home_of, lazy_names
+
+if TYPE_CHECKING:
+    from minions.contracts.events import (
+        AttemptFailed,
+        LimitReached,
+        RunCompleted,
+        RunFailed,
+        RunStarted,
+        StepCompleted,
+        StepDelta,
+        StepDeltaEvent,
+        StepEvent,
+        StepEventType,
+        StepFinished,
+        StepStarted,
+        StepWaiting,
+        ToolFinished,
+        ToolStarted,
+        event_to_json,
+    )
+    from minions.engine.history.events import Listener
+    from minions.interfaces.run_stream import RunStream
+
+
+__all__ = [
+    "AttemptFailed",
+    "LimitReached",
+    "Listener",
+    "RunCompleted",
+    "RunFailed",
+    "RunStarted",
+    "RunStream",
+    "StepCompleted",
+    "StepDelta",
+    "StepDeltaEvent",
+    "StepEvent",
+    "StepEventType",
+    "StepFinished",
+    "StepStarted",
+    "StepWaiting",
+    "ToolFinished",
+    "ToolStarted",
+    "event_to_json",
+]
+
+_HOMES: Final = {
+    "minions.contracts.events": (
+        "LimitReached",
+        "AttemptFailed",
+        "RunCompleted",
+        "RunFailed",
+        "RunStarted",
+        "StepCompleted",
+        "StepDelta",
+        "StepDeltaEvent",
+        "StepEvent",
+        "StepEventType",
+        "StepFinished",
+        "StepStarted",
+        "ToolFinished",
+        "ToolStarted",
+        "StepWaiting",
+        "event_to_json",
+    ),
+    "minions.engine.history.events": ("Listener",),
+    "minions.interfaces.run_stream": ("RunStream",),
+}
+_HOME_OF: Final = home_of(_HOMES)
+
+if not TYPE_CHECKING:  # a checker shall find a misspelled name
+    __getattr__, __dir__ = lazy_names(__name__, _HOME_OF)

@@ -1,0 +1,165 @@
+"""The parts of the Java guide, for reading it beside the code and for running single steps by hand.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from minions._lazy import home_of, lazy_names
+
+if TYPE_CHECKING:
+    from minions.contracts.call_executors import (
+        ModelCallExecutor,
+        ModelCallExecutorFactory,
+        ToolCallExecutor,
+        ToolCallExecutorFactory,
+    )
+    from minions.contracts.calls import (
+        CallOrigin,
+        CallStatus,
+        DeltaSink,
+        ModelCall,
+        ModelCapabilities,
+        ModelDelta,
+        ModelOptions,
+        OutputMode,
+        OutputRequest,
+        StepCompletionInstruction,
+        ToolCall,
+        ToolCallResponse,
+        ToolFailure,
+    )
+    from minions.contracts.completion import StepCompletionChain, StepCompletionLink
+    from minions.contracts.context import Limits
+    from minions.contracts.errors import FailureInfo, GraphError, MetadataError, StepFailedError
+    from minions.contracts.graph import StepGraph
+    from minions.contracts.memory import MemorySnapshot, ModelMemory
+    from minions.contracts.messages import TokenUsage, ToolCallRequest
+    from minions.contracts.tools import Toolbox, Toolset
+    from minions.engine.calls.model_calls import ModelCallExecutors
+    from minions.engine.calls.tool_calls import tool_call_executors
+    from minions.engine.compile.completion import DefaultStepCompletionChain
+    from minions.engine.compile.graph import DefaultStepGraph
+    from minions.engine.context.agent_context import Agent, AgentContext
+    from minions.engine.history.memory import ConversationMemory
+    from minions.engine.run.agent_run import AgentRun
+    from minions.engine.step.executor import StepExecutor
+    from minions.engine.step.next_step import NextStepChain, NextStepLink
+    from minions.engine.step.step_manager import StepManager
+
+
+__all__ = [
+    "Agent",
+    "AgentContext",
+    "AgentRun",
+    "CallOrigin",
+    "CallStatus",
+    "ConversationMemory",
+    "DefaultStepCompletionChain",
+    "DefaultStepGraph",
+    "DeltaSink",
+    "FailureInfo",
+    "GraphError",
+    "Limits",
+    "MemorySnapshot",
+    "MetadataError",
+    "ModelCall",
+    "ModelCallExecutor",
+    "ModelCallExecutorFactory",
+    "ModelCallExecutors",
+    "ModelCapabilities",
+    "ModelDelta",
+    "ModelMemory",
+    "ModelOptions",
+    "NextStepChain",
+    "NextStepLink",
+    "OutputMode",
+    "OutputRequest",
+    "StepCompletionChain",
+    "StepCompletionInstruction",
+    "StepCompletionLink",
+    "StepExecutor",
+    "StepFailedError",
+    "StepGraph",
+    "StepManager",
+    "TokenUsage",
+    "ToolCall",
+    "ToolCallExecutor",
+    "ToolCallExecutorFactory",
+    "ToolCallRequest",
+    "ToolCallResponse",
+    "ToolFailure",
+    "Toolbox",
+    "Toolset",
+    "tool_call_executors",
+]
+
+_HOMES: Final = {
+    "minions.contracts.call_executors": (
+        "ModelCallExecutor",
+        "ModelCallExecutorFactory",
+        "ToolCallExecutor",
+        "ToolCallExecutorFactory",
+    ),
+    "minions.contracts.calls": (
+        "CallOrigin",
+        "CallStatus",
+        "DeltaSink",
+        "ModelCall",
+        "ModelCapabilities",
+        "ModelDelta",
+        "ModelOptions",
+        "OutputMode",
+        "OutputRequest",
+        "StepCompletionInstruction",
+        "ToolCall",
+        "ToolCallResponse",
+        "ToolFailure",
+    ),
+    "minions.contracts.completion": (
+        "StepCompletionChain",
+        "StepCompletionLink",
+    ),
+    "minions.contracts.context": ("Limits",),
+    "minions.contracts.errors": (
+        "FailureInfo",
+        "GraphError",
+        "MetadataError",
+        "StepFailedError",
+    ),
+    "minions.contracts.graph": ("StepGraph",),
+    "minions.contracts.memory": (
+        "MemorySnapshot",
+        "ModelMemory",
+    ),
+    "minions.contracts.messages": (
+        "TokenUsage",
+        "ToolCallRequest",
+    ),
+    "minions.contracts.tools": (
+        "Toolbox",
+        "Toolset",
+    ),
+    "minions.engine.calls.model_calls": ("ModelCallExecutors",),
+    "minions.engine.calls.tool_calls": ("tool_call_executors",),
+    "minions.engine.compile.completion": ("DefaultStepCompletionChain",),
+    "minions.engine.compile.graph": ("DefaultStepGraph",),
+    "minions.engine.context.agent_context": (
+        "Agent",
+        "AgentContext",
+    ),
+    "minions.engine.history.memory": ("ConversationMemory",),
+    "minions.engine.run.agent_run": ("AgentRun",),
+    "minions.engine.step.executor": ("StepExecutor",),
+    "minions.engine.step.next_step": (
+        "NextStepChain",
+        "NextStepLink",
+    ),
+    "minions.engine.step.step_manager": ("StepManager",),
+}
+_HOME_OF: Final = home_of(_HOMES)
+
+if not TYPE_CHECKING:  # a checker shall find a misspelled name
+    __getattr__, __dir__ = lazy_names(__name__, _HOME_OF)

@@ -1,0 +1,120 @@
+"""A run that somebody asked for: awaited for its result, or iterated for its events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+)
+from types import TracebackType
+from typing import Generic, Self, TypeAlias
+
+from minions.contracts.errors import UsageError
+from minions.contracts.events import RunEvent
+from minions.contracts.executions import AgentResult
+from minions.contracts.instructions import T_co
+from minions.engine.run.agent_run import AgentRun
+
+__all__ = ["RunStream"]
+
+OpenRun: TypeAlias = Callable[[], Awaitable[AgentRun[T_co]]]
+ExecuteRun: TypeAlias = Callable[[AgentRun[T_co]], Awaitable[AgentResult[T_co]]]
+
+
+class RunStream(AsyncIterable[RunEvent], Generic[T_co]):
+    """One run: `await` it, or `async for` its events and then read `result`. It begins only then.
+
+    Leaving the loop early cancels the run; what was done is recorded. `async with stream:` around
+    the loop waits until that is written.
+    """
+
+    def __init__(self, begin: OpenRun[T_co], execute: ExecuteRun[T_co]) -> None:
+        """Prepare nothing yet.
+
+        Args:
+            begin: Gives the prepared run, or raises what refuses it.
+            execute: Runs it to its end.
+        """
+        self._begin = begin
+        self._execute = execute
+        self._has_begun = False
+        self._result: AgentResult[T_co] | None = None
+        self._task: asyncio.Task[AgentResult[T_co]] | None = None
+        self._is_stopped = False
+
+    @property
+    def result(self) -> AgentResult[T_co]:
+        """The result; it is there when the last event has been given.
+
+        Raises:
+            UsageError: The run is not over, or was cancelled by leaving its loop.
+        """
+        if self._result is None:
+            raise UsageError(
+                "The run is not over: iterate over its events to the end, or await it.",
+                code="run-not-over",
+            )
+        return self._result
+
+    def __await__(self) -> Generator[object, None, AgentResult[T_co]]:
+        """Run to the end without watching; after the events were read, their result."""
+        return self._wait().__await__()
+
+    async def _wait(self) -> AgentResult[T_co]:
+        if self._result is None:
+            self._begin_once()
+            self._result = await self._execute(await self._begin())
+        return self._result
+
+    def __aiter__(self) -> AsyncIterator[RunEvent]:
+        """Every event as it happens; the last one is `run_completed` or `run_failed`."""
+        self._begin_once()
+        return self._run()
+
+    def _begin_once(self) -> None:
+        if self._has_begun:
+            raise UsageError(
+                "This run has begun already. Ask for another one.", code="run-has-begun"
+            )
+        self._has_begun = True
+
+    async def _run(self) -> AsyncGenerator[RunEvent, None]:
+        run = await self._begin()
+        queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
+        run.listen(queue.put_nowait)
+        self._task = task = asyncio.ensure_future(self._execute(run))
+        task.add_done_callback(lambda _: queue.put_nowait(None))
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+            self._result = await task
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Cancel the run if it goes on, and wait until that is recorded."""
+        task = self._task
+        if task is None or task.done():
+            return
+        if not self._is_stopped:  # once: another cancellation would end the writing of the first
+            self._is_stopped = True
+            task.cancel()
+        await asyncio.wait([task])
+
+    async def __aenter__(self) -> Self:
+        """Itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """As `aclose`."""
+        await self.aclose()

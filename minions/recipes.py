@@ -1,0 +1,61 @@
+"""What recipes are made of, and what is wrong with them.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from minions._lazy import home_of, lazy_names
+
+if TYPE_CHECKING:
+    from minions.contracts.errors import Fault, NotFoundError
+    from minions.contracts.json_values import JsonValue
+    from minions.contracts.retry import RetryConfig
+    from minions.contracts.secrets import InputValue
+    from minions.engine.compile.function_steps import FunctionStep
+    from minions.engine.compile.selection import RunPart
+    from minions.engine.run.questions import analyze_data, extract_params
+    from minions.recipe.model import InputSpec, ModelConfig, StepSpec
+
+
+__all__ = [
+    "Fault",
+    "FunctionStep",
+    "InputSpec",
+    "InputValue",
+    "JsonValue",
+    "ModelConfig",
+    "NotFoundError",
+    "RetryConfig",
+    "RunPart",
+    "StepSpec",
+    "analyze_data",
+    "extract_params",
+]
+
+_HOMES: Final = {
+    "minions.contracts.errors": (
+        "Fault",
+        "NotFoundError",
+    ),
+    "minions.contracts.json_values": ("JsonValue",),
+    "minions.contracts.retry": ("RetryConfig",),
+    "minions.contracts.secrets": ("InputValue",),
+    "minions.engine.compile.function_steps": ("FunctionStep",),
+    "minions.engine.compile.selection": ("RunPart",),
+    "minions.engine.run.questions": (
+        "analyze_data",
+        "extract_params",
+    ),
+    "minions.recipe.model": (
+        "InputSpec",
+        "ModelConfig",
+        "StepSpec",
+    ),
+}
+_HOME_OF: Final = home_of(_HOMES)
+
+if not TYPE_CHECKING:  # a checker shall find a misspelled name
+    __getattr__, __dir__ = lazy_names(__name__, _HOME_OF)

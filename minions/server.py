@@ -1,0 +1,26 @@
+"""The HTTP API as an ASGI application of your own; needs the extra `server`.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from minions._lazy import home_of, lazy_names
+
+if TYPE_CHECKING:
+    from minions.interfaces.server.app import create_app
+    from minions.interfaces.server.options import ServerOptions
+
+
+__all__ = ["ServerOptions", "create_app"]
+
+_HOMES: Final = {
+    "minions.interfaces.server.app": ("create_app",),
+    "minions.interfaces.server.options": ("ServerOptions",),
+}
+_HOME_OF: Final = home_of(_HOMES)
+
+if not TYPE_CHECKING:  # a checker shall find a misspelled name
+    __getattr__, __dir__ = lazy_names(__name__, _HOME_OF)

@@ -1,0 +1,85 @@
+"""What every run rests on: journals, clock, secrets, output parser, and their errors.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from minions._lazy import home_of, lazy_names
+
+if TYPE_CHECKING:
+    from minions.adapters.models.structured_output import InstructorParser
+    from minions.adapters.stores.postgres_journal import PostgresJournal
+    from minions.contracts.calls import OutputParser
+    from minions.contracts.errors import (
+        EnvironmentRefusedError,
+        FencedError,
+        JournalError,
+        LeaseHeldError,
+    )
+    from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
+    from minions.contracts.runtime import Clock, Ids, Log, Random, Sleep
+    from minions.contracts.secrets import SecretSource
+    from minions.engine.services.memory_journal import MemoryJournal
+    from minions.engine.services.services import NullLog, SystemClock
+
+
+__all__ = [
+    "Clock",
+    "EntryDraft",
+    "EnvironmentRefusedError",
+    "FencedError",
+    "Ids",
+    "InstructorParser",
+    "Journal",
+    "JournalEntry",
+    "JournalError",
+    "Lease",
+    "LeaseHeldError",
+    "Log",
+    "MemoryJournal",
+    "NullLog",
+    "OutputParser",
+    "PostgresJournal",
+    "Random",
+    "SecretSource",
+    "Sleep",
+    "SystemClock",
+]
+
+_HOMES: Final = {
+    "minions.adapters.models.structured_output": ("InstructorParser",),
+    "minions.adapters.stores.postgres_journal": ("PostgresJournal",),
+    "minions.contracts.calls": ("OutputParser",),
+    "minions.contracts.errors": (
+        "EnvironmentRefusedError",
+        "FencedError",
+        "JournalError",
+        "LeaseHeldError",
+    ),
+    "minions.contracts.journal": (
+        "EntryDraft",
+        "Journal",
+        "JournalEntry",
+        "Lease",
+    ),
+    "minions.contracts.runtime": (
+        "Clock",
+        "Ids",
+        "Log",
+        "Random",
+        "Sleep",
+    ),
+    "minions.contracts.secrets": ("SecretSource",),
+    "minions.engine.services.memory_journal": ("MemoryJournal",),
+    "minions.engine.services.services": (
+        "NullLog",
+        "SystemClock",
+    ),
+}
+_HOME_OF: Final = home_of(_HOMES)
+
+if not TYPE_CHECKING:  # a checker shall find a misspelled name
+    __getattr__, __dir__ = lazy_names(__name__, _HOME_OF)

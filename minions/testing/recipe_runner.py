@@ -1,0 +1,117 @@
+"""What the fixture `run_recipe` gives: a recipe run the same way each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, overload
+
+from minions.adapters.models.script_items import Answer
+from minions.adapters.models.scripted import ScriptedModel
+from minions.adapters.models.structured_output import InstructorParser
+from minions.contracts.calls import ChatModel
+from minions.contracts.events import RunEvent
+from minions.contracts.executions import AgentResult
+from minions.contracts.json_values import JsonValue
+from minions.contracts.secrets import InputValue
+from minions.contracts.tools import Tool
+from minions.engine.compile.extensions import Extensions
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import Services
+from minions.interfaces.application import Approve, Minions, RecipeLike
+from minions.interfaces.sync_door import wait_for
+from minions.testing.clock import FakeClock
+from minions.testing.ids import counting_ids
+
+__all__ = ["RecipeRunner"]
+
+T = TypeVar("T")
+
+
+class RecipeRunner:
+    """Call it to run a recipe to its end; afterwards it knows what happened.
+
+    The clock moves only when something sleeps, ids count, retries wait no time: two runs of one
+    test are the same. It works inside and outside of an event loop.
+    """
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.journal = MemoryJournal(self.clock)
+        """Of all runs of the test."""
+        self.events: list[RunEvent] = []
+        """Of all runs of the test, in order."""
+        self.model: ChatModel | None = None
+        """The one that answered last; `model.prompts` of a scripted one are what it was asked."""
+        self._services = Services(
+            clock=self.clock,
+            sleep=self.clock.sleep,
+            random=lambda: 0.5,
+            ids=counting_ids(),
+            journal=self.journal,
+            parser=InstructorParser(),
+        )
+
+    @overload
+    def __call__(
+        self,
+        recipe: RecipeLike,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: type[T],
+        answers: Iterable[Answer] = (),
+        model: ChatModel | None = None,
+        tools: Iterable[Tool] = (),
+        extensions: Extensions | None = None,
+        approve: Approve = "all",
+    ) -> AgentResult[T]: ...
+
+    @overload
+    def __call__(
+        self,
+        recipe: RecipeLike,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: None = None,
+        answers: Iterable[Answer] = (),
+        model: ChatModel | None = None,
+        tools: Iterable[Tool] = (),
+        extensions: Extensions | None = None,
+        approve: Approve = "all",
+    ) -> AgentResult[JsonValue]: ...
+
+    def __call__(
+        self,
+        recipe: RecipeLike,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        answers: Iterable[Answer] = (),
+        model: ChatModel | None = None,
+        tools: Iterable[Tool] = (),
+        extensions: Extensions | None = None,
+        approve: Approve = "all",
+    ) -> AgentResult[Any]:
+        """Run it; every end is a result.
+
+        Args:
+            answers: Of the model, in turn, whatever the recipe names.
+            model: Instead of `answers`.
+            approve: What becomes of calls that need approval.
+        Raises:
+            RecipeError, UsageError, NotFoundError: As `minions.run`.
+        """
+        self.model = answering = model or ScriptedModel(answers)
+
+        async def work() -> AgentResult[Any]:  # Any: as above
+            application = Minions(
+                model=answering,
+                tools=tools,
+                extensions=extensions,
+                services=self._services,
+                approve=approve,
+                listeners=[self.events.append],
+            )
+            async with application:
+                return await application.arun(recipe, inputs, output_class=output_class)
+
+        return wait_for(work())

@@ -1,0 +1,91 @@
+"""The examples for applications run as they stand."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from minions import ScriptedModel
+from minions.contracts.json_values import JsonValue
+
+EXAMPLES: Final = Path(__file__).parents[2] / "docs" / "examples"
+SPAM: Final[dict[str, JsonValue]] = {"spam": True, "reason": "boats"}
+
+
+def _imported(file: str, monkeypatch: pytest.MonkeyPatch) -> Any:  # Any: a module of any names
+    spec = importlib.util.spec_from_file_location("docs_example", EXAMPLES / file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "docs_example", module)  # where type hints are looked up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _client(file: str, site: Any) -> Any:  # Any: as above
+    if file.startswith("fastapi"):
+        return importlib.import_module("fastapi.testclient").TestClient(site)
+    from litestar.testing import TestClient
+
+    return TestClient(site)
+
+
+@pytest.fixture(
+    params=[
+        "web_application.py",
+        pytest.param(
+            "fastapi_application.py",
+            marks=pytest.mark.skipif(
+                importlib.util.find_spec("fastapi") is None, reason="FastAPI is not installed"
+            ),
+        ),
+    ]
+)
+def client(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Any]:  # Any: as above
+    model, journal = ScriptedModel([SPAM]), str(tmp_path / "journal.sqlite")
+    site = _imported(request.param, monkeypatch).site_of(model, journal)
+    with _client(request.param, site) as opened:
+        yield opened
+
+
+def test_a_web_application_keeps_one_object_and_answers(client: Any) -> None:  # Any: as above
+    """A-129."""
+    answer = client.post("/judge", json={"text": "You won a boat!"})
+    assert (answer.status_code, answer.json()) == (201, SPAM)
+
+
+def test_a_web_application_streams_the_events_of_a_run(client: Any) -> None:  # Any: as above
+    answer = client.post("/judge/events", json={"text": "You won a boat!"})
+    told = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")]
+    types = [json.loads(line)["type"] for line in told]
+    assert (types[0], types[-1]) == ("run_started", "run_completed")
+
+
+def test_the_example_for_fastapi_is_python() -> None:
+    source = (EXAMPLES / "fastapi_application.py").read_text("utf-8")
+    compile(source, "fastapi_application.py", "exec")
+
+
+async def test_the_cells_of_the_notebook_run_in_one_running_loop() -> None:
+    """A-129."""
+    notebook = json.loads((EXAMPLES / "notebook.ipynb").read_text("utf-8"))
+    names: dict[str, object] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            text = "".join(cell["source"])
+            flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+            waits = eval(compile(text, "notebook", "exec", flags=flags), names)
+            if inspect.isawaitable(waits):
+                await waits
+    assert names["spam"] == SPAM
