@@ -597,6 +597,7 @@ async def test_rows_made_anew_during_an_append_are_not_lost(
     journal = PostgresJournal(postgres_url, clock, lease_clock=clock)
     other = PostgresJournal(postgres_url, clock, lease_clock=clock)
     await store(journal, "s", "r", begun())
+    assert len(await journal.runs()) == 1
     with psycopg.connect(postgres_url) as db:
         db.execute(b"DELETE FROM minions.runs")
         db.execute(b"DELETE FROM minions.sessions")
@@ -617,6 +618,44 @@ async def test_rows_made_anew_during_an_append_are_not_lost(
     await _check(journal)
     await journal.aclose()
     await other.aclose()
+
+
+async def test_rows_of_new_sessions_do_not_pile_up(tmp_path: Path, clock: FakeClock) -> None:
+    """A-127: whoever looks first does not make the rows of all that ran before."""
+    journal = SqliteJournal(tmp_path / "journal.db", clock)
+    for number in range(200):
+        await store(journal, f"s{number}", f"r{number}", begun(), ended())
+    with sqlite3.connect(tmp_path / "journal.db") as db:
+        ((pending,),) = db.execute("SELECT count(*) FROM changed_sessions")
+    assert pending < 64
+    assert await journal.count_runs() == 200
+    await _check(journal)
+    await journal.aclose()
+
+
+async def test_the_first_run_of_a_process_makes_the_rows_that_others_left(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    for number in range(3):
+        journal = SqliteJournal(tmp_path / "journal.db", clock)
+        await store(journal, f"s{number}", f"r{number}", begun(), ended())
+        await journal.aclose()
+    with sqlite3.connect(tmp_path / "journal.db") as db:
+        assert db.execute("SELECT count(*) FROM changed_sessions").fetchall() == [(0,)]
+        assert db.execute("SELECT count(*) FROM runs").fetchall() == [(3,)]
+
+
+async def test_a_session_that_goes_on_keeps_its_rows_with_each_entry(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    journal = SqliteJournal(tmp_path / "journal.db", clock)
+    await store(journal, "s", "r1", begun(), ended())
+    assert await run_ids(journal) == ["r1"]
+    await store(journal, "s", "r2", begun(), ended())
+    with sqlite3.connect(tmp_path / "journal.db") as db:
+        assert db.execute("SELECT count(*) FROM changed_sessions").fetchall() == [(0,)]
+        assert db.execute("SELECT count(*) FROM runs").fetchall() == [(2,)]
+    await journal.aclose()
 
 
 def _json(draft: EntryDraft) -> bytes:

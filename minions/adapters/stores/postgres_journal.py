@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from attrs import evolve, frozen
 
 from minions.adapters.stores import postgres_rows
+from minions.adapters.stores.pending_rows import PendingRows, folds_later
 from minions.adapters.stores.postgres_database import damaged
 from minions.adapters.stores.postgres_link import Attempt, DamageError, PostgresLink
 from minions.adapters.stores.postgres_listener import PostgresListener
@@ -96,6 +98,7 @@ class PostgresJournal(Journal):
         )
         self._listener = PostgresListener(self._link, sleep=sleep)
         self._waiting = EntryWaiters(self._watch)
+        self._pending_rows = PendingRows()
 
     async def acquire(
         self,
@@ -141,6 +144,9 @@ class PostgresJournal(Journal):
         body = _stored_body(draft)
         stored = await self._link.run(lambda attempt: _append(attempt, lease, entry, body))
         self._waiting.tell(stored.session_id, stored.position)
+        if self._pending_rows.is_due(lease, draft):
+            with contextlib.suppress(JournalError):  # the fact is stored; a look-up tells the rest
+                await self._link.run(lambda attempt: _mend_some(attempt.connection))
         return stored
 
     async def entries(
@@ -480,7 +486,7 @@ async def _append(attempt: Attempt, lease: Lease, entry: JournalEntry, body: byt
 
     db = attempt.connection
     try:
-        if entry.kind in LISTED:
+        if entry.kind in LISTED and not folds_later(lease):
             done = await _append_listed(db, lease, entry, body)
         else:
             done = await _append_alone(db, entry, body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import sqlite3
@@ -16,6 +17,7 @@ from typing import Final, TypeVar
 from attrs import frozen
 
 from minions.adapters.stores import sqlite_rows
+from minions.adapters.stores.pending_rows import PendingRows, folds_later
 from minions.adapters.stores.row_bodies import body_text, read_fact
 from minions.adapters.stores.row_queries import Part
 from minions.adapters.stores.sqlite_blobs import (
@@ -88,6 +90,7 @@ class SqliteJournal(Journal):
         )
         self._sleep = sleep
         self._waiting = EntryWaiters(self._watch)
+        self._pending_rows = PendingRows()
 
     async def acquire(
         self,
@@ -134,6 +137,9 @@ class SqliteJournal(Journal):
             is_landmark=draft.kind in _LANDMARKS,
         )
         self._waiting.tell(entry.session_id, entry.position)
+        if self._pending_rows.is_due(lease, draft):
+            with contextlib.suppress(JournalError):  # the fact is stored; a look-up tells the rest
+                await self._file.run(_mend_some)
         return entry
 
     async def entries(
@@ -477,7 +483,7 @@ def _is_unicode(text: str) -> bool:
 def _append(
     db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: _StoredBody, now: datetime
 ) -> JournalEntry:
-    if draft.kind not in LISTED:
+    if draft.kind not in LISTED or folds_later(lease):
         position = _append_at_once(db, lease, draft, body, now)
         if position is not None:
             return _entry_of(lease, draft, position, now)
