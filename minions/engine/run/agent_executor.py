@@ -23,7 +23,7 @@ from minions.engine.compile.build import part_of
 from minions.engine.compile.dry_run import planned_steps
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.preparation import Preparation, rendered
+from minions.engine.compile.preparation import Preparation
 from minions.engine.compile.selection import (
     ChosenSteps,
     RunPart,
@@ -36,7 +36,8 @@ from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.history.replay import Replay
 from minions.engine.run.agent_run import AgentRun, ResumePlan
-from minions.engine.run.nested_runs import RecipeRuns
+from minions.engine.run.assembly import RunWiring
+from minions.engine.run.nested_runs import NestedRuns
 from minions.engine.run.pins import Pins, find_pins
 from minions.engine.run.recorded_run import (
     RecordedRun,
@@ -87,18 +88,14 @@ class AgentExecutor:
         self._services = services or Services()
         self._recipes = recipes
         self._preparation = preparation or Preparation(self._extensions)
-        self._loaded: dict[tuple[int, bool], ChatModel] = {}
-        """Models that were warmed up, by identity and whether answers are constrained."""
-        self._model_factory = model_call_executor_factory
-        self._tool_factory = tool_call_executor_factory or tool_call_executors()
-        self._recipe_runs = RecipeRuns(
-            self._preparation,
+        self._wiring = RunWiring(
+            preparation=self._preparation,
             models=self._models,
-            loaded=self._loaded,
-            find=self._find,
-            model_call_executor_factory=self._model_factory,
-            tool_call_executor_factory=self._tool_factory,
+            loaded={},
+            model_call_executor_factory=model_call_executor_factory,
+            tool_call_executor_factory=tool_call_executor_factory or tool_call_executors(),
         )
+        self._nested_runs = NestedRuns(self._wiring, self._find)
 
     @overload
     async def execute(
@@ -236,7 +233,7 @@ class AgentExecutor:
         Args:
             note: Stored with the run's start, for the caller to find when it goes on.
             part: With the outputs that it needs: nothing is looked up here.
-            thread: Where it takes up the session's conversation; None: behind its last message.
+            live_conversation: Where it continues the session's conversation; None: at its end.
         Raises:
             As `execute`.
         """
@@ -266,9 +263,9 @@ class AgentExecutor:
             "run": {"id": start.run_id, "session_id": start.session_id},
         }
         secrets = declared_secrets(agent.recipe, checked, self._services.secrets)
-        tools = self._preparation.open_tools(agent.recipe, known, secrets)
         runs = start.chosen.runs if start.chosen is not None else None
-        built = self._preparation.built(agent.recipe, tools, runs)
+        opened = self._wiring.opened(agent.recipe, known, secrets, runs)
+        built = opened.built
         if start.chosen is not None:
             specs_of_parts(agent.recipe)
             built = part_of(built, agent.recipe, start.chosen.runs)
@@ -278,28 +275,25 @@ class AgentExecutor:
             manager,
             ConversationMemory(),
             services=self._services,
-            tools=tools,
+            tools=opened.tools,
             inputs=checked,
             run_id=start.run_id,
             session_id=start.session_id,
             replay=start.replay,
-            system_prompt=rendered(built.system_prompt, known),
-            goal=rendered(built.goal, known),
+            system_prompt=opened.system_prompt,
+            goal=opened.goal,
             secrets=secrets,
         )
-        context.recipe_runner = self._recipe_runs
+        context.recipe_runner = self._nested_runs
         run: AgentRun[Any] = AgentRun(
             context,
             manager,
             built,
-            models=self._models,
-            loaded=self._loaded,
-            model_call_executor_factory=self._model_factory,
-            tool_call_executor_factory=self._tool_factory,
+            wiring=self._wiring,
             output_class=output_class,
             output_check=self._preparation.output_check(output_class),
             note=start.note,
-            resume_plan=_with_doubt(start, tools),
+            resume_plan=_with_doubt(start, opened.tools),
             is_over=start.is_over,
             chosen=start.chosen,
             live_conversation=start.live_conversation,

@@ -8,8 +8,6 @@ from typing import Generic, Required, TypedDict, cast
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ChatModel
 from minions.contracts.codec import encode
 from minions.contracts.decision_words import Decision, word_of
 from minions.contracts.errors import FailureInfo, FencedError, JournalError, MinionsError, words_of
@@ -32,18 +30,15 @@ from minions.contracts.schema import SchemaValidator
 from minions.contracts.steps import PythonStep
 from minions.contracts.tools import Effect
 from minions.engine.compile.build import BuiltRecipe
-from minions.engine.compile.extensions import ModelSource
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import MESSAGE_INPUT, ConversationStart, open_conversation
 from minions.engine.history.events import Listener
 from minions.engine.history.keys import base_key, execution_key, path_of
 from minions.engine.history.replay import OpenCall
-from minions.engine.run.routes import Routes
-from minions.engine.run.run_models import RunModels
+from minions.engine.run.assembly import RunWiring
 from minions.engine.run.run_output import RunOutput
-from minions.engine.run.run_steps import RunSteps
-from minions.engine.run.walk import RecipeWalk, WalkEnd
+from minions.engine.run.walk import WalkEnd
 from minions.engine.services.error_groups import leading_error
 from minions.engine.step.step_manager import StepManager
 from minions.recipe.bundles import bundle_of
@@ -91,10 +86,7 @@ class AgentRun(Generic[T_co]):
         manager: StepManager,
         built: BuiltRecipe,
         *,
-        models: ModelSource,
-        loaded: dict[tuple[int, bool], ChatModel],
-        model_call_executor_factory: ModelCallExecutorFactory | None,
-        tool_call_executor_factory: ToolCallExecutorFactory,
+        wiring: RunWiring,
         output_class: type[object] | None,
         output_check: SchemaValidator | None,
         note: Mapping[str, JsonValue] | None = None,
@@ -106,13 +98,13 @@ class AgentRun(Generic[T_co]):
         """Take what was prepared.
 
         Args:
-            loaded: Models that need no more loading; shared by the runs of one executor.
+            wiring: What all runs of the executor share.
             output_check: Of what `output_class` says.
             note: What the caller wants to find again when the run goes on; stored with its start.
-            going_on: How it goes on; None: it is new.
+            resume_plan: How it goes on; None: it is new.
             is_over: It came to its output before: it is told again, and nothing is stored.
             chosen: The steps that run; None: all.
-            thread: Where it takes up the session's conversation, if steps of it have part in one.
+            live_conversation: Where it continues the session's conversation, if steps share it.
         """
         self.context = context
         self._built = built
@@ -121,11 +113,8 @@ class AgentRun(Generic[T_co]):
         self._is_over = is_over
         self._chosen = chosen
         self._live_conversation = live_conversation if _has_conversation(built) else None
-        self._models = RunModels(context, built, models, model_call_executor_factory, loaded)
         context.open_calls = resume_plan.doubt if resume_plan is not None else ()
-        steps = RunSteps(context, built, self._models, tool_call_executor_factory, chosen=chosen)
-        routes = Routes(context, built, self._models, tool_call_executor_factory)
-        self._walk = RecipeWalk(context, manager, built, steps, routes, tool_call_executor_factory)
+        self._models, self._walk = wiring.walk(context, manager, built, chosen)
         self._output = RunOutput(
             context, built, output_class, output_check, is_part=chosen is not None
         )

@@ -8,54 +8,36 @@ from pathlib import Path
 
 from attrs import evolve
 
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ChatModel
 from minions.contracts.errors import NEEDS_DECISION, FailureInfo, MinionsError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
-from minions.engine.compile.extensions import ModelSource
-from minions.engine.compile.preparation import Preparation, rendered
+from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext, NestedResult, RecipeRunner, TellSteps
 from minions.engine.context.scope import Scope
 from minions.engine.history.keys import scope_of
 from minions.engine.history.memory import ConversationMemory
-from minions.engine.run.routes import Routes
-from minions.engine.run.run_models import RunModels
+from minions.engine.run.assembly import RunWiring
 from minions.engine.run.run_output import RunOutput
-from minions.engine.run.run_steps import RunSteps
 from minions.engine.run.walk import RecipeWalk, WalkEnd
 from minions.engine.step.step_manager import StepManager
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["RecipeRuns"]
+__all__ = ["NestedRuns"]
 
 
-class RecipeRuns(RecipeRunner):
+class NestedRuns(RecipeRunner):
     """Of one executor; two runs share nothing through it."""
 
-    def __init__(
-        self,
-        preparation: Preparation,
-        *,
-        models: ModelSource,
-        loaded: dict[tuple[int, bool], ChatModel],
-        find: Callable[[str], AgentRecipe],
-        model_call_executor_factory: ModelCallExecutorFactory | None,
-        tool_call_executor_factory: ToolCallExecutorFactory,
-    ) -> None:
-        """Configure, as an `AgentExecutor` is.
+    def __init__(self, wiring: RunWiring, find: Callable[[str], AgentRecipe]) -> None:
+        """Take what the executor's own runs have.
 
         Args:
-            loaded: Models that need no more loading; shared by the runs of one executor.
+            find: An id to its recipe; raises NotFoundError.
         """
-        self._preparation = preparation
-        self._models = models
-        self._loaded = loaded
+        self._wiring = wiring
         self._find = find
-        self._model_factory = model_call_executor_factory
-        self._tool_factory = tool_call_executor_factory
 
     def find(self, name: str) -> AgentRecipe:
         """The executor's own."""
@@ -71,19 +53,17 @@ class RecipeRuns(RecipeRunner):
         tell: TellSteps,
     ) -> NestedResult:
         """To its end; what failed in it is the error of the result."""
-        inner, manager = self._context(recipe, inputs, context, path, key)
+        inner, manager, built = self._context(recipe, inputs, context, path, key)
         try:
-            return await self._run(inner, manager)
+            return await self._run(inner, manager, built)
         finally:
             tell(manager.step_executions)
 
-    async def _run(self, context: AgentContext, manager: StepManager) -> NestedResult:
+    async def _run(
+        self, context: AgentContext, manager: StepManager, built: BuiltRecipe
+    ) -> NestedResult:
         recipe = context.recipe
-        built = self._preparation.built(recipe, context.tools)
-        models = RunModels(context, built, self._models, self._model_factory, self._loaded)
-        steps = RunSteps(context, built, models, self._tool_factory)
-        routes = Routes(context, built, models, self._tool_factory)
-        walk = RecipeWalk(context, manager, built, steps, routes, self._tool_factory)
+        walk = self._wiring.walk(context, manager, built).walk
         end, output = await _walked(walk, context), None
         if end.error is None:
             try:
@@ -102,26 +82,25 @@ class RecipeRuns(RecipeRunner):
         outer: AgentContext,
         path: str,
         key: str,
-    ) -> tuple[AgentContext, StepManager]:
+    ) -> tuple[AgentContext, StepManager, BuiltRecipe]:
         checked = resolve_inputs(recipe, inputs, from_text=False, base=Path.cwd())
         known: dict[str, JsonValue] = {
             "inputs": dict(checked),
             "run": {"id": outer.run_id, "session_id": outer.session_id},
         }
-        tools = self._preparation.open_tools(recipe, known, outer.secrets)
-        built = self._preparation.built(recipe, tools)
-        manager = StepManager(built.graph)
+        opened = self._wiring.opened(recipe, known, outer.secrets)
+        manager = StepManager(opened.built.graph)
         inner = outer.nested(
             recipe,
             manager,
             ConversationMemory(),
-            tools=tools,
+            tools=opened.tools,
             inputs=checked,
             scope=Scope(keys=scope_of(key), path=f"{path}/"),
-            system_prompt=rendered(built.system_prompt, known),
-            goal=rendered(built.goal, known),
+            system_prompt=opened.system_prompt,
+            goal=opened.goal,
         )
-        return inner, manager
+        return inner, manager, opened.built
 
 
 async def _walked(walk: RecipeWalk, context: AgentContext) -> WalkEnd:
