@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 from collections import deque
 
-from minions.contracts.errors import JournalError, LeaseHeldError
+from minions.contracts.errors import JournalError
 from minions.contracts.facts import Fact
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.engine.history.events import EventMaker, EventStream
 from minions.engine.history.replay import Replay
+from minions.engine.services.leases import acquire_lease
 from minions.engine.services.services import Services
 
 __all__ = ["Recorder"]
@@ -128,29 +129,14 @@ class Recorder:
                     code="run-ended",
                 )
             if self._lease is None:
-                self._lease = await self._acquire()
+                self._lease = await acquire_lease(
+                    self._services,
+                    self.session_id,
+                    self.run_id,
+                    next_generation=self.replay is not None,
+                )
                 self._set_alarm()
             return self._lease
-
-    async def _acquire(self) -> Lease:
-        """The lease; one whose holder is known to be dead is not waited for."""
-        try:
-            return await self._acquire_from(None)
-        except LeaseHeldError as error:
-            if not self._services.is_worker_gone(error.worker_id):
-                raise
-            return await self._acquire_from(error.worker_id)
-
-    async def _acquire_from(self, worker_id: str | None) -> Lease:
-        services = self._services
-        return await services.journal.acquire(
-            self.session_id,
-            self.run_id,
-            services.worker_id,
-            services.lease_ttl_s,
-            next_generation=self.replay is not None,
-            takes_over=worker_id,
-        )
 
     async def close(self) -> None:
         """Give the lease back."""

@@ -10,6 +10,7 @@ from minions.contracts.errors import Fault, RecipeError
 from minions.contracts.facts import RunRejected
 from minions.contracts.journal import EntryDraft
 from minions.contracts.json_values import JsonValue
+from minions.engine.services.leases import held_lease
 from minions.engine.services.services import Services
 
 __all__ = ["record_rejected_run"]
@@ -39,12 +40,8 @@ async def record_rejected_run(
         error=error.info().to_json(),
         faults=tuple(map(_told, error.faults)),
     )
-    journal = services.journal
-    lease = await journal.acquire(session_id, run_id, services.worker_id, services.lease_ttl_s)
-    try:
-        await journal.append(lease, EntryDraft(key="run", fact=rejected))
-    finally:
-        await journal.release(lease)
+    async with held_lease(services, session_id, run_id) as lease:
+        await services.journal.append(lease, EntryDraft(key="run", fact=rejected))
     return run_id
 
 

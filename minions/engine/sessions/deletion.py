@@ -14,6 +14,7 @@ from minions.contracts.executions import OPEN_STATES, RunState, RunStatus
 from minions.contracts.journal import SPARED_S, BlobCollection, Journal
 from minions.contracts.run_rows import RunFilter, SessionFilter, SessionRow
 from minions.engine.history.run_names import meaning_of, not_unique, unknown_name
+from minions.engine.services.leases import held_lease
 from minions.engine.services.services import Services
 
 __all__ = ["CleanUp", "StoredSession", "clean_up", "find_session", "list_stored", "remove_sessions"]
@@ -171,16 +172,8 @@ def _forks_first(
 
 
 async def _hold(services: Services, session_id: str, stack: AsyncExitStack) -> None:
-    """Nobody else may begin a run there; a holder that is known to be dead is not waited for."""
-    journal, worker, ttl_s = services.journal, services.worker_id, services.lease_ttl_s
-    run_id = services.ids("removal")
-    try:
-        lease = await journal.acquire(session_id, run_id, worker, ttl_s)
-    except LeaseHeldError as error:
-        if not services.is_worker_gone(error.worker_id):
-            raise
-        lease = await journal.acquire(session_id, run_id, worker, ttl_s, takes_over=error.worker_id)
-    stack.push_async_callback(journal.release, lease)
+    """Nobody else may begin a run there."""
+    await stack.enter_async_context(held_lease(services, session_id, services.ids("removal")))
 
 
 async def clean_up(

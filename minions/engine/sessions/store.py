@@ -8,7 +8,7 @@ from typing import Final
 
 from attrs import evolve
 
-from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError, near_names
+from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.facts import (
     MessageRecorded,
     RunBeginning,
@@ -26,6 +26,7 @@ from minions.engine.history.entry_checks import origin_of
 from minions.engine.history.lookup import UNREADABLE
 from minions.engine.history.run_states import with_states
 from minions.engine.history.session_messages import SessionConversation, sequence_of
+from minions.engine.services.leases import held_lease
 from minions.engine.services.services import Services
 
 __all__ = ["StepRepository"]
@@ -385,21 +386,8 @@ class StepRepository:
     @asynccontextmanager
     async def _writing(self, session_id: str) -> AsyncIterator[Lease]:
         """The lease of the session, for a change that is no run."""
-        services = self.services
-        journal, edit = services.journal, services.ids("edit")
-        worker = services.worker_id
-        try:
-            lease = await journal.acquire(session_id, edit, worker, services.lease_ttl_s)
-        except LeaseHeldError as error:
-            if not services.is_worker_gone(error.worker_id):
-                raise
-            lease = await journal.acquire(
-                session_id, edit, worker, services.lease_ttl_s, takes_over=error.worker_id
-            )
-        try:
+        async with held_lease(self.services, session_id, self.services.ids("edit")) as lease:
             yield lease
-        finally:
-            await journal.release(lease)
 
     async def _write(self, lease: Lease, fact: SessionOpened | SessionForked | SessionCut) -> None:
         await self.services.journal.append(lease, EntryDraft(key="session", fact=fact))
