@@ -30,6 +30,7 @@ crash: $(READY)  ## Kill processes 1,000 times, and 200 times on PostgreSQL; wri
 update-expected: $(READY)  ## Write stored outputs and generated pages anew; read the difference before you commit it.
 	MINIONS_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -q tests/recipe/test_bad_recipes.py
 	$(BIN)/python docs/generate_recipes.py
+	$(BIN)/python docs/generate_api.py
 	$(BIN)/python docs/generate_acceptance.py
 
 mutants: $(READY)  ## Change the guards line by line; show what no test notices. MUTANTS="--module engine/services/budget.py" for one.
