@@ -20,26 +20,135 @@ from schemathesis.specs.openapi.checks import (
 
 from asgi_client import Client
 from minions.contracts.schema import check_schema
-from minions.interfaces.server.app import ENDPOINTS
 from patience import HANG_S
 from served import RECIPES
 from serving import EXTENSIONS, Serving
 
 
-async def test_every_route_is_in_the_document_and_the_other_way_round(client: Client) -> None:
+async def test_the_document_says_each_operation_with_what_it_takes_and_gives(
+    client: Client,
+) -> None:
     document = (await client.ask("GET", "/openapi.json")).json
     assert document["openapi"] == "3.1.0"
-    described = {
-        (method.upper(), path)
+    assert document["security"] == [{"token": []}]
+    found = {
+        operation["operationId"]: _said(f"{method.upper()} {path}", operation)
         for path, operations in document["paths"].items()
-        for method in operations
+        for method, operation in operations.items()
     }
-    assert described == {(each.method, f"/api/v1{each.path}") for each in ENDPOINTS}
-    names = [op["operationId"] for path in document["paths"].values() for op in path.values()]
-    assert len(names) == len(set(names))
-    for method, path in described:
-        reply = await client.ask(method, re.sub(r"\{\w+\}", "none", path))
-        assert reply.status not in (405, 500, 501), (method, path)
+    assert found == SAYS
+
+
+# Method and path, what the address and the headers may hold, body, answer, refusals of its own.
+SAYS = {
+    "health": ("GET /health", "", "", "200 Health", ""),
+    "listRecipes": ("GET /recipes", "limit offset", "", "200 Recipes", ""),
+    "getRecipe": ("GET /recipes/{recipe_id}", "", "", "200 RecipeView", "404"),
+    "drawRecipe": ("GET /recipes/{recipe_id}/graph", "format", "", "200 object", "404"),
+    "getInputsSchema": ("GET /recipes/{recipe_id}/schema", "", "", "200 object", "404"),
+    "listAgents": ("GET /agents", "limit offset", "", "200 Agents", ""),
+    "runAgent": (
+        "POST /agents/{name}/run",
+        "idempotency-key",
+        "TaskRequest",
+        "202 RunAccepted",
+        "404 409 429",
+    ),
+    "beginRun": ("POST /runs", "idempotency-key", "RunRequest", "202 RunAccepted", "404 409 429"),
+    "listRuns": ("GET /runs", "limit offset recipe status session text", "", "200 Runs", ""),
+    "getRun": ("GET /runs/{run_id}", "", "", "200 RunView", "404"),
+    "cancelRun": ("POST /runs/{run_id}/cancel", "", "", "202 CancelView", "404 409"),
+    "followRun": ("GET /runs/{run_id}/events", "last-event-id after", "", "200 events", "404"),
+    "listSessions": ("GET /sessions", "limit offset text tree", "", "200 Sessions", "404"),
+    "createSession": ("POST /sessions", "", "NewSession", "201 SessionView", "404 409"),
+    "getSession": ("GET /sessions/{session_id}", "", "", "200 SessionView", "404"),
+    "forgetSession": ("DELETE /sessions/{session_id}", "", "", "204", "404 409"),
+    "followSession": (
+        "GET /sessions/{session_id}/events",
+        "last-event-id after",
+        "",
+        "200 events",
+        "404",
+    ),
+    "listSteps": (
+        "GET /sessions/{session_id}/steps",
+        "start_seq end_seq limit",
+        "",
+        "200 Steps",
+        "404",
+    ),
+    "deleteSteps": (
+        "DELETE /sessions/{session_id}/steps",
+        "start_seq",
+        "",
+        "200 CutView",
+        "404 409",
+    ),
+    "getStep": ("GET /sessions/{session_id}/steps/{sequence}", "", "", "200 StepView", "404"),
+    "getContext": ("GET /sessions/{session_id}/context", "", "", "200 ContextView", "404"),
+    "forkSession": (
+        "POST /sessions/{session_id}/fork",
+        "",
+        "ForkRequest",
+        "201 ForkView",
+        "404 409",
+    ),
+    "resumeRun": ("POST /runs/{run_id}/resume", "", "", "202 RunAccepted", "404 409 429"),
+    "retryRun": ("POST /runs/{run_id}/retry", "", "AgainRequest", "202 RunAccepted", "404 409 429"),
+    "drawRun": ("GET /runs/{run_id}/graph", "format", "", "200 object", "404"),
+    "say": (
+        "POST /sessions/{session_id}/messages",
+        "",
+        "MessageRequest",
+        "200 events",
+        "404 409 429",
+    ),
+    "retry": ("POST /sessions/{session_id}/retry", "", "RetryRequest", "200 events", "404 409 429"),
+    "resume": ("POST /sessions/{session_id}/resume", "", "", "200 events", "404 409 429"),
+    "listApprovals": ("GET /approvals", "limit offset", "", "200 Approvals", ""),
+    "decide": (
+        "POST /approvals/{approval_id}",
+        "",
+        "DecisionRequest",
+        "202 RunAccepted",
+        "404 409 429",
+    ),
+    "system": ("GET /system", "", "", "200 SystemView", ""),
+}
+
+
+def _said(where: str, operation: Any) -> tuple[str, ...]:  # Any: JSON of any form
+    assert operation["summary"].endswith(".")
+    for each in operation["parameters"]:
+        assert each["required"] or each["in"] != "path"
+        assert each["schema"].get("type") != "null"
+    names = [each["name"] for each in operation["parameters"] if each["in"] != "path"]
+    assert set(re.findall(r"\{(\w+)\}", where)) == {
+        each["name"] for each in operation["parameters"] if each["in"] == "path"
+    }
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    given = [status for status in operation["responses"] if status < "300"]
+    content = operation["responses"][given[0]].get("content", {})
+    refused = [status for status in ("404", "409", "429") if status in operation["responses"]]
+    for status, response in operation["responses"].items():
+        assert status in given or list(response["content"]) == ["application/problem+json"]
+    kind = "events" if "text/event-stream" in content else _name(content.get("application/json"))
+    answer = f"{given[0]} {kind}".strip()
+    path = where.replace("/api/v1", "")
+    return path, " ".join(names), _name(body), answer, " ".join(refused)
+
+
+def _name(content: Any) -> str:  # Any: likewise
+    if not content:
+        return ""
+    return str(content["schema"].get("$ref", "/object")).rsplit("/", 1)[-1]
+
+
+async def test_every_operation_of_the_document_is_answered(client: Client) -> None:
+    for said, *_ in SAYS.values():
+        method, path = said.split(" ")
+        reply = await client.ask(method, "/api/v1" + re.sub(r"\{\w+\}", "none", path))
+        assert reply.status not in (405, 500, 501), said
 
 
 async def test_every_schema_of_the_document_is_one_and_every_reference_leads_somewhere(

@@ -202,6 +202,28 @@ async def test_bodies_that_are_no_json_are_refused(client: Client) -> None:
     assert (other.status, other.json["code"]) == (415, "not-json")
 
 
+async def test_what_takes_no_body_and_no_query_takes_none(client: Client) -> None:
+    no_json = {"content-type": "text/plain"}
+    for method, path, body, headers, expected in (
+        ("GET", "/health?limit=1", None, {}, (400, "bad-query")),
+        ("GET", "/system", b'{"a": 1}', {}, (422, "bad-body")),
+        ("POST", "/runs/none/cancel?a=1", None, {}, (400, "bad-query")),
+        ("POST", "/runs/none/cancel", {"a": 1}, {}, (422, "bad-body")),
+        ("POST", "/runs/none/cancel", b"{}", no_json, (415, "not-json")),
+        ("POST", "/runs/none/cancel", b" {} ", {}, (404, "unknown-run")),
+        ("POST", "/runs/none/cancel", b" \n", no_json, (404, "unknown-run")),
+    ):
+        reply = await client.ask(method, f"/api/v1{path}", body, headers)
+        assert (reply.status, reply.json["code"]) == expected, (path, body)
+
+
+async def test_an_empty_body_is_one_without_keys(client: Client) -> None:
+    reply = await client.ask("POST", "/api/v1/sessions", b"", {"content-type": "text/plain"})
+    assert (reply.status, reply.json["code"]) == (422, "bad-body")
+    assert "'recipe' is a required property" in reply.json["detail"]
+    assert (await client.ask("POST", "/api/v1/runs/none/retry", b"")).status == 404
+
+
 async def test_an_unexpected_error_has_a_number_and_no_words(make_app: MakeApp) -> None:
     app = make_app()
     app.app_state.journal.runs = _bursts  # type: ignore[method-assign,assignment]  # what no journal does

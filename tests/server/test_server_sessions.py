@@ -275,6 +275,7 @@ async def test_agents_are_recipes_by_what_they_take(make_app: MakeApp, door: Doo
     agents = {each["name"]: each for each in (await client.get("/agents")).json["agents"]}
     assert (agents["chat"]["is_chat"], agents["adds"]["is_chat"]) == (True, False)
     assert "broken" not in agents
+    assert agents["adds"]["links"] == {"run": "/api/v1/agents/adds/run"}
     session = await talking(client, "one")
     body = {"message": "two", "session": session}
     run = (await client.post("/agents/chat/run", body, idempotency_key="a")).json
@@ -298,6 +299,8 @@ async def test_recipes_are_told_with_pictures_and_schemas(client: Client) -> Non
         ("b", False),
     ]
     assert [(step["id"], step["kind"]) for step in adds["steps"]] == [("sum", "set")]
+    for link in adds["links"].values():
+        assert (await client.ask("GET", link)).status == 200
     schema = (await client.get("/recipes/adds/schema")).json
     assert (schema["required"], schema["properties"]["b"]) == (
         ["a"],

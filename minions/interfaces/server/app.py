@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
-from collections.abc import Callable, Mapping, Sequence
-from http import HTTPStatus
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Final
 
-from minions import __version__
 from minions.contracts.calls import ChatModel
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue
@@ -20,27 +18,15 @@ from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.services.services import NullLog, Services
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.server.app_state import AppState
-from minions.interfaces.server.endpoints import Endpoint
-from minions.interfaces.server.http.access import ROOT, AccessMiddleware, StaticFile
+from minions.interfaces.server.http.access import AccessMiddleware, StaticFile
 from minions.interfaces.server.http.incidents import Incidents, StandardLog
-from minions.interfaces.server.http.responses import Answer, AsgiApp, Receive, Scope, Send
+from minions.interfaces.server.http.responses import AsgiApp, Receive, Scope, Send
 from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.recovery import BEGUN_BY_SERVER, Recovery
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.live.run_starter import RunStarter
-from minions.interfaces.server.openapi import openapi_of
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.recipe_store import RecipeStore
-from minions.interfaces.server.routes.decisions import (
-    DECISION_ENDPOINTS,
-    HEALTH_ENDPOINT,
-    SYSTEM_ENDPOINT,
-)
-from minions.interfaces.server.routes.recipes import RECIPE_ENDPOINTS
-from minions.interfaces.server.routes.resumptions import RESUMPTION_ENDPOINTS
-from minions.interfaces.server.routes.runs import RUN_ENDPOINTS
-from minions.interfaces.server.routes.sessions import SESSION_ENDPOINTS
-from minions.interfaces.server.routes.turns import TURN_ENDPOINTS
 from minions.interfaces.server.runtime import ServerRuntime
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring import (
@@ -56,19 +42,7 @@ from minions.interfaces.wiring import (
     place_of_journal,
 )
 
-__all__ = ["ENDPOINTS", "App", "create_app"]
-
-ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    HEALTH_ENDPOINT,
-    *RECIPE_ENDPOINTS,
-    *RUN_ENDPOINTS,
-    *SESSION_ENDPOINTS,
-    *RESUMPTION_ENDPOINTS,
-    *TURN_ENDPOINTS,
-    *DECISION_ENDPOINTS,
-    SYSTEM_ENDPOINT,
-)
-"""All there are; of these the routes and the OpenAPI document are made."""
+__all__ = ["App", "api_document", "create_app"]
 
 
 class App:
@@ -91,9 +65,7 @@ class App:
         self._is_stopped = False
         incidents = Incidents(log, app_state.runtime.services.ids, app_state.options.token)
         routes = _routes(app_state, incidents)
-        self._access = AccessMiddleware(
-            _RootApp(routes), app_state.options, _page(), incidents.report
-        )
+        self._access = AccessMiddleware(routes, app_state.options, _page(), incidents.report)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the whole life of the app."""
@@ -141,30 +113,33 @@ class App:
         self._closers.append(close)
 
 
-class _RootApp:
-    """The document that describes the rest, then the rest."""
-
-    def __init__(self, routes: AsgiApp) -> None:
-        self._routes = routes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == "/openapi.json" and scope["method"] in ("GET", "HEAD"):
-            document = openapi_of(ENDPOINTS, __version__, scope[ROOT])
-            await Answer(HTTPStatus.OK, document)(scope, receive, send)
-            return
-        await self._routes(scope, receive, send)
-
-
 def _routes(app_state: AppState, incidents: Incidents) -> AsgiApp:
-    try:
+    with _extra():
         from minions.interfaces.server.router import litestar_app
+    return litestar_app(app_state, incidents.report)
+
+
+def api_document() -> Mapping[str, JsonValue]:
+    """The OpenAPI 3.1 document of the server.
+
+    Raises:
+        EnvironmentRefusedError: The extra `server` is not installed.
+    """
+    with _extra():
+        from minions.interfaces.server.openapi import openapi_of
+    return openapi_of("")
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise EnvironmentRefusedError(
             f"The server needs the package '{error.name}', which is not installed. Install the "
             "extra: pip install 'minions-engine[server]'.",
             code="missing-extra",
         ) from error
-    return litestar_app(ENDPOINTS, app_state, incidents.report)
 
 
 def _page() -> dict[str, StaticFile]:

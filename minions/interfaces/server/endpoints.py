@@ -1,24 +1,70 @@
-"""What an endpoint is: its path, what it takes and gives, and who answers. Rows of one table.
+"""What the endpoints have beside Litestar's own: requests read strictly, answers in our JSON.
 
-The routes and the OpenAPI document are both made of these, so they cannot differ.
+Importing this loads Litestar.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, cast
 
-from attrs import field, frozen
+from attrs import frozen
+from litestar import Request, Response
+from litestar.datastructures import State
+from litestar.di import NamedDependency
+from litestar.openapi import ResponseSpec
+from litestar.params import BodyKwarg, HeaderParameter, PathParameter, SkipValidationMarker
 
-from minions.interfaces.server.http.responses import AsgiApp
+from minions.contracts.codec import encode
+from minions.interfaces.server.app_state import AppState
+from minions.interfaces.server.http.access import ROOT
+from minions.interfaces.server.http.problems import PROBLEM_TYPE, Problem
+from minions.interfaces.server.http.request_parsing import read_body, read_query
+from minions.interfaces.server.http.responses import Receive, Scope, Send, json_bytes
 
-if TYPE_CHECKING:
-    from minions.interfaces.server.app_state import AppState
+__all__ = [
+    "AnyRequest",
+    "ApiRequest",
+    "ApiResponse",
+    "Asked",
+    "Body",
+    "EventStream",
+    "IdempotencyKey",
+    "InPath",
+    "LastEventId",
+    "Nothing",
+    "answer",
+    "read_asked",
+    "refuse_undeclared",
+    "refuses",
+]
 
-__all__ = ["Call", "Endpoint", "EventData", "Nothing"]
+T = TypeVar("T")
 
-B_co = TypeVar("B_co", covariant=True)
-Q_co = TypeVar("Q_co", covariant=True)
+# Litestar does not check these again: it would coerce, and pass over what it does not know.
+Body: TypeAlias = Annotated[T, BodyKwarg(), SkipValidationMarker()]
+"""The type of the argument `data`, for a body of that class."""
+Asked: TypeAlias = NamedDependency[Annotated[T, SkipValidationMarker()]]
+"""The type of the argument `asked`, for a query of that class."""
+
+InPath: TypeAlias = Annotated[str, PathParameter(min_length=1)]
+"""The type of an argument that stands in the path."""
+IdempotencyKey: TypeAlias = Annotated[
+    str | None,
+    HeaderParameter(
+        name="idempotency-key",
+        description="The same key and body is the same run, also after a restart.",
+    ),
+    SkipValidationMarker(),
+]
+LastEventId: TypeAlias = Annotated[
+    str | None,
+    HeaderParameter(name="last-event-id", description="Go on behind this event."),
+    SkipValidationMarker(),
+]
+
+
+AnyRequest: TypeAlias = Request[Any, Any, Any]  # Any: no users, and no state in requests
 
 
 @frozen(kw_only=True)
@@ -26,53 +72,85 @@ class Nothing:
     """No keys at all."""
 
 
-class EventData:
-    """Stands for a stream of events where a body's type is asked for."""
+class EventStream(Protocol):
+    """An answer that is a stream of events."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The whole stream."""
 
 
-@frozen(kw_only=True)
-class Call(Generic[Q_co, B_co]):
-    """One request, read and checked."""
+class ApiRequest(Request[None, None, State]):
+    """A request, whose body is read as the endpoint declares it."""
 
-    app_state: AppState
-    path: Mapping[str, str]
-    """What stands in the path's places."""
-    query: Q_co
-    body: B_co
-    headers: Mapping[str, str]
-    """Names in lower case; the declared ones and no others."""
-    root: str
-    """Where the app is mounted: before paths that are given out."""
+    @property
+    def app_state(self) -> AppState:
+        """What the endpoints share."""
+        return cast("AppState", self.app.state["app_state"])
 
     def link(self, path: str) -> str:
         """That path of this app, for a caller."""
-        return f"{self.root}/api/v1{path}"
+        return f"{self.scope.get(ROOT, '')}/api/v1{path}"
+
+    def declared(self, name: str) -> type[object]:
+        """The type of that argument of the endpoint; `Nothing` where it has none."""
+        argument = self.route_handler.parsed_fn_signature.parameters.get(name)
+        return Nothing if argument is None else cast("type[object]", argument.annotation)
+
+    async def body(self) -> bytes:
+        """Never quite empty: Litestar hands no empty body on, and here it stands for `{}`."""
+        return await super().body() or b" "
+
+    async def json(self) -> object:
+        """The body as its class.
+
+        Raises:
+            RefusedError, UsageError: It is something else.
+        """
+        media_type = self.headers.get("content-type", "")
+        return read_body(await self.body(), media_type, self.declared("data"))
 
 
-Handler: TypeAlias = Callable[[Call[Any, Any]], Awaitable[AsgiApp]]  # Any: each its own query, body
+def read_asked(request: ApiRequest) -> object:
+    """The query as the class that the argument `asked` declares.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    return read_query(request.scope["query_string"], request.declared("asked"))
 
 
-@frozen(kw_only=True)
-class Endpoint:
-    """One way to ask."""
+async def refuse_undeclared(request: AnyRequest) -> None:
+    """Body and query of an endpoint that takes none are empty, too.
 
-    method: str
-    path: str
-    """Under `/api/v1`, with `{name}` where something stands in."""
-    name: str
-    """Unique; in camel case, for generated clients."""
-    summary: str
-    handler: Handler
-    query: type[object] = Nothing
-    body: type[object] | None = None
-    """None: it takes none."""
-    headers: Mapping[str, str] = field(factory=dict)
-    """Names in lower case, to what they are for."""
-    gives: Mapping[int, object] = field(factory=dict)
-    """Status to the type of the body; `EventData`: a stream; None: no body."""
-    media_types: Mapping[str, str] = field(factory=dict)
-    """Further media types of its 200, to what they are."""
-    refuses: tuple[int, ...] = ()
-    """Statuses of problems, beside those that any request may meet."""
-    is_public: bool = False
-    """Whether it takes no token."""
+    Raises:
+        RefusedError, UsageError: They are not.
+    """
+    arguments = request.route_handler.parsed_fn_signature.parameters
+    if "data" not in arguments and not (body := await request.body()).isspace():
+        posted = request.headers.get("content-type", "")
+        read_body(body, posted if request.method == "POST" else "application/json", Nothing)
+    if "asked" not in arguments and (query := request.scope["query_string"]):
+        read_query(query, Nothing)
+
+
+class ApiResponse(Response[T]):
+    """An answer in the JSON of our codec; bytes are sent as they are."""
+
+    def render(self, content: object, media_type: str, enc_hook: object = None) -> bytes:
+        """As it is sent."""
+        return content if isinstance(content, bytes) else json_bytes(encode(content))
+
+
+def answer(
+    value: object, *, media_type: str = "application/json", headers: Mapping[str, str] | None = None
+) -> ApiResponse[Any]:  # Any: the class that the endpoint's type names for the document
+    """What is no value of a class: JSON without what is not known, or a text of its own type."""
+    return ApiResponse(value, headers={"content-type": media_type, **(headers or {})})
+
+
+def refuses(*statuses: int) -> dict[int, ResponseSpec]:
+    """For the document: refusals beside those that any request may meet."""
+    return {
+        status: ResponseSpec(Problem, generate_examples=False, media_type=PROBLEM_TYPE)
+        for status in statuses
+    }

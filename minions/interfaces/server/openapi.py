@@ -1,51 +1,94 @@
-"""The OpenAPI 3.1 document, from the table of endpoints and the contracts they name."""
+"""The OpenAPI 3.1 document: Litestar's, of the endpoints' types, with the schemas of our contracts.
+
+What Litestar cannot know is added: queries are classes, any request may be refused.
+"""
 
 from __future__ import annotations
 
-import re
+import functools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Any, Final, cast
 
+import attrs
+from litestar import Litestar
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.spec import Components, Schema, SecurityScheme
+from litestar.plugins import OpenAPISchemaPlugin
+from litestar.routes import HTTPRoute
+from litestar.typing import FieldDefinition
+
+from minions import __version__
 from minions.contracts.events import StepEventType
 from minions.contracts.executions import RUN_STATE_SCHEMA
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import schema_of
-from minions.interfaces.server.endpoints import Endpoint, EventData
+from minions.interfaces.server.endpoints import EventStream
 from minions.interfaces.server.http.problems import PROBLEM_TYPE, Problem
-from minions.interfaces.server.http.responses import EVENT_STREAM
+from minions.interfaces.server.routes.api import API
 
 __all__ = ["openapi_of"]
 
 _Json = dict[str, JsonValue]
+_Operation = dict[str, Any]  # Any: JSON that is taken apart here
 
-_PLACE: Final = re.compile(r"\{(\w+)\}")
-_ALWAYS: Final = (400, 401, 403, 421, 431, 500, 503)
+_ALWAYS: Final = (400, 401, 403, 421, 422, 431, 500, 503)
 """What any request may meet."""
+_WITH_BODY: Final = (413, 415)
+"""And what bodies may meet."""
 
 
-def openapi_of(endpoints: Sequence[Endpoint], version: str, server: str) -> _Json:
+def openapi_of(server: str) -> Mapping[str, JsonValue]:
     """The document.
 
     Args:
         server: Where the app is mounted, as a path.
     """
-    schemas = _Schemas()
-    paths: dict[str, _Json] = {}
-    for endpoint in endpoints:
-        operations = paths.setdefault(f"/api/v1{endpoint.path}", {})
-        operations[endpoint.method.lower()] = _operation(endpoint, schemas)
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Minions", "version": version, "summary": "Recipes, runs, sessions."},
-        "servers": [{"url": server or "/"}],
-        "security": [{"token": []}],
-        "paths": cast("Mapping[str, JsonValue]", paths),
-        "components": {
-            "schemas": dict(sorted(schemas.found.items())),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
-    }
+    return {**_document(), "servers": [{"url": server or "/"}]}
+
+
+@functools.cache  # all of it is in the code
+def _document() -> _Json:
+    schemas = _ContractSchemas()
+    app = Litestar([API], plugins=[schemas], openapi_config=_config(), logging_config=None)
+    document = app.openapi_schema.to_schema()
+    problem = schemas.of(Problem)
+    for handler, operation in _described(app, document):
+        _complete(operation, handler, problem)
+    document["components"]["schemas"] = dict(sorted(schemas.found.items()))
+    return document
+
+
+def _described(
+    app: Litestar, document: _Operation
+) -> Iterator[tuple[HTTPRouteHandler, _Operation]]:
+    for route in app.routes:
+        operations = document["paths"].get(route.path_format, {})
+        handlers = route.route_handler_map if isinstance(route, HTTPRoute) else {}
+        for method, (handler, _) in handlers.items():
+            if method.lower() in operations:
+                yield handler, operations[method.lower()]
+
+
+def _config() -> OpenAPIConfig:
+    token = SecurityScheme(type="http", scheme="bearer")
+    return OpenAPIConfig(
+        title="Minions",
+        version=__version__,
+        summary="Recipes, runs, sessions.",
+        security=[{"token": []}],
+        components=Components(security_schemes={"token": token}),
+        operation_id_creator=lambda handler, *_: _camel_case(handler.handler_name),
+        use_handler_docstrings=True,
+    )
+
+
+def _camel_case(name: str) -> str:
+    """For generated clients."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
 
 
 _OF_RUNS: Final = (
@@ -82,21 +125,42 @@ _EVENT: Final[Mapping[str, JsonValue]] = {
 }
 
 
-class _Schemas:
-    """Schemas by the name of their class."""
+@dataclass
+class _OwnSchema(Schema):
+    """A schema that stands in the document as it is."""
+
+    words: _Json = field(default_factory=dict)
+
+    def to_schema(self) -> _Json:
+        """As it was given."""
+        return self.words
+
+
+class _ContractSchemas(OpenAPISchemaPlugin):
+    """The schemas of our classes, as those that check requests have them."""
 
     def __init__(self) -> None:
         self.found: _Json = {}
 
-    def of(self, hint: object) -> _Json:
-        """A reference to it, or the schema where it has no name."""
-        schema = schema_of(hint)
-        for name, inner in cast("_Json", schema.pop("$defs", {})).items():
-            self.found[name] = _moved(inner)
-        if not isinstance(hint, type) or schema.get("type") != "object":
-            return cast("_Json", _moved(schema))
-        self.found[hint.__name__] = _moved(schema)
-        return {"$ref": f"#/components/schemas/{hint.__name__}"}
+    def is_plugin_supported_field(self, field_definition: FieldDefinition) -> bool:
+        """Whether it is one of ours."""
+        kind = field_definition.annotation
+        return isinstance(kind, type) and (kind is EventStream or attrs.has(kind))
+
+    def to_openapi_schema(
+        self, field_definition: FieldDefinition, schema_creator: object
+    ) -> Schema:
+        """A reference to it; of a stream its events."""
+        kind = field_definition.annotation
+        return _OwnSchema(words=dict(_EVENT) if kind is EventStream else self.of(kind))
+
+    def of(self, kind: type[object]) -> _Json:
+        """A reference to the schema, which is kept by the name of its class."""
+        schema = schema_of(kind)
+        inner = cast("_Json", schema.pop("$defs", {}))
+        for name, each in {**inner, kind.__name__: schema}.items():
+            self.found[name] = _moved(each)
+        return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
 def _moved(value: JsonValue) -> JsonValue:
@@ -111,77 +175,52 @@ def _moved(value: JsonValue) -> JsonValue:
     return [_moved(each) for each in value] if isinstance(value, list) else value
 
 
-def _operation(endpoint: Endpoint, schemas: _Schemas) -> _Json:
-    operation: _Json = {
-        "operationId": endpoint.name,
-        "summary": endpoint.summary,
-        "parameters": list(_parameters(endpoint)),
-        "responses": _responses(endpoint, schemas),
-    }
-    if endpoint.body is not None:
-        schema = schemas.of(endpoint.body)
-        required = bool(schema_of(endpoint.body).get("required"))
-        content: _Json = {"application/json": {"schema": schema}}
-        operation["requestBody"] = {"required": required, "content": content}
-    if endpoint.is_public:
-        operation["security"] = []
-    return operation
+def _complete(operation: _Operation, handler: HTTPRouteHandler, problem: _Json) -> None:
+    """Add what Litestar does not know of it."""
+    arguments = handler.parsed_fn_signature.parameters
+    operation["summary"] = operation.pop("description")
+    _complete_parameters(operation, arguments.get("asked"))
+    if "data" in arguments:
+        required = schema_of(arguments["data"].annotation).get("required")
+        operation["requestBody"]["required"] = bool(required)
+    for media_type, about in handler.opt.get("texts", {}).items():
+        schema = {"type": "string", "description": about}
+        operation["responses"]["200"]["content"][media_type] = {"schema": schema}
+    _add_problems(operation, handler, problem)
 
 
-def _parameters(endpoint: Endpoint) -> Iterator[JsonValue]:
-    for name in _PLACE.findall(endpoint.path):
-        schema: _Json = {"type": "string", "minLength": 1}
-        yield {"name": name, "in": "path", "required": True, "schema": schema}
-    query = schema_of(endpoint.query)
-    required = cast("Sequence[str]", query.get("required", ()))
-    for name, each in cast("Mapping[str, _Json]", query["properties"]).items():
+def _complete_parameters(operation: _Operation, asked: FieldDefinition | None) -> None:
+    parameters = operation.setdefault("parameters", [])
+    for each in parameters:
+        if each["in"] == "header":
+            each["schema"] = {"type": "string"}  # Litestar adds null, which no header can say
+    if asked is not None:
+        parameters += _query_parameters(asked.annotation)
+
+
+def _query_parameters(kind: type[object]) -> Iterator[JsonValue]:
+    schema = schema_of(kind)
+    required = cast("Sequence[str]", schema.get("required", ()))
+    for name, each in cast("Mapping[str, _Json]", schema["properties"]).items():
         yield {"name": name, "in": "query", "required": name in required, "schema": _given(each)}
-    for name, about in endpoint.headers.items():
-        yield {
-            "name": name,
-            "in": "header",
-            "required": False,
-            "description": about,
-            "schema": {"type": "string"},
-        }
 
 
 def _given(schema: _Json) -> _Json:
     """Without null, which no address can say."""
     kinds = schema.get("type")
-    if isinstance(kinds, list):
-        kinds = [kind for kind in kinds if kind != "null"]
-        return {**schema, "type": kinds[0] if len(kinds) == 1 else kinds}
-    options = schema.get("anyOf")
-    if isinstance(options, list):
-        kept = [each for each in options if each != {"type": "null"}]
-        rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
-        return {**cast("_Json", kept[0]), **rest} if len(kept) == 1 else {**rest, "anyOf": kept}
-    return schema
+    if not isinstance(kinds, list):
+        return schema
+    kept = [kind for kind in kinds if kind != "null"]
+    return {**schema, "type": kept[0] if len(kept) == 1 else kept}
 
 
-def _responses(endpoint: Endpoint, schemas: _Schemas) -> _Json:
-    responses: _Json = {}
-    for status, hint in endpoint.gives.items():
-        answer: _Json = {"description": HTTPStatus(status).phrase}
-        if hint is not None:
-            answer["content"] = _content(endpoint, hint, schemas)
-        responses[str(status)] = answer
-    problem = schemas.of(Problem)
-    always = (status for status in _ALWAYS if not (endpoint.is_public and status == 401))
-    takes = (413, 415, 422) if endpoint.body is not None else (422,)
-    for status in sorted({*endpoint.refuses, *always, *takes}):
+def _add_problems(operation: _Operation, handler: HTTPRouteHandler, problem: _Json) -> None:
+    responses = operation["responses"]
+    always = (status for status in _ALWAYS if status != 401 or not handler.security)
+    with_body = _WITH_BODY if "POST" in handler.http_methods else ()
+    refused = {*(handler.responses or {}), *always, *with_body}
+    for status in sorted(refused):
         responses[str(status)] = {
             "description": HTTPStatus(status).phrase,
             "content": {PROBLEM_TYPE: {"schema": problem}},
         }
-    return responses
-
-
-def _content(endpoint: Endpoint, hint: object, schemas: _Schemas) -> _Json:
-    if hint is EventData:
-        return {EVENT_STREAM: {"schema": _EVENT}}
-    content: _Json = {"application/json": {"schema": schemas.of(hint)}}
-    for media_type, about in endpoint.media_types.items():
-        content[media_type] = {"schema": {"type": "string", "description": about}}
-    return content

@@ -34,8 +34,6 @@ def _events() -> Mapping[str, JsonValue]:
 
 
 def _api() -> Mapping[str, JsonValue]:
-    from minions import __version__
-    from minions.interfaces.server.app import ENDPOINTS
-    from minions.interfaces.server.openapi import openapi_of
+    from minions.interfaces.server.app import api_document
 
-    return openapi_of(ENDPOINTS, __version__, "")
+    return api_document()

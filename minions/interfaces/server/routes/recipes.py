@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 
 from attrs import field, frozen
+from litestar import Router, get, post
 
 from minions.analysis.pictures.picture import Picture, picture_of
 from minions.analysis.tool_specs import tool_specs
@@ -25,15 +25,23 @@ from minions.interfaces.server.documents.common import (
     TaskRequest,
 )
 from minions.interfaces.server.documents.runs import RunAccepted
-from minions.interfaces.server.endpoints import Call, Endpoint, Nothing
+from minions.interfaces.server.endpoints import (
+    ApiRequest,
+    ApiResponse,
+    Asked,
+    Body,
+    IdempotencyKey,
+    InPath,
+    answer,
+    refuses,
+)
 from minions.interfaces.server.http.problems import FaultView, fault_view
-from minions.interfaces.server.http.responses import Answer, AsgiApp
 from minions.interfaces.server.live.run_starter import RequestedRun
 from minions.interfaces.server.recipe_store import StoredRecipe
 from minions.interfaces.server.routes.runs import accepted
 from minions.recipe.model import AgentRecipe, InputSpec, StepSpec
 
-__all__ = ["PICTURE_TYPES", "RECIPE_ENDPOINTS", "PictureForm", "is_chat", "picture_answer"]
+__all__ = ["AGENTS", "PICTURE_TYPES", "RECIPES", "PictureForm", "is_chat", "picture_answer"]
 
 _SVG = "image/svg+xml"
 _MERMAID = "text/vnd.mermaid"
@@ -56,13 +64,13 @@ def is_chat(recipe: AgentRecipe) -> bool:
 # --- recipes --------------------------------------------------------------------------------------
 
 
-async def all_recipes(call: Call[Page, None]) -> AsgiApp:
-    """Broken ones too, with what is wrong."""
-    stored = await asyncio.to_thread(call.app_state.recipe_store.all)
-    limit, offset = call.query.limit, call.query.offset
+@get()
+async def list_recipes(request: ApiRequest, asked: Asked[Page]) -> Recipes:
+    """The stored recipes; broken ones with their faults."""
+    stored = await asyncio.to_thread(request.app_state.recipe_store.all)
+    limit, offset = asked.limit, asked.offset
     rows = tuple(map(_row, stored[offset : offset + limit]))
-    reply = Recipes(recipes=rows, total=len(stored), limit=limit, offset=offset)
-    return Answer(HTTPStatus.OK, reply)
+    return Recipes(recipes=rows, total=len(stored), limit=limit, offset=offset)
 
 
 def _row(stored: StoredRecipe) -> RecipeRow:
@@ -90,11 +98,12 @@ def _faults(error: MinionsError | None) -> tuple[FaultView, ...]:
     )
 
 
-async def one_recipe(call: Call[Nothing, None]) -> AsgiApp:
-    """Inputs and steps."""
-    recipe = await _recipe(call)
+@get("/{recipe_id:str}", responses=refuses(404))
+async def get_recipe(request: ApiRequest, recipe_id: InPath) -> RecipeView:
+    """One recipe: its inputs and steps."""
+    recipe = await _recipe(request, recipe_id)
     path = f"/recipes/{recipe.id}"
-    reply = RecipeView(
+    return RecipeView(
         id=recipe.id,
         version=recipe.version,
         name=recipe.name,
@@ -102,13 +111,12 @@ async def one_recipe(call: Call[Nothing, None]) -> AsgiApp:
         is_agent=is_chat(recipe),
         inputs=tuple(_input(name, spec) for name, spec in recipe.inputs.items()),
         steps=tuple(_steps(recipe)),
-        links={"graph": call.link(f"{path}/graph"), "schema": call.link(f"{path}/schema")},
+        links={"graph": request.link(f"{path}/graph"), "schema": request.link(f"{path}/schema")},
     )
-    return Answer(HTTPStatus.OK, reply)
 
 
-async def _recipe(call: Call[object, None]) -> AgentRecipe:
-    return await asyncio.to_thread(call.app_state.recipe_store.get, call.path["recipe_id"])
+async def _recipe(request: ApiRequest, recipe_id: str) -> AgentRecipe:
+    return await asyncio.to_thread(request.app_state.recipe_store.get, recipe_id)
 
 
 def _input(name: str, spec: InputSpec) -> InputView:
@@ -134,31 +142,35 @@ def _steps(recipe: AgentRecipe) -> Sequence[StepOfRecipe]:
     ]
 
 
-async def recipe_graph(call: Call[PictureForm, None]) -> AsgiApp:
-    """The picture of its steps."""
-    recipe = await _recipe(call)
-    catalog = call.app_state.runtime.extensions.catalog()
-    return picture_answer(picture_of(recipe, tool_specs(recipe, catalog)), call.query)
+@get("/{recipe_id:str}/graph", responses=refuses(404), texts=PICTURE_TYPES)
+async def draw_recipe(
+    request: ApiRequest, recipe_id: InPath, asked: Asked[PictureForm]
+) -> ApiResponse[dict[str, object]]:
+    """The recipe's steps and what waits for what."""
+    recipe = await _recipe(request, recipe_id)
+    catalog = request.app_state.runtime.extensions.catalog()
+    return picture_answer(picture_of(recipe, tool_specs(recipe, catalog)), asked)
 
 
-def picture_answer(picture: Picture, form: PictureForm) -> Answer:
+def picture_answer(picture: Picture, form: PictureForm) -> ApiResponse[dict[str, object]]:
     """As it is wanted."""
     if form.format == "svg":
         from minions.analysis.pictures.svg import svg
 
-        return Answer(HTTPStatus.OK, svg(picture).encode(), _SVG)
+        return answer(svg(picture).encode(), media_type=_SVG)
     if form.format == "mermaid":
         from minions.analysis.pictures.mermaid import mermaid
 
-        return Answer(HTTPStatus.OK, mermaid(picture).encode(), _MERMAID)
+        return answer(mermaid(picture).encode(), media_type=_MERMAID)
     from minions.analysis.pictures.data import picture_to_json
 
-    return Answer(HTTPStatus.OK, picture_to_json(picture))
+    return answer(picture_to_json(picture))
 
 
-async def recipe_schema(call: Call[Nothing, None]) -> AsgiApp:
-    """The JSON Schema of the inputs."""
-    recipe = await _recipe(call)
+@get("/{recipe_id:str}/schema", responses=refuses(404))
+async def get_inputs_schema(request: ApiRequest, recipe_id: InPath) -> dict[str, JsonValue]:
+    """The JSON Schema of what a run of it takes."""
+    recipe = await _recipe(request, recipe_id)
     properties: dict[str, JsonValue] = {}
     for name, spec in recipe.inputs.items():
         schema: dict[str, JsonValue] = {**spec.schema}
@@ -167,7 +179,7 @@ async def recipe_schema(call: Call[Nothing, None]) -> AsgiApp:
         if spec.has_default:
             schema["default"] = spec.default
         properties[name] = schema
-    reply: dict[str, JsonValue] = {
+    return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": recipe.id,
         "type": "object",
@@ -175,101 +187,47 @@ async def recipe_schema(call: Call[Nothing, None]) -> AsgiApp:
         "required": [name for name, spec in recipe.inputs.items() if not spec.has_default],
         "additionalProperties": False,
     }
-    return Answer(HTTPStatus.OK, reply)
 
 
 # --- agents ---------------------------------------------------------------------------------------
 
 
-async def all_agents(call: Call[Page, None]) -> AsgiApp:
-    """Every recipe that can run."""
-    stored = await asyncio.to_thread(call.app_state.recipe_store.all)
+@get()
+async def list_agents(request: ApiRequest, asked: Asked[Page]) -> Agents:
+    """Recipes as agents: chat agents take a message, others inputs."""
+    stored = await asyncio.to_thread(request.app_state.recipe_store.all)
     able = [each.recipe for each in stored if each.recipe is not None]
-    limit, offset = call.query.limit, call.query.offset
+    limit, offset = asked.limit, asked.offset
     views = tuple(
         AgentView(
             name=recipe.id,
             description=recipe.description,
             is_chat=is_chat(recipe),
-            links={"run": call.link(f"/agents/{recipe.id}/run")},
+            links={"run": request.link(f"/agents/{recipe.id}/run")},
         )
         for recipe in able[offset : offset + limit]
     )
-    reply = Agents(agents=views, total=len(able), limit=limit, offset=offset)
-    return Answer(HTTPStatus.OK, reply)
+    return Agents(agents=views, total=len(able), limit=limit, offset=offset)
 
 
-async def run_agent(call: Call[Nothing, TaskRequest]) -> AsgiApp:
-    """A run of it, which goes on by itself."""
-    body, name = call.body, call.path["name"]
-    inputs: Mapping[str, JsonValue] = body.inputs
-    if body.message is not None:
+@post("/{name:str}/run", status_code=202, responses=refuses(404, 409, 429))
+async def run_agent(
+    request: ApiRequest,
+    name: InPath,
+    data: Body[TaskRequest],
+    idempotency_key: IdempotencyKey = None,
+) -> ApiResponse[RunAccepted]:
+    """Let the agent do something; it goes on by itself."""
+    inputs: Mapping[str, JsonValue] = data.inputs
+    if data.message is not None:
         if MESSAGE_INPUT in inputs:
             raise UsageError("Give the message once: beside `inputs`, or in it.", code="bad-body")
-        inputs = {**inputs, MESSAGE_INPUT: body.message}
-    wanted = RequestedRun(
-        recipe=name, inputs=inputs, session=body.session, key=call.headers.get("idempotency-key")
-    )
-    return await accepted(call, await call.app_state.starter.begin(wanted))
+        inputs = {**inputs, MESSAGE_INPUT: data.message}
+    wanted = RequestedRun(recipe=name, inputs=inputs, session=data.session, key=idempotency_key)
+    return await accepted(request, await request.app_state.starter.begin(wanted))
 
 
-RECIPE_ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/recipes",
-        name="listRecipes",
-        summary="The stored recipes; broken ones with their faults.",
-        handler=all_recipes,
-        query=Page,
-        gives={200: Recipes},
-    ),
-    Endpoint(
-        method="GET",
-        path="/recipes/{recipe_id}",
-        name="getRecipe",
-        summary="One recipe: its inputs and steps.",
-        handler=one_recipe,
-        gives={200: RecipeView},
-        refuses=(404,),
-    ),
-    Endpoint(
-        method="GET",
-        path="/recipes/{recipe_id}/graph",
-        name="drawRecipe",
-        summary="The recipe's steps and what waits for what.",
-        handler=recipe_graph,
-        query=PictureForm,
-        gives={200: dict[str, object]},
-        media_types=PICTURE_TYPES,
-        refuses=(404,),
-    ),
-    Endpoint(
-        method="GET",
-        path="/recipes/{recipe_id}/schema",
-        name="getInputsSchema",
-        summary="The JSON Schema of what a run of it takes.",
-        handler=recipe_schema,
-        gives={200: dict[str, object]},
-        refuses=(404,),
-    ),
-    Endpoint(
-        method="GET",
-        path="/agents",
-        name="listAgents",
-        summary="Recipes as agents: chat agents take a message, others inputs.",
-        handler=all_agents,
-        query=Page,
-        gives={200: Agents},
-    ),
-    Endpoint(
-        method="POST",
-        path="/agents/{name}/run",
-        name="runAgent",
-        summary="Let the agent do something; it goes on by itself.",
-        handler=run_agent,
-        body=TaskRequest,
-        headers={"idempotency-key": "The same key and body is the same run."},
-        gives={202: RunAccepted},
-        refuses=(404, 409, 429),
-    ),
+RECIPES = Router(
+    "/recipes", route_handlers=[list_recipes, get_recipe, draw_recipe, get_inputs_schema]
 )
+AGENTS = Router("/agents", route_handlers=[list_agents, run_agent])

@@ -5,21 +5,28 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from attrs import field, frozen
+from litestar import Router, get, post
 
 from minions.analysis.pictures.picture import picture_of
 from minions.analysis.tool_specs import tool_specs
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.server.documents.common import MAYBE_TEXT
 from minions.interfaces.server.documents.runs import RunAccepted
-from minions.interfaces.server.endpoints import Call, Endpoint, Nothing
+from minions.interfaces.server.endpoints import (
+    ApiRequest,
+    ApiResponse,
+    Asked,
+    Body,
+    InPath,
+    refuses,
+)
 from minions.interfaces.server.http.problems import RefusedError
-from minions.interfaces.server.http.responses import AsgiApp
 from minions.interfaces.server.live.run_starter import StartedRun
 from minions.interfaces.server.routes.recipes import PICTURE_TYPES, PictureForm, picture_answer
 from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.runs import accepted
 
-__all__ = ["RESUMPTION_ENDPOINTS"]
+__all__ = ["RESUMPTIONS"]
 
 
 @frozen(kw_only=True)
@@ -30,87 +37,60 @@ class AgainRequest:
     """This one and those after it, too; None: those that failed."""
 
 
-async def resume_run(call: Call[Nothing, Nothing]) -> AsgiApp:
-    """Go on with what was killed, cancelled or stopped by a limit; nothing is done twice."""
-    runtime = call.app_state.runtime
-    recorded = await runtime.recorded(await _idle(call))
+@post("/resume", status_code=202, responses=refuses(404, 409, 429))
+async def resume_run(request: ApiRequest, run_id: InPath) -> ApiResponse[RunAccepted]:
+    """Go on with a run that was killed, cancelled or stopped."""
+    runtime = request.app_state.runtime
+    recorded = await runtime.recorded(await _idle(request, run_id))
     recipe = runtime.own_recipe(recorded)
     executor = runtime.executor(recipe, recorded.inputs, note=recorded.note)
-    return await _begun(call, executor.prepare_resume(recorded, recipe=recipe))
+    return await _begun(request, executor.prepare_resume(recorded, recipe=recipe))
 
 
-async def retry_run(call: Call[Nothing, AgainRequest]) -> AsgiApp:
-    """Run failed steps again, and what reads them."""
-    runtime = call.app_state.runtime
-    recorded = await runtime.recorded(await _idle(call))
+@post("/retry", status_code=202, responses=refuses(404, 409, 429))
+async def retry_run(
+    request: ApiRequest, run_id: InPath, data: Body[AgainRequest]
+) -> ApiResponse[RunAccepted]:
+    """Run again what failed, or from a step on."""
+    runtime = request.app_state.runtime
+    recorded = await runtime.recorded(await _idle(request, run_id))
     recipe = runtime.own_recipe(recorded)
     executor = runtime.executor(recipe, recorded.inputs, note=recorded.note)
-    run = executor.prepare_retry(
-        recorded, recipe=recipe, is_edited=False, from_step=call.body.from_step
-    )
-    return await _begun(call, run)
+    run = executor.prepare_retry(recorded, recipe=recipe, is_edited=False, from_step=data.from_step)
+    return await _begun(request, run)
 
 
-async def run_graph(call: Call[PictureForm, None]) -> AsgiApp:
-    """The steps of the recipe that travels with the run, whatever became of its file."""
-    runtime = call.app_state.runtime
-    run = await find_exact(call.app_state.journal, call.path["run_id"])
+@get("/graph", responses=refuses(404), texts=PICTURE_TYPES)
+async def draw_run(
+    request: ApiRequest, run_id: InPath, asked: Asked[PictureForm]
+) -> ApiResponse[dict[str, object]]:
+    """The steps of the run's own recipe and what waits for what."""
+    runtime = request.app_state.runtime
+    run = await find_exact(request.app_state.journal, run_id)
     recorded = await runtime.recorded(run.run_id)
     recipe = runtime.own_recipe(recorded)
     picture = picture_of(recipe, tool_specs(recipe, runtime.extensions.catalog()))
-    return picture_answer(picture, call.query)
+    return picture_answer(picture, asked)
 
 
-async def _idle(call: Call[object, object]) -> str:
+async def _idle(request: ApiRequest, run_id: str) -> str:
     """The id of a run that does not go on here.
 
     Raises:
         NotFoundError: There is none.
         RefusedError: It does.
     """
-    run = await find_exact(call.app_state.journal, call.path["run_id"])
-    if call.app_state.run_manager.find(run.run_id) is not None:
+    run = await find_exact(request.app_state.journal, run_id)
+    if request.app_state.run_manager.find(run.run_id) is not None:
         raise RefusedError(
             HTTPStatus.CONFLICT, "run-active", f"Run '{run.run_id}' goes on just now."
         )
     return run.run_id
 
 
-async def _begun(call: Call[Nothing, object], run: AgentRun) -> AsgiApp:
-    await call.app_state.run_manager.begin(run)
-    return await accepted(call, StartedRun(run.run_id, run.session_id))
+async def _begun(request: ApiRequest, run: AgentRun) -> ApiResponse[RunAccepted]:
+    await request.app_state.run_manager.begin(run)
+    return await accepted(request, StartedRun(run.run_id, run.session_id))
 
 
-RESUMPTION_ENDPOINTS = (
-    Endpoint(
-        method="POST",
-        path="/runs/{run_id}/resume",
-        name="resumeRun",
-        summary="Go on with a run that was killed, cancelled or stopped.",
-        handler=resume_run,
-        body=Nothing,
-        gives={202: RunAccepted},
-        refuses=(404, 409, 429),
-    ),
-    Endpoint(
-        method="POST",
-        path="/runs/{run_id}/retry",
-        name="retryRun",
-        summary="Run again what failed, or from a step on.",
-        handler=retry_run,
-        body=AgainRequest,
-        gives={202: RunAccepted},
-        refuses=(404, 409, 429),
-    ),
-    Endpoint(
-        method="GET",
-        path="/runs/{run_id}/graph",
-        name="drawRun",
-        summary="The steps of the run's own recipe and what waits for what.",
-        handler=run_graph,
-        query=PictureForm,
-        gives={200: dict[str, object]},
-        media_types=PICTURE_TYPES,
-        refuses=(404,),
-    ),
-)
+RESUMPTIONS = Router("/runs/{run_id:str}", route_handlers=[resume_run, retry_run, draw_run])

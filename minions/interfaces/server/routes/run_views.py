@@ -15,7 +15,7 @@ from minions.interfaces.server.documents.runs import (
     RunView,
     StepOfRun,
 )
-from minions.interfaces.server.endpoints import Call
+from minions.interfaces.server.endpoints import ApiRequest
 from minions.interfaces.server.http.problems import fault_view
 from minions.interfaces.server.pending_decisions import waiting_of
 
@@ -37,13 +37,13 @@ async def find_exact(journal: Journal, run_id: str) -> RunSummary:
     return readable(runs[0])
 
 
-def links_of(call: Call[object, object], run_id: str, session_id: str) -> Links:
+def links_of(request: ApiRequest, run_id: str, session_id: str) -> Links:
     """Where more of the run is to be had."""
     return Links(
-        run=call.link(f"/runs/{run_id}"),
-        events=call.link(f"/runs/{run_id}/events"),
-        cancel=call.link(f"/runs/{run_id}/cancel"),
-        session=call.link(f"/sessions/{session_id}"),
+        run=request.link(f"/runs/{run_id}"),
+        events=request.link(f"/runs/{run_id}/events"),
+        cancel=request.link(f"/runs/{run_id}/cancel"),
+        session=request.link(f"/sessions/{session_id}"),
     )
 
 
@@ -63,22 +63,22 @@ def run_row(run: RunSummary, *, is_active: bool) -> RunRow:
     )
 
 
-async def run_view(call: Call[object, object], run: RunSummary) -> RunView:
+async def run_view(request: ApiRequest, run: RunSummary) -> RunView:
     """Everything."""
-    journal = call.app_state.journal
+    journal = request.app_state.journal
     detail = await show_run(journal, run)
     waiting = await waiting_of(journal, run)
-    return _view(call, detail, waiting)
+    return _view(request, detail, waiting)
 
 
-def _view(call: Call[object, object], detail: RunDetail, waiting: list[ApprovalView]) -> RunView:
+def _view(request: ApiRequest, detail: RunDetail, waiting: list[ApprovalView]) -> RunView:
     run = detail.summary
     return RunView(
         run_id=run.run_id,
         session_id=run.session_id,
         recipe=run.recipe,
         status=run.status,
-        is_active=call.app_state.run_manager.find(run.run_id) is not None,
+        is_active=request.app_state.run_manager.find(run.run_id) is not None,
         model=run.model,
         started_at=run.started_at,
         finished_at=run.finished_at,
@@ -91,7 +91,7 @@ def _view(call: Call[object, object], detail: RunDetail, waiting: list[ApprovalV
         notes=_notes(detail),
         faults=tuple(map(fault_view, detail.faults)),
         waiting=tuple(waiting),
-        links=links_of(call, run.run_id, run.session_id),
+        links=links_of(request, run.run_id, run.session_id),
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from http import HTTPStatus
 from pathlib import Path
 
 from attrs import evolve
+from litestar import Router, delete, get, post
 
 from minions.contracts.errors import NotFoundError, UsageError, did_you_mean, near_names
 from minions.contracts.json_values import JsonValue
@@ -29,32 +29,43 @@ from minions.interfaces.server.documents.sessions import (
     StepsFrom,
     StepView,
 )
-from minions.interfaces.server.endpoints import Call, Endpoint, EventData, Nothing
-from minions.interfaces.server.http.responses import Answer, AsgiApp
-from minions.interfaces.server.routes.runs import LAST_EVENT_ID, position_after
+from minions.interfaces.server.endpoints import (
+    ApiRequest,
+    ApiResponse,
+    Asked,
+    Body,
+    EventStream,
+    InPath,
+    LastEventId,
+    answer,
+    refuses,
+)
+from minions.interfaces.server.http.responses import EVENT_STREAM
+from minions.interfaces.server.routes.runs import position_after
 from minions.interfaces.server.routes.text_filter import has_words
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["SESSION_ENDPOINTS", "session_of"]
+__all__ = ["SESSIONS", "session_of"]
 
 
-async def session_of(call: Call[object, object]) -> Session:
+async def session_of(request: ApiRequest, session_id: str) -> Session:
     """The session that the path names.
 
     Raises:
         NotFoundError: There is none.
     """
-    return await call.app_state.repository.get_session(call.path["session_id"])
+    return await request.app_state.repository.get_session(session_id)
 
 
 # --- the sessions themselves ----------------------------------------------------------------------
 
 
-async def all_sessions(call: Call[SessionsPage, None]) -> AsgiApp:
-    """A part of the list."""
-    limit, offset, text = call.query.limit, call.query.offset, call.query.text
-    tree, repository = call.query.tree, call.app_state.repository
+@get(responses=refuses(404))
+async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiResponse[Sessions]:
+    """All sessions, the newest first."""
+    limit, offset, text = asked.limit, asked.offset, asked.text
+    tree, repository = asked.tree, request.app_state.repository
     if tree:
         every = await repository.list_fork_tree(tree)
         found = [each for each in every if has_words(text, each.name, each.recipe, each.id)]
@@ -62,27 +73,28 @@ async def all_sessions(call: Call[SessionsPage, None]) -> AsgiApp:
     else:
         part = list(await repository.list_sessions(limit=limit, offset=offset, text=text))
         total = await repository.count_sessions(text=text)
-    shown = [_view(call, session) for session in part]
+    shown = [_view(request, session) for session in part]
     reply: dict[str, JsonValue] = {
         "sessions": shown,
         "total": total,
         "limit": limit,
         "offset": offset,
     }
-    return Answer(HTTPStatus.OK, reply)
+    return answer(reply)
 
 
-async def new_session(call: Call[Nothing, NewSession]) -> AsgiApp:
-    """An empty one; nothing runs yet."""
-    body, app_state = call.body, call.app_state
-    recipe = await asyncio.to_thread(app_state.recipe_store.get, body.recipe)
-    _check_inputs(recipe, body.inputs)
-    app_state.runtime.check_secrets(recipe, body.inputs)
+@post(responses=refuses(404, 409))
+async def create_session(request: ApiRequest, data: Body[NewSession]) -> ApiResponse[SessionView]:
+    """A new session of a recipe."""
+    app_state = request.app_state
+    recipe = await asyncio.to_thread(app_state.recipe_store.get, data.recipe)
+    _check_inputs(recipe, data.inputs)
+    app_state.runtime.check_secrets(recipe, data.inputs)
     session = await app_state.repository.create_session(
-        body.recipe, name=body.name, inputs=body.inputs
+        data.recipe, name=data.name, inputs=data.inputs
     )
-    headers = {"location": call.link(f"/sessions/{session.id}")}
-    return Answer(HTTPStatus.CREATED, _view(call, session), headers=headers)
+    headers = {"location": request.link(f"/sessions/{session.id}")}
+    return answer(_view(request, session), headers=headers)
 
 
 def _check_inputs(recipe: AgentRecipe, given: Mapping[str, JsonValue]) -> None:
@@ -104,188 +116,120 @@ def _check_inputs(recipe: AgentRecipe, given: Mapping[str, JsonValue]) -> None:
     resolve_inputs(evolve(recipe, inputs=declared), given, base=Path.cwd())
 
 
-async def one_session(call: Call[Nothing, None]) -> AsgiApp:
-    """With the number of its steps."""
-    session = await session_of(call)
-    position = await call.app_state.last_position(session.id)  # first: what comes later is followed
-    count = await call.app_state.repository.get_step_count(session.id)
+@get("/{session_id:str}", responses=refuses(404))
+async def get_session(request: ApiRequest, session_id: InPath) -> ApiResponse[SessionView]:
+    """One session."""
+    session = await session_of(request, session_id)
+    # The position first: what comes later is followed.
+    position = await request.app_state.last_position(session.id)
+    count = await request.app_state.repository.get_step_count(session.id)
     more: dict[str, JsonValue] = {"step_count": count, "position": position}
-    return Answer(HTTPStatus.OK, {**_view(call, session), **more})
+    return answer({**_view(request, session), **more})
 
 
-def _view(call: Call[object, object], session: Session) -> dict[str, JsonValue]:
+def _view(request: ApiRequest, session: Session) -> dict[str, JsonValue]:
     run_id = session.last_run_id
-    is_active = run_id is not None and call.app_state.run_manager.find(run_id) is not None
+    is_active = run_id is not None and request.app_state.run_manager.find(run_id) is not None
     return {**session.to_json(), "is_active": is_active}
 
 
-async def forget_session(call: Call[Nothing, None]) -> AsgiApp:
-    """All of it, for good."""
-    session = await session_of(call)
-    await remove_sessions(call.app_state.runtime.services, [session.id])
-    call.app_state.channels.close_session(session.id)
-    return Answer(HTTPStatus.NO_CONTENT)
+@delete("/{session_id:str}", responses=refuses(404, 409))
+async def forget_session(request: ApiRequest, session_id: InPath) -> None:
+    """Forget the session and all its runs."""
+    session = await session_of(request, session_id)
+    await remove_sessions(request.app_state.runtime.services, [session.id])
+    request.app_state.channels.close_session(session.id)
 
 
-async def session_events(call: Call[After, None]) -> AsgiApp:
-    """What happened in all its runs, then what happens."""
-    session = await session_of(call)
-    return await call.app_state.stream(session.id, after=position_after(call))
+@get("/{session_id:str}/events", media_type=EVENT_STREAM, responses=refuses(404))
+async def follow_session(
+    request: ApiRequest,
+    session_id: InPath,
+    asked: Asked[After],
+    last_event_id: LastEventId = None,
+) -> EventStream:
+    """The events of all its runs: those that are stored, then the live ones."""
+    session = await session_of(request, session_id)
+    return await request.app_state.stream(session.id, after=position_after(asked, last_event_id))
 
 
 # --- steps ----------------------------------------------------------------------------------------
 
 
-async def steps_of(call: Call[StepRange, None]) -> AsgiApp:
-    """A part of the conversation."""
-    session, query = await session_of(call), call.query
-    repository = call.app_state.repository
-    steps = await repository.get_steps(session.id, query.start_seq, query.end_seq, query.limit)
+@get("/{session_id:str}/steps", responses=refuses(404))
+async def list_steps(
+    request: ApiRequest, session_id: InPath, asked: Asked[StepRange]
+) -> ApiResponse[Steps]:
+    """Messages of the session, in order."""
+    session = await session_of(request, session_id)
+    repository = request.app_state.repository
+    steps = await repository.get_steps(session.id, asked.start_seq, asked.end_seq, asked.limit)
     reply: dict[str, JsonValue] = {
         "steps": [step.to_json() for step in steps],
         "total": await repository.get_step_count(session.id),
         "session_id": session.id,
     }
-    return Answer(HTTPStatus.OK, reply)
+    return answer(reply)
 
 
-async def one_step(call: Call[Nothing, None]) -> AsgiApp:
-    """One message."""
-    session, text = await session_of(call), call.path["sequence"]
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
+@get("/{session_id:str}/steps/{sequence:str}", responses=refuses(404))
+async def get_step(
+    request: ApiRequest, session_id: InPath, sequence: InPath
+) -> ApiResponse[StepView]:
+    """One message of the session."""
+    session = await session_of(request, session_id)
+    if not (sequence.isascii() and sequence.isdigit() and len(sequence) < 16):
         raise NotFoundError("Steps are numbered: 1, 2, 3 …", code="unknown-step")
-    step = await call.app_state.repository.get_step(session.id, int(text))
-    return Answer(HTTPStatus.OK, step.to_json())
+    step = await request.app_state.repository.get_step(session.id, int(sequence))
+    return answer(step.to_json())
 
 
-async def cut_steps(call: Call[StepsFrom, None]) -> AsgiApp:
-    """Out of the conversation; the journal keeps its rows."""
-    session, start = await session_of(call), call.query.start_seq
-    count = await call.app_state.repository.delete_steps(session.id, start)
-    return Answer(
-        HTTPStatus.OK, CutView(deleted_count=count, session_id=session.id, start_seq=start)
-    )
+@delete("/{session_id:str}/steps", status_code=200, responses=refuses(404, 409))
+async def delete_steps(request: ApiRequest, session_id: InPath, asked: Asked[StepsFrom]) -> CutView:
+    """Take a step and all after it out of the conversation."""
+    session, start = await session_of(request, session_id), asked.start_seq
+    count = await request.app_state.repository.delete_steps(session.id, start)
+    return CutView(deleted_count=count, session_id=session.id, start_seq=start)
 
 
-async def context_of(call: Call[Nothing, None]) -> AsgiApp:
-    """As a model reads it."""
-    session, repository = await session_of(call), call.app_state.repository
+@get("/{session_id:str}/context", responses=refuses(404))
+async def get_context(request: ApiRequest, session_id: InPath) -> ContextView:
+    """The conversation in the provider's form, and a summary."""
+    session, repository = await session_of(request, session_id), request.app_state.repository
     messages = await build_context_from_steps(session.id, repository)
     summary = await get_context_summary(session.id, repository)
-    reply = ContextView(session_id=session.id, messages=tuple(messages), summary=summary)
-    return Answer(HTTPStatus.OK, reply)
+    return ContextView(session_id=session.id, messages=tuple(messages), summary=summary)
 
 
-async def fork(call: Call[Nothing, ForkRequest]) -> AsgiApp:
-    """A new session with the steps so far."""
-    session, body = await session_of(call), call.body
-    made = await call.app_state.repository.fork(session.id, body.sequence, name=body.name)
+@post("/{session_id:str}/fork", responses=refuses(404, 409))
+async def fork_session(
+    request: ApiRequest, session_id: InPath, data: Body[ForkRequest]
+) -> ApiResponse[ForkView]:
+    """A new session that begins with the steps up to a sequence."""
+    session = await session_of(request, session_id)
+    made = await request.app_state.repository.fork(session.id, data.sequence, name=data.name)
     reply = ForkView(
         new_session_id=made.id,
         original_session_id=session.id,
-        forked_at_sequence=body.sequence,
-        copied_steps=body.sequence,
+        forked_at_sequence=data.sequence,
+        copied_steps=data.sequence,
     )
-    headers = {"location": call.link(f"/sessions/{made.id}")}
-    return Answer(HTTPStatus.CREATED, reply, headers=headers)
+    headers = {"location": request.link(f"/sessions/{made.id}")}
+    return ApiResponse(reply, headers=headers)
 
 
-SESSION_ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/sessions",
-        name="listSessions",
-        summary="All sessions, the newest first.",
-        handler=all_sessions,
-        query=SessionsPage,
-        gives={200: Sessions},
-        refuses=(404,),
-    ),
-    Endpoint(
-        method="POST",
-        path="/sessions",
-        name="createSession",
-        summary="A new session of a recipe.",
-        handler=new_session,
-        body=NewSession,
-        gives={201: SessionView},
-        refuses=(404, 409),
-    ),
-    Endpoint(
-        method="GET",
-        path="/sessions/{session_id}",
-        name="getSession",
-        summary="One session.",
-        handler=one_session,
-        gives={200: SessionView},
-        refuses=(404,),
-    ),
-    Endpoint(
-        method="DELETE",
-        path="/sessions/{session_id}",
-        name="forgetSession",
-        summary="Forget the session and all its runs.",
-        handler=forget_session,
-        gives={204: None},
-        refuses=(404, 409),
-    ),
-    Endpoint(
-        method="GET",
-        path="/sessions/{session_id}/events",
-        name="followSession",
-        summary="The events of all its runs: those that are stored, then the live ones.",
-        handler=session_events,
-        query=After,
-        headers={LAST_EVENT_ID: "Go on behind this event."},
-        gives={200: EventData},
-        refuses=(404,),
-    ),
-    Endpoint(
-        method="GET",
-        path="/sessions/{session_id}/steps",
-        name="listSteps",
-        summary="Messages of the session, in order.",
-        handler=steps_of,
-        query=StepRange,
-        gives={200: Steps},
-        refuses=(404,),
-    ),
-    Endpoint(
-        method="DELETE",
-        path="/sessions/{session_id}/steps",
-        name="deleteSteps",
-        summary="Take a step and all after it out of the conversation.",
-        handler=cut_steps,
-        query=StepsFrom,
-        gives={200: CutView},
-        refuses=(404, 409),
-    ),
-    Endpoint(
-        method="GET",
-        path="/sessions/{session_id}/steps/{sequence}",
-        name="getStep",
-        summary="One message of the session.",
-        handler=one_step,
-        gives={200: StepView},
-        refuses=(404,),
-    ),
-    Endpoint(
-        method="GET",
-        path="/sessions/{session_id}/context",
-        name="getContext",
-        summary="The conversation in the provider's form, and a summary.",
-        handler=context_of,
-        gives={200: ContextView},
-        refuses=(404,),
-    ),
-    Endpoint(
-        method="POST",
-        path="/sessions/{session_id}/fork",
-        name="forkSession",
-        summary="A new session that begins with the steps up to a sequence.",
-        handler=fork,
-        body=ForkRequest,
-        gives={201: ForkView},
-        refuses=(404, 409),
-    ),
+SESSIONS = Router(
+    "/sessions",
+    route_handlers=[
+        list_sessions,
+        create_session,
+        get_session,
+        forget_session,
+        follow_session,
+        list_steps,
+        delete_steps,
+        get_step,
+        get_context,
+        fork_session,
+    ],
 )

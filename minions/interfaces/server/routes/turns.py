@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
+from litestar import Router, post
+
 from minions.contracts.errors import UsageError
 from minions.contracts.events import RunCompleted
 from minions.contracts.executions import OPEN_STATES, RunStatus
@@ -15,12 +17,12 @@ from minions.contracts.sessions import Session
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.sessions.runner import StepRunner
 from minions.interfaces.server.documents.sessions import MessageRequest, RetryRequest
-from minions.interfaces.server.endpoints import Call, Endpoint, EventData, Nothing
-from minions.interfaces.server.http.responses import EVENT_STREAM, Answer, AsgiApp
+from minions.interfaces.server.endpoints import ApiRequest, Body, EventStream, InPath, refuses
+from minions.interfaces.server.http.responses import EVENT_STREAM, Answer
 from minions.interfaces.server.live.frames import frame_of
 from minions.interfaces.server.routes.sessions import session_of
 
-__all__ = ["TURN_ENDPOINTS"]
+__all__ = ["TURNS"]
 
 _CUT_OFF = (
     *OPEN_STATES,
@@ -31,29 +33,47 @@ _CUT_OFF = (
 """States of a last run with which resuming the session goes on."""
 
 
-async def say(call: Call[Nothing, MessageRequest]) -> AsgiApp:
-    """One turn."""
-    session = await session_of(call)
-    runner = await _runner(call, session)
-    return await _streamed(call, await runner.prepare_turn(session, call.body.content))
+@post(
+    "/messages",
+    status_code=200,
+    media_type=EVENT_STREAM,
+    responses=refuses(404, 409, 429),
+)
+async def say(request: ApiRequest, session_id: InPath, data: Body[MessageRequest]) -> EventStream:
+    """Say something: one turn of the session, as events."""
+    session = await session_of(request, session_id)
+    runner = await _runner(request, session)
+    return await _streamed(request, await runner.prepare_turn(session, data.content))
 
 
-async def retry(call: Call[Nothing, RetryRequest]) -> AsgiApp:
-    """The steps from there on, anew."""
-    session = await session_of(call)
-    runner = await _runner(call, session)
-    return await _streamed(call, await runner.prepare_retry(session, call.body.sequence))
+@post(
+    "/retry",
+    status_code=200,
+    media_type=EVENT_STREAM,
+    responses=refuses(404, 409, 429),
+)
+async def retry(request: ApiRequest, session_id: InPath, data: Body[RetryRequest]) -> EventStream:
+    """Regenerate the session from a step on, as events."""
+    session = await session_of(request, session_id)
+    runner = await _runner(request, session)
+    return await _streamed(request, await runner.prepare_retry(session, data.sequence))
 
 
-async def resume(call: Call[Nothing, Nothing]) -> AsgiApp:
-    """Go on where the session stands; an answer that is there is told again."""
-    session = await session_of(call)
-    runner = await _runner(call, session)
+@post(
+    "/resume",
+    status_code=200,
+    media_type=EVENT_STREAM,
+    responses=refuses(404, 409, 429),
+)
+async def resume(request: ApiRequest, session_id: InPath) -> EventStream:
+    """Go on where the session stands, as events."""
+    session = await session_of(request, session_id)
+    runner = await _runner(request, session)
     run = await runner.prepare_resume(session)
-    return await (_replayed(call, session) if run is None else _streamed(call, run))
+    return await (_replayed(request, session) if run is None else _streamed(request, run))
 
 
-async def _runner(call: Call[Nothing, object], session: Session) -> StepRunner:
+async def _runner(request: ApiRequest, session: Session) -> StepRunner:
     """Of the session's recipe.
 
     Raises:
@@ -61,7 +81,7 @@ async def _runner(call: Call[Nothing, object], session: Session) -> StepRunner:
         NotFoundError: It is not stored here.
         RefusedError: `secret-refused`.
     """
-    app_state = call.app_state
+    app_state = request.app_state
     if session.recipe is None:
         raise UsageError(
             f"Session '{session.id}' has no recipe of its own: begin a run in it with POST "
@@ -78,9 +98,9 @@ async def _runner(call: Call[Nothing, object], session: Session) -> StepRunner:
     return StepRunner(recipe, repository=app_state.repository, executor=executor, note=note)
 
 
-async def _streamed(call: Call[Nothing, object], run: AgentRun) -> AsgiApp:
+async def _streamed(request: ApiRequest, run: AgentRun) -> EventStream:
     """The events from the run's beginning on."""
-    app_state = call.app_state
+    app_state = request.app_state
     after = await app_state.last_position(run.session_id)
     stream = await app_state.stream(run.session_id, run_id=run.run_id, after=after)
     try:
@@ -91,8 +111,8 @@ async def _streamed(call: Call[Nothing, object], run: AgentRun) -> AsgiApp:
     return stream
 
 
-async def _replayed(call: Call[Nothing, object], session: Session) -> AsgiApp:
-    app_state = call.app_state
+async def _replayed(request: ApiRequest, session: Session) -> EventStream:
+    app_state = request.app_state
     last = await app_state.repository.get_last_step(session.id)
     event = RunCompleted(
         run_id=last.run_id if last is not None else "",
@@ -104,35 +124,4 @@ async def _replayed(call: Call[Nothing, object], session: Session) -> AsgiApp:
     return Answer(HTTPStatus.OK, frame_of(event).data, EVENT_STREAM)
 
 
-TURN_ENDPOINTS = (
-    Endpoint(
-        method="POST",
-        path="/sessions/{session_id}/messages",
-        name="say",
-        summary="Say something: one turn of the session, as events.",
-        handler=say,
-        body=MessageRequest,
-        gives={200: EventData},
-        refuses=(404, 409, 429),
-    ),
-    Endpoint(
-        method="POST",
-        path="/sessions/{session_id}/retry",
-        name="retry",
-        summary="Regenerate the session from a step on, as events.",
-        handler=retry,
-        body=RetryRequest,
-        gives={200: EventData},
-        refuses=(404, 409, 429),
-    ),
-    Endpoint(
-        method="POST",
-        path="/sessions/{session_id}/resume",
-        name="resume",
-        summary="Go on where the session stands, as events.",
-        handler=resume,
-        body=Nothing,
-        gives={200: EventData},
-        refuses=(404, 409, 429),
-    ),
-)
+TURNS = Router("/sessions/{session_id:str}", route_handlers=[say, retry, resume])

@@ -1,0 +1,43 @@
+"""All endpoints under `/api/v1`, as one router of Litestar's."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from litestar import Router
+from litestar.di import Provide
+
+from minions.interfaces.server.endpoints import (
+    ApiRequest,
+    ApiResponse,
+    read_asked,
+    refuse_undeclared,
+)
+from minions.interfaces.server.routes.decisions import APPROVALS, health, system
+from minions.interfaces.server.routes.recipes import AGENTS, RECIPES
+from minions.interfaces.server.routes.resumptions import RESUMPTIONS
+from minions.interfaces.server.routes.runs import RUNS
+from minions.interfaces.server.routes.sessions import SESSIONS
+from minions.interfaces.server.routes.turns import TURNS
+
+__all__ = ["API"]
+
+API: Final = Router(
+    "/api/v1",
+    route_handlers=[
+        health,
+        RECIPES,
+        AGENTS,
+        RUNS,
+        RESUMPTIONS,
+        SESSIONS,
+        TURNS,
+        APPROVALS,
+        system,
+    ],
+    request_class=ApiRequest,
+    response_class=ApiResponse,
+    before_request=refuse_undeclared,
+    dependencies={"asked": Provide(read_asked, sync_to_thread=False)},
+)
+"""An app that takes it gives `app.state.app_state`."""
