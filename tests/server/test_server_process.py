@@ -145,13 +145,14 @@ def test_a_folder_that_is_none_is_refused(folder: Path) -> None:
     assert (code, "no such folder" in err) == (2, True)
 
 
-def test_without_the_extra_it_says_how_to_install_it(folder: Path) -> None:
+@pytest.mark.parametrize("words", [["serve"], ["schema", "api"]])
+def test_without_the_extra_it_says_how_to_install_it(folder: Path, words: list[str]) -> None:
     program = (
         "import sys; sys.modules['litestar'] = None\n"
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name == 'litestar' else find(name, *rest)\n"
         "from minions.interfaces.cli.main import run_command_line\n"
-        "sys.exit(run_command_line(['serve']))"
+        f"sys.exit(run_command_line({words}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -6,6 +6,7 @@ What Litestar cannot know is added: queries are classes, any request may be refu
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -58,7 +59,8 @@ def _document() -> _Json:
     for handler, operation in _described(app, document):
         _complete(operation, handler, problem)
     document["components"]["schemas"] = dict(sorted(schemas.found.items()))
-    return document
+    moved = json.dumps(document).replace('"#/$defs/', '"#/components/schemas/')
+    return cast("_Json", json.loads(moved))
 
 
 def _described(
@@ -157,22 +159,9 @@ class _ContractSchemas(OpenAPISchemaPlugin):
     def of(self, kind: type[object]) -> _Json:
         """A reference to the schema, which is kept by the name of its class."""
         schema = schema_of(kind)
-        inner = cast("_Json", schema.pop("$defs", {}))
-        for name, each in {**inner, kind.__name__: schema}.items():
-            self.found[name] = _moved(each)
-        return {"$ref": f"#/components/schemas/{kind.__name__}"}
-
-
-def _moved(value: JsonValue) -> JsonValue:
-    """With references to where the schemas are in the document."""
-    if isinstance(value, Mapping):
-        return {
-            key: each.replace("#/$defs/", "#/components/schemas/")
-            if key == "$ref" and isinstance(each, str)
-            else _moved(each)
-            for key, each in value.items()
-        }
-    return [_moved(each) for each in value] if isinstance(value, list) else value
+        self.found.update(cast("_Json", schema.pop("$defs", {})))
+        self.found[kind.__name__] = schema
+        return {"$ref": f"#/$defs/{kind.__name__}"}
 
 
 def _complete(operation: _Operation, handler: HTTPRouteHandler, problem: _Json) -> None:
