@@ -60,6 +60,7 @@ _ALLOWED: Final = frozenset(
         "run_in_daemon_thread",
         "import_in_daemon_thread",
         "turns",  # of a session
+        "TURNS",
     }
 )
 """Names that mean something else, mostly threads of the process."""
