@@ -199,6 +199,8 @@ class _OwnThread(Generic[T]):
         self._context = contextvars.copy_context()
         self._done = threading.Event()
         self._stop: Callable[[], object] | None = None
+        self._is_unwanted = False
+        """Whether the caller was stopped; it may be before there is a task to stop."""
         self._result: list[T] = []
         self._error: BaseException | None = None
 
@@ -208,11 +210,14 @@ class _OwnThread(Generic[T]):
         Raises:
             KeyboardInterrupt, CancelledError: As the caller was stopped.
         """
+        task = asyncio.current_task()
+        before = task.cancelling() if task is not None else 0  # a request may come at once
         thread = threading.Thread(target=self._run, name="minions.run", daemon=True)
         thread.start()
         try:
-            self._wait_until_done()
+            self._wait_until_done(task, before)
         except BaseException:
+            self._is_unwanted = True
             if self._stop is not None:
                 self._stop()
             self._done.wait()
@@ -224,10 +229,14 @@ class _OwnThread(Generic[T]):
             raise self._error
         return self._result[0]
 
-    def _wait_until_done(self) -> None:
-        """Raises CancelledError where the caller's own task is to stop, as Ctrl-C asks for it."""
-        task = asyncio.current_task()
-        before = task.cancelling() if task is not None else 0
+    def _wait_until_done(
+        self, task: asyncio.Task[Any] | None, before: int
+    ) -> None:  # Any: as above
+        """Raises CancelledError where the caller's own task is to stop, as Ctrl-C asks for it.
+
+        Args:
+            before: Requests to stop that it had before the work began.
+        """
         while not self._done.wait(_POLL_S):
             if task is not None and task.cancelling() > before:
                 raise asyncio.CancelledError
@@ -245,4 +254,6 @@ class _OwnThread(Generic[T]):
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None  # noqa: S101  # a runner runs tasks
         self._stop = lambda: loop.call_soon_threadsafe(task.cancel)
+        if self._is_unwanted:
+            task.cancel()
         return await self._work

@@ -347,6 +347,34 @@ async def test_a_task_that_is_cancelled_stops_the_run_that_it_waits_for() -> Non
     assert ended == ["recorded"]
 
 
+@pytest.mark.parametrize("is_before", [True, False])
+async def test_a_request_to_stop_that_comes_as_the_work_begins_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, is_before: bool
+) -> None:
+    begun = threading.Event()
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    class Starts(threading.Thread):
+        def start(self) -> None:
+            if is_before:
+                task.cancel()
+            super().start()
+            if not is_before:
+                begun.wait()
+                task.cancel()
+
+    async def caller() -> None:
+        monkeypatch.setattr("minions.interfaces.sync_door.threading.Thread", Starts)
+        m.run(work())
+
+    task = asyncio.ensure_future(caller())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 def test_run_works_in_a_thread_that_is_not_the_main_one() -> None:
     said: list[object] = []
     thread = threading.Thread(target=lambda: said.append(m.run(CALLS, tools=[_whoami()]).unwrap()))
