@@ -15,7 +15,7 @@ from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services
 from minions.interfaces.application import Approve, Minions, RecipeLike
 from minions.interfaces.run_stream import RunStream
-from minions.interfaces.sync_door import kept_application, wait_for
+from minions.interfaces.synchronous_run import kept_application, wait_for
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["arun", "astream", "load", "run"]

@@ -18,7 +18,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.interfaces.application import Approve, Minions, RecipeLike
-from minions.interfaces.sync_door import wait_for
+from minions.interfaces.synchronous_run import wait_for
 from minions.testing.clock import FakeClock
 from minions.testing.ids import counting_ids
 

@@ -367,7 +367,7 @@ async def test_a_request_to_stop_that_comes_as_the_work_begins_is_not_lost(
                 task.cancel()
 
     async def caller() -> None:
-        monkeypatch.setattr("minions.interfaces.sync_door.threading.Thread", Starts)
+        monkeypatch.setattr("minions.interfaces.synchronous_run.threading.Thread", Starts)
         m.run(work())
 
     task = asyncio.ensure_future(caller())
