@@ -189,6 +189,8 @@ GUARDS: Final[Mapping[str, Guard]] = {
                 "SqliteJournal.release",
                 "_INSERT_IF_OWNED",
                 "_acquire",
+                "_acquire_after_others",
+                "_acquire_first",
                 "_adopt",
                 "_append",
                 "_append_at_once",

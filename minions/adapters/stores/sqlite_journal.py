@@ -343,6 +343,33 @@ def _holding(db: sqlite3.Connection, session_id: str) -> _LeaseRow | None:
 
 
 def _acquire(db: sqlite3.Connection, wanted: _LeaseRequest, now: datetime, ttl_s: float) -> Lease:
+    deadline = _micros(now + timedelta(seconds=ttl_s))
+    first = None if wanted.next_generation else _acquire_first(db, wanted, deadline)
+    return first or _acquire_after_others(db, wanted, now, deadline)
+
+
+def _acquire_first(db: sqlite3.Connection, wanted: _LeaseRequest, deadline: int) -> Lease | None:
+    """The first lease of a session, by one statement that is its own transaction.
+
+    None where the session has, or had, one, or the run has entries.
+    """
+    row = (wanted.session_id, wanted.run_id, wanted.worker_id, deadline)
+    if db.execute(_INSERT_FIRST_LEASE, row).rowcount != 1:
+        return None
+    return Lease(
+        session_id=wanted.session_id, run_id=wanted.run_id, worker_id=wanted.worker_id, epoch=1
+    )
+
+
+_INSERT_FIRST_LEASE: Final = (
+    "INSERT OR IGNORE INTO leases (session_id, run_id, worker_id, epoch, generation, deadline) "
+    "SELECT ?1, ?2, ?3, 1, 1, ?4 WHERE NOT EXISTS (SELECT 1 FROM entries WHERE run_id = ?2)"
+)
+
+
+def _acquire_after_others(
+    db: sqlite3.Connection, wanted: _LeaseRequest, now: datetime, deadline: int
+) -> Lease:
     with transaction(db):
         held = _holding(db, wanted.session_id)
         if held is not None and held.worker_id != wanted.takes_over:
@@ -367,7 +394,7 @@ def _acquire(db: sqlite3.Connection, wanted: _LeaseRequest, now: datetime, ttl_s
                 lease.worker_id,
                 lease.epoch,
                 lease.generation,
-                _micros(now + timedelta(seconds=ttl_s)),
+                deadline,
             ),
         )
     return lease
