@@ -19,8 +19,8 @@ from minions.adapters.stores.postgres_link import Attempt, DamageError, Postgres
 from minions.adapters.stores.postgres_listener import PostgresListener
 from minions.adapters.stores.postgres_url import without_password
 from minions.adapters.stores.row_bodies import body_text, read_fact
+from minions.adapters.stores.row_lookups import RowLookups
 from minions.adapters.stores.row_queries import Part
-from minions.adapters.stores.stored_rows import found_by_text
 from minions.contracts.entry_waiters import EntryWaiters
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.journal import (
@@ -28,7 +28,6 @@ from minions.contracts.journal import (
     BlobCollection,
     EntryDraft,
     HeldLease,
-    Journal,
     JournalEntry,
     Lease,
 )
@@ -55,7 +54,7 @@ _FAST_COMPRESSION: Final = 1
 _LARGEST_INTEGER: Final = 2**63 - 1
 
 
-class PostgresJournal(Journal):
+class PostgresJournal(RowLookups):
     """Entries in the schema `minions` of a database; connected at its first use.
 
     Deadlines of leases are times of the server, which all workers share. Where the connection is
@@ -170,63 +169,23 @@ class PostgresJournal(Journal):
             refuse_damaged(found, without_password(self._link.url))
         return found
 
-    async def runs(
-        self,
-        wanted: RunFilter | None = None,
-        *,
-        limit: int | None = None,
-        offset: int = 0,
-        after: RunRow | None = None,
+    async def _runs_page(
+        self, wanted: RunFilter, after: RunRow | None, part: Part
     ) -> Sequence[RunRow]:
-        """Found by an index for each filter but `text`."""
-        fit = wanted or RunFilter()
+        return await self._looked_up(lambda db: postgres_rows.runs_page(db, wanted, after, part))
 
-        async def page(behind: RunRow | None, most: int) -> Sequence[RunRow]:
-            part = Part(limit=most)
-            return await self._looked_up(lambda db: postgres_rows.runs_page(db, fit, behind, part))
+    async def _count_runs(self, wanted: RunFilter) -> int:
+        return await self._looked_up(lambda db: postgres_rows.count_runs(db, wanted))
 
-        if fit.text:
-            most = None if limit is None else offset + limit
-            return (await found_by_text(page, fit.has_text, after, most))[offset:]
-        part = Part(limit=limit, offset=offset)
-        return await self._looked_up(lambda db: postgres_rows.runs_page(db, fit, after, part))
-
-    async def count_runs(self, wanted: RunFilter | None = None) -> int:
-        """Counted by the server."""
-        if wanted is not None and wanted.text:
-            return len(await self.runs(wanted))
-        fit = wanted or RunFilter()
-        return await self._looked_up(lambda db: postgres_rows.count_runs(db, fit))
-
-    async def sessions(
-        self,
-        wanted: SessionFilter | None = None,
-        *,
-        limit: int | None = None,
-        offset: int = 0,
-        after: SessionRow | None = None,
+    async def _sessions_page(
+        self, wanted: SessionFilter, after: SessionRow | None, part: Part
     ) -> Sequence[SessionRow]:
-        """Found by an index for each filter but `text`."""
-        fit = wanted or SessionFilter()
+        return await self._looked_up(
+            lambda db: postgres_rows.sessions_page(db, wanted, after, part)
+        )
 
-        async def page(behind: SessionRow | None, most: int) -> Sequence[SessionRow]:
-            part = Part(limit=most)
-            return await self._looked_up(
-                lambda db: postgres_rows.sessions_page(db, fit, behind, part)
-            )
-
-        if fit.text:
-            most = None if limit is None else offset + limit
-            return (await found_by_text(page, fit.has_text, after, most))[offset:]
-        part = Part(limit=limit, offset=offset)
-        return await self._looked_up(lambda db: postgres_rows.sessions_page(db, fit, after, part))
-
-    async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
-        """Counted by the server."""
-        if wanted is not None and wanted.text:
-            return len(await self.sessions(wanted))
-        fit = wanted or SessionFilter()
-        return await self._looked_up(lambda db: postgres_rows.count_sessions(db, fit))
+    async def _count_sessions(self, wanted: SessionFilter) -> int:
+        return await self._looked_up(lambda db: postgres_rows.count_sessions(db, wanted))
 
     async def _looked_up(self, look: Callable[[Connection], Awaitable[T]]) -> T:
         """In rows that are right: those that may not be are made anew first."""

@@ -19,6 +19,7 @@ from attrs import frozen
 from minions.adapters.stores import sqlite_rows
 from minions.adapters.stores.pending_rows import PendingRows, folds_later
 from minions.adapters.stores.row_bodies import body_text, read_fact
+from minions.adapters.stores.row_lookups import RowLookups
 from minions.adapters.stores.row_queries import Part
 from minions.adapters.stores.sqlite_blobs import (
     compact,
@@ -30,7 +31,6 @@ from minions.adapters.stores.sqlite_blobs import (
 )
 from minions.adapters.stores.sqlite_database import damaged, readable_rows, transaction
 from minions.adapters.stores.sqlite_file import DamageError, SqliteFile
-from minions.adapters.stores.stored_rows import found_by_text
 from minions.contracts.entry_waiters import EntryWaiters
 from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.facts import Fact, UnreadableFact
@@ -39,7 +39,6 @@ from minions.contracts.journal import (
     BlobCollection,
     EntryDraft,
     HeldLease,
-    Journal,
     JournalEntry,
     Lease,
 )
@@ -60,7 +59,7 @@ _LANDMARKS: Final = ("run", "step")
 """Kinds of entries before which it is made sure that the file is still there."""
 
 
-class SqliteJournal(Journal):
+class SqliteJournal(RowLookups):
     """Entries in a WAL-mode file, committed inline (some 50 µs); opened at its first use.
 
     While another process holds the write lock, calls wait between attempts and the event loop
@@ -163,63 +162,21 @@ class SqliteJournal(Journal):
             refuse_damaged(found, str(self.path))
         return found
 
-    async def runs(
-        self,
-        wanted: RunFilter | None = None,
-        *,
-        limit: int | None = None,
-        offset: int = 0,
-        after: RunRow | None = None,
+    async def _runs_page(
+        self, wanted: RunFilter, after: RunRow | None, part: Part
     ) -> Sequence[RunRow]:
-        """Found by an index for each filter but `text`."""
-        fit = wanted or RunFilter()
+        return await self._looked_up(lambda db: sqlite_rows.runs_page(db, wanted, after, part))
 
-        async def page(behind: RunRow | None, most: int) -> Sequence[RunRow]:
-            part = Part(limit=most)
-            return await self._looked_up(lambda db: sqlite_rows.runs_page(db, fit, behind, part))
+    async def _count_runs(self, wanted: RunFilter) -> int:
+        return await self._looked_up(lambda db: sqlite_rows.count_runs(db, wanted))
 
-        if fit.text:
-            most = None if limit is None else offset + limit
-            return (await found_by_text(page, fit.has_text, after, most))[offset:]
-        part = Part(limit=limit, offset=offset)
-        return await self._looked_up(lambda db: sqlite_rows.runs_page(db, fit, after, part))
-
-    async def count_runs(self, wanted: RunFilter | None = None) -> int:
-        """All are counted beforehand; with a filter, in an index."""
-        if wanted is not None and wanted.text:
-            return len(await self.runs(wanted))
-        return await self._looked_up(lambda db: sqlite_rows.count_runs(db, wanted or RunFilter()))
-
-    async def sessions(
-        self,
-        wanted: SessionFilter | None = None,
-        *,
-        limit: int | None = None,
-        offset: int = 0,
-        after: SessionRow | None = None,
+    async def _sessions_page(
+        self, wanted: SessionFilter, after: SessionRow | None, part: Part
     ) -> Sequence[SessionRow]:
-        """Found by an index for each filter but `text`."""
-        fit = wanted or SessionFilter()
+        return await self._looked_up(lambda db: sqlite_rows.sessions_page(db, wanted, after, part))
 
-        async def page(behind: SessionRow | None, most: int) -> Sequence[SessionRow]:
-            part = Part(limit=most)
-            return await self._looked_up(
-                lambda db: sqlite_rows.sessions_page(db, fit, behind, part)
-            )
-
-        if fit.text:
-            most = None if limit is None else offset + limit
-            return (await found_by_text(page, fit.has_text, after, most))[offset:]
-        part = Part(limit=limit, offset=offset)
-        return await self._looked_up(lambda db: sqlite_rows.sessions_page(db, fit, after, part))
-
-    async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
-        """As runs are."""
-        if wanted is not None and wanted.text:
-            return len(await self.sessions(wanted))
-        return await self._looked_up(
-            lambda db: sqlite_rows.count_sessions(db, wanted or SessionFilter())
-        )
+    async def _count_sessions(self, wanted: SessionFilter) -> int:
+        return await self._looked_up(lambda db: sqlite_rows.count_sessions(db, wanted))
 
     async def _looked_up(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """In rows that are right: those that may not be are made anew first."""
