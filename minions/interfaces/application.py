@@ -36,7 +36,7 @@ from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
-from minions.interfaces.compiled_recipes import KeptRecipes
+from minions.interfaces.compiled_recipes import CompiledRecipes
 from minions.interfaces.deciders import Policy
 from minions.interfaces.run_stream import RunStream
 from minions.interfaces.settings import Settings
@@ -116,7 +116,7 @@ class Minions:
         self._state = state or _state_beside(self.services.journal)
         self.extensions = _with_tools(extensions, tools, self._state)
         self._preparation = Preparation(self.extensions)
-        self._recipes = KeptRecipes(self.extensions.catalog())
+        self._recipes = CompiledRecipes(self.extensions.catalog())
         self._listeners = list(listeners)
         self._named: dict[str | None, _NamedModels] = {}
         self._replaced: list[_NamedModels] = []

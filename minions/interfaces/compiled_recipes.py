@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from attrs import evolve, frozen
 
+from minions.contracts.errors import UsageError
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.library import SUFFIXES, find_recipe
 from minions.recipe.model import AgentRecipe
@@ -16,7 +17,7 @@ from minions.recipe.project_folders import USUAL_FOLDER, NamedFiles
 from minions.recipe.reading.load import load_recipe, load_recipe_text
 from minions.recipe.reading.sub_recipes import recipe_files
 
-__all__ = ["KeptRecipes"]
+__all__ = ["CompiledRecipes"]
 
 _Stamp: TypeAlias = tuple[int, int, int]
 """Of a file: when it was written, its size, which file it is."""
@@ -34,7 +35,7 @@ class _CompiledRecipe:
         return all(_stamp(path) == stamp for path, stamp in self.stamps.items())
 
 
-class KeptRecipes:
+class CompiledRecipes:
     """The recipes of one application."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -54,8 +55,14 @@ class KeptRecipes:
         Raises:
             RecipeError: With every fault found.
             NotFoundError: No such file and no such id.
-            UsageError: It cannot be read.
+            UsageError: It cannot be read, or it is neither a text nor a path.
         """
+        if not isinstance(source, str | Path):
+            raise UsageError(
+                f"{source!r:.80} is no recipe: give an AgentRecipe, a path, the id of one under "
+                f"{USUAL_FOLDER}, or YAML text of several lines.",
+                code="no-recipe",
+            )
         if isinstance(source, str) and "\n" in source:
             return load_recipe_text(source, "<recipe>", self._catalog)
         path = os.path.abspath(_file(source))  # noqa: PTH100  # links are followed by no one here

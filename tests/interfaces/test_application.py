@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from attrs import frozen
@@ -320,6 +321,14 @@ async def test_run_inside_a_running_loop_works_on_a_thread_of_its_own() -> None:
 async def test_run_inside_a_running_loop_raises_what_refuses_it() -> None:
     with pytest.raises(m.RecipeError):
         m.run("id: x\nsteps: []\n")
+
+
+@pytest.mark.parametrize("what", [None, 3, b"id: x", ["a.yaml"]])
+def test_what_is_no_recipe_is_refused_by_name(what: object) -> None:
+    with pytest.raises(m.UsageError, match="is no recipe: give an AgentRecipe, a path"):
+        m.run(cast("str", what))
+    with pytest.raises(m.UsageError, match="is no recipe"):
+        m.load(cast("str", what))
 
 
 async def test_a_task_that_is_cancelled_stops_the_run_that_it_waits_for() -> None:

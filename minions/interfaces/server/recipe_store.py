@@ -22,7 +22,7 @@ __all__ = ["RecipeStore", "StoredRecipe"]
 
 @frozen(kw_only=True)
 class StoredRecipe:
-    """One recipe of the shelf."""
+    """One recipe of the store."""
 
     id: str
     recipe: AgentRecipe | None = None

@@ -1,6 +1,6 @@
 """The runs that go on in this process: begun, watched, cancelled, and left so that they can go on.
 
-A run belongs to the hub, not to the request that began it: it goes on when the caller leaves.
+A run belongs to the manager, not to the request that began it: it goes on when the caller leaves.
 """
 
 from __future__ import annotations
