@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from minions.engine.compile.completion import DefaultStepCompletionChain
     from minions.engine.compile.graph import DefaultStepGraph
     from minions.engine.context.agent_context import Agent, AgentContext
+    from minions.engine.context.scope import RunScope
     from minions.engine.history.memory import ConversationMemory
     from minions.engine.run.agent_run import AgentRun
     from minions.engine.step.executor import StepExecutor
@@ -77,6 +78,7 @@ __all__ = [
     "NextStepLink",
     "OutputMode",
     "OutputRequest",
+    "RunScope",
     "StepCompletionChain",
     "StepCompletionInstruction",
     "StepCompletionLink",
@@ -150,6 +152,7 @@ _HOMES: Final = {
         "Agent",
         "AgentContext",
     ),
+    "minions.engine.context.scope": ("RunScope",),
     "minions.engine.history.memory": ("ConversationMemory",),
     "minions.engine.run.agent_run": ("AgentRun",),
     "minions.engine.step.executor": ("StepExecutor",),

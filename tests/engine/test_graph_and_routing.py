@@ -30,6 +30,7 @@ from minions.contracts.steps import DefaultStep, Step, StepScope
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.graph import DefaultStepGraph, DependencyStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext
+from minions.engine.context.scope import RunScope
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.step.next_step import NextStepChain, NextStepLink, Transition
@@ -56,7 +57,13 @@ def ended(step_id: str) -> StepExecution[object]:
 async def advance(manager: StepManager) -> str | None:
     """The id of the next step, as an agent executor would choose it."""
     agent = Agent(recipe_of(list(manager.graph.steps)))
-    context = AgentContext(agent, manager, ConversationMemory(), services=deterministic_services())
+    scope = RunScope.of_run(agent.recipe, deterministic_services())
+    context = AgentContext(
+        agent,
+        manager,
+        ConversationMemory(),
+        scope=scope,
+    )
     step = await manager.advance_to_next_step(context, tool_call_executors())
     return step.id if step else None
 

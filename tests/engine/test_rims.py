@@ -76,7 +76,9 @@ async def test_a_listener_that_raises_is_dropped_and_the_run_goes_on() -> None:
     result = await run.execute()
     assert result.status is RunStatus.COMPLETED
     assert heard == ["run_started"]
-    assert run.context.events.problems == ["a listener was dropped at run_started: BrokenPipeError"]
+    assert run.context.scope.events.problems == [
+        "a listener was dropped at run_started: BrokenPipeError"
+    ]
 
 
 class StepWaiting(ChatModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping, Sequence
 
 import pytest
 from attrs import evolve, field, frozen
@@ -17,11 +18,12 @@ from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.graph import DefaultStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext
 from minions.engine.context.iterations import Feedback
-from minions.engine.context.scope import Scope
-from minions.engine.history.events import EventStream
+from minions.engine.context.run_progress import RunProgress
+from minions.engine.context.scope import RunScope
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.history.replay import OpenCall, Replay
 from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import Services
 from minions.engine.step.step_manager import StepManager
 from minions.recipe.model import AgentRecipe, ModelConfig, Permissions
 from minions.testing.clock import FakeClock
@@ -46,22 +48,35 @@ class Lines:
         self.warnings.append(event)
 
 
-def context_of(recipe: AgentRecipe = RECIPE, **more: object) -> AgentContext:
-    manager = StepManager(DefaultStepGraph((STEP,)))
-    known = {"services": deterministic_services(), "tools": TOOLS, **more}
-    return AgentContext(Agent(recipe), manager, ConversationMemory(), **known)  # type: ignore[arg-type]  # names that exist
+def context_of(
+    recipe: AgentRecipe = RECIPE,
+    services: Services | None = None,
+    *,
+    inputs: Mapping[str, JsonValue] | None = None,
+    replay: Replay | None = None,
+    open_calls: Sequence[OpenCall] = (),
+) -> AgentContext:
+    return AgentContext(
+        Agent(recipe),
+        StepManager(DefaultStepGraph((STEP,))),
+        ConversationMemory(),
+        tools=TOOLS,
+        inputs=inputs,
+        scope=RunScope.of_run(recipe, services or deterministic_services(), replay=replay),
+        progress=RunProgress(
+            recipe.limits, open_calls=open_calls, warnings=replay.warnings if replay else ()
+        ),
+    )
 
 
 def within(context: AgentContext, recipe: AgentRecipe = RECIPE) -> AgentContext:
     return context.nested(
-        recipe,
+        Agent(recipe),
         StepManager(DefaultStepGraph((STEP,))),
         ConversationMemory(),
         tools=TOOLS,
         inputs={},
-        scope=Scope(keys="outer~1~0~", path="outer/"),
-        system_prompt=None,
-        goal=None,
+        scope=context.scope.within(recipe, keys="outer~1~0~", path="outer/"),
     )
 
 
@@ -73,19 +88,23 @@ def allowing(**permissions: object) -> AgentRecipe:
 
 
 def test_what_is_given_counts_over_the_recipe() -> None:
-    events = EventStream()
-    context = context_of(
-        system_prompt="Be long.", goal="Lose.", run_id="run_7", session_id="ses_7", events=events
-    )
-    assert (context.system_prompt, context.goal) == ("Be long.", "Lose.")
+    agent = Agent(RECIPE, system_prompt="Be long.", goal="Lose.")
+    scope = RunScope.of_run(RECIPE, run_id="run_7", session_id="ses_7")
+    manager = StepManager(DefaultStepGraph((STEP,)))
+    context = AgentContext(agent, manager, ConversationMemory(), scope=scope)
+    assert (context.agent.system_prompt, context.agent.goal) == ("Be long.", "Lose.")
     assert (context.run_id, context.session_id) == ("run_7", "ses_7")
-    assert context.events is events
     assert context.values["run"] == {"id": "run_7", "session_id": "ses_7"}
+
+
+def test_a_prompt_that_renders_to_nothing_is_none_of_the_recipes() -> None:
+    agent = Agent(RECIPE, system_prompt="", goal="")
+    assert (agent.system_prompt, agent.goal) == ("", "")
 
 
 def test_what_is_not_given_is_the_recipes_or_made() -> None:
     context = context_of()
-    assert (context.system_prompt, context.goal) == ("Be brief.", "Win.")
+    assert (context.agent.system_prompt, context.agent.goal) == ("Be brief.", "Win.")
     assert (context.run_id, context.session_id) == ("run_1", "ses_1")
     bare = AgentContext(Agent(RECIPE), StepManager(DefaultStepGraph((STEP,))), ConversationMemory())
     assert bare.run_id.startswith("run_")
@@ -96,13 +115,16 @@ def test_a_recipe_within_belongs_to_the_run() -> None:
     run = context_of(replay=Replay((), 2))
     inner = within(run)
     assert (inner.run_id, inner.session_id) == (run.run_id, run.session_id)
-    assert inner.recorder is run.recorder
-    assert inner.events is run.events
-    assert inner.replay is run.replay
-    assert inner.warnings is run.warnings
-    inner.budget.count_step()
-    assert run.budget.steps == 1
-    assert (inner.path_of("a"), inner.execution_key("a", 1)) == ("outer/a", "outer~1~0~a/1/0")
+    assert inner.scope.recorder is run.scope.recorder
+    assert inner.scope.events is run.scope.events
+    assert inner.scope.replay is run.scope.replay
+    assert inner.progress.warnings is run.progress.warnings
+    inner.progress.budget.count_step()
+    assert run.progress.budget.steps == 1
+    assert (inner.scope.path_of("a"), inner.scope.execution_key("a", 1)) == (
+        "outer/a",
+        "outer~1~0~a/1/0",
+    )
 
 
 def test_the_model_of_a_recipe_within_is_its_own_over_that_of_the_run() -> None:
@@ -110,16 +132,15 @@ def test_the_model_of_a_recipe_within_is_its_own_over_that_of_the_run() -> None:
         return evolve(RECIPE, model=ModelConfig(name=name))
 
     run = context_of(of("outer"))
-    assert run.base_model.name == "outer"
-    assert within(run, of(None)).base_model.name == "outer"
-    assert within(run, of("inner")).base_model.name == "inner"
+    assert run.scope.base_model.name == "outer"
+    assert within(run, of(None)).scope.base_model.name == "outer"
+    assert within(run, of("inner")).scope.base_model.name == "inner"
 
 
 def test_calls_in_doubt_are_the_whole_runs() -> None:
-    run = context_of()
-    run.open_calls = (OPEN,)
-    assert run.open_calls == within(run).open_calls == (OPEN,)
-    assert context_of().open_calls == ()
+    run = context_of(open_calls=(OPEN,))
+    assert run.progress.open_calls == within(run).progress.open_calls == (OPEN,)
+    assert context_of().progress.open_calls == ()
 
 
 # --- time and limits -----------------------------------------------------------------------------
@@ -128,20 +149,22 @@ def test_calls_in_doubt_are_the_whole_runs() -> None:
 async def test_the_runs_time_is_that_of_all_within_it() -> None:
     run = context_of(evolve(RECIPE, limits={"timeout_s": 5.0}))
     inner = within(run)
-    assert (run.is_out_of_time, inner.is_out_of_time) == (False, False)
-    run.check_time()
+    assert (run.progress.is_out_of_time, inner.progress.is_out_of_time) == (False, False)
+    run.progress.check_time()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(60) as deadline:
-            run.deadline = deadline
-            assert inner.deadline is deadline
-            assert (run.is_out_of_time, inner.is_out_of_time) == (False, False)
-            inner.check_time()
-            assert run.budget.reached is None
-            leap(61)
+        async with run.progress.start_time() as deadline:
+            assert inner.progress.deadline is deadline
+            assert (run.progress.is_out_of_time, inner.progress.is_out_of_time) == (False, False)
+            inner.progress.check_time()
+            assert run.progress.budget.reached is None
+            leap(6)
             await asyncio.Event().wait()
-    assert (run.is_out_of_time, inner.is_out_of_time) == (True, True)
-    inner.check_time()
-    assert (run.budget.reached, inner.budget.reached) == ("timeout_s", "timeout_s")
+    assert (run.progress.is_out_of_time, inner.progress.is_out_of_time) == (True, True)
+    inner.progress.check_time()
+    assert (run.progress.budget.reached, inner.progress.budget.reached) == (
+        "timeout_s",
+        "timeout_s",
+    )
 
 
 def test_limits_are_read_again_only_when_they_were_changed() -> None:
@@ -206,8 +229,8 @@ def test_consent_is_needed_to_tools_that_there_are() -> None:
 
 def test_a_new_run_has_no_recorded_work() -> None:
     context = context_of()
-    assert context.recorded("tool_call", "k") is None
-    assert context.execution_key("a", 1) == "a/1/0"
+    assert context.scope.recorded("tool_call", "k") is None
+    assert context.scope.execution_key("a", 1) == "a/1/0"
 
 
 async def test_something_odd_is_told_and_recorded_once() -> None:
@@ -221,19 +244,19 @@ async def test_something_odd_is_told_and_recorded_once() -> None:
         ("warning", "warning/2", "recorded", {"code": "other-thing", "message": "Of other-thing."}),
     ]
     assert log.warnings == ["no_cache", "other_thing"]
-    assert [each.code for each in context.warnings] == ["no-cache", "other-thing"]
+    assert [each.code for each in context.progress.warnings] == ["no-cache", "other-thing"]
 
 
 async def test_warnings_of_an_earlier_execution_are_not_told_again() -> None:
     journal = MemoryJournal(FakeClock())
     first = context_of(services=deterministic_services(journal))
     await first.warn("odd", "Odd.")
-    await first.recorder.close()
+    await first.scope.recorder.close()
     replay = Replay(await journal.entries(), 2)
     again = context_of(services=deterministic_services(journal), replay=replay)
     await again.warn("odd", "Odd.")
     assert len(await journal.entries()) == 1
-    assert len(again.warnings) == 1
+    assert len(again.progress.warnings) == 1
     assert len(replay.warnings) == 1
 
 
@@ -248,10 +271,10 @@ def of_steps(context: AgentContext, step_id: str = "a") -> JsonValue:
 
 def test_what_a_step_left_is_read_by_its_id_and_by_the_name_it_was_saved_as() -> None:
     context = context_of()
-    context.publish_result(STEP, StepStatus.COMPLETED, 1, "saved")
+    context.run_values.publish(STEP, StepStatus.COMPLETED, 1, "saved")
     assert (context.values["a"], context.values["saved"]) == (1, 1)
     assert of_steps(context) == {"status": "completed", "output": 1, "error": None}
-    context.withdraw_result("a", "saved")
+    context.run_values.withdraw("a", "saved")
     assert {"a", "saved"}.isdisjoint(context.values)
     assert of_steps(context) is None
 
@@ -262,34 +285,34 @@ def test_a_step_of_a_reserved_name_hides_nothing(name: str) -> None:
     before = context.values[name]
     step = text_step(name)
     for status in (StepStatus.COMPLETED, StepStatus.FAILED):
-        context.publish_result(step, status, "out")
+        context.run_values.publish(step, status, "out")
         assert context.values[name] is before
-    context.publish_result(step, StepStatus.COMPLETED, "out")
+    context.run_values.publish(step, StepStatus.COMPLETED, "out")
     assert of_steps(context, name) == {"status": "completed", "output": "out", "error": None}
-    context.withdraw_result(name)
+    context.run_values.withdraw(name)
     assert context.values[name] is before
 
 
 def test_after_a_failure_the_earlier_output_is_not_read_any_more() -> None:
     context = context_of()
     failure = FailureInfo(code="bad", message="It was.")
-    context.publish_result(STEP, StepStatus.COMPLETED, 1)
-    context.publish_result(STEP, StepStatus.FAILED, None, error=failure)
+    context.run_values.publish(STEP, StepStatus.COMPLETED, 1)
+    context.run_values.publish(STEP, StepStatus.FAILED, None, error=failure)
     assert "a" not in context.values
     assert of_steps(context) == {"status": "failed", "error": dict(failure.to_json())}
 
 
 def test_a_step_that_is_passed_over_later_keeps_its_newest_output() -> None:
     context = context_of()
-    context.publish_result(STEP, StepStatus.COMPLETED, 1)
-    context.publish_result(STEP, StepStatus.SKIPPED, None)
+    context.run_values.publish(STEP, StepStatus.COMPLETED, 1)
+    context.run_values.publish(STEP, StepStatus.SKIPPED, None)
     assert context.values["a"] == 1
     assert of_steps(context) == {"status": "skipped", "output": 1, "error": None}
 
 
 def test_a_step_that_was_only_passed_over_has_no_output() -> None:
     context = context_of()
-    context.publish_result(STEP, StepStatus.SKIPPED, None)
+    context.run_values.publish(STEP, StepStatus.SKIPPED, None)
     assert "a" not in context.values
     assert of_steps(context) == {"status": "skipped", "error": None}
 
@@ -299,14 +322,19 @@ def test_the_output_of_code_is_read_like_any_other() -> None:
         return 1
 
     context = context_of()
-    context.publish_result(python_step(work, "a"), StepStatus.COMPLETED, {"x": 1})
+    context.run_values.publish(python_step(work, "a"), StepStatus.COMPLETED, {"x": 1})
     assert context.values["a"] == {"x": 1}
 
 
 def test_feedback_is_read_while_it_is_there() -> None:
     context = context_of()
     feedback = Feedback(step_id="check", to="a", code="bad", message="No.", attempt=1)
-    context.feedback = feedback
-    assert (context.feedback, context.values["feedback"]) == (feedback, feedback.to_json())
-    context.feedback = None
-    assert (context.feedback, context.values["feedback"]) == (None, None)
+    context.run_values.give_feedback(feedback)
+    assert (context.run_values.feedback, context.values["feedback"]) == (
+        feedback,
+        feedback.to_json(),
+    )
+    context.run_values.end_feedback("other")
+    assert context.run_values.feedback == feedback
+    context.run_values.end_feedback("check")
+    assert context.values["feedback"] is None

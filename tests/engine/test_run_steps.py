@@ -141,7 +141,7 @@ async def test_a_step_that_binds_values_counts_as_one_step() -> None:
     done = await run_of(loaded({"steps": steps, "limits": {"max_steps": 2}}))
     assert done.statuses == {"a": "completed", "b": "completed", "c": "skipped"}
     assert done.result.step("c").reason == "the run's limit max_steps is reached"
-    assert done.context.budget.steps == 2
+    assert done.context.progress.budget.steps == 2
 
 
 async def test_values_that_cannot_be_bound_fail_their_step() -> None:
@@ -312,7 +312,7 @@ async def test_each_way_back_is_recorded_with_its_number_and_up_to_its_most() ->
         ("c/1/0/goto", 1, "a"),
         ("c/2/0/goto", 2, "a"),
     ]
-    assert done.context.feedback is None
+    assert done.context.run_values.feedback is None
     assert done.result.step("a").output == {"n": 2}
 
 

@@ -60,6 +60,7 @@ from minions.engine.compile.completion import (
 )
 from minions.engine.compile.graph import DefaultStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext
+from minions.engine.context.scope import RunScope
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.step.executor import StepExecutor
@@ -71,11 +72,12 @@ from patience import HANG_S
 def context_of(
     *steps: Step[object], tools: tuple[Tool, ...] = (), **limits: JsonValue
 ) -> AgentContext:
+    recipe = recipe_of(steps, limits=limits)
     return AgentContext(
-        Agent(recipe_of(steps, limits=limits)),
+        Agent(recipe),
         StepManager(DefaultStepGraph(steps)),
         ConversationMemory(),
-        services=deterministic_services(),
+        scope=RunScope.of_run(recipe, deterministic_services()),
         tools=Toolbox(tools),
     )
 

@@ -55,6 +55,7 @@ from minions.guide import (
     ModelCall,
     ModelCallExecutor,
     ModelCallExecutors,
+    RunScope,
     StepCompletionChain,
     StepExecutor,
     StepManager,
@@ -285,7 +286,8 @@ def context_of(step: Step) -> AgentContext:
     """One step, one run, by hand."""
     recipe = AgentRecipe(id="one", steps=[step])
     manager = StepManager(DefaultStepGraph([step]))
-    return AgentContext(Agent(recipe), manager, ConversationMemory(), services=services())
+    scope = RunScope.of_run(recipe, services())
+    return AgentContext(Agent(recipe), manager, ConversationMemory(), scope=scope)
 
 
 async def execute_step(model: ChatModel) -> StepExecution[Report]:

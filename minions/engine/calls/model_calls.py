@@ -229,14 +229,14 @@ class ModelCalls:
                 the model is not known; no call was made.
         """
         view, context = self.view, self.view.context
-        recorded = context.recorded("model_call", call.key)
+        recorded = context.scope.recorded("model_call", call.key)
         if recorded is not None:
             return self._fed_back(call, recorded, remember=remember)
-        context.check_time()
-        context.budget.check()
+        context.progress.check_time()
+        context.progress.budget.check()
         model = model_of(self.factory)
-        expect_price(model, context.budget, context.services)
-        clock = context.services.clock
+        expect_price(model, context.progress.budget, context.scope.services)
+        clock = context.scope.services.clock
         begin = clock.monotonic()
         running = _with(call, CallStatus.EXECUTING, started_at=clock.now())
         executor = self.factory(running, view)
@@ -245,9 +245,9 @@ class ModelCalls:
         wasted: list[TokenUsage] = []
 
         def on_retry(attempt: int, delay_s: float, failure: ModelFailure) -> None:
-            usage = with_cost(failure.usage, model, context.services)
+            usage = with_cost(failure.usage, model, context.scope.services)
             wasted.append(usage)
-            context.budget.spend(usage)
+            context.progress.budget.spend(usage)
             self._tell_retry(attempt, delay_s, failure)
 
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
@@ -265,7 +265,7 @@ class ModelCalls:
                 attempt,
                 most=view.retry.max_attempts,
                 config=view.retry,
-                services=context.services,
+                services=context.scope.services,
                 on_retry=on_retry,
             )
         except asyncio.CancelledError:
@@ -307,15 +307,15 @@ class ModelCalls:
             if not usage.total_tokens:
                 estimate = await self._usage(running.prompt, response)
                 usage = evolve(estimate, cost_usd=usage.cost_usd)
-            usage = with_cost(usage, model, context.services)
+            usage = with_cost(usage, model, context.scope.services)
             if usage is not response.usage:
                 response = evolve(response, usage=usage)
-            context.budget.spend(usage)
+            context.progress.budget.spend(usage)
         else:
             failure = outcome.failure()
-            usage = with_cost(failure.usage, model, context.services)
+            usage = with_cost(failure.usage, model, context.scope.services)
             failure = evolve(failure, usage=usage)
-            context.budget.spend(usage)
+            context.progress.budget.spend(usage)
         return _with(
             running,
             CallStatus.COMPLETED if failure is None else CallStatus.FAILED,
@@ -323,15 +323,15 @@ class ModelCalls:
             failure=failure,
             attempts=attempts,
             wasted=wasted,
-            completed_at=context.services.clock.now(),
+            completed_at=context.scope.services.clock.now(),
         )
 
     def _fed_back(self, call: ModelCall, entry: JournalEntry, *, remember: bool) -> ModelCall:
         """The call as an earlier execution of the run recorded it; no request is made."""
         view, context = self.view, self.view.context
         done = recorded_model_call(call, fact_in(entry, ModelCallFact), entry.at)
-        context.recorder.feed_back(entry)
-        context.budget.spend(done.usage)
+        context.scope.recorder.feed_back(entry)
+        context.progress.budget.spend(done.usage)
         if view.live_conversation is not None:
             view.live_conversation.follow((entry,))
         recall(self.factory, call.prompt)
@@ -342,7 +342,7 @@ class ModelCalls:
     async def _usage(self, prompt: Prompt, response: ModelCallResponse) -> TokenUsage:
         """An estimate where the server counts nothing, and one warning."""
         context = self.view.context
-        if not any(warned.code == "usage-unknown" for warned in context.warnings):
+        if not any(warned.code == "usage-unknown" for warned in context.progress.warnings):
             await context.warn(
                 "usage-unknown",
                 f"The model '{response.model_name}' reports no token usage: the run's tokens are "
@@ -358,7 +358,7 @@ class ModelCalls:
             if call.failure is None
             else self._lost(call, call.failure)
         )
-        await self.view.context.recorder.record(call.key, fact)
+        await self.view.context.scope.recorder.record(call.key, fact)
 
     def _lost(
         self, call: ModelCall, failure: ModelFailure
@@ -397,12 +397,12 @@ class ModelCalls:
 
     def _tell_retry(self, attempt: int, delay_s: float, failure: ModelFailure) -> None:
         context = self.view.context
-        context.services.log.warning("model_call_retried", attempt=attempt, code=failure.code)
-        context.events.publish(
+        context.scope.services.log.warning("model_call_retried", attempt=attempt, code=failure.code)
+        context.scope.events.publish(
             AttemptFailed(
                 run_id=context.run_id,
                 session_id=context.session_id,
-                timestamp=context.services.clock.now(),
+                timestamp=context.scope.services.clock.now(),
                 step_id=self.view.step_id,
                 what="model",
                 attempt=attempt,

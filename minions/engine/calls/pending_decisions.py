@@ -132,11 +132,11 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
         arguments=call.request.arguments,
         digest=digest,
     )
-    verdict: object = await view.context.services.decider.approve(request)
+    verdict: object = await view.context.scope.services.decider.approve(request)
     if not isinstance(verdict, Verdict):
         return _no_verdict(call, verdict)
     if verdict is Verdict.LATER:
-        await view.context.recorder.record(key, asked)
+        await view.context.scope.recorder.record(key, asked)
         what = f"{call.name}({shortened(call.request.arguments)}) needs approval"
         raise StepFailedError(
             _wait(view, what, f"minions approve {view.run_id} {shlex.quote(key)}")
@@ -196,19 +196,19 @@ async def answer_to(view: StepView, question: Question) -> JsonValue:
     asked = _asked_at(view, question.key)
     if asked is not None and _is_over(view, asked, question.timeout_s):
         return await _in_place_of_an_answer(view, question)
-    answer = await view.context.services.decider.answer(question)
+    answer = await view.context.scope.services.decider.answer(question)
     if not isinstance(answer, NoAnswer):
         value = _fitting(answer, question)
         await _record(view, question.key, _asking(question), Answer.of(value))
         return value
     if asked is None:
-        await view.context.recorder.record(question.key, _asking(question))
+        await view.context.scope.recorder.record(question.key, _asking(question))
     command = f"minions answer {view.run_id} {shlex.quote(question.key)} VALUE"
     raise StepFailedError(_wait(view, f"it asks: {question.text}", command))
 
 
 def _asked_at(view: StepView, key: str) -> datetime | None:
-    replay = view.context.replay
+    replay = view.context.scope.replay
     entry = replay.newest("decision", key) if replay is not None else None
     return entry.at if entry is not None and entry.state == "waiting" else None
 
@@ -216,7 +216,7 @@ def _asked_at(view: StepView, key: str) -> datetime | None:
 def _is_over(view: StepView, asked: datetime, timeout_s: float | None) -> bool:
     if timeout_s is None:
         return False
-    return view.context.services.clock.now() >= asked + timedelta(seconds=timeout_s)
+    return view.context.scope.services.clock.now() >= asked + timedelta(seconds=timeout_s)
 
 
 async def _in_place_of_an_answer(view: StepView, question: Question) -> JsonValue:
@@ -284,10 +284,10 @@ def mismatch(value: JsonValue, form: JsonSchema | None) -> str | None:
 
 def _said(view: StepView, key: str) -> Decision | None:
     """What was said, in an earlier execution or with this one."""
-    recorded = view.context.recorded("decision", key)
+    recorded = view.context.scope.recorded("decision", key)
     if recorded is not None:
         return fact_in(recorded, DecisionRecorded).decision
-    replay = view.context.replay
+    replay = view.context.scope.replay
     return replay.decisions.get(key) if replay is not None else None
 
 
@@ -304,7 +304,7 @@ async def _record(
         word=word_of(decision),
         is_default=is_default,
     )
-    await view.context.recorder.record(key, taken)
+    await view.context.scope.recorder.record(key, taken)
 
 
 def _wait(view: StepView, what: str, command: str) -> FailureInfo:

@@ -117,9 +117,9 @@ class ToolBatch:
                 group.create_task(carry_out(index, call))
 
     async def _carry_out(self, index: int, call: ToolCall, ended: dict[int, ToolCall]) -> None:
-        view, services = self.view, self.view.context.services
-        recorder = view.context.recorder
-        recorded = view.context.recorded("tool_call", call.key)
+        view, services = self.view, self.view.context.scope.services
+        recorder = view.context.scope.recorder
+        recorded = view.context.scope.recorded("tool_call", call.key)
         if recorded is not None:
             recorder.feed_back(recorded)
             fact = fact_in(recorded, ToolCallOutcome)
@@ -213,13 +213,13 @@ class ToolBatch:
 
     def _decision(self, call: ToolCall) -> Decision | None:
         """What a person said of a call that was in doubt; None: carry it out."""
-        replay = self.view.context.replay
+        replay = self.view.context.scope.replay
         decision = replay.decisions.get(call.key) if replay is not None else None
         return None if isinstance(decision, Redo) else decision
 
     def _not_as_decided(self, call: ToolCall) -> ToolFailure | None:
         """Why a call is not made though a person said `redo`: it is not the one that was shown."""
-        replay = self.view.context.replay
+        replay = self.view.context.scope.replay
         if replay is None or not isinstance(replay.decisions.get(call.key), Redo):
             return None
         shown = replay.begun_call(call.key)
@@ -256,7 +256,7 @@ class ToolBatch:
             attempt,
             most=view.limits.max_tool_call_retries + 1,
             config=view.retry,
-            services=view.context.services,
+            services=view.context.scope.services,
             on_retry=lambda attempt, delay_s, failure: self._tell_retry(
                 running, attempt, delay_s, failure
             ),
@@ -299,20 +299,20 @@ class ToolBatch:
             name=call.name,
             sequence=view.live_conversation.count if view.live_conversation is not None else None,
         )
-        await view.context.recorder.record(f"{call.key}/answer", answer)
+        await view.context.scope.recorder.record(f"{call.key}/answer", answer)
 
     def _tell_retry(
         self, call: ToolCall, attempt: int, delay_s: float, failure: ToolFailure
     ) -> None:
         context = self.view.context
-        context.services.log.warning(
+        context.scope.services.log.warning(
             "tool_call_retried", tool=call.name, attempt=attempt, code=failure.code
         )
-        context.events.publish(
+        context.scope.events.publish(
             AttemptFailed(
                 run_id=context.run_id,
                 session_id=context.session_id,
-                timestamp=context.services.clock.now(),
+                timestamp=context.scope.services.clock.now(),
                 step_id=self.view.step_id,
                 what=call.name,
                 attempt=attempt,

@@ -1,17 +1,129 @@
-"""Where a recipe stands in its run: its keys and paths begin with this."""
+"""Which run it is, and where a recipe stands in it: nothing here changes during the run."""
 
 from __future__ import annotations
 
-from attrs import frozen
+from collections.abc import Mapping
 
-__all__ = ["Scope"]
+from attrs import evolve, frozen
+
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.contracts.secrets import Secrets
+from minions.engine.history.events import EventStream
+from minions.engine.history.recorder import Recorder
+from minions.engine.history.replay import Replay
+from minions.engine.services.secrets import declared_secrets
+from minions.engine.services.services import Services
+from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.permissions import Rights
+
+__all__ = ["RunScope"]
 
 
-@frozen(kw_only=True)
-class Scope:
-    """Where a recipe stands in its run."""
+@frozen(kw_only=True, eq=False)
+class RunScope:
+    """The identity of a run, its services and rights, and the place of one recipe within it.
 
+    A recipe that is a step of the run has a scope of its own, made by `within`: same ids, services,
+    recorder and secrets, longer keys, no more rights.
+    """
+
+    run_id: str
+    session_id: str
+    services: Services
+    events: EventStream
+    recorder: Recorder
+    """The only writer of the run's facts."""
+    replay: Replay | None
+    """What earlier executions of the run recorded; None: the run is new."""
+    secrets: Secrets
+    """Secrets that the run's inputs refer to, resolved."""
+    rights: Rights
+    """What the recipe's permissions allow, and those of each recipe around it."""
+    base_model: ModelConfig
+    """The recipe's model settings, over those of the recipes around it."""
+    recipes: tuple[AgentRecipe, ...]
+    """The recipe of the run first, then each that is a step of the one before; this one last."""
     keys: str = ""
-    """Before each of its steps' keys: `outer~1~0~`."""
+    """Prefix of the journal keys of the recipe's steps: `outer~1~0~`; empty for the run itself."""
     path: str = ""
-    """Before each of its steps' names: `outer/`."""
+    """Prefix of the names of the recipe's steps: `outer/`; empty for the run itself."""
+
+    @classmethod
+    def of_run(
+        cls,
+        recipe: AgentRecipe,
+        services: Services | None = None,
+        *,
+        inputs: Mapping[str, JsonValue] | None = None,
+        run_id: str | None = None,
+        session_id: str | None = None,
+        replay: Replay | None = None,
+    ) -> RunScope:
+        """The scope of a whole run.
+
+        Args:
+            services: None: the defaults, with a journal in memory.
+            inputs: Checked; the secrets that they refer to are resolved now.
+            run_id: None: a new id.
+            session_id: None: a new id.
+            replay: What the run recorded before; None: the run is new.
+        Raises:
+            EnvironmentRefusedError: A secret is not there.
+        """
+        services = services or Services()
+        run_id = run_id or services.ids("run")
+        session_id = session_id or services.ids("ses")
+        events = EventStream()
+        return cls(
+            run_id=run_id,
+            session_id=session_id,
+            services=services,
+            events=events,
+            recorder=Recorder(
+                services, events, session_id=session_id, run_id=run_id, replay=replay
+            ),
+            replay=replay,
+            secrets=declared_secrets(recipe, inputs or {}, services.secrets),
+            rights=Rights.of(recipe),
+            base_model=recipe.model,
+            recipes=(recipe,),
+        )
+
+    def within(self, recipe: AgentRecipe, *, keys: str, path: str) -> RunScope:
+        """The scope of a recipe that is a step of this one's recipe."""
+        return evolve(
+            self,
+            rights=self.rights.within(recipe),
+            base_model=self.base_model.overlaid(recipe.model),
+            recipes=(*self.recipes, recipe),
+            keys=keys,
+            path=path,
+        )
+
+    @property
+    def is_whole_run(self) -> bool:
+        """Whether the recipe is that of the run itself, not of one of its steps."""
+        return len(self.recipes) == 1
+
+    @property
+    def ids(self) -> dict[str, JsonValue]:
+        """What templates read as `run`."""
+        return {"id": self.run_id, "session_id": self.session_id}
+
+    def base_key(self, step_id: str, visit: int, iteration: int = 0) -> str:
+        """`step/visit/iteration`, behind the prefix of the recipe."""
+        return f"{self.keys}{step_id}/{visit}/{iteration}"
+
+    def execution_key(self, step_id: str, visit: int, iteration: int = 0) -> str:
+        """As `base_key`, with `@generation` where a resume or retry begins that execution again."""
+        base = self.base_key(step_id, visit, iteration)
+        return base if self.replay is None else self.replay.key_of(base)
+
+    def path_of(self, step_id: str) -> str:
+        """The step's name in the whole run: `step`, or `outer/step` in a recipe within it."""
+        return f"{self.path}{step_id}"
+
+    def recorded(self, kind: str, key: str) -> JournalEntry | None:
+        """The recorded end of a call; None: no earlier execution of the run recorded one."""
+        return None if self.replay is None else self.replay.find(kind, key)

@@ -139,15 +139,15 @@ class StepView(RunContext):
     @property
     def delta_sink(self) -> DeltaSink | None:
         """Publishes pieces as `step_delta` when somebody watches."""
-        return self._publish_delta if self.context.events.is_watched else None
+        return self._publish_delta if self.context.scope.events.is_watched else None
 
     def _publish_delta(self, delta: ModelDelta) -> None:
         calls = (delta.tool_call,) if delta.tool_call is not None else ()
-        self.context.events.publish(
+        self.context.scope.events.publish(
             StepDeltaEvent(
                 run_id=self.run_id,
                 session_id=self.session_id,
-                timestamp=self.context.services.clock.now(),
+                timestamp=self.context.scope.services.clock.now(),
                 step_id=self._step_id,
                 delta=StepDelta(content=delta.content, tool_calls=calls),
             )

@@ -7,19 +7,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from attrs import evolve, frozen
-
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
-from minions.contracts.errors import NotFoundError, RecipeError, UsageError
+from minions.contracts.errors import NotFoundError
 from minions.contracts.events import RunEvent
-from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue, Secrets
-from minions.contracts.tools import Toolbox
-from minions.engine.calls.decisions import calls_in_doubt, checked_decisions
 from minions.engine.calls.tool_calls import tool_call_executors
-from minions.engine.compile.build import part_of
 from minions.engine.compile.dry_run import planned_steps
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.compile.planned_step import PlannedStep
@@ -28,27 +23,19 @@ from minions.engine.compile.selection import (
     ChosenSteps,
     RunPart,
     choose_steps,
-    specs_of_parts,
     with_pins,
 )
-from minions.engine.context.agent_context import Agent, AgentContext
 from minions.engine.history.conversation import ConversationStart
-from minions.engine.history.memory import ConversationMemory
-from minions.engine.history.replay import Replay
-from minions.engine.run.agent_run import AgentRun, ResumePlan
+from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.assembly import RunWiring
 from minions.engine.run.nested_runs import NestedRuns
 from minions.engine.run.pins import Pins, find_pins
 from minions.engine.run.recorded_run import (
     RecordedRun,
-    check_outputs,
-    edited_inputs,
     load_recorded_run,
-    steps_from,
 )
-from minions.engine.services.secrets import declared_secrets
+from minions.engine.run.run_start import RunStart, own_recipe, resume_start, retry_start
 from minions.engine.services.services import Services
-from minions.engine.step.step_manager import StepManager
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe, ModelConfig
 
@@ -166,7 +153,7 @@ class AgentExecutor:
             part,
             run=run,
             asked_as=asked_as or found.id,
-            own_recipe=self._own_recipe,
+            own_recipe=lambda recorded: own_recipe(recorded, self._extensions.catalog()),
         )
 
     async def stream(
@@ -237,70 +224,21 @@ class AgentExecutor:
         Raises:
             As `execute`.
         """
-        agent = Agent(self._find(recipe))
+        found = self._find(recipe)
         checked: Mapping[str, JsonValue] = {}
-        if inputs or agent.recipe.inputs:
-            checked = resolve_inputs(agent.recipe, inputs or {}, from_text=False, base=Path.cwd())
+        if inputs or found.inputs:
+            checked = resolve_inputs(found, inputs or {}, from_text=False, base=Path.cwd())
         ids = self._services.ids
-        start = _Start(
+        start = RunStart(
+            recipe=found,
+            inputs=checked,
             run_id=ids("run"),
             session_id=session_id or ids("ses"),
             note=note or {},
-            chosen=_chosen(agent.recipe, part),
+            chosen=_chosen(found, part),
             live_conversation=live_conversation or ConversationStart(),
         )
-        return self._prepare(agent, checked, start, output_class)
-
-    def _prepare(
-        self,
-        agent: Agent,
-        checked: Mapping[str, JsonValue],
-        start: _Start,
-        output_class: type[object] | None,
-    ) -> AgentRun[Any]:  # Any: the overloads of whoever calls this carry the type
-        known: dict[str, JsonValue] = {
-            "inputs": dict(checked),
-            "run": {"id": start.run_id, "session_id": start.session_id},
-        }
-        secrets = declared_secrets(agent.recipe, checked, self._services.secrets)
-        runs = start.chosen.runs if start.chosen is not None else None
-        opened = self._wiring.opened(agent.recipe, known, secrets, runs)
-        built = opened.built
-        if start.chosen is not None:
-            specs_of_parts(agent.recipe)
-            built = part_of(built, agent.recipe, start.chosen.runs)
-        manager = StepManager(built.graph)
-        context = AgentContext(
-            agent,
-            manager,
-            ConversationMemory(),
-            services=self._services,
-            tools=opened.tools,
-            inputs=checked,
-            run_id=start.run_id,
-            session_id=start.session_id,
-            replay=start.replay,
-            system_prompt=opened.system_prompt,
-            goal=opened.goal,
-            secrets=secrets,
-        )
-        context.recipe_runner = self._nested_runs
-        run: AgentRun[Any] = AgentRun(
-            context,
-            manager,
-            built,
-            wiring=self._wiring,
-            output_class=output_class,
-            output_check=self._preparation.output_check(output_class),
-            note=start.note,
-            resume_plan=_with_doubt(start, opened.tools),
-            is_over=start.is_over,
-            chosen=start.chosen,
-            live_conversation=start.live_conversation,
-        )
-        for _, config in built.asking:
-            run.require_model(config)
-        return run
+        return self._wiring.run(start, self._services, self._nested_runs, output_class)
 
     def plan(
         self,
@@ -446,20 +384,9 @@ class AgentExecutor:
             recipe: The run's own, perhaps with other limits.
             note: What stands there from now on; None: what stood there before.
         """
-        if recorded.summary.status == RunStatus.FAILED and not decisions:
-            raise UsageError(
-                f"Run '{recorded.run_id}' failed; there is nothing to resume. "
-                f"`minions retry {recorded.run_id}` runs what failed again.",
-                code="run-failed",
-            )
-        recipe = recipe or recorded.recipe(self._extensions.catalog())
-        recorded.check_code(recipe)
-        replay = Replay(recorded.entries, recorded.generation + 1)
-        given = checked_decisions(decisions or {}, replay)
-        replay.decisions.update(given)
-        check_outputs(recipe, replay, recorded.run_id)
-        start = _resume_plan(recorded, replay, ResumePlan(decisions=given), note)
-        return self._prepare(Agent(recipe), recorded.inputs, start, output_class)
+        catalog = self._extensions.catalog()
+        start = resume_start(recorded, catalog, recipe=recipe, decisions=decisions, note=note)
+        return self._wiring.run(start, self._services, self._nested_runs, output_class)
 
     @overload
     def prepare_retry(
@@ -501,35 +428,15 @@ class AgentExecutor:
             is_edited: Whether `recipe`, where one is given, is another than the run's own.
             note: As in `prepare_resume`.
         """
-        given = recipe if is_edited else None
-        if recorded.summary.status == RunStatus.COMPLETED and (given, from_step) == (None, None):
-            raise UsageError(
-                f"Run '{recorded.run_id}' completed: nothing failed. Name a step to go on from, or "
-                "an edited recipe.",
-                code="nothing-to-retry",
-            )
-        after = recipe or recorded.recipe(self._extensions.catalog())
-        recorded.check_id(after)
-        own = self._own_recipe(recorded) if given is not None else after
-        anew = recorded.changed(own, after)
-        if from_step is not None:
-            found = steps_from(after, from_step)
-            anew |= {*found, *(f"{step_id}/" for step_id in found)}  # with all within them
-            recorded.check_asked_for(from_step)
-        replay = Replay(recorded.entries, recorded.generation + 1)
-        replay.retry(anew)
-        inputs = recorded.inputs if given is None else edited_inputs(recorded, own, after)
-        start = _resume_plan(recorded, replay, ResumePlan(retries=True, anew=anew), note)
-        return self._prepare(Agent(after), inputs, start, output_class)
-
-    def _own_recipe(self, recorded: RecordedRun) -> AgentRecipe | None:
-        """The recipe that travels with the run; None where none does, or not any more."""
-        if recorded.document is None:
-            return None
-        try:
-            return recorded.recipe(self._extensions.catalog())
-        except RecipeError:  # what it names is gone: perhaps why it was edited
-            return None
+        start = retry_start(
+            recorded,
+            self._extensions.catalog(),
+            recipe=recipe,
+            is_edited=is_edited,
+            from_step=from_step,
+            note=note,
+        )
+        return self._wiring.run(start, self._services, self._nested_runs, output_class)
 
     @property
     def services(self) -> Services:
@@ -557,47 +464,8 @@ class AgentExecutor:
         return self._recipes(recipe)
 
 
-@frozen(kw_only=True)
-class _Start:
-    """Where a run begins, or goes on."""
-
-    run_id: str
-    session_id: str
-    note: Mapping[str, JsonValue]
-    replay: Replay | None = None
-    resume_plan: ResumePlan | None = None
-    is_over: bool = False
-    chosen: ChosenSteps | None = None
-    live_conversation: ConversationStart | None = None
-
-
 def _chosen(recipe: AgentRecipe, part: RunPart | None) -> ChosenSteps | None:
     return None if part is None else with_pins(recipe, choose_steps(recipe, part), part)
-
-
-def _resume_plan(
-    recorded: RecordedRun,
-    replay: Replay,
-    resume_plan: ResumePlan,
-    note: Mapping[str, JsonValue] | None,
-) -> _Start:
-    replay.is_over = recorded.is_over and not resume_plan.retries
-    return _Start(
-        run_id=recorded.run_id,
-        session_id=recorded.summary.session_id,
-        note=recorded.note if note is None else note,
-        replay=replay,
-        resume_plan=resume_plan,
-        is_over=replay.is_over,
-        chosen=recorded.chosen,
-        live_conversation=ConversationStart.of_run(recorded.start, recorded.entries[0].position),
-    )
-
-
-def _with_doubt(start: _Start, tools: Toolbox) -> ResumePlan | None:
-    if start.resume_plan is None or start.replay is None:
-        return start.resume_plan
-    return evolve(start.resume_plan, doubt=calls_in_doubt(start.replay, tools))
 
 
 def _as_source(models: ModelSource | ChatModel) -> ModelSource:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, Required, TypedDict, cast
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 
 from minions.contracts.codec import encode
-from minions.contracts.decision_words import Decision, word_of
+from minions.contracts.decision_words import word_of
 from minions.contracts.errors import FailureInfo, FencedError, JournalError, MinionsError, words_of
 from minions.contracts.events import RunCompleted
 from minions.contracts.executions import AgentResult, RunStatus
@@ -26,39 +26,22 @@ from minions.contracts.facts import (
 from minions.contracts.instructions import T_co
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import user
-from minions.contracts.schema import SchemaValidator
 from minions.contracts.steps import PythonStep
 from minions.contracts.tools import Effect
 from minions.engine.compile.build import BuiltRecipe
-from minions.engine.compile.selection import ChosenSteps
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.history.conversation import MESSAGE_INPUT, ConversationStart, open_conversation
+from minions.engine.history.conversation import MESSAGE_INPUT, open_conversation
 from minions.engine.history.events import Listener
 from minions.engine.history.keys import base_key, execution_key, path_of
-from minions.engine.history.replay import OpenCall
-from minions.engine.run.assembly import RunWiring
+from minions.engine.run.run_models import RunModels
 from minions.engine.run.run_output import RunOutput
-from minions.engine.run.walk import WalkEnd
+from minions.engine.run.run_start import RunStart
+from minions.engine.run.walk import RecipeWalk, WalkEnd
 from minions.engine.services.error_groups import leading_error
-from minions.engine.step.step_manager import StepManager
 from minions.recipe.bundles import bundle_of
 from minions.recipe.model import ModelConfig
 
-__all__ = ["AgentRun", "ResumePlan"]
-
-
-@frozen(kw_only=True)
-class ResumePlan:
-    """How a recorded run goes on."""
-
-    retries: bool = False
-    """Whether failed steps, and those that read something else now, run again."""
-    anew: frozenset[str] = frozenset()
-    """Steps that run again whatever they left."""
-    decisions: Mapping[str, Decision] = field(factory=dict)
-    """What is to become of calls in doubt, by key."""
-    doubt: tuple[OpenCall, ...] = ()
-    """Calls that wait for a decision: nothing is done until there is one."""
+__all__ = ["AgentRun"]
 
 
 class _Beginning(TypedDict, total=False):
@@ -83,42 +66,31 @@ class AgentRun(Generic[T_co]):
     def __init__(
         self,
         context: AgentContext,
-        manager: StepManager,
         built: BuiltRecipe,
-        *,
-        wiring: RunWiring,
-        output_class: type[object] | None,
-        output_check: SchemaValidator | None,
-        note: Mapping[str, JsonValue] | None = None,
-        resume_plan: ResumePlan | None = None,
-        is_over: bool = False,
-        chosen: ChosenSteps | None = None,
-        live_conversation: ConversationStart | None = None,
+        models: RunModels,
+        walk: RecipeWalk,
+        output: RunOutput,
+        start: RunStart,
     ) -> None:
-        """Take what was prepared.
+        """Take what was assembled; nothing runs, nothing is stored.
 
         Args:
-            wiring: What all runs of the executor share.
-            output_check: Of what `output_class` says.
-            note: What the caller wants to find again when the run goes on; stored with its start.
-            resume_plan: How it goes on; None: it is new.
-            is_over: It came to its output before: it is told again, and nothing is stored.
-            chosen: The steps that run; None: all.
-            live_conversation: Where it continues the session's conversation, if steps share it.
+            models: Those of its steps.
+            walk: Runs its steps.
+            output: Makes its output when the steps have ended.
+            start: Whether it is new, resumed or retried.
         """
         self.context = context
         self._built = built
-        self._note = dict(note or {})
-        self._resume_plan = resume_plan
-        self._is_over = is_over
-        self._chosen = chosen
-        self._live_conversation = live_conversation if _has_conversation(built) else None
-        context.open_calls = resume_plan.doubt if resume_plan is not None else ()
-        self._models, self._walk = wiring.walk(context, manager, built, chosen)
-        self._output = RunOutput(
-            context, built, output_class, output_check, is_part=chosen is not None
-        )
-        self._has_recorded_end = is_over
+        self._models = models
+        self._walk = walk
+        self._output = output
+        self._note = dict(start.note)
+        self._resume_plan = start.resume_plan
+        self._is_over = start.is_over
+        self._chosen = start.chosen
+        self._live_conversation = start.live_conversation if _has_conversation(built) else None
+        self._has_recorded_end = start.is_over
         self._is_cancel_wanted = False
         self._lost: JournalError | None = None
         """Why the journal could not be written; then no end is recorded, and the run can be
@@ -160,14 +132,14 @@ class AgentRun(Generic[T_co]):
 
     def listen(self, listener: Listener) -> None:
         """Hand every event from now on to `listener`."""
-        self.context.events.listen(listener)
+        self.context.scope.events.listen(listener)
 
     def outlook(self) -> Iterator[str]:
         """What is kept of a recorded run, what is a part of it, what is to be done; for a person.
 
         Nothing of a new run that is whole.
         """
-        replay = self.context.replay
+        replay = self.context.scope.replay
         if replay is None:
             yield from self._outlook_of_part()
             return
@@ -185,7 +157,7 @@ class AgentRun(Generic[T_co]):
                 begun.append(step.id)
             else:
                 again.append(step.id)
-        waits = bool(self.context.open_calls)
+        waits = bool(self.context.progress.open_calls)
         yield f"run {self.run_id} {'waits for a decision' if waits else 'goes on'}"
         if_unchanged = " (where what they read is the same)" if replay.checks_inputs else ""
         for words, ids in ((f"kept{if_unchanged}", kept), ("half done", begun), ("to do", again)):
@@ -211,7 +183,7 @@ class AgentRun(Generic[T_co]):
 
     def _effects_again(self, step_ids: Sequence[str]) -> list[str]:
         """Calls that changed something, in executions that are begun anew, by tool and step."""
-        tools, replay = self.context.tools, self.context.replay
+        tools, replay = self.context.tools, self.context.scope.replay
         found: dict[str, None] = {}
         for key, tool in replay.begun_calls(step_ids) if replay is not None else ():
             known = tools.find(tool)
@@ -222,7 +194,7 @@ class AgentRun(Generic[T_co]):
     @property
     def waiting_calls(self) -> Sequence[str]:
         """Keys of the calls that wait for a decision."""
-        return [call.key for call in self.context.open_calls]
+        return [call.key for call in self.context.progress.open_calls]
 
     @property
     def has_recorded_end(self) -> bool:
@@ -244,7 +216,7 @@ class AgentRun(Generic[T_co]):
             LeaseHeldError, JournalError: The journal refused before anything was done.
             CancelledError: The task was cancelled by somebody else; what was done is recorded.
         """
-        recorder = self.context.recorder
+        recorder = self.context.scope.recorder
         if not self._is_over:
             await recorder.open()
         try:
@@ -269,7 +241,7 @@ class AgentRun(Generic[T_co]):
         Raises:
             JournalError: There is such work.
         """
-        replay, journal = self.context.replay, self.context.services.journal
+        replay, journal = self.context.scope.replay, self.context.scope.services.journal
         if replay is None:
             return
         after = replay.position
@@ -303,8 +275,8 @@ class AgentRun(Generic[T_co]):
             return
         context = self.context
         message = context.inputs.get(MESSAGE_INPUT)
-        context.live_conversation, self._live_conversation = await open_conversation(
-            context.services.journal,
+        live, self._live_conversation = await open_conversation(
+            context.scope.services.journal,
             self.session_id,
             self._live_conversation,
             run_id=self.run_id,
@@ -312,13 +284,14 @@ class AgentRun(Generic[T_co]):
             tools=context.tools,
         )
         talking = (step for step in self._built.graph.steps if not isinstance(step, PythonStep))
-        context.live_conversation.pending_tools = frozenset[str]().union(
+        live.pending_tools = frozenset[str]().union(
             *(step.available_tools for step in talking if step.shares_conversation)
         )
+        context.progress.join_session(live)
 
     async def _record_message(self) -> None:
         """What the user says, at once; behind the answers of tools where there are open calls."""
-        live_conversation = self.context.live_conversation
+        live_conversation = self.context.progress.live_conversation
         if (
             live_conversation is None
             or live_conversation.message is None
@@ -329,14 +302,14 @@ class AgentRun(Generic[T_co]):
         live_conversation.say(message)
         said = MessageRecorded(message=message, sequence=live_conversation.count)
         if not self._is_over:
-            await self.context.recorder.record("turn/1/0/message", said)
+            await self.context.scope.recorder.record("turn/1/0/message", said)
 
     async def _record_start(self) -> None:
         context, resume_plan = self.context, self._resume_plan
         recipe, beginning = context.recipe, await self._beginning()
         if resume_plan is None:
-            await context.recorder.record("run", RunStarted(**beginning))
-            context.services.log.info("run_started", run_id=self.run_id, recipe=recipe.id)
+            await context.scope.recorder.record("run", RunStarted(**beginning))
+            context.scope.services.log.info("run_started", run_id=self.run_id, recipe=recipe.id)
             return
         resumed = RunResumed(
             **beginning,
@@ -344,18 +317,18 @@ class AgentRun(Generic[T_co]):
             anew=sorted(resume_plan.anew),
             decisions={key: word_of(said) for key, said in resume_plan.decisions.items()},
         )
-        await context.recorder.record("run", resumed)
-        context.services.log.info("run_resumed", run_id=self.run_id, recipe=recipe.id)
+        await context.scope.recorder.record("run", resumed)
+        context.scope.services.log.info("run_resumed", run_id=self.run_id, recipe=recipe.id)
         for call in resume_plan.doubt:
             in_doubt = ToolCallInDoubt(
                 step_id=call.step_id, tool=call.tool, arguments=call.arguments
             )
-            await context.recorder.record(call.key, in_doubt)
+            await context.scope.recorder.record(call.key, in_doubt)
 
     async def _beginning(self) -> _Beginning:
         """What the rows of a start and of a resume have in common; large parts are blobs."""
         context = self.context
-        recipe, journal = context.recipe, context.services.journal
+        recipe, journal = context.recipe, context.scope.services.journal
         beginning: _Beginning = {
             "recipe": recipe.id,
             "version": recipe.version,
@@ -378,7 +351,7 @@ class AgentRun(Generic[T_co]):
 
     async def _walk_within_time(self) -> WalkEnd:
         context = self.context
-        context.deadline = deadline = asyncio.timeout(context.limits.timeout_s)
+        deadline = context.progress.start_time()
         try:
             async with deadline:
                 await self._walk.walk()
@@ -388,7 +361,7 @@ class AgentRun(Generic[T_co]):
                 if isinstance(leading, JournalError) and not leading.is_about_one_fact:
                     self._lost = leading
                 return WalkEnd(status=RunStatus.FAILED, error=_raised(leading))
-            context.budget.run_out_of_time()
+            context.progress.budget.run_out_of_time()
         return self._walk.end()
 
     # --- the end ------------------------------------------------------------------------------
@@ -419,16 +392,16 @@ class AgentRun(Generic[T_co]):
             status=end.status,
             executions=executions,
             output=cast("T_co | None", output),
-            usage=context.budget.usage,
+            usage=context.progress.budget.usage,
             error=end.error,
             model_name=self.model_name,
-            warnings=tuple(context.warnings),
+            warnings=tuple(context.progress.warnings),
             step_ids={execution.step_id: at for at, execution in enumerate(executions)},
         )
 
     async def _was_cancelled(self) -> bool:
         """Whether somebody else recorded that it is cancelled."""
-        rows = await self.context.services.journal.entries(
+        rows = await self.context.scope.services.journal.entries(
             self.session_id, run_id=self.run_id, kinds={"run"}, limit=1, newest_first=True
         )
         last = rows[0].fact if rows else None
@@ -440,34 +413,42 @@ class AgentRun(Generic[T_co]):
     def _tell_again(self, end: WalkEnd, output: object) -> None:
         """The last event of a run whose end is recorded already."""
         context = self.context
-        context.events.publish(
+        context.scope.events.publish(
             RunCompleted(
                 run_id=self.run_id,
                 session_id=self.session_id,
-                timestamp=context.services.clock.now(),
+                timestamp=context.scope.services.clock.now(),
                 status=end.status.value,
-                data={"response": encode(output), "metrics": context.budget.usage.to_json()},
+                data={
+                    "response": encode(output),
+                    "metrics": context.progress.budget.usage.to_json(),
+                },
             )
         )
 
     async def _record_end_of_run(self, end: WalkEnd, output: object) -> None:
         context = self.context
         if end.status is RunStatus.LIMIT_REACHED and end.error is not None:
-            limit = RunLimitReached(limit=context.budget.reached, message=end.error.message)
-            await context.recorder.record("run/limit", limit)
-        live_conversation, has_failed = context.live_conversation, end.status is RunStatus.FAILED
+            limit = RunLimitReached(
+                limit=context.progress.budget.reached, message=end.error.message
+            )
+            await context.scope.recorder.record("run/limit", limit)
+        live_conversation, has_failed = (
+            context.progress.live_conversation,
+            end.status is RunStatus.FAILED,
+        )
         finished = RunFinished(
             status=end.status.value,
             output=encode(output),
-            usage=context.budget.usage.to_json(),
+            usage=context.progress.budget.usage.to_json(),
             error=end.error.to_json() if end.error else None,
             # what it took the place of is there again
             sequence=live_conversation.restores
             if live_conversation is not None and has_failed
             else None,
         )
-        await context.recorder.record("run", finished)
-        context.services.log.info("run_finished", run_id=self.run_id, status=end.status.value)
+        await context.scope.recorder.record("run", finished)
+        context.scope.services.log.info("run_finished", run_id=self.run_id, status=end.status.value)
 
     def _with_output(self, end: WalkEnd) -> tuple[WalkEnd, object]:
         """The run's result: the recipe's template, or the last completed step's output."""

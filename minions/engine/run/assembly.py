@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attrs import frozen
 
@@ -12,15 +12,22 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import Secrets
 from minions.contracts.tools import Toolbox
-from minions.engine.compile.build import BuiltRecipe
+from minions.engine.compile.build import BuiltRecipe, part_of
 from minions.engine.compile.extensions import ModelSource
 from minions.engine.compile.preparation import Preparation, rendered
-from minions.engine.compile.selection import ChosenSteps
-from minions.engine.context.agent_context import AgentContext
+from minions.engine.compile.selection import ChosenSteps, specs_of_parts
+from minions.engine.context.agent_context import Agent, AgentContext, RecipeRunner
+from minions.engine.context.run_progress import RunProgress
+from minions.engine.context.scope import RunScope
+from minions.engine.history.memory import ConversationMemory
+from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.routes import Routes
 from minions.engine.run.run_models import RunModels
+from minions.engine.run.run_output import RunOutput
+from minions.engine.run.run_start import RunStart
 from minions.engine.run.run_steps import RunSteps
 from minions.engine.run.walk import RecipeWalk
+from minions.engine.services.services import Services
 from minions.engine.step.step_manager import StepManager
 from minions.recipe.model import AgentRecipe
 
@@ -34,9 +41,18 @@ class OpenedRecipe:
     built: BuiltRecipe
     tools: Toolbox
     system_prompt: str | None
-    """Rendered; None: as it stands in the recipe."""
+    """Rendered; None: it stands in the recipe as the model reads it."""
     goal: str | None
     """Likewise."""
+
+    def agent(self, recipe: AgentRecipe) -> Agent:
+        """The recipe with its prompts as this run reads them."""
+        prompt, goal = self.system_prompt, self.goal
+        return Agent(
+            recipe,
+            system_prompt=recipe.system_prompt if prompt is None else prompt,
+            goal=recipe.goal if goal is None else goal,
+        )
 
 
 class AssembledWalk(NamedTuple):
@@ -57,6 +73,63 @@ class RunWiring:
     model_call_executor_factory: ModelCallExecutorFactory | None
     """An application's own way to carry out model calls; None: `models`."""
     tool_call_executor_factory: ToolCallExecutorFactory
+
+    def run(
+        self,
+        start: RunStart,
+        services: Services,
+        recipe_runner: RecipeRunner,
+        output_class: type[object] | None,
+    ) -> AgentRun[Any]:  # Any: the overloads of whoever calls this carry the type
+        """A run, ready to execute; nothing is stored.
+
+        Args:
+            output_class: What its output shall be; None: JSON as it comes.
+        Raises:
+            UsageError, EnvironmentRefusedError: Of `opened`; or a step's model is missing.
+        """
+        recipe, chosen = start.recipe, start.chosen
+        scope = RunScope.of_run(
+            recipe,
+            services,
+            inputs=start.inputs,
+            run_id=start.run_id,
+            session_id=start.session_id,
+            replay=start.replay,
+        )
+        opened = self.opened(
+            recipe,
+            {"inputs": dict(start.inputs), "run": scope.ids},
+            scope.secrets,
+            chosen.runs if chosen is not None else None,
+        )
+        start = start.with_doubt(opened.tools)
+        plan, built = start.resume_plan, opened.built
+        if chosen is not None:
+            specs_of_parts(recipe)
+            built = part_of(built, recipe, chosen.runs)
+        manager = StepManager(built.graph)
+        context = AgentContext(
+            opened.agent(recipe),
+            manager,
+            ConversationMemory(),
+            tools=opened.tools,
+            inputs=start.inputs,
+            scope=scope,
+            progress=RunProgress(
+                recipe.limits,
+                open_calls=plan.doubt if plan is not None else (),
+                warnings=start.replay.warnings if start.replay is not None else (),
+            ),
+            recipe_runner=recipe_runner,
+        )
+        models, walk = self.walk(context, manager, built, chosen)
+        check = self.preparation.output_check(output_class)
+        output = RunOutput(context, built, output_class, check, is_part=chosen is not None)
+        run: AgentRun[Any] = AgentRun(context, built, models, walk, output, start)
+        for _, config in built.asking:
+            models.require(config)
+        return run
 
     def opened(
         self,

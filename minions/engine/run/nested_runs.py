@@ -14,7 +14,6 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext, NestedResult, RecipeRunner, TellSteps
-from minions.engine.context.scope import Scope
 from minions.engine.history.keys import scope_of
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.assembly import RunWiring
@@ -84,21 +83,17 @@ class NestedRuns(RecipeRunner):
         key: str,
     ) -> tuple[AgentContext, StepManager, BuiltRecipe]:
         checked = resolve_inputs(recipe, inputs, from_text=False, base=Path.cwd())
-        known: dict[str, JsonValue] = {
-            "inputs": dict(checked),
-            "run": {"id": outer.run_id, "session_id": outer.session_id},
-        }
-        opened = self._wiring.opened(recipe, known, outer.secrets)
+        scope = outer.scope.within(recipe, keys=scope_of(key), path=f"{path}/")
+        known: dict[str, JsonValue] = {"inputs": dict(checked), "run": scope.ids}
+        opened = self._wiring.opened(recipe, known, scope.secrets)
         manager = StepManager(opened.built.graph)
         inner = outer.nested(
-            recipe,
+            opened.agent(recipe),
             manager,
             ConversationMemory(),
             tools=opened.tools,
             inputs=checked,
-            scope=Scope(keys=scope_of(key), path=f"{path}/"),
-            system_prompt=opened.system_prompt,
-            goal=opened.goal,
+            scope=scope,
         )
         return inner, manager, opened.built
 
@@ -126,8 +121,8 @@ def _failure(recipe: AgentRecipe, context: AgentContext, end: WalkEnd) -> Failur
     if error.code == NEEDS_DECISION:
         return error
     if end.status is RunStatus.LIMIT_REACHED:
-        if not context.budget.is_own:
+        if not context.progress.budget.is_own:
             return error  # the run's own limit: the step is cut off, not failed
         return evolve(error, code="recipe-limit-reached", where=None)
-    where = context.path_of(error.where) if error.where is not None else None
+    where = context.scope.path_of(error.where) if error.where is not None else None
     return evolve(error, message=f"In the recipe '{recipe.id}': {error.message}", where=where)

@@ -137,25 +137,25 @@ class Routes:
             )
         except StepFailedError as error:
             failure = _of_route(choice, error.failure)
-            if not context.budget.has_refused:
+            if not context.progress.budget.has_refused:
                 failed = RouteFailed(
-                    step_id=context.path_of(step.id),
+                    step_id=context.scope.path_of(step.id),
                     error=failure.to_json(),
                     reason=failure.message,
                 )
-                await context.recorder.record(key, failed)
+                await context.scope.recorder.record(key, failed)
             raise StepFailedError(failure) from error
         said = cast("Mapping[str, str]", answer)
         chosen = RouteFinished(
-            step_id=context.path_of(step.id), output=said["next"], reason=said["reason"]
+            step_id=context.scope.path_of(step.id), output=said["next"], reason=said["reason"]
         )
-        await context.recorder.record(key, chosen)
+        await context.scope.recorder.record(key, chosen)
         return next(each for each in choice.nexts if each.id == said["next"])
 
     def _key(self, step: Step[object]) -> str:
         context = self._context
-        base = f"{context.execution_key(step.id, context.step_manager.visits(step.id))}/route"
-        return base if context.replay is None else context.replay.key_of_choice(base)
+        base = f"{context.scope.execution_key(step.id, context.step_manager.visits(step.id))}/route"
+        return base if context.scope.replay is None else context.scope.replay.key_of_choice(base)
 
     async def _scope(self, step: Step[object], key: str) -> JournalledScope:
         """A conversation of its own, beside the step's."""
@@ -163,7 +163,7 @@ class Routes:
         limits = evolve(context.limits, max_model_calls_per_step=MOST_ROUTING_CALLS)
         view = StepView(
             context,
-            step_id=context.path_of(step.id),
+            step_id=context.scope.path_of(step.id),
             key=key,
             limits=limits,
             metadata=context.metadata,
@@ -177,7 +177,7 @@ class Routes:
             limits=limits,
             is_code=True,
             declares_output=True,
-            started_at=context.services.clock.now(),
+            started_at=context.scope.services.clock.now(),
         )
         return JournalledScope(
             view,

@@ -73,7 +73,7 @@ class RunModels:
         """
         if self._own_factory is None:
             model = self._executors(config).model
-            check_price(model, self._context.budget, self._context.services)
+            check_price(model, self._context.progress.budget, self._context.scope.services)
 
     def _executors(self, config: ModelConfig) -> ModelCallExecutors:
         factory = self._factories.get(config)
@@ -82,7 +82,7 @@ class RunModels:
         return factory
 
     def _model_config(self, step: Step[object]) -> ModelConfig:
-        return self._built.model_config(self._context.base_model, step.id)
+        return self._built.model_config(self._context.scope.base_model, step.id)
 
     def facts(self, step: Step[object]) -> JsonValue:
         """Which models the step may ask, and how; None: an application asks in its own way.
@@ -118,7 +118,7 @@ class RunModels:
             return factory
         loading = self._warm.get((id(factory), constrains))
         if loading is None:
-            parser = self._context.services.parser
+            parser = self._context.scope.services.parser
             loading = asyncio.ensure_future(self._load(factory, parser, constrains=constrains))
             self._warm[id(factory), constrains] = loading
         await asyncio.shield(loading)  # parallel steps wait for the same loading
@@ -129,7 +129,7 @@ class RunModels:
         self, factory: ModelCallExecutorFactory, parser: OutputParser, *, constrains: bool
     ) -> None:
         """Warm up; the run's own time stands still meanwhile."""
-        loop, deadline = asyncio.get_running_loop(), self._context.deadline
+        loop, deadline = asyncio.get_running_loop(), self._context.progress.deadline
         begin, end = loop.time(), deadline.when() if deadline is not None else None
         if deadline is None or end is None:
             await warm_up(factory, parser, constrains=constrains)
@@ -144,7 +144,7 @@ class RunModels:
     def of_code(self) -> ModelCallExecutorFactory:
         """A Python step's model is looked for only when it asks one."""
         if self._code_factory is None:
-            base = self._context.base_model
+            base = self._context.scope.base_model
             self._code_factory = self._own_factory or ModelCallExecutors(
                 lambda: self._executors(base).model
             )

@@ -75,8 +75,8 @@ class RunSteps(BackEdges):
 
     def may_start(self) -> bool:
         """Whether the run's limits leave room for one more step."""
-        self._context.check_time()
-        return self._context.budget.may_start_step()
+        self._context.progress.check_time()
+        return self._context.progress.budget.may_start_step()
 
     def is_brief(self, step: Step[object]) -> bool:
         """Whether it only binds values, once: then it needs no executor and no task."""
@@ -95,7 +95,7 @@ class RunSteps(BackEdges):
         if control.when is not None and not await self._holds(step):
             is_unread = context.step_manager.has_failed(step.id)
             return StepStatus.FAILED if is_unread else StepStatus.SKIPPED
-        if context.replay is not None:
+        if context.scope.replay is not None:
             recorded = self._recorded_end(step)
             if recorded is not None and recorded.is_withdrawn:
                 return await self._tell_withdrawn(step, recorded)
@@ -103,10 +103,10 @@ class RunSteps(BackEdges):
                 return await self._execute(step, control)  # its parts are told again
             if recorded is not None and self._may_reuse(step, recorded):
                 return await self._reuse(step, recorded)
-        if context.open_calls:
+        if context.progress.open_calls:
             await self.skip(step, Skip("the run waits for a decision"))
             return StepStatus.SKIPPED
-        budget = context.budget
+        budget = context.progress.budget
         if not self.may_start():
             await self.skip(step, Skip(f"the {budget.whose} limit {budget.reached} is reached"))
             return StepStatus.SKIPPED
@@ -119,7 +119,7 @@ class RunSteps(BackEdges):
         self, step: Step[object], recorded: StepExecutor[object]
     ) -> StepStatus:
         """It waited until the run went back, which it is about to do again."""
-        now = self._context.services.clock.now()
+        now = self._context.scope.services.clock.now()
         execution: StepExecution[object] = StepExecution(
             id=f"{self._context.run_id}/{recorded.key}",
             step_id=step.id,
@@ -136,14 +136,14 @@ class RunSteps(BackEdges):
             await self.skip(step, Skip(NOT_ASKED_FOR))
             return StepStatus.SKIPPED
         context, output, status = self._context, chosen.pinned[step.id], StepStatus.COMPLETED
-        key = context.execution_key(step.id, context.step_manager.visits(step.id) + 1)
+        key = context.scope.execution_key(step.id, context.step_manager.visits(step.id) + 1)
         pinned = StepFinished(
-            step_id=context.path_of(step.id),
+            step_id=context.scope.path_of(step.id),
             status=status.value,
             output=output,
             pinned_from=chosen.pinned_from,
         )
-        entry = await context.recorder.record(key, pinned)
+        entry = await context.scope.recorder.record(key, pinned)
         execution: StepExecution[object] = StepExecution(
             id=f"{context.run_id}/{key}",
             step_id=step.id,
@@ -159,11 +159,11 @@ class RunSteps(BackEdges):
 
     async def _execute(self, step: Step[object], control: StepControl) -> StepStatus:
         """Run it, with all that surrounds it."""
-        recorder = self._context.recorder
+        recorder = self._context.scope.recorder
         before = recorder.stored
-        if self._context.services.cache is None and is_cached(step):
+        if self._context.scope.services.cache is None and is_cached(step):
             await self._warn_without_cache(step)
-        self._context.budget.count_step()
+        self._context.progress.budget.count_step()
         if control.has_iterations:
             status = await self._run_iterations(step, control)
         else:
@@ -176,17 +176,17 @@ class RunSteps(BackEdges):
     async def _warn_without_cache(self, step: Step[object]) -> None:
         await self._context.warn(
             "no-cache",
-            f"Step '{self._context.path_of(step.id)}' says `cache: true`, and this run was given "
-            "no cache (`Services(cache=…)`): it is done each time.",
+            f"Step '{self._context.scope.path_of(step.id)}' says `cache: true`, and this run was "
+            "given no cache (`Services(cache=…)`): it is done each time.",
         )
 
     def _caching(self, step: Step[object]) -> StepCaching | None:
         """Also of a step that says `cache` no more: a recorded end may have come from there."""
         context = self._context
         wants = is_cached(step)
-        if not wants and context.replay is None:
+        if not wants and context.scope.replay is None:
             return None
-        cache = context.services.cache if wants else None
+        cache = context.scope.services.cache if wants else None
         return StepCaching(
             cache=cache, models=lambda: self._models.facts(step), asked=self._keys_asked
         )
@@ -226,12 +226,10 @@ class RunSteps(BackEdges):
     ) -> StepStatus:
         """Later steps may read it now; or the run goes back because of it."""
         status = execution.status
-        self._context.publish_result(step, status, output, control.save_as, execution.error)
+        self._context.run_values.publish(step, status, output, control.save_as, execution.error)
         if status is StepStatus.FAILED and await self._goes_back(step, execution, control):
             return status
-        feedback = self._context.feedback
-        if feedback is not None and feedback.step_id == step.id:
-            self._context.feedback = None  # it has ended, one way or the other
+        self._context.run_values.end_feedback(step.id)
         self._note_failure(execution)
         return status
 
@@ -242,9 +240,9 @@ class RunSteps(BackEdges):
         rule, error, context = control.on_error, execution.error, self._context
         visit = context.step_manager.visits(step.id)
         before, is_past = None, False
-        if context.replay is not None:
-            before = context.replay.back_edges(context.base_key(step.id, visit))
-            is_past = before is not None and before.position < context.replay.retried_at
+        if context.scope.replay is not None:
+            before = context.scope.replay.back_edges(context.scope.base_key(step.id, visit))
+            is_past = before is not None and before.position < context.scope.replay.retried_at
         times = self._returned.get(step.id, 0)
         if rule.goto is None or error is None or error.code in CUT_OFF:
             return False
@@ -263,19 +261,19 @@ class RunSteps(BackEdges):
             message=error.message,
             attempt=attempt,
         )
-        key = context.execution_key(step.id, visit)
+        key = context.scope.execution_key(step.id, visit)
         gone_back = BackEdge(
             step=step.id,
-            to=context.path_of(rule.goto),
+            to=context.scope.path_of(rule.goto),
             code=error.code,
             message=error.message,
             attempt=attempt,
-            step_id=context.path_of(step.id),
+            step_id=context.scope.path_of(step.id),
         )
-        await context.recorder.record(f"{key}/goto", gone_back)
+        await context.scope.recorder.record(f"{key}/goto", gone_back)
         context.step_manager.take_back_failure()
-        context.feedback = feedback
-        context.services.log.info("went_back", step_id=step.id, to=rule.goto)
+        context.run_values.give_feedback(feedback)
+        context.scope.services.log.info("went_back", step_id=step.id, to=rule.goto)
         return True
 
     def target(self, step: Step[object]) -> str | None:
@@ -293,12 +291,12 @@ class RunSteps(BackEdges):
             self.waiting.remove(execution)
             key = execution.id.removeprefix(f"{self._context.run_id}/")
             withdrawn = StepWithdrawn(
-                step_id=self._context.path_of(step.id),
+                step_id=self._context.scope.path_of(step.id),
                 status=StepStatus.SKIPPED.value,
                 reason=WITHDRAWN,
             )
-            await self._context.recorder.record(key, withdrawn)
-        self._context.withdraw_result(step.id, self._built.control(step.id).save_as)
+            await self._context.scope.recorder.record(key, withdrawn)
+        self._context.run_values.withdraw(step.id, self._built.control(step.id).save_as)
 
     async def _bind(self, step: SetStep, control: StepControl) -> bool:
         """A `set` step without any of an executor's parts; False: it needs one to say why not."""
@@ -308,9 +306,11 @@ class RunSteps(BackEdges):
         except (MinionsError, TypeError):
             return False
         status = StepStatus.COMPLETED
-        key = context.execution_key(step_id, context.step_manager.visits(step_id) + 1)
-        bound = StepFinished(step_id=context.path_of(step_id), status=status.value, output=output)
-        entry = await context.recorder.record(key, bound)
+        key = context.scope.execution_key(step_id, context.step_manager.visits(step_id) + 1)
+        bound = StepFinished(
+            step_id=context.scope.path_of(step_id), status=status.value, output=output
+        )
+        entry = await context.scope.recorder.record(key, bound)
         context.step_manager.record(
             StepExecution(
                 id=f"{context.run_id}/{key}",
@@ -323,9 +323,9 @@ class RunSteps(BackEdges):
                 completion_mode=CompletionMode.TEXT,
             )
         )
-        context.publish_result(step, status, output, control.save_as)
-        context.services.log.info(
-            "step_finished", step_id=context.path_of(step_id), status="completed"
+        context.run_values.publish(step, status, output, control.save_as)
+        context.scope.services.log.info(
+            "step_finished", step_id=context.scope.path_of(step_id), status="completed"
         )
         self._has_redone = True
         return True
@@ -351,7 +351,7 @@ class RunSteps(BackEdges):
                 caching=self._caching(step),
             )
 
-        executor, replay = make(), self._context.replay
+        executor, replay = make(), self._context.scope.replay
         if replay is not None and replay.checks_inputs and executor.is_begun_otherwise():
             replay.forget(executor.base)
             executor = make()
@@ -369,16 +369,16 @@ class RunSteps(BackEdges):
 
     def _rows(self, step: Step[object]) -> StepRows | None:
         """What an earlier execution recorded of this visit of the step, as far as it stands."""
-        replay = self._context.replay
+        replay = self._context.scope.replay
         return None if replay is None else replay.execution(self._base(step))
 
     def _base(self, step: Step[object]) -> str:
         visit = self._context.step_manager.visits(step.id) + 1
-        return self._context.base_key(step.id, visit)
+        return self._context.scope.base_key(step.id, visit)
 
     def _may_reuse(self, step: Step[object], executor: StepExecutor[object]) -> bool:
         """Whether the end stands; a step that would do something else now is begun anew."""
-        replay = self._context.replay
+        replay = self._context.scope.replay
         assert replay is not None  # noqa: S101  # asked only of what has a recorded end
         if not replay.checks_inputs:
             return True
@@ -397,7 +397,7 @@ class RunSteps(BackEdges):
 
     def _may_reuse_item(self, executor: StepExecutor[object]) -> bool:
         """Likewise, for one item of a loop."""
-        replay = self._context.replay
+        replay = self._context.scope.replay
         assert replay is not None  # noqa: S101  # asked only of what has a recorded end
         if not replay.checks_inputs or executor.is_unchanged():
             return True
@@ -409,7 +409,7 @@ class RunSteps(BackEdges):
         assert rows is not None and rows.ended is not None  # noqa: S101, PT018  # it has that end
         self._newest_end = max(self._newest_end, rows.ended.position)
         execution = executor.recorded()
-        self._context.budget.count_step()
+        self._context.progress.budget.count_step()
         control = self._built.control(step.id)
         return await self._told(step, execution, executor.output_json, control)
 
@@ -443,7 +443,7 @@ class RunSteps(BackEdges):
     ) -> None:
         """A step that ended without being executed."""
         context = self._context
-        now = context.services.clock.now()
+        now = context.scope.services.clock.now()
         execution: StepExecution[object] = StepExecution(
             id=f"{context.run_id}/{self._base(step)}",
             step_id=step.id,
@@ -454,15 +454,15 @@ class RunSteps(BackEdges):
             started_at=now,
             completed_at=now,
         )
-        path, reason = context.path_of(step.id), execution.reason
+        path, reason = context.scope.path_of(step.id), execution.reason
         ended = (
             StepSkipped(step_id=path, status=status.value, reason=reason)
             if error is None
             else StepFailed(step_id=path, status=status.value, error=error.to_json(), reason=reason)
         )
-        await context.recorder.record(self._base(step), ended)
+        await context.scope.recorder.record(self._base(step), ended)
         context.step_manager.record(execution)
-        context.publish_result(step, status, None, error=error)
+        context.run_values.publish(step, status, None, error=error)
         self._note_failure(execution)
 
     def _note_failure(self, execution: StepExecution[object]) -> None:

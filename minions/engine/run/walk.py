@@ -89,13 +89,13 @@ class RecipeWalk:
         bound = limits.max_steps or (_DEFAULT_BOUND if limits.allow_repeated_steps else None)
         skipped = 0  # they count: a circle of steps that are all skipped would have no end
         while (step := manager.current_step) is not None:
-            if self._context.open_calls and not self._steps.has_ended_before(step):
+            if self._context.progress.open_calls and not self._steps.has_ended_before(step):
                 return
             if manager.visits(step.id) and not (limits.allow_repeated_steps or self._has_returned):
                 self._problem = _repeated(step.id)
                 return
-            if bound is not None and self._context.budget.steps + skipped >= bound:
-                self._context.budget.stop_at("max_steps", bound)
+            if bound is not None and self._context.progress.budget.steps + skipped >= bound:
+                self._context.progress.budget.stop_at("max_steps", bound)
                 return
             if not self._steps.may_start():
                 return
@@ -129,7 +129,7 @@ class RecipeWalk:
         except StepFailedError as error:
             if error.failure.code == NEEDS_DECISION:
                 self._choice_waits_for = error.failure
-            elif not context.budget.has_refused:
+            elif not context.progress.budget.has_refused:
                 self._problem = error.failure
             return False
         return True
@@ -137,8 +137,8 @@ class RecipeWalk:
     def _is_choice_in_doubt(self, step: Step[object]) -> bool:
         """Whether the call that names what follows `step` waits for a decision."""
         context = self._context
-        key = context.execution_key(step.id, context.step_manager.visits(step.id))
-        return any(call.key.startswith(f"{key}/decide/") for call in context.open_calls)
+        key = context.scope.execution_key(step.id, context.step_manager.visits(step.id))
+        return any(call.key.startswith(f"{key}/decide/") for call in context.progress.open_calls)
 
     def _stop_reason(self) -> str | None:
         """Why nothing new may start."""
@@ -149,10 +149,11 @@ class RecipeWalk:
 
     def end(self) -> WalkEnd:
         """How it ended, after the walk or whatever broke it off."""
-        budget = self._context.budget
-        is_whole = self._context.parent is None  # a recipe within is told only where it had ended
-        if self._context.open_calls and is_whole:
-            error = doubt(self._context.open_calls, self._context.run_id)
+        budget = self._context.progress.budget
+        open_calls = self._context.progress.open_calls
+        # A recipe that is a step is replayed only where it had ended: nothing of it is in doubt.
+        if open_calls and self._context.scope.is_whole_run:
+            error = doubt(open_calls, self._context.run_id)
             return WalkEnd(status=RunStatus.NEEDS_DECISION, error=error)
         if self._problem is not None:
             return WalkEnd(status=RunStatus.FAILED, error=self._problem)
@@ -172,7 +173,7 @@ class RecipeWalk:
         """All that the run waits for, and the command that goes on."""
         found = (*(each.error for each in self._steps.waiting), self._choice_waits_for)
         all_ = all_waiting(error for error in found if error is not None)
-        if self._context.parent is not None:
+        if not self._context.scope.is_whole_run:
             return all_  # told once, by the whole run
         words = all_.message.replace("\n", "\n  ")
         listed = "\n".join(f"  {command}" for command in all_.suggestions)

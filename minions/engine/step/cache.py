@@ -81,7 +81,9 @@ class StepCaching:
             }
         )
         if (reason := _refusal(view, material, specs, is_known=models is not None)) is not None:
-            view.context.services.log.info("step_not_cached", step_id=view.step_id, reason=reason)
+            view.context.scope.services.log.info(
+                "step_not_cached", step_id=view.step_id, reason=reason
+            )
             return None
         return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
 
@@ -99,7 +101,7 @@ class StepCaching:
         """For whoever asks the same; a cache that cannot be written keeps nothing."""
         if self.cache is None:
             return
-        now = view.context.services.clock.now()
+        now = view.context.scope.services.clock.now()
         entry = CachedStep(output=output, run_id=view.run_id, created_at=now)
         try:
             await self.cache.put(key, entry)
@@ -109,7 +111,7 @@ class StepCaching:
 
 def _tell(view: StepView, event: str, error: Exception) -> None:
     reason = error.message if isinstance(error, MinionsError) else words_of(error)
-    view.context.services.log.warning(event, step_id=view.step_id, reason=reason)
+    view.context.scope.services.log.warning(event, step_id=view.step_id, reason=reason)
 
 
 def _told(spec: ToolSpec) -> JsonValue:

@@ -24,7 +24,7 @@ from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion import budget_spent
 from minions.engine.compile.engine_scope import Default, EngineScope
-from minions.engine.context.agent_context import AgentContext, RecipeRunner
+from minions.engine.context.agent_context import RecipeRunner
 from minions.engine.context.step_view import StepView
 from minions.engine.step.model_loop import ModelLoop, open_conversation, opening_messages
 from minions.recipe.model import AgentRecipe
@@ -161,11 +161,7 @@ class JournalledScope(EngineScope):
         Raises:
             StepFailedError: `recipe-cycle`.
         """
-        around: list[AgentRecipe] = []
-        context: AgentContext | None = self._view.context
-        while context is not None:
-            around.insert(0, context.recipe)
-            context = context.parent
+        around = self._view.context.scope.recipes
         if not any(each is recipe or each.id == recipe.id for each in around):
             return
         names = " → ".join(each.id for each in (*around, recipe))

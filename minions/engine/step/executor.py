@@ -81,20 +81,20 @@ class StepExecutor(Generic[T]):
         iteration = 0 if item is None else item.index + 1
         visit = context.step_manager.visits(step_id) + 1
         self._is_again = visit > 1 or (isinstance(item, Attempt) and item.index > 0)
-        base = context.base_key(step_id, visit, iteration)
+        base = context.scope.base_key(step_id, visit, iteration)
         self.base = base
         """`step/visit/iteration`."""
-        replay = context.replay
+        replay = context.scope.replay
         key = base if replay is None else replay.key_of(base)
         self._recorded = None if replay is None else replay.execution(base)
         kind = CodeWork if isinstance(step, PythonStep) else ModelWork
         any_step = cast("Step[object]", step)
         self._view = StepView(
             context,
-            step_id=context.path_of(step_id),
+            step_id=context.scope.path_of(step_id),
             key=key,
             limits=limits,
-            metadata={**context.metadata_values, **own},
+            metadata={**context.metadata, **own},
             tools=kind.tools_of(any_step, context),
             item=item,
             retry=step.retry,
@@ -104,7 +104,7 @@ class StepExecutor(Generic[T]):
         self._output = kind.output_of(any_step)
         self.output_json: JsonValue = None
         """The output of a step that COMPLETED, as later steps and the journal read it."""
-        self._clock = context.services.clock
+        self._clock = context.scope.services.clock
         self._begin = self._clock.monotonic()
         self._trace = StepTrace(
             any_step,
@@ -197,12 +197,12 @@ class StepExecutor(Generic[T]):
             history=live_conversation.history if live_conversation is not None else (),
         )
         for entry in self._recorded.until_end:
-            self.context.recorder.feed_back(entry)
+            self.context.scope.recorder.feed_back(entry)
         if self._recorded.cache_key is not None and self._caching is not None:
             self._caching.asked.add(self._recorded.cache_key)
         for call in execution.model_calls:
             recall(self._models, call.prompt)
-        self.context.budget.spend(execution.usage)
+        self.context.progress.budget.spend(execution.usage)
         self._work.keep_conversation(execution)
         if self._item is None:
             self.context.step_manager.record(execution)
@@ -317,7 +317,7 @@ class StepExecutor(Generic[T]):
             messages=asks.own if asks is not None else None,
             history=asks.history_place if asks is not None else None,
         )
-        await self.context.recorder.record(self._trace.key, begun)
+        await self.context.scope.recorder.record(self._trace.key, begun)
 
     async def _end(self, ending: Ending) -> StepExecution[object]:
         """Record the end, then tell the manager."""
@@ -326,7 +326,7 @@ class StepExecutor(Generic[T]):
         trace, context = self._trace, self.context
         status = end_status(ending.error)
         duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
-        entry = await context.recorder.record(trace.key, self._end_fact(ending, duration_ms))
+        entry = await context.scope.recorder.record(trace.key, self._end_fact(ending, duration_ms))
         execution = trace.picture(
             status,
             completed_at=entry.at,
@@ -340,7 +340,7 @@ class StepExecutor(Generic[T]):
         self._work.keep_conversation(execution)
         if self._item is None:
             context.step_manager.record(execution)
-        context.services.log.info(
+        context.scope.services.log.info(
             "step_finished",
             step_id=self._view.step_id,
             status=status.value,

@@ -167,7 +167,7 @@ def opening_messages(
         said: In the steps before, where the conversation is one; it begins with the agent's own.
         has_prompt: Whether the conversation begins with a stored system prompt: then none is added.
     """
-    agent = view.context
+    agent = view.context.agent
     agents = agent.recipe.messages.messages
     head = [system(agent.system_prompt)] if agent.system_prompt else []
     head += [message for message in agents if message.role is MessageRole.SYSTEM]
@@ -192,7 +192,7 @@ async def open_conversation(view: StepView, key: str, opening: Sequence[Message]
         conversation=view.conversation_id,
         messages=tuple(opening),
     )
-    await view.context.recorder.record(key, begun)
+    await view.context.scope.recorder.record(key, begun)
     view.memory.save_prompt(view.conversation_id, opening)
 
 
@@ -246,7 +246,7 @@ class ModelLoop:
         mode = self.capabilities.output_mode
         if self.output is None or mode is None:
             return None
-        return self.view.context.services.parser.request(self.output, mode)
+        return self.view.context.scope.services.parser.request(self.output, mode)
 
     def _constrains_every_call(self) -> bool:
         """At once where no tools could be lost; with tools first the free answer, then the rest."""
@@ -365,7 +365,7 @@ class ModelLoop:
             message=message,
             sequence=sequence,
         )
-        await view.context.recorder.record(key, said)
+        await view.context.scope.recorder.record(key, said)
         view.memory.save_prompt(view.conversation_id, [message])
 
     async def _take_back(self, mark: MemorySnapshot) -> None:
@@ -380,7 +380,7 @@ class ModelLoop:
             position=mark.position,
             sequence=sequence,
         )
-        await view.context.recorder.record(key, taken_back)
+        await view.context.scope.recorder.record(key, taken_back)
         view.memory.restore_snapshot(mark)
 
     # --- the end ------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ class ModelLoop:
             answer = evolve(answer, mode=None, raw=evolve(answer.raw, message=assistant(final)))
         ladder = OutputLadder(
             instructions=self.output,
-            parser=self.view.context.services.parser,
+            parser=self.view.context.scope.services.parser,
             constraint=constraint,
             ask=self._ask,
             say=self._say,

@@ -42,7 +42,7 @@ class ModelWork(StepWork):
     @staticmethod
     def conversation_of(step: Step[object], context: AgentContext) -> LiveConversation | None:
         """The run's, if the step shares it."""
-        return context.live_conversation if step.shares_conversation else None
+        return context.progress.live_conversation if step.shares_conversation else None
 
     @staticmethod
     def output_of(step: Step[object]) -> OutputInstructions[object] | None:
@@ -76,7 +76,7 @@ class ModelWork(StepWork):
         view = self._parts.view
         if execution.is_complete and self._step.shares_conversation:
             opening = self._begun_with or self._recorded_opening() or Opening()
-            view.context.conversation = opening.said_in(execution)
+            view.context.progress.share_conversation(opening.said_in(execution))
             if view.live_conversation is not None:
                 view.live_conversation.end_step()
 
@@ -103,7 +103,7 @@ class ModelWork(StepWork):
     def _opening(self) -> Opening:
         step, view = self._step, self._parts.view
         own = step.messages(view)
-        said = view.context.conversation if step.shares_conversation else ()
+        said = view.context.progress.conversation if step.shares_conversation else ()
         mode = step.completion_criteria.mode
         return opening_of(view, own, self._parts.output, mode, said=said)
 

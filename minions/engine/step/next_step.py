@@ -118,10 +118,10 @@ def _request(transition: Transition) -> ToolCallRequest | None:
 async def _carried_out(transition: Transition, request: ToolCallRequest) -> ToolCall:
     """The decision call, under the same retries, permissions and journal as any other."""
     context, current = transition.context, transition.current
-    key = context.execution_key(current.id, context.step_manager.visits(current.id))
+    key = context.scope.execution_key(current.id, context.step_manager.visits(current.id))
     view = StepView(
         context,
-        step_id=context.path_of(current.id),
+        step_id=context.scope.path_of(current.id),
         key=key,
         limits=context.limits,
         metadata=context.metadata,
@@ -135,7 +135,7 @@ async def _carried_out(transition: Transition, request: ToolCallRequest) -> Tool
         is_code=True,
         limits=context.limits,
         declares_output=False,
-        started_at=context.services.clock.now(),
+        started_at=context.scope.services.clock.now(),
     )
     batch = ToolBatch(
         view=view,

@@ -65,7 +65,7 @@ def all_waiting(errors: Iterable[FailureInfo]) -> FailureInfo:
 
 def cut_off(step_id: str, context: AgentContext) -> FailureInfo:
     """A step that was stopped from outside: by the run's own time, or by a person."""
-    if context.is_out_of_time:
-        context.budget.run_out_of_time()
-        return context.budget.failure()
+    if context.progress.is_out_of_time:
+        context.progress.budget.run_out_of_time()
+        return context.progress.budget.failure()
     return FailureInfo(code="cancelled", message=f"Step '{step_id}' was cancelled.")

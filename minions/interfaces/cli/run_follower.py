@@ -76,7 +76,7 @@ async def follow(run: AgentRun, context: CommandContext, out: TextIO, signals: S
     run.listen(progress.on_event)
     if context.settings.events:
         run.listen(printer)
-    decider = run.context.services.decider
+    decider = run.context.scope.services.decider
     if isinstance(decider, TerminalDecider):
         decider.pausing = progress.paused
     signals.stop(run, last_words=_go_on(run, context, RunStatus.CANCELLED))
@@ -248,7 +248,7 @@ def _go_on(run: AgentRun, context: CommandContext, status: RunStatus, decision: 
         return (
             f"decide: {decision}{database}{code}" if decision else f"go on: minions resume {rest}"
         )
-    if status is RunStatus.LIMIT_REACHED and run.context.budget.reached != "timeout_s":
+    if status is RunStatus.LIMIT_REACHED and run.context.progress.budget.reached != "timeout_s":
         where = "--max-cost USD" if _is_limit_of_a_flag(run) else "--recipe EDITED.yaml"
         return f"go on with a higher limit: minions retry {rest} {where}"
     if status in (RunStatus.CANCELLED, RunStatus.LIMIT_REACHED):
@@ -268,4 +268,4 @@ def _is_limit_of_a_flag(run: AgentRun) -> bool:
     context = run.context
     written = (context.recipe.document or {}).get("limits")
     own = Limits.from_metadata(written if isinstance(written, Mapping) else {}).max_cost_usd
-    return context.budget.reached == "max_cost_usd" and own != context.limits.max_cost_usd
+    return context.progress.budget.reached == "max_cost_usd" and own != context.limits.max_cost_usd

@@ -41,9 +41,9 @@ class IteratedStep:
         self._make_executor = make_executor
         self._may_reuse = may_reuse
         visit = context.step_manager.visits(step.id) + 1
-        self._key = context.execution_key(step.id, visit)
-        self._path = context.path_of(step.id)
-        self._clock = context.services.clock
+        self._key = context.scope.execution_key(step.id, visit)
+        self._path = context.scope.path_of(step.id)
+        self._clock = context.scope.services.clock
         self._started_at = self._clock.now()
         self._begin = self._clock.monotonic()
         self.output_json: JsonValue = None
@@ -51,7 +51,7 @@ class IteratedStep:
 
     async def _record_start(self, *, total: int | None = None, attempts: int | None = None) -> None:
         begun = StepStarted(step_id=self._path, total=total, attempts=attempts)
-        await self._context.recorder.record(self._key, begun)
+        await self._context.scope.recorder.record(self._key, begun)
 
     async def _one(
         self, item: Iteration, executor: StepExecutor[object]
@@ -64,8 +64,8 @@ class IteratedStep:
         return execution, executor.output_json
 
     def _may_go_on(self) -> bool:
-        self._context.check_time()
-        return not self._context.budget.is_spent
+        self._context.progress.check_time()
+        return not self._context.progress.budget.is_spent
 
     async def _end(
         self,
@@ -91,7 +91,7 @@ class IteratedStep:
             attempts=max(each.attempts for each in executions) if calls else None,
             output=UNSET if self.output_json is None else self.output_json,
         )
-        entry = await self._context.recorder.record(self._key, ended)
+        entry = await self._context.scope.recorder.record(self._key, ended)
         execution: StepExecution[object] = StepExecution(
             id=f"{self._context.run_id}/{self._key}",
             step_id=self._step.id,

@@ -104,7 +104,7 @@ class StepLoop(IteratedStep):
     def _failure(
         self, executions: Sequence[StepExecution[object]], total: int
     ) -> FailureInfo | None:
-        budget = self._context.budget
+        budget = self._context.progress.budget
         waiting = [each for each in executions if each.status is StepStatus.IN_PROGRESS]
         if waiting:
             return all_waiting(each.error for each in waiting if each.error is not None)

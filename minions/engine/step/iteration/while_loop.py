@@ -68,8 +68,8 @@ class StepWhile(IteratedStep):
             await asyncio.sleep(0)  # attempts may take no time, and others wait: a timeout
             executor = self._make_executor(attempt)
             if not (executor.has_recorded_end or self._may_go_on()):
-                self._context.budget.refuse()
-                return self._context.budget.failure()
+                self._context.progress.budget.refuse()
+                return self._context.progress.budget.failure()
             execution, output = await self._one(attempt, executor)
             self._executions.append(execution)
             if not execution.is_complete:

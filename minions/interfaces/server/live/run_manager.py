@@ -102,7 +102,7 @@ class RunManager:
         result = await run.execute()
         if not run.has_recorded_end:  # followers are told what no row tells
             self._lose(run)
-            now = run.context.services.clock.now()
+            now = run.context.scope.services.clock.now()
             error = result.error.to_json() if result.error is not None else None
             event = RunFailed(
                 run_id=run.run_id,
@@ -124,7 +124,7 @@ class RunManager:
             self._lose(run)
 
     def _lose(self, run: AgentRun) -> None:
-        self.lost[run.run_id] = run.context.services.worker_id
+        self.lost[run.run_id] = run.context.scope.services.worker_id
 
     def cancel(self, run_id: str) -> bool:
         """Stop that run as soon as may be; False where it does not go on here."""

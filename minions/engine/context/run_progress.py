@@ -1,0 +1,123 @@
+"""What changes during a run: its limits and budget, its time, calls in doubt, its conversation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from minions.contracts.context import Limits
+from minions.contracts.executions import RunWarning
+from minions.contracts.messages import Message
+from minions.engine.history.conversation import LiveConversation
+from minions.engine.history.replay import OpenCall
+from minions.engine.services.budget import RunBudget
+
+__all__ = ["RunProgress"]
+
+
+class RunProgress:
+    """Of one recipe in a run. A recipe that is a step shares time, doubt and warnings with it."""
+
+    def __init__(
+        self,
+        limits: Mapping[str, object],
+        *,
+        open_calls: Sequence[OpenCall] = (),
+        warnings: Sequence[RunWarning] = (),
+        parent: RunProgress | None = None,
+    ) -> None:
+        """Begin with nothing spent.
+
+        Args:
+            limits: The recipe's, as they stand in it.
+            open_calls: Calls in doubt of the run.
+            warnings: Those that earlier executions of the run recorded.
+            parent: Of the recipe around this one: what is spent here is spent there, too.
+        Raises:
+            MetadataError: A limit of a wrong name or type.
+        """
+        self.metadata: dict[str, object] = dict(limits)
+        """Limits, and what the application adds; a step reads it when it starts."""
+        self._read_limits()
+        self._parent = parent
+        self.budget: RunBudget = RunBudget(
+            lambda: self.limits, parent=parent.budget if parent is not None else None
+        )
+        self._open_calls = tuple(open_calls)
+        self._warnings = list(warnings)
+        self._deadline: asyncio.Timeout | None = None
+        self._conversation: tuple[Message, ...] = ()
+        self._live_conversation: LiveConversation | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """Read from `metadata` as it is now.
+
+        Raises:
+            MetadataError: A limit of a wrong name or type.
+        """
+        if self._limits_seen != self.metadata:
+            self._read_limits()
+        return self._limits
+
+    def _read_limits(self) -> None:
+        """Only when the metadata have changed: reading them costs as much as a small step."""
+        self._limits = Limits.from_metadata(self.metadata)
+        self._limits_seen = dict(self.metadata)
+
+    @property
+    def open_calls(self) -> tuple[OpenCall, ...]:
+        """Calls in doubt of the whole run: while there are any, nothing new starts."""
+        return self._open_calls if self._parent is None else self._parent.open_calls
+
+    @property
+    def warnings(self) -> Sequence[RunWarning]:
+        """Those of the whole run, in order, each once."""
+        return self._warnings if self._parent is None else self._parent.warnings
+
+    def add_warning(self, warning: RunWarning) -> bool:
+        """Whether it is a new one."""
+        if self._parent is not None:
+            return self._parent.add_warning(warning)
+        if warning in self._warnings:
+            return False
+        self._warnings.append(warning)
+        return True
+
+    def start_time(self) -> asyncio.Timeout:
+        """The run's own time, from its limit `timeout_s`; it begins when the timeout is entered."""
+        self._deadline = asyncio.timeout(self.limits.timeout_s)
+        return self._deadline
+
+    @property
+    def deadline(self) -> asyncio.Timeout | None:
+        """When the time of the whole run is over; None: its time has not begun."""
+        return self._deadline if self._parent is None else self._parent.deadline
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the run's own timeout is what cancels its steps."""
+        return self.deadline is not None and self.deadline.expired()
+
+    def check_time(self) -> None:
+        """Spend the budget when the time is over: code that swallowed its cancellation runs on."""
+        if self.is_out_of_time:
+            self.budget.run_out_of_time()
+
+    @property
+    def conversation(self) -> tuple[Message, ...]:
+        """Messages of the recipe's steps that share one conversation, oldest first."""
+        return self._conversation
+
+    def share_conversation(self, messages: tuple[Message, ...]) -> None:
+        """Give the next step that shares the conversation these messages to continue."""
+        self._conversation = messages
+
+    @property
+    def live_conversation(self) -> LiveConversation | None:
+        """The session's conversation, for the run's own steps that share it; else None."""
+        return self._live_conversation
+
+    def join_session(self, conversation: LiveConversation) -> None:
+        """Let steps that share a conversation continue the session's."""
+        self._live_conversation = conversation

@@ -1,0 +1,114 @@
+"""What templates of one recipe may read during the run: its inputs, and what its steps gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+from minions.contracts.errors import FailureInfo
+from minions.contracts.executions import StepStatus
+from minions.contracts.json_values import JsonValue
+from minions.contracts.secrets import Secrets
+from minions.contracts.steps import PythonStep, Step
+from minions.engine.context.iterations import Feedback
+
+__all__ = ["RunValues"]
+
+_RESERVED: Final = ("inputs", "steps", "run", "feedback")
+"""Names that a step of the same id does not hide; `steps.<id>.output` still reads that step."""
+
+
+class RunValues:
+    """The names that templates may read. Each step's result is published here when it ends."""
+
+    def __init__(
+        self, inputs: Mapping[str, JsonValue], run: Mapping[str, JsonValue], secrets: Secrets
+    ) -> None:
+        """Begin with the inputs alone.
+
+        Args:
+            inputs: Checked, with defaults.
+            run: What templates read as `run`.
+            secrets: References to them are disarmed in what a model says.
+        """
+        self._inputs = dict(inputs)
+        self._secrets = secrets
+        self._feedback: Feedback | None = None
+        self._steps: dict[str, JsonValue] = {}
+        self._names: dict[str, JsonValue] = {
+            "feedback": None,
+            "inputs": self._inputs,
+            "steps": self._steps,
+            "run": dict(run),
+        }
+
+    @property
+    def inputs(self) -> Mapping[str, JsonValue]:
+        """Checked, with defaults."""
+        return self._inputs
+
+    @property
+    def names(self) -> Mapping[str, JsonValue]:
+        """Each name with its present value: one mapping, which changes as steps end."""
+        return self._names
+
+    @property
+    def feedback(self) -> Feedback | None:
+        """Why steps run again after a back edge; None: they do not."""
+        return self._feedback
+
+    def give_feedback(self, feedback: Feedback) -> None:
+        """Let the steps that run again read why."""
+        self._feedback, self._names["feedback"] = feedback, feedback.to_json()
+
+    def end_feedback(self, step_id: str) -> None:
+        """That step ended without a back edge: if the feedback was about it, nobody reads it."""
+        if self._feedback is not None and self._feedback.step_id == step_id:
+            self._feedback = self._names["feedback"] = None
+
+    def publish(
+        self,
+        step: Step[object],
+        status: StepStatus,
+        output: JsonValue,
+        save_as: str | None = None,
+        error: FailureInfo | None = None,
+    ) -> None:
+        """Let later steps read how a step ended.
+
+        Args:
+            output: Read only of a COMPLETED step.
+            save_as: A further name of the output; it may hide any other name.
+            error: Why it FAILED.
+        """
+        if status is StepStatus.COMPLETED:
+            self._publish_output(step, output, save_as)
+        else:
+            self._publish_status(step.id, status, error)
+
+    def _publish_output(self, step: Step[object], output: JsonValue, save_as: str | None) -> None:
+        if self._secrets and not isinstance(step, PythonStep):
+            output = self._secrets.disarm(output)  # a model's words must not move a secret
+        self._steps[step.id] = {"status": "completed", "output": output, "error": None}
+        if step.id not in _RESERVED:
+            self._names[step.id] = output
+        if save_as is not None:
+            self._names[save_as] = output
+
+    def _publish_status(self, step_id: str, status: StepStatus, error: FailureInfo | None) -> None:
+        before = cast("Mapping[str, JsonValue]", self._steps.get(step_id) or {})
+        if status is StepStatus.SKIPPED and "output" in before:
+            # In a graph of transitions it may have run before: its newest output stays readable.
+            self._steps[step_id] = {**before, "status": status.value, "error": None}
+            return
+        failure = dict(error.to_json()) if error is not None else None
+        self._steps[step_id] = {"status": status.value, "error": failure}
+        if status is StepStatus.FAILED and step_id not in _RESERVED:
+            self._names.pop(step_id, None)
+
+    def withdraw(self, step_id: str, save_as: str | None = None) -> None:
+        """Remove the result of a step that runs again, under each of its names."""
+        for name in (step_id, save_as):
+            if name is not None and name not in _RESERVED:
+                self._names.pop(name, None)
+        self._steps.pop(step_id, None)

@@ -1,0 +1,177 @@
+"""Where a run starts: a new one, a resumed one, or a retried one. Nothing runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.decision_words import Decision
+from minions.contracts.errors import RecipeError, UsageError
+from minions.contracts.executions import RunStatus
+from minions.contracts.json_values import JsonValue
+from minions.contracts.tools import Toolbox
+from minions.engine.calls.decisions import calls_in_doubt, checked_decisions
+from minions.engine.compile.selection import ChosenSteps
+from minions.engine.history.conversation import ConversationStart
+from minions.engine.history.replay import OpenCall, Replay
+from minions.engine.run.recorded_run import (
+    RecordedRun,
+    check_outputs,
+    edited_inputs,
+    steps_from,
+)
+from minions.recipe.catalog import Catalog
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["ResumePlan", "RunStart", "own_recipe", "resume_start", "retry_start"]
+
+
+@frozen(kw_only=True)
+class ResumePlan:
+    """How a recorded run is resumed or retried."""
+
+    retries: bool = False
+    """Whether failed steps, and those that read something else now, run again."""
+    anew: frozenset[str] = frozenset()
+    """Ids of steps that run again whatever they left."""
+    decisions: Mapping[str, Decision] = field(factory=dict)
+    """The decisions about calls in doubt, by the key of the call."""
+    doubt: tuple[OpenCall, ...] = ()
+    """Calls that wait for a decision: until there is one, no new work starts."""
+
+
+@frozen(kw_only=True)
+class RunStart:
+    """The recipe of a run, its inputs, and what earlier executions of it recorded."""
+
+    recipe: AgentRecipe
+    inputs: Mapping[str, JsonValue]
+    """Checked, with defaults."""
+    run_id: str
+    session_id: str
+    note: Mapping[str, JsonValue] = field(factory=dict)
+    """What the caller wants to find when the run is resumed; stored with the start."""
+    replay: Replay | None = None
+    """None: the run is new."""
+    resume_plan: ResumePlan | None = None
+    """None: the run is new."""
+    is_over: bool = False
+    """Whether the run came to its output before: it is replayed, and nothing is stored."""
+    chosen: ChosenSteps | None = None
+    """The steps that run; None: all."""
+    live_conversation: ConversationStart | None = field(factory=ConversationStart)
+    """Where it continues the conversation of its session; None: the recorded run had none."""
+
+    def with_doubt(self, tools: Toolbox) -> RunStart:
+        """With the calls that began, whose end is unknown, and that may not simply be repeated."""
+        if self.resume_plan is None or self.replay is None:
+            return self
+        plan = evolve(self.resume_plan, doubt=calls_in_doubt(self.replay, tools))
+        return evolve(self, resume_plan=plan)
+
+
+def resume_start(
+    recorded: RecordedRun,
+    catalog: Catalog,
+    *,
+    recipe: AgentRecipe | None,
+    decisions: Mapping[str, str] | None,
+    note: Mapping[str, JsonValue] | None,
+) -> RunStart:
+    """Where a run that did not fail is resumed.
+
+    Args:
+        recipe: The run's own, perhaps with other limits; None: as it travels with the run.
+        decisions: See `AgentExecutor.resume`.
+        note: Stored from now on; None: what was stored before.
+    Raises:
+        UsageError: It failed, the code differs, or a decision means nothing.
+    """
+    if recorded.summary.status == RunStatus.FAILED and not decisions:
+        raise UsageError(
+            f"Run '{recorded.run_id}' failed; there is nothing to resume. "
+            f"`minions retry {recorded.run_id}` runs what failed again.",
+            code="run-failed",
+        )
+    recipe = recipe or recorded.recipe(catalog)
+    recorded.check_code(recipe)
+    replay = Replay(recorded.entries, recorded.generation + 1)
+    given = checked_decisions(decisions or {}, replay)
+    replay.decisions.update(given)
+    check_outputs(recipe, replay, recorded.run_id)
+    plan = ResumePlan(decisions=given)
+    return _start_of(recorded, recipe, recorded.inputs, replay, plan, note)
+
+
+def retry_start(
+    recorded: RecordedRun,
+    catalog: Catalog,
+    *,
+    recipe: AgentRecipe | None,
+    is_edited: bool,
+    from_step: str | None,
+    note: Mapping[str, JsonValue] | None,
+) -> RunStart:
+    """Where failed, changed and named steps of a run, and those that read them, run again.
+
+    Args:
+        recipe: None: as it travels with the run.
+        is_edited: Whether `recipe`, where one is given, is another than the run's own.
+        from_step: That step, and all after it, run again, too.
+        note: Stored from now on; None: what was stored before.
+    Raises:
+        UsageError: It completed and nothing is named, or the step is none of this run.
+    """
+    given = recipe if is_edited else None
+    if recorded.summary.status == RunStatus.COMPLETED and (given, from_step) == (None, None):
+        raise UsageError(
+            f"Run '{recorded.run_id}' completed: nothing failed. Name a step to go on from, or "
+            "an edited recipe.",
+            code="nothing-to-retry",
+        )
+    after = recipe or recorded.recipe(catalog)
+    recorded.check_id(after)
+    own = own_recipe(recorded, catalog) if given is not None else after
+    anew = recorded.changed(own, after)
+    if from_step is not None:
+        found = steps_from(after, from_step)
+        anew |= {*found, *(f"{step_id}/" for step_id in found)}  # with all within them
+        recorded.check_asked_for(from_step)
+    replay = Replay(recorded.entries, recorded.generation + 1)
+    replay.retry(anew)
+    inputs = recorded.inputs if given is None else edited_inputs(recorded, own, after)
+    return _start_of(recorded, after, inputs, replay, ResumePlan(retries=True, anew=anew), note)
+
+
+def own_recipe(recorded: RecordedRun, catalog: Catalog) -> AgentRecipe | None:
+    """The recipe that travels with the run; None where none does, or it cannot be loaded now."""
+    if recorded.document is None:
+        return None
+    try:
+        return recorded.recipe(catalog)
+    except RecipeError:  # what it names is gone: perhaps why it was edited
+        return None
+
+
+def _start_of(
+    recorded: RecordedRun,
+    recipe: AgentRecipe,
+    inputs: Mapping[str, JsonValue],
+    replay: Replay,
+    plan: ResumePlan,
+    note: Mapping[str, JsonValue] | None,
+) -> RunStart:
+    replay.is_over = recorded.is_over and not plan.retries
+    return RunStart(
+        recipe=recipe,
+        inputs=inputs,
+        run_id=recorded.run_id,
+        session_id=recorded.summary.session_id,
+        note=recorded.note if note is None else note,
+        replay=replay,
+        resume_plan=plan,
+        is_over=replay.is_over,
+        chosen=recorded.chosen,
+        live_conversation=ConversationStart.of_run(recorded.start, recorded.entries[0].position),
+    )
