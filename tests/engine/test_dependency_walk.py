@@ -35,6 +35,8 @@ class Walked(BackEdges):
     ran: list[str] = field(factory=list, init=False)
     skipped: dict[str, str] = field(factory=dict, init=False)
     withdrawn: list[str] = field(factory=list, init=False)
+    followed: list[tuple[str, int]] = field(factory=list, init=False)
+    """Steps whose back edge was followed, with how many were withdrawn by then."""
     own_tasks: dict[str, bool] = field(factory=dict, init=False)
     """By step: whether it had a task of its own."""
     left_running: int = field(default=0, init=False)
@@ -82,6 +84,9 @@ class Walked(BackEdges):
 
     async def withdraw(self, step: Step[object]) -> None:
         self.withdrawn.append(step.id)
+
+    async def follow(self, step: Step[object]) -> None:
+        self.followed.append((step.id, len(self.withdrawn)))
 
 
 async def pause() -> StepStatus:
@@ -212,6 +217,7 @@ async def test_going_back_withdraws_what_depends_on_the_target_and_nothing_else(
     walked = Walked(depends_on={"b": "a", "c": "b"}, fails=Counter("b"), back={"b": "a"})
     await walked.walk("abcd")
     assert sorted(walked.withdrawn) == ["a", "b", "c"]
+    assert walked.followed == [("b", 3)]  # after all three were withdrawn
     assert walked.ran == ["a", "b", "a", "b", "c", "d"]
 
 

@@ -10,6 +10,7 @@ from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.facts import BackEdge
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Tool
@@ -21,9 +22,11 @@ from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
+from mortal import World
 from patience import leap
 
 Document = dict[str, JsonValue]
+APPROVAL_OF_11 = "pay({\"amount\":11}) in step 'p' needs approval"
 
 
 def recipe_with(
@@ -58,10 +61,45 @@ async def test_only_the_newest_visit_of_a_step_waits(mode: str) -> None:
     executor = executor_for(journal, [tool])
     first = await executor.execute(recipe_with({**PAYS, "execution_mode": mode}, [tool]))
     assert first.status is RunStatus.NEEDS_DECISION
-    assert await waiting(journal) == ["pay({\"amount\":11}) in step 'p' needs approval"]
+    assert await waiting(journal) == [APPROVAL_OF_11]
     done = await executor.resume(first.run_id, decisions={"p": "approve"})
     assert done.status is RunStatus.COMPLETED
     assert tool.asked == [{"amount": 11}]
+
+
+@pytest.mark.parametrize("mode", ["sequential", "parallel"])
+async def test_after_a_kill_at_any_row_of_a_back_edge_one_call_waits(mode: str) -> None:
+    recipe = recipe_with({**PAYS, "execution_mode": mode}, [payer()])
+    kills = 0
+    for at in range(1, 40):
+        world, tool = World(), payer()
+        executor = executor_for(world.journal, [tool])
+        if not await world.killed(executor, recipe, at):
+            break
+        kills += 1
+        (run_id,) = {entry.run_id for entry in await world.journal.entries()}
+        again = await executor.resume(run_id)
+        assert again.status is RunStatus.NEEDS_DECISION
+        assert await waiting(world.journal) == [APPROVAL_OF_11]
+        done = await executor.resume(run_id, decisions={"p": "approve"})
+        assert (done.status, tool.asked) == (RunStatus.COMPLETED, [{"amount": 11}])
+    assert kills > 10
+
+
+async def test_nobody_consents_to_a_call_that_a_back_edge_took_back_before_a_kill() -> None:
+    recipe, at, edges = recipe_with(PAYS, [payer()]), 0, 0
+    while True:
+        at += 1
+        world, tool = World(), payer()
+        executor = executor_for(world.journal, [tool])
+        if not await world.killed(executor, recipe, at):
+            break
+        entries = await world.journal.entries()
+        if not any(isinstance(entry.fact, BackEdge) for entry in entries):
+            continue
+        edges += 1
+        assert await waiting(world.journal) in ([], [APPROVAL_OF_11])
+    assert edges > 3
 
 
 async def test_so_it_is_with_a_recipe_that_was_gone_back_over() -> None:

@@ -37,6 +37,9 @@ class NoWayBack(BackEdges):
     async def withdraw(self, step: Step[object]) -> None:
         """Never asked for."""
 
+    async def follow(self, step: Step[object]) -> None:
+        """Never asked for."""
+
 
 @st.composite
 def edges_of(draw: st.DrawFn, *, acyclic: bool) -> Edges:

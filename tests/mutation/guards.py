@@ -122,6 +122,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "decisions",
         )
     ),
+    "engine/run/back_edges.py": Guard(
+        tests=(*_engine("run_steps", "dependency_walk"), *_RESUMED),
+    ),
     "engine/run/run_steps.py": Guard(
         tests=(
             *_engine("run_steps", "scheduling", "cached_steps", "limits", "used_steps"),
@@ -324,8 +327,8 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "engine/run/scheduler.py",
         "DependencyWalk._settle_or_leave",
-        "if status is _FAILED and self._back_edge.is_passable(self._steps[position]):",
-        "if (self._back_edge.is_passable(self._steps[position])):",
+        "if status is _FAILED and self._back_edges.is_passable(self._steps[position]):",
+        "if (self._back_edges.is_passable(self._steps[position])):",
         "What has run and did not fail is not spoilt.",
     ),
     Equivalent(
@@ -338,20 +341,20 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "engine/run/run_steps.py",
         "RunSteps._told",
-        "if status is StepStatus.FAILED and await self._goes_back(step, execution, control):",
-        "if (await self._goes_back(step, execution, control)):",
+        "if status is StepStatus.FAILED and self.back_edges.plan(step, execution):",
+        "if (self.back_edges.plan(step, execution)):",
         "A short cut: what did not fail has no error, or one that cut it off.",
     ),
     Equivalent(
-        "engine/run/run_steps.py",
-        "RunSteps._goes_back",
-        "is_past = before is not None and before.position < context.scope.replay.retried_at",
-        "is_past = before is not None and (before.position <= context.scope.replay.retried_at)",
-        "Between the row of a retry and a way back stands the failure.",
+        "engine/run/back_edges.py",
+        "RecipeBackEdges.plan",
+        "is_past = before is not None and before.position < retried_at",
+        "is_past = before is not None and (before.position <= retried_at)",
+        "Between the row of a retry and a back edge stands the failure.",
     ),
     Equivalent(
-        "engine/run/run_steps.py",
-        "RunSteps._goes_back",
+        "engine/run/back_edges.py",
+        "RecipeBackEdges.plan",
         "if rule.goto is None or error is None or error.code in CUT_OFF:",
         "if (rule.goto is None or error.code in CUT_OFF):",
         "What failed has an error; the type allows for none.",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, cast
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.codec import encode
 from minions.contracts.errors import FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
-from minions.contracts.facts import BackEdge, StepFailed, StepFinished, StepSkipped, StepWithdrawn
+from minions.contracts.facts import StepFailed, StepFinished, StepSkipped
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.verdicts import CompletionMode
@@ -17,26 +18,24 @@ from minions.engine.compile.kinds.set import SetStep
 from minions.engine.compile.registered_steps import UsedStep
 from minions.engine.compile.selection import NOT_ASKED_FOR, ChosenSteps
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.iterations import Feedback, Iteration
+from minions.engine.context.iterations import Iteration
 from minions.engine.history.replay import Replayable, StepRows
+from minions.engine.run.back_edges import WITHDRAWN, RecipeBackEdges
 from minions.engine.run.run_models import RunModels
-from minions.engine.run.scheduler import BackEdges, Skip
+from minions.engine.run.scheduler import Skip
 from minions.engine.step.cache import StepCaching, is_cached
 from minions.engine.step.executor import StepExecutor
 from minions.engine.step.iteration.loop import StepLoop
 from minions.engine.step.iteration.while_loop import StepWhile
-from minions.engine.step.outcome import CUT_OFF
-from minions.recipe.model import OnError
+from minions.engine.step.outcome import record_unexecuted
 
 __all__ = ["WHEN_IS_FALSE", "RunSteps"]
 
-WITHDRAWN: Final = "the run went back before somebody decided"
-"""Why a step that waited counts no more."""
 WHEN_IS_FALSE: Final = "its condition `when` is false"
 """Why a step is skipped by its own condition."""
 
 
-class RunSteps(BackEdges):
+class RunSteps:
     """Runs a step when the walk comes to it, unless an earlier execution of the run ended it."""
 
     def __init__(
@@ -66,12 +65,12 @@ class RunSteps(BackEdges):
         """Of the recorded ends that stand: code that began before it did not see that."""
         self.failed: StepExecution[object] | None = None
         """The first required step that FAILED."""
-        self.waiting: list[StepExecution[object]] = []
-        """Steps that wait for a decision."""
-        self._returned: dict[str, int] = {}
-        """How often the run went back because of each step."""
-        self._targets: dict[str, str] = {}
-        """Where it is to go back to, by the step that failed just now."""
+        self.back_edges: RecipeBackEdges = RecipeBackEdges(context, built, chosen)
+
+    @property
+    def waiting(self) -> Sequence[StepExecution[object]]:
+        """Executions that wait for a person's decision."""
+        return self.back_edges.waiting
 
     def may_start(self) -> bool:
         """Whether the run's limits leave room for one more step."""
@@ -135,26 +134,16 @@ class RunSteps(BackEdges):
         if step.id not in chosen.pinned:
             await self.skip(step, Skip(NOT_ASKED_FOR))
             return StepStatus.SKIPPED
-        context, output, status = self._context, chosen.pinned[step.id], StepStatus.COMPLETED
-        key = context.scope.execution_key(step.id, context.step_manager.visits(step.id) + 1)
+        output = chosen.pinned[step.id]
         pinned = StepFinished(
-            step_id=context.scope.path_of(step.id),
-            status=status.value,
+            step_id=self._context.scope.path_of(step.id),
+            status=StepStatus.COMPLETED.value,
             output=output,
             pinned_from=chosen.pinned_from,
         )
-        entry = await context.scope.recorder.record(key, pinned)
-        execution: StepExecution[object] = StepExecution(
-            id=f"{context.run_id}/{key}",
-            step_id=step.id,
-            status=status,
-            output=output,
-            optional=step.is_optional,
-            started_at=entry.at,
-            completed_at=entry.at,
-            pinned_from=chosen.pinned_from,
+        execution = await record_unexecuted(
+            self._context, step, self._next_key(step), pinned, output=output
         )
-        context.step_manager.record(execution)
         return await self._told(step, execution, output, self._built.control(step.id))
 
     async def _execute(self, step: Step[object], control: StepControl) -> StepStatus:
@@ -227,76 +216,11 @@ class RunSteps(BackEdges):
         """Later steps may read it now; or the run goes back because of it."""
         status = execution.status
         self._context.run_values.publish(step, status, output, control.save_as, execution.error)
-        if status is StepStatus.FAILED and await self._goes_back(step, execution, control):
+        if status is StepStatus.FAILED and self.back_edges.plan(step, execution):
             return status
         self._context.run_values.end_feedback(step.id)
         self._note_failure(execution)
         return status
-
-    async def _goes_back(
-        self, step: Step[object], execution: StepExecution[object], control: StepControl
-    ) -> bool:
-        """Whether an earlier step is to be done again because of this one's failure."""
-        rule, error, context = control.on_error, execution.error, self._context
-        visit = context.step_manager.visits(step.id)
-        before, is_past = None, False
-        if context.scope.replay is not None:
-            before = context.scope.replay.back_edges(context.scope.base_key(step.id, visit))
-            is_past = before is not None and before.position < context.scope.replay.retried_at
-        times = self._returned.get(step.id, 0)
-        if rule.goto is None or error is None or error.code in CUT_OFF:
-            return False
-        if times >= rule.max_times and not is_past:
-            return False
-        if self._chosen is not None and rule.goto not in self._chosen.runs:
-            return False
-        if not is_past:  # a retry begins to count anew
-            self._returned[step.id] = times + 1
-        attempt = times + 1 if before is None else before.attempt
-        self._targets[step.id] = rule.goto
-        feedback = Feedback(
-            step_id=step.id,
-            to=rule.goto,
-            code=error.code,
-            message=error.message,
-            attempt=attempt,
-        )
-        key = context.scope.execution_key(step.id, visit)
-        gone_back = BackEdge(
-            step=step.id,
-            to=context.scope.path_of(rule.goto),
-            code=error.code,
-            message=error.message,
-            attempt=attempt,
-            step_id=context.scope.path_of(step.id),
-        )
-        await context.scope.recorder.record(f"{key}/goto", gone_back)
-        context.step_manager.take_back_failure()
-        context.run_values.give_feedback(feedback)
-        context.scope.services.log.info("went_back", step_id=step.id, to=rule.goto)
-        return True
-
-    def target(self, step: Step[object]) -> str | None:
-        """Of its `on_error`, as long as that counts."""
-        return self._targets.pop(step.id, None)
-
-    def is_passable(self, step: Step[object]) -> bool:
-        """Of its `on_error`."""
-        return self._built.control(step.id).on_error.action is OnError.CONTINUE
-
-    async def withdraw(self, step: Step[object]) -> None:
-        """It runs again: nobody reads what it left, and nobody answers what it asked."""
-        waiting = [each for each in self.waiting if each.step_id == step.id]
-        for execution in waiting:
-            self.waiting.remove(execution)
-            key = execution.id.removeprefix(f"{self._context.run_id}/")
-            withdrawn = StepWithdrawn(
-                step_id=self._context.scope.path_of(step.id),
-                status=StepStatus.SKIPPED.value,
-                reason=WITHDRAWN,
-            )
-            await self._context.scope.recorder.record(key, withdrawn)
-        self._context.run_values.withdraw(step.id, self._built.control(step.id).save_as)
 
     async def _bind(self, step: SetStep, control: StepControl) -> bool:
         """A `set` step without any of an executor's parts; False: it needs one to say why not."""
@@ -305,28 +229,13 @@ class RunSteps(BackEdges):
             output = encode(step.bind(context.values))
         except (MinionsError, TypeError):
             return False
-        status = StepStatus.COMPLETED
-        key = context.scope.execution_key(step_id, context.step_manager.visits(step_id) + 1)
-        bound = StepFinished(
-            step_id=context.scope.path_of(step_id), status=status.value, output=output
-        )
-        entry = await context.scope.recorder.record(key, bound)
-        context.step_manager.record(
-            StepExecution(
-                id=f"{context.run_id}/{key}",
-                step_id=step_id,
-                status=status,
-                output=output,
-                optional=step.spec.optional,
-                started_at=entry.at,
-                completed_at=entry.at,
-                completion_mode=CompletionMode.TEXT,
-            )
+        path, status = context.scope.path_of(step_id), StepStatus.COMPLETED
+        bound = StepFinished(step_id=path, status=status.value, output=output)
+        await record_unexecuted(
+            context, step, self._next_key(step), bound, output=output, mode=CompletionMode.TEXT
         )
         context.run_values.publish(step, status, output, control.save_as)
-        context.scope.services.log.info(
-            "step_finished", step_id=context.scope.path_of(step_id), status="completed"
-        )
+        context.scope.services.log.info("step_finished", step_id=path, status=status.value)
         self._has_redone = True
         return True
 
@@ -375,6 +284,11 @@ class RunSteps(BackEdges):
     def _base(self, step: Step[object]) -> str:
         visit = self._context.step_manager.visits(step.id) + 1
         return self._context.scope.base_key(step.id, visit)
+
+    def _next_key(self, step: Step[object]) -> str:
+        """The key of the step's next execution."""
+        context = self._context
+        return context.scope.execution_key(step.id, context.step_manager.visits(step.id) + 1)
 
     def _may_reuse(self, step: Step[object], executor: StepExecutor[object]) -> bool:
         """Whether the end stands; a step that would do something else now is begun anew."""
@@ -441,33 +355,24 @@ class RunSteps(BackEdges):
         reason: str | None = None,
         error: FailureInfo | None = None,
     ) -> None:
-        """A step that ended without being executed."""
-        context = self._context
-        now = context.scope.services.clock.now()
-        execution: StepExecution[object] = StepExecution(
-            id=f"{context.run_id}/{self._base(step)}",
-            step_id=step.id,
-            status=status,
-            reason=reason or (error.message if error else None),
-            error=error,
-            optional=step.is_optional,
-            started_at=now,
-            completed_at=now,
+        """The end of a step that was skipped, or failed before anything of it ran."""
+        path = self._context.scope.path_of(step.id)
+        ended: StepSkipped | StepFailed = StepSkipped(
+            step_id=path, status=status.value, reason=reason
         )
-        path, reason = context.scope.path_of(step.id), execution.reason
-        ended = (
-            StepSkipped(step_id=path, status=status.value, reason=reason)
-            if error is None
-            else StepFailed(step_id=path, status=status.value, error=error.to_json(), reason=reason)
+        if error is not None:
+            ended = StepFailed(
+                step_id=path, status=status.value, error=error.to_json(), reason=error.message
+            )
+        execution = await record_unexecuted(
+            self._context, step, self._base(step), ended, error=error
         )
-        await context.scope.recorder.record(self._base(step), ended)
-        context.step_manager.record(execution)
-        context.run_values.publish(step, status, None, error=error)
+        self._context.run_values.publish(step, status, None, error=error)
         self._note_failure(execution)
 
     def _note_failure(self, execution: StepExecution[object]) -> None:
         if execution.status is StepStatus.IN_PROGRESS:
-            self.waiting.append(execution)
+            self.back_edges.waiting.append(execution)
         is_failure = execution.status is StepStatus.FAILED and not execution.optional
         if is_failure and self.failed is None:
             self.failed = execution

@@ -28,19 +28,23 @@ _FAILED: Final = StepStatus.FAILED
 
 
 class BackEdges(ABC):
-    """What a recipe says of steps that fail."""
+    """Where failures of steps lead."""
 
     @abstractmethod
     def target(self, step: Step[object]) -> str | None:
-        """The id of the step that runs again, now that this one failed; None: it has failed."""
+        """The id of the step that runs again because this one failed; None: none does."""
 
     @abstractmethod
     def is_passable(self, step: Step[object]) -> bool:
-        """Whether steps that do not read it go on although it failed."""
+        """Whether steps that do not read it run although it failed."""
 
     @abstractmethod
     async def withdraw(self, step: Step[object]) -> None:
-        """What the step left counts no more: it runs again."""
+        """The step runs again: its result, and what it waits for, count no more."""
+
+    @abstractmethod
+    async def follow(self, step: Step[object]) -> None:
+        """The back edge of that failed step is followed; all that it leads over is withdrawn."""
 
 
 class DependencyWalk:
@@ -64,7 +68,7 @@ class DependencyWalk:
                 IN_PROGRESS when it waits for a decision).
             skip: Records a step that is passed over.
             stop_reason: Asked before each start; a text means nothing new starts.
-            way_back: What becomes of failures.
+            back_edges: Where failures lead.
             is_brief: Whether a step waits for nothing: then a task of its own is not worth it.
         """
         self._graph = graph
@@ -72,7 +76,7 @@ class DependencyWalk:
         self._run = run
         self._skip = skip
         self._stop_reason = stop_reason
-        self._back_edge = back_edges
+        self._back_edges = back_edges
         self._is_brief = is_brief
         self._returns: list[tuple[int, int]] = []
         """Steps to go back to, with those that failed: when nothing runs any more."""
@@ -163,17 +167,18 @@ class DependencyWalk:
         """A step that waits for a person has no end: what depends on it does not begin."""
         if status is StepStatus.IN_PROGRESS:
             return
-        target = self._back_edge.target(self._steps[position]) if status is _FAILED else None
+        target = self._back_edges.target(self._steps[position]) if status is _FAILED else None
         if target is not None:
             self._returns.append((self._graph.index(target), position))
             return
         self._settle(position, status)
-        if status is _FAILED and self._back_edge.is_passable(self._steps[position]):
+        if status is _FAILED and self._back_edges.is_passable(self._steps[position]):
             self._is_spoilt.discard(position)
 
     async def _go_back(self) -> None:
         """Steps to which failures lead back, with all that depends on them, are to be done."""
         affected: set[int] = set()
+        failed = [position for _, position in self._returns]
         pending = [position for pair in self._returns for position in pair]
         self._returns.clear()
         while pending:
@@ -189,7 +194,9 @@ class DependencyWalk:
             self._fate.pop(position, None)
             self._is_spoilt.discard(position)
             self._waiting[position] = counts[position]
-            await self._back_edge.withdraw(self._steps[position])
+            await self._back_edges.withdraw(self._steps[position])
+        for position in failed:
+            await self._back_edges.follow(self._steps[position])
         await asyncio.sleep(0)  # steps may take no time, and others wait: a timeout, a person
         again = [position for position in affected if counts[position] == 0]
         self._ready = [*(at for at in self._ready if at not in affected), *again]

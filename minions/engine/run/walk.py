@@ -78,7 +78,7 @@ class RecipeWalk:
             run=self._steps.run,
             skip=self._steps.skip,
             stop_reason=self._stop_reason,
-            back_edges=self._steps,
+            back_edges=self._steps.back_edges,
             is_brief=self._steps.is_brief,
             max_parallel=recipe.max_parallel if is_parallel else 1,
         )
@@ -104,7 +104,9 @@ class RecipeWalk:
             if status is StepStatus.IN_PROGRESS:
                 return
             skipped += status is StepStatus.SKIPPED
-            if status is StepStatus.FAILED and (target := self._steps.target(step)) is not None:
+            edges = self._steps.back_edges
+            if status is StepStatus.FAILED and (target := edges.target(step)) is not None:
+                await edges.follow(step)
                 manager.set_current_step(target)
                 self._has_returned = True
                 continue

@@ -8,12 +8,14 @@ from typing import Final, Required, TypedDict, Unpack
 from msgspec import UnsetType
 
 from minions.contracts.errors import NEEDS_DECISION, FailureInfo
-from minions.contracts.executions import StepStatus
-from minions.contracts.facts import StepFailed, StepFinished, StepInterrupted
+from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.facts import StepFailed, StepFinished, StepInterrupted, StepSkipped
 from minions.contracts.json_values import JsonValue
+from minions.contracts.steps import Step
+from minions.contracts.verdicts import CompletionMode
 from minions.engine.context.agent_context import AgentContext
 
-__all__ = ["CUT_OFF", "all_waiting", "cut_off", "end_status", "step_over"]
+__all__ = ["CUT_OFF", "all_waiting", "cut_off", "end_status", "record_unexecuted", "step_over"]
 
 CUT_OFF: Final = frozenset({"cancelled", "limit-reached", NEEDS_DECISION})
 """Codes of ends that came from outside: a run that goes on takes such a step up again."""
@@ -44,6 +46,42 @@ def step_over(
         return StepFinished(status=status, **course)
     kind = StepInterrupted if error.code in CUT_OFF else StepFailed
     return kind(status=status, error=error.to_json(), reason=error.message, **course)
+
+
+async def record_unexecuted(
+    context: AgentContext,
+    step: Step[object],
+    key: str,
+    fact: StepFinished | StepFailed | StepSkipped,
+    *,
+    output: JsonValue = None,
+    error: FailureInfo | None = None,
+    mode: CompletionMode = CompletionMode.SIGNAL,
+) -> StepExecution[object]:
+    """Record the end of a step that needs no executor: it is bound, pinned, skipped or refused.
+
+    Args:
+        key: Of the execution.
+        fact: Its end.
+    Raises:
+        JournalError: The fact could not be stored.
+    """
+    entry = await context.scope.recorder.record(key, fact)
+    execution: StepExecution[object] = StepExecution(
+        id=f"{context.run_id}/{key}",
+        step_id=step.id,
+        status=StepStatus(fact.status),
+        reason=fact.reason,
+        output=output,
+        error=error,
+        optional=step.is_optional,
+        started_at=entry.at,
+        completed_at=entry.at,
+        completion_mode=mode,
+        pinned_from=fact.pinned_from if isinstance(fact, StepFinished) else None,
+    )
+    context.step_manager.record(execution)
+    return execution
 
 
 def end_status(error: FailureInfo | None) -> StepStatus:
