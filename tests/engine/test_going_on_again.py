@@ -240,7 +240,7 @@ async def test_a_retry_of_a_step_whose_ways_back_were_used_up_has_them_again() -
     told.append("good")
     recorded = await load_recorded_run(journal, first.run_id)
     run = executor.prepare_retry(recorded)
-    assert "  to do: check" in list(run.outlook())
+    assert "  to run: check" in list(run.preview())
     again = await run.execute()
     assert (again.status, again.step("draft").output) == (RunStatus.COMPLETED, "good")
 
@@ -267,7 +267,7 @@ async def test_a_retry_with_an_edited_inner_recipe_keeps_inner_steps_that_are_th
     edited: Document = {**inner, "steps": [steps[0], {"id": "check", "assert": "p.n == 1"}]}
     recorded = await load_recorded_run(done, first.run_id)
     run = executor.prepare_retry(recorded, recipe=recipe_with(document, [put], inner=edited))
-    assert not any("second time" in line for line in run.outlook())
+    assert not any("second time" in line for line in run.preview())
     again = await run.execute()
     assert (again.status, len(put.asked)) == (RunStatus.COMPLETED, 1)
     third = await executor.retry(first.run_id, from_step="x")

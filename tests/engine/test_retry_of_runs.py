@@ -327,9 +327,9 @@ async def test_a_retry_names_effects_that_may_come_a_second_time() -> None:
     executor = world.executor(world.model(answer), tools)
     assert (await executor.execute(recipe)).status is RunStatus.FAILED
     recorded = await load_recorded_run(world.journal, "run_1")
-    assert list(executor.prepare_retry(recorded, recipe=recipe).outlook()) == [
-        "run run_1 goes on",
-        "  to do: work, b",
+    assert list(executor.prepare_retry(recorded, recipe=recipe).preview()) == [
+        "run run_1 resumes",
+        "  to run: work, b",
         "  may have their effect a second time: send in work",
     ]
 
@@ -340,7 +340,7 @@ async def test_a_run_that_is_over_says_so() -> None:
     await world.executor(world.model(echo)).execute(recipe)
     recorded = await load_recorded_run(world.journal, "run_1")
     run = world.executor(world.model(echo)).prepare_resume(recorded, recipe=recipe)
-    assert list(run.outlook()) == ["run run_1 has its output; nothing is done again"]
+    assert list(run.preview()) == ["run run_1 has its output; no step runs again"]
     assert run.has_recorded_end
 
 

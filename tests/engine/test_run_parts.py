@@ -456,10 +456,10 @@ async def test_a_part_that_is_over_tells_its_output_again() -> None:
 async def test_what_was_pinned_is_shown_with_the_run() -> None:
     world = await after_a_whole_run()
     run = second(world).prepare(loaded(NEWS), part=RunPart(only="post", pinned={"sum": "s"}))
-    assert list(run.outlook()) == [
-        "run run_2 does a part of 'news'",
+    assert list(run.preview()) == [
+        "run run_2 runs a part of 'news'",
         "  pinned (as in caller): sum",
-        "  to do: post",
+        "  to run: post",
         "  not asked for: fetch, clean, other",
     ]
     await run.execute()

@@ -41,7 +41,7 @@ from minions.engine.compile.dry_run import planned_steps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.graph import DefaultStepGraph
 from minions.engine.history.lookup import list_runs, show_run
-from minions.engine.run.recorded_run import steps_from
+from minions.engine.run.recipe_changes import steps_from
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.kinds.set import SetSpec
 from minions.recipe.model import AgentRecipe

@@ -151,7 +151,7 @@ def test_a_run_that_is_over_tells_its_end_as_an_event(cli: Cli, failed: str, wri
     write("calm", "")
     assert cli("retry", failed, *FLAGS).code == 0
     done = cli("resume", failed, "--events", *FLAGS)
-    assert f"run {failed} has its output; nothing is done again" in done.err
+    assert f"run {failed} has its output; no step runs again" in done.err
     (event,) = [json.loads(line) for line in done.out.splitlines()]
     assert (event["type"], event["data"]["response"]["path"]) == ("run_completed", "out.txt")
 

@@ -112,8 +112,8 @@ def test_a_killed_run_goes_on_with_the_recipe_it_began_with(
     done = run(here, "resume", run_id)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"said": "noted t5", "n": 5}
-    assert "kept: first" in done.stderr
-    assert "half done: second" in done.stderr
+    assert "replayed: first" in done.stderr
+    assert "begun: second" in done.stderr
     assert (here / "effects.txt").read_text().split() == ["look", "note", "note"]
     again = run(here, "resume", run_id[:8], "--json")
     assert again.returncode == 0, again.stderr

@@ -94,10 +94,10 @@ def test_a_part_says_what_is_pinned_and_what_runs_before_it_runs(news: Cli, here
     assert done.json["output"] == "posted news of c coffee"
     assert steps(done)["fetch"]["pinned_from"] == first
     told = done.err.splitlines()
-    assert told[0].endswith("does a part of 'news'")
+    assert told[0].endswith("runs a part of 'news'")
     assert told[1:4] == [
         f"  pinned (as in {first}): fetch",
-        "  to do: short, post",
+        "  to run: short, post",
         f"  inputs (as in {first}): topic",
     ]
     assert f"✓ fetch (pinned, from {first})" in done.err

@@ -15,12 +15,8 @@ from minions.engine.calls.decisions import calls_in_doubt, checked_decisions
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.replay import OpenCall, Replay
-from minions.engine.run.recorded_run import (
-    RecordedRun,
-    check_outputs,
-    edited_inputs,
-    steps_from,
-)
+from minions.engine.run.recipe_changes import check_outputs, steps_from
+from minions.engine.run.recorded_run import RecordedRun, edited_inputs
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 

@@ -213,7 +213,7 @@ class RecordedRunOpener:
 
     async def follow(self, run: AgentRun, out: TextIO) -> int:
         """Say what is kept, then go on; the exit code."""
-        for line in run.outlook():
+        for line in run.preview():
             tell(line)
         if Path.cwd() != self._here:
             tell(f"  in {Path.cwd()}, where it began")

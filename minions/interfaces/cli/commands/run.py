@@ -207,7 +207,7 @@ async def _run_until(
             note=note_of(context, wanted.override),
             part=part,
         )
-        for line in (*run.outlook(), *(_origin(pins, inputs) if pins else ())):
+        for line in (*run.preview(), *(_origin(pins, inputs) if pins else ())):
             tell(line)
         return await follow(run, context, out, signals)
     finally:

@@ -1,0 +1,210 @@
+"""How two versions of a recipe differ, step by step: what a retry has to run again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
+from typing import Final, cast
+
+import attrs
+
+from minions.contracts.errors import NotFoundError, UsageError, near_names
+from minions.contracts.json_values import JsonValue
+from minions.contracts.steps import PythonStep, Step
+from minions.engine.history.replay import Replay
+from minions.recipe.bundles import bundle_of
+from minions.recipe.graph_paths import GraphPaths
+from minions.recipe.model import AgentRecipe, StepSpec
+
+__all__ = [
+    "changed_documents",
+    "changed_steps",
+    "check_outputs",
+    "decisive_parts",
+    "is_same_json",
+    "step_versions",
+    "steps_from",
+]
+
+_FREE: Final = (
+    *("description", "enabled", "limits", "max_parallel", "metadata", "name", "permissions"),
+    *("retry", "schedule"),
+)
+"""Keys of a recipe that may change between the start of a run and its resume."""
+
+
+_LOOKED_AT: Final = ("steps", "inputs", "output", "goal", "system_prompt", "messages")
+"""Keys that are compared step by step, or in the prompts that the run would send."""
+
+
+def _shared(document: Mapping[str, JsonValue]) -> JsonValue:
+    """The parts that any step may depend on: tools, model, templates."""
+    free = (*_FREE, *_LOOKED_AT, "id", "version", "execution_mode", "on_failure")
+    return {key: value for key, value in document.items() if key not in free}
+
+
+def decisive_parts(document: Mapping[str, JsonValue]) -> JsonValue:
+    """The recipe without the keys that may change before a resume."""
+    return {key: value for key, value in document.items() if key not in _FREE}
+
+
+_AROUND: Final = (
+    "description",
+    "depends_on",
+    "declared",
+    "after",
+    "when",
+    "save_as",
+    "optional",
+    "timeout_s",
+    "cache",
+    "route",
+    "decision_tool",
+)
+"""Keys that say when and whether a step runs: they do not make its recorded output outdated."""
+
+
+def changed_steps(before: AgentRecipe, after: AgentRecipe, within: str = "") -> frozenset[str]:
+    """Ids of the steps whose own work differs; whether their inputs differ shows in the run.
+
+    Of a recipe that is a step also the steps that changed in it, as `outer/inner`: the others of
+    that recipe are replayed.
+    """
+    old = {step.id: step for step in before.steps}
+    changed: set[str] = set()
+    for step in after.steps:
+        was = old.get(step.id)
+        if was is None or _is_same(before, was, after, step):
+            continue
+        changed.add(f"{within}{step.id}")
+        inner_before, inner = _inner(was), _inner(step)
+        if inner_before is not None and inner is not None:
+            changed |= changed_steps(inner_before, inner, f"{within}{step.id}/")
+    return frozenset(changed)
+
+
+def _inner(step: object) -> AgentRecipe | None:
+    return step.inner if isinstance(step, StepSpec) else None
+
+
+def _is_same(before: AgentRecipe, old: object, after: AgentRecipe, new: object) -> bool:
+    if not isinstance(old, StepSpec) or not isinstance(new, StepSpec):
+        return getattr(old, "version", None) == getattr(new, "version", None)
+    if type(old) is not type(new) or not is_same_json(_work_of(old), _work_of(new)):
+        return False
+    uses_tools = bool(new.called_tools or new.offered_tools)
+    if uses_tools and not is_same_json(_plain(before.tools), _plain(after.tools)):
+        return False
+    if not new.asks_model:
+        return True
+    own = new.own_model
+    return (before.model.overlaid(own) if own else before.model) == (
+        after.model.overlaid(own) if own else after.model
+    )
+
+
+def _work_of(spec: StepSpec) -> JsonValue:
+    """The step's work as plain data, without what says when it runs."""
+    told = cast("dict[str, JsonValue]", _plain(spec))
+    if (inner := spec.inner) is not None:
+        told["recipe"] = [inner.document or dict(step_versions(inner)), bundle_of(inner)]
+    return {key: value for key, value in told.items() if key not in (*_AROUND, "where")}
+
+
+def _plain(value: object) -> JsonValue:
+    """Specs as plain data, to be compared as text: for `==`, 1 equals True."""
+    if attrs.has(type(value)):
+        own = cast("attrs.AttrsInstance", value)
+        return attrs.asdict(own, filter=lambda _, part: not isinstance(part, AgentRecipe))
+    return [_plain(item) for item in cast("Iterable[object]", value)]
+
+
+def is_same_json(one: JsonValue, other: JsonValue) -> bool:
+    """Whether both are the same JSON, to the type: 1, 1.0 and true differ."""
+    return _text(one) == _text(other)
+
+
+def _text(value: JsonValue) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def changed_documents(before: Mapping[str, JsonValue], after: AgentRecipe) -> frozenset[str]:
+    """As `changed_steps`, where the recorded recipe names what is no longer registered."""
+    document = after.document or {}
+    ids = [step.id for step in after.steps]
+    if not is_same_json(_shared(before), _shared(document)):
+        return frozenset(ids)
+    known = {_text(step) for step in cast("Sequence[JsonValue]", before.get("steps") or ())}
+    now = cast("Sequence[JsonValue]", document.get("steps") or [None] * len(ids))
+    return frozenset(
+        step_id for step_id, step in zip(ids, now, strict=True) if _text(step) not in known
+    )
+
+
+def _objects(recipe: AgentRecipe) -> Sequence[Step[object]]:
+    if recipe.graph is not None and not isinstance(recipe.graph, Mapping):
+        return tuple(recipe.graph.steps)
+    return tuple(step for step in recipe.steps if not isinstance(step, StepSpec))
+
+
+def step_versions(recipe: AgentRecipe) -> dict[str, str]:
+    """The version of each step by its id; specs made by code have the default, "1"."""
+    if recipe.graph is not None and not isinstance(recipe.graph, Mapping):
+        return {step.id: step.version for step in recipe.graph.steps}
+    # A spec that was made by code has no version; the step that is built of it has the usual one.
+    return {step.id: "1" if isinstance(step, StepSpec) else step.version for step in recipe.steps}
+
+
+def check_outputs(recipe: AgentRecipe, replay: Replay, run_id: str) -> None:
+    """Refuse Step objects whose recorded outputs do not fit what they declare now.
+
+    Raises:
+        UsageError: Naming the first; its version is what should tell.
+    """
+    for step in _objects(recipe):
+        if isinstance(step, PythonStep) or (output := step.output) is None:
+            continue
+        for value in replay.outputs_of(step.id):
+            try:
+                output.convert(value)
+            except Exception as error:  # an application's class raises anything
+                raise UsageError(
+                    f"What step '{step.id}' gave in run '{run_id}' does not fit what it declares "
+                    f"now: {error}. Give the step another version and let it run again: "
+                    "`AgentExecutor(…).retry(run_id, recipe=…)`.",
+                    code="other-version",
+                ) from error
+
+
+def steps_from(recipe: AgentRecipe, first: str) -> frozenset[str]:
+    """That step and all that come after it: by dependency, in the graph, or in list order.
+
+    Raises:
+        NotFoundError: There is no such step.
+    """
+    ids = list(step_versions(recipe)) or [step.id for step in recipe.steps]
+    if first not in ids:
+        raise NotFoundError(
+            f"The recipe has no step '{first}'. Steps are: {', '.join(ids)}.",
+            code="unknown-step",
+            suggestions=near_names(first, ids),
+        )
+    specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
+    if not specs:
+        return frozenset(ids[ids.index(first) :])
+    if isinstance(recipe.graph, Mapping):
+        after = GraphPaths.of(ids, recipe.graph).after(ids.index(first))
+        return frozenset((first, *(ids[place] for place in after)))
+    found = {first}
+    for spec in _in_order(specs):
+        if found.intersection((*spec.depends_on, *spec.after)):
+            found.add(spec.id)
+    return frozenset(found)
+
+
+def _in_order(specs: Sequence[StepSpec]) -> Iterable[StepSpec]:
+    """The steps in an order in which each stands behind its dependencies."""
+    by_id = {spec.id: spec for spec in specs}
+    needs = {spec.id: {*spec.depends_on, *spec.after} for spec in specs}
+    return [by_id[step_id] for step_id in TopologicalSorter(needs).static_order()]

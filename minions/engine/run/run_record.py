@@ -1,0 +1,169 @@
+"""What a run records of itself: its start or resume, the user's message, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Required, TypedDict
+
+from minions.contracts.codec import encode
+from minions.contracts.decision_words import word_of
+from minions.contracts.events import RunCompleted
+from minions.contracts.executions import RunStatus
+from minions.contracts.facts import (
+    MessageRecorded,
+    RecordedConversation,
+    RecordedPart,
+    RunFinished,
+    RunLimitReached,
+    RunResumed,
+    RunStarted,
+    ToolCallInDoubt,
+)
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import user
+from minions.engine.compile.build import BuiltRecipe
+from minions.engine.context.agent_context import AgentContext
+from minions.engine.history.conversation import ConversationStart
+from minions.engine.run.run_start import ResumePlan, RunStart
+from minions.engine.run.walk import WalkEnd
+from minions.recipe.bundles import bundle_of
+
+__all__ = ["RunRecord"]
+
+
+class _Beginning(TypedDict, total=False):
+    """Fields that the facts of a start and of a resume have in common."""
+
+    recipe: Required[str]
+    version: str | None
+    inputs: Mapping[str, JsonValue] | None
+    model: str | None
+    note: Mapping[str, JsonValue] | None
+    thread: RecordedConversation | None
+    part: RecordedPart | None
+    document: str | None
+    directory: str | None
+    recipes: str | None
+    steps: Mapping[str, str] | None
+
+
+class RunRecord:
+    """The facts about one execution of a run as a whole. Steps and calls record their own.
+
+    A run that came to its output before is only replayed: then nothing is stored.
+    """
+
+    def __init__(self, context: AgentContext, start: RunStart, built: BuiltRecipe) -> None:
+        self._context = context
+        self._start = start
+        self._built = built
+        self._recorder = context.scope.recorder
+
+    async def start(self, model: str | None, conversation: ConversationStart | None) -> None:
+        """Record the start, or how the run is resumed.
+
+        Args:
+            model: The name of the model that answers, as far as it is known.
+            conversation: Where it continues the session's conversation; None: it has no part in it.
+        Raises:
+            JournalError: The fact, or a blob of it, could not be stored.
+        """
+        if self._start.is_over:
+            return
+        beginning, plan = await self._beginning(model, conversation), self._start.resume_plan
+        if plan is None:
+            await self._recorder.record("run", RunStarted(**beginning))
+        else:
+            await self._record_resume(beginning, plan)
+        self._log("run_started" if plan is None else "run_resumed", recipe=self._context.recipe.id)
+
+    async def _record_resume(self, beginning: _Beginning, plan: ResumePlan) -> None:
+        resumed = RunResumed(
+            **beginning,
+            retries=plan.retries,
+            anew=sorted(plan.anew),
+            decisions={key: word_of(decision) for key, decision in plan.decisions.items()},
+        )
+        await self._recorder.record("run", resumed)
+        for call in plan.doubt:
+            in_doubt = ToolCallInDoubt(
+                step_id=call.step_id, tool=call.tool, arguments=call.arguments
+            )
+            await self._recorder.record(call.key, in_doubt)
+
+    async def _beginning(
+        self, model: str | None, conversation: ConversationStart | None
+    ) -> _Beginning:
+        """The common fields; large parts are stored as blobs, once for all runs that share them."""
+        context, chosen = self._context, self._start.chosen
+        recipe, journal = context.recipe, context.scope.services.journal
+        beginning: _Beginning = {
+            "recipe": recipe.id,
+            "version": recipe.version,
+            "inputs": context.inputs,
+            "model": model,
+            "note": dict(self._start.note) or None,
+            "thread": conversation.recorded() if conversation is not None else None,
+            "part": await chosen.stored(journal) if chosen is not None else None,
+        }
+        if self._built.document is None:
+            beginning["steps"] = {step.id: step.version for step in self._built.graph.steps}
+            return beginning
+        beginning["document"] = await journal.put_blob(self._built.document)
+        beginning["directory"] = recipe.directory
+        if bundle := bundle_of(recipe):
+            beginning["recipes"] = await journal.put_blob(dumps(bundle).encode())
+        return beginning
+
+    async def message(self) -> None:
+        """Record what the user says in this run, unless answers of open tool calls come first."""
+        conversation = self._context.progress.live_conversation
+        if conversation is None or conversation.message is None or conversation.pending:
+            return
+        message = user(conversation.message)
+        conversation.say(message)
+        fact = MessageRecorded(message=message, sequence=conversation.count)
+        if not self._start.is_over:
+            await self._recorder.record("turn/1/0/message", fact)
+
+    async def end(self, end: WalkEnd, output: object) -> None:
+        """Record how the run ended.
+
+        Raises:
+            JournalError: The fact could not be stored: the run can be resumed.
+        """
+        if self._start.is_over:
+            self._publish_end(end, output)
+            return
+        progress, error = self._context.progress, end.error
+        if end.status is RunStatus.LIMIT_REACHED and error is not None:
+            limit = RunLimitReached(limit=progress.budget.reached, message=error.message)
+            await self._recorder.record("run/limit", limit)
+        conversation, has_failed = progress.live_conversation, end.status is RunStatus.FAILED
+        finished = RunFinished(
+            status=end.status.value,
+            output=encode(output),
+            usage=progress.budget.usage.to_json(),
+            error=error.to_json() if error is not None else None,
+            # The messages that a failed regeneration replaced are there again.
+            sequence=conversation.restores if conversation is not None and has_failed else None,
+        )
+        await self._recorder.record("run", finished)
+        self._log("run_finished", status=end.status.value)
+
+    def _publish_end(self, end: WalkEnd, output: object) -> None:
+        """The last event of a run whose end is recorded already."""
+        scope, usage = self._context.scope, self._context.progress.budget.usage
+        scope.events.publish(
+            RunCompleted(
+                run_id=scope.run_id,
+                session_id=scope.session_id,
+                timestamp=scope.services.clock.now(),
+                status=end.status.value,
+                data={"response": encode(output), "metrics": usage.to_json()},
+            )
+        )
+
+    def _log(self, event: str, **facts: object) -> None:
+        scope = self._context.scope
+        scope.services.log.info(event, run_id=scope.run_id, **facts)
