@@ -1,4 +1,4 @@
-"""What a person decides when a run goes on: calls in doubt, approvals, answers."""
+"""Decisions of a person with which a run is resumed: on calls in doubt, approvals and questions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, Dec
 def _named(
     name: str, opened: Sequence[OpenCall], waiting: Sequence[OpenCall | PendingDecision]
 ) -> OpenCall | PendingDecision:
-    """By its key, which may be decided anew, or by what is unique among those that wait."""
+    """The call that a name means: its key, or what is unique among the waiting ones."""
     found: list[OpenCall | PendingDecision] = [call for call in opened if call.key == name]
     found = found or [each for each in waiting if _is_meant(each, name)]
     if len(found) == 1:
@@ -131,7 +131,7 @@ def _wanted(about: PendingDecision) -> str:
 
 
 def read_answer(text: str, form: JsonSchema | None) -> JsonValue:
-    """What somebody typed, as the question's form wants it.
+    """An answer that was typed as text, parsed by the form of its question.
 
     Raises:
         UsageError: It does not fit.
@@ -153,7 +153,7 @@ def read_answer(text: str, form: JsonSchema | None) -> JsonValue:
 
 
 def _settled(word: str, decision: Decision | None) -> Decision:
-    """What is to become of a call in doubt.
+    """The decision on a call in doubt.
 
     Raises:
         UsageError: That is not said.
@@ -179,7 +179,7 @@ def _settled(word: str, decision: Decision | None) -> Decision:
 
 
 def decided_call(call: ToolCall, decision: Decision) -> ToolCall:
-    """The call as a person says it ended."""
+    """The call with the end that a person declared: done, done with a result, or failed."""
     if not isinstance(decision, Done):
         failure = ToolFailure(
             code="decided-failed",
@@ -195,7 +195,7 @@ def decided_call(call: ToolCall, decision: Decision) -> ToolCall:
 
 
 def doubt(calls: Sequence[OpenCall], run_id: str) -> FailureInfo:
-    """What a person reads, with the commands that go on."""
+    """The failure of a run with calls in doubt: each call, and the commands that decide on it."""
     listed = "\n".join(
         f"  {call.key}: {call.tool}({shortened(call.arguments)}) in step '{call.step_id}'"
         for call in calls

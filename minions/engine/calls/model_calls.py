@@ -68,7 +68,7 @@ class ModelCallExecutors:
         return self._open().model
 
     def __call__(self, call: ModelCall, context: RunContext) -> ModelCallExecutor:
-        """The same executor for every call: it keeps nothing."""
+        """The same executor for every call: it holds no state."""
         return self._open()
 
     def _open(self) -> DefaultModelCallExecutor:
@@ -93,7 +93,7 @@ async def warm_up(
 
 
 def recall(factory: ModelCallExecutorFactory, prompt: Prompt) -> None:
-    """Tell the model, where there is one, that a recorded answer stands for this call."""
+    """Let a scripted model skip the answer of a call that is replayed."""
     if isinstance(factory, ModelCallExecutors):
         factory.model.recall(prompt)
 
@@ -104,7 +104,7 @@ def model_of(factory: ModelCallExecutorFactory) -> ChatModel | None:
 
 
 def capabilities_of(factory: ModelCallExecutorFactory) -> ModelCapabilities:
-    """The model's, where the factory tells; else words only."""
+    """The capabilities of the factory's model; of an unknown factory, plain text only."""
     if isinstance(factory, ModelCallExecutors):
         return factory.model.capabilities
     return ModelCapabilities(output_mode=None)
@@ -119,7 +119,7 @@ class DefaultModelCallExecutor(ModelCallExecutor):
     async def execute(
         self, call: ModelCall, context: RunContext
     ) -> Result[ModelCallResponse, ModelFailure]:
-        """One attempt."""
+        """Send the prompt once."""
         outcome = checked_result(
             self.model.complete, await self.model.complete(call.prompt, context.delta_sink)
         )
@@ -214,7 +214,7 @@ class ModelCalls:
     view: StepView
     factory: ModelCallExecutorFactory
     trace: StepTrace
-    """A call that is cut off stands in it, too: it may have been paid for."""
+    """Also holds calls that were cut off: they may have been paid for."""
 
     async def carry_out(self, call: ModelCall, *, remember: bool = True) -> ModelCall:
         """The call, COMPLETED with a response or FAILED with a failure.
@@ -297,7 +297,7 @@ class ModelCalls:
         attempts: int,
         wasted: Sequence[TokenUsage],
     ) -> ModelCall:
-        """The call with what came of it; what it used is off the ledger."""
+        """The call with its outcome; its usage is spent from the budget."""
         context = self.view.context
         model = model_of(self.factory)
         response = failure = None
@@ -340,7 +340,7 @@ class ModelCalls:
         return done
 
     async def _usage(self, prompt: Prompt, response: ModelCallResponse) -> TokenUsage:
-        """An estimate where the server counts nothing, and one warning."""
+        """The usage that the server counted, else an estimate with one warning per run."""
         context = self.view.context
         if not any(warned.code == "usage-unknown" for warned in context.progress.warnings):
             await context.warn(
@@ -425,7 +425,7 @@ def _raised(error: Exception) -> ModelFailure:
 
 
 def _retried(call: ModelCall) -> Mapping[str, JsonValue] | None:
-    """What attempts took that were made again; None: nothing."""
+    """The usage of failed attempts, in tokens and US dollars; None: there were none."""
     return call.retried_usage.to_json() if call.retried_usage.total_tokens else None
 
 

@@ -26,14 +26,14 @@ __all__ = ["Answer", "OutputLadder"]
 
 @frozen(kw_only=True)
 class Answer:
-    """An answer with what is needed to take it back."""
+    """An answer, and the snapshot that removes it from the conversation."""
 
     raw: ModelCallResponse
-    """As the model gave it: what the parser reads."""
+    """As the model sent it: the parser reads this."""
     response: ModelCallResponse
-    """As the conversation holds it."""
+    """As it stands in the conversation."""
     mark: MemorySnapshot
-    """The conversation just before it."""
+    """The conversation before the answer."""
     mode: OutputMode | None = None
     """How it was constrained; None: it was not."""
 
@@ -41,7 +41,7 @@ class Answer:
 Ask: TypeAlias = Callable[[str, OutputRequest | None], Awaitable[Result[Answer, FailureInfo]]]
 """One more model call: phase and constraint to an answer."""
 Say: TypeAlias = Callable[[Message], Awaitable[None]]
-"""Append to the conversation."""
+"""Appends a message to the conversation and records it."""
 TakeBack: TypeAlias = Callable[[MemorySnapshot], Awaitable[None]]
 """Forget the conversation since that mark."""
 

@@ -50,12 +50,12 @@ class PendingDecision:
 
     @property
     def what(self) -> str:
-        """`approval` or `answer`."""
+        """Which kind of decision waits: `approval` or `answer`."""
         return self.fact.what
 
     @property
     def tool(self) -> str | None:
-        """Of an approval."""
+        """The tool of an approval."""
         return self.fact.tool
 
     @property
@@ -82,12 +82,12 @@ class PendingDecision:
 
     @property
     def form(self) -> JsonSchema | None:
-        """Of a question."""
+        """The form of a question."""
         return self.fact.form
 
     @property
     def words(self) -> str:
-        """For a person."""
+        """One line for a person: the call or question, and its step."""
         if self.what == "approval":
             arguments = shortened(f"{self.fact.arguments}")
             return f"{self.tool}({arguments}) in step '{self.path}' needs approval"
@@ -95,7 +95,7 @@ class PendingDecision:
 
 
 def pending_decisions(replay: Replay) -> tuple[PendingDecision, ...]:
-    """Those that the executions that stand wait for, and that nobody took."""
+    """The decisions that executions of the run wait for and that nobody made yet."""
     return tuple(PendingDecision(key=key, fact=fact) for key, fact in replay.waiting())
 
 
@@ -103,7 +103,7 @@ def pending_decisions(replay: Replay) -> tuple[PendingDecision, ...]:
 
 
 async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
-    """Nothing, where the call may be made; the failure, where somebody said no.
+    """None if the call is approved; the failure if it is rejected.
 
     Raises:
         StepFailedError: Nobody said anything yet; code `needs-decision`.
@@ -175,7 +175,7 @@ def consent_digest(tool: str, arguments: str) -> str:
 
 
 def shortened(arguments: str) -> str:
-    """For a line of text, which says what it leaves out."""
+    """The text cut to one line, with the number of characters left out."""
     more = len(arguments) - _MOST_SHOWN
     return arguments if more <= 0 else f"{arguments[:_MOST_SHOWN]}… {more} more characters"
 
@@ -184,7 +184,7 @@ def shortened(arguments: str) -> str:
 
 
 async def answer_to(view: StepView, question: Question) -> JsonValue:
-    """The answer, from wherever it comes.
+    """The answer to a question: recorded, given with the resume, or from the decider.
 
     Raises:
         StepFailedError: Nobody gave one yet (`needs-decision`), or not in time (`ask-timeout`).
@@ -283,7 +283,7 @@ def mismatch(value: JsonValue, form: JsonSchema | None) -> str | None:
 
 
 def _said(view: StepView, key: str) -> Decision | None:
-    """What was said, in an earlier execution or with this one."""
+    """The decision that was recorded in an earlier execution or given with this one."""
     recorded = view.context.scope.recorded("decision", key)
     if recorded is not None:
         return fact_in(recorded, DecisionRecorded).decision

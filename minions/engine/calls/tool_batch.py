@@ -46,9 +46,9 @@ class ToolBatch:
     view: StepView
     factory: ToolCallExecutorFactory
     trace: StepTrace
-    """Every call stands in it at the end, also one that was cut off."""
+    """Holds every call at the end, also one that was cut off."""
     reports_failures: bool
-    """Policy `report`: what is left over after the retries goes to the model."""
+    """Policy `report`: a failure that is left after the retries is a tool message for the model."""
     _pending: dict[str, str] = field(factory=dict, init=False)
     """Names of calls that an earlier run was asked for, by their key here."""
 
@@ -181,7 +181,7 @@ class ToolBatch:
         )
 
     def _mismatch(self, call: ToolCall) -> ToolFailure | None:
-        """What is wrong with arguments that somebody would be asked about; None: nothing is."""
+        """The schema mismatch of arguments that need approval; None: they fit."""
         tool = self._allowed(call)
         if tool is None or not self.view.context.needs_approval(call.name):
             return None
@@ -212,13 +212,13 @@ class ToolBatch:
         return self._settled(call, Failure(failure), 1)
 
     def _decision(self, call: ToolCall) -> Decision | None:
-        """What a person said of a call that was in doubt; None: carry it out."""
+        """The end of a call in doubt as a person declared it; None: execute the call."""
         replay = self.view.context.scope.replay
         decision = replay.decisions.get(call.key) if replay is not None else None
         return None if isinstance(decision, Redo) else decision
 
     def _not_as_decided(self, call: ToolCall) -> ToolFailure | None:
-        """Why a call is not made though a person said `redo`: it is not the one that was shown."""
+        """Why a call with the decision `redo` is not executed: it is not the one that was shown."""
         replay = self.view.context.scope.replay
         if replay is None or not isinstance(replay.decisions.get(call.key), Redo):
             return None

@@ -45,7 +45,7 @@ class DefaultToolCallExecutor(ToolCallExecutor):
     async def execute(
         self, call: ToolCall, context: RunContext
     ) -> Result[ToolCallResponse, ToolFailure]:
-        """One attempt."""
+        """Run the tool once."""
         tool = context.tools.find(call.name)
         if tool is None:
             return self._without_tool(call, context)
@@ -65,7 +65,7 @@ class DefaultToolCallExecutor(ToolCallExecutor):
     def _fitting(
         self, tool: Tool, call: ToolCall, context: RunContext
     ) -> Result[Mapping[str, JsonValue], ToolFailure]:
-        """The arguments for the tool."""
+        """The arguments as the tool takes them: defaults filled in, secrets revealed."""
         arguments = _arguments(call.request)
         if not is_successful(arguments):
             return arguments
@@ -115,7 +115,7 @@ def _revealed(
 def _errors(
     validator: SchemaValidator, values: Mapping[str, JsonValue], written: Mapping[str, JsonValue]
 ) -> Sequence[str]:
-    """What does not fit, told in terms of what was written: a secret's text is never quoted."""
+    """The schema mismatches of the arguments as written: the text of a secret is never quoted."""
     errors = validator.errors(values)
     if not errors or values == written:
         return errors
@@ -127,7 +127,7 @@ def _errors(
 def _hidden(
     outcome: Result[ToolCallResponse, ToolFailure], secrets: Secrets
 ) -> Result[ToolCallResponse, ToolFailure]:
-    """A failure without the secrets that the tool was given and may have told of."""
+    """The failure with the secrets masked that the tool was given and may have quoted."""
     failure = outcome.failure()
     return Failure(
         evolve(
@@ -211,7 +211,7 @@ async def _invoke(
 
 
 def _overrun(tool: Tool, timeout_s: float) -> ToolFailure:
-    """An overrun may still have its effect, so only what changes nothing is tried again."""
+    """The failure of a timeout; the tool may still take effect, so only pure tools are retried."""
     return ToolFailure(
         code="tool-timeout",
         message=f"The tool '{tool.spec.name}' did not answer within {timeout_s:g} s "

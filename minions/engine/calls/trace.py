@@ -64,7 +64,7 @@ class StepTrace:
         self.tool_calls: list[ToolCall] = []
         self._calls: list[ModelCall | ToolCall] = []
         self.waits_for: FailureInfo | None = None
-        """The decision that it cannot go on without."""
+        """The pending decision without which the step cannot continue; None: there is none."""
         self.executions: list[StepExecution[object]] = []
         """Of the steps of a recipe that is this step's work."""
 
@@ -82,7 +82,7 @@ class StepTrace:
 
     @property
     def has_calls(self) -> bool:
-        """Whether any call ended."""
+        """Whether any model or tool call has ended."""
         return bool(self._calls)
 
     @property
@@ -112,21 +112,21 @@ class StepTrace:
         return f"{self.key}/note/{self._notes}"
 
     def add_model_call(self, call: ModelCall) -> None:
-        """It ended, well or not."""
+        """Add a model call that ended, well or not."""
         if self._whole is not None:
             self._whole.add_model_call(call)
         self.model_calls.append(call)
         self._calls.append(call)
 
     def add_tool_calls(self, calls: tuple[ToolCall, ...]) -> None:
-        """A batch ended; request order."""
+        """Add the tool calls of a batch that ended, in the order of the request."""
         if self._whole is not None:
             self._whole.add_tool_calls(calls)
         self.tool_calls.extend(calls)
         self._calls.extend(calls)
 
     def wait(self, failure: FailureInfo) -> None:
-        """Somebody has to decide something first."""
+        """Stop the step until somebody decides."""
         if self._whole is not None:
             self._whole.wait(failure)
         self.waits_for = self.waits_for or failure

@@ -1,1 +1,1 @@
-"""What is known of a run while it is executed, and what one step sees of it."""
+"""The context of a run during its execution, and the view of it that one step has."""

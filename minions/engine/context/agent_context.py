@@ -1,4 +1,4 @@
-"""A run while it goes on: who runs, and what is known so far."""
+"""The context of one recipe in one run: who runs, and what is known so far."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Agent:
     goal: str | None = field(
         kw_only=True, default=Factory(lambda self: self.recipe.goal, takes_self=True)
     )
-    """Likewise."""
+    """Rendered; by default the recipe's as it stands."""
 
     @property
     def id(self) -> str:
@@ -149,12 +149,12 @@ class AgentContext(RunContext):
 
     @property
     def tools(self) -> Toolbox:
-        """Every tool of the run."""
+        """All tools that the run may call."""
         return self._tools
 
     @property
     def memory(self) -> ModelMemory:
-        """The conversations."""
+        """The messages of all conversations of the run."""
         return self._memory
 
     @property
@@ -164,7 +164,7 @@ class AgentContext(RunContext):
 
     @property
     def may_write(self) -> bool:
-        """The recipe's permission; a recipe within another has no more than that one."""
+        """Whether the recipe, and each recipe around it, allows writes."""
         return self.scope.rights.may_write
 
     def now(self) -> datetime:
@@ -207,7 +207,7 @@ TellSteps: TypeAlias = Callable[[Iterable[StepExecution[object]]], None]
 
 @frozen(kw_only=True)
 class NestedResult:
-    """What a recipe gave that was a step of a run."""
+    """The outcome of a recipe that ran as a step."""
 
     output: object
     error: FailureInfo | None
@@ -226,7 +226,7 @@ class RecipeRunner(ABC):
         key: str,
         tell: TellSteps,
     ) -> NestedResult:
-        """One recipe, to its end.
+        """Run one recipe to its end.
 
         Args:
             inputs: Not checked yet.

@@ -19,7 +19,7 @@ class LoopItem:
 
     value: JsonValue
     index: int
-    """From 0."""
+    """Of the item or attempt, from 0."""
 
     @property
     def loop(self) -> JsonValue:
@@ -32,9 +32,9 @@ class Attempt:
     """One attempt of a step that is done as long as a condition holds."""
 
     index: int
-    """From 0."""
+    """Of the item or attempt, from 0."""
     outputs: Sequence[JsonValue] = ()
-    """What the attempts before gave; may grow, for those that come after share it."""
+    """Outputs of the attempts before; one growing sequence, shared with later attempts."""
     _known: int = field(init=False)
 
     @_known.default
@@ -57,13 +57,13 @@ class Feedback:
     """Why the run went back to an earlier step."""
 
     step_id: str
-    """That failed."""
+    """The id of the step that failed."""
     to: str
-    """That runs again."""
+    """The id of the step that runs again."""
     code: str
     message: str
     attempt: int
-    """From 1."""
+    """How often the back edge was followed, this time included; from 1."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """What templates read as `feedback`."""

@@ -31,11 +31,11 @@ class StepProgress:
 
     @property
     def is_workflow_complete(self) -> bool:
-        """Whether nothing comes next."""
+        """Whether no step comes next."""
         return self._current is None
 
     def set_workflow_complete(self) -> None:
-        """Nothing comes next."""
+        """End the workflow: no step comes next."""
         self._current = None
 
     def record(self, execution: StepExecution[object]) -> None:
@@ -49,7 +49,7 @@ class StepProgress:
 
     @property
     def has_failures(self) -> bool:
-        """Whether any execution so far FAILED, without the run going back because of it."""
+        """Whether any execution FAILED so far, those with a back edge left out."""
         return self._failures > 0
 
     def take_back_failure(self) -> None:

@@ -124,7 +124,7 @@ class StepView(RunContext):
         return self.context.now()
 
     async def sleep(self, seconds: float) -> None:
-        """As the run's services wait."""
+        """By the `sleep` of the run's services."""
         await self.context.sleep(seconds)
 
     def refusal(self, tool: ToolSpec) -> str | None:
@@ -138,7 +138,7 @@ class StepView(RunContext):
 
     @property
     def delta_sink(self) -> DeltaSink | None:
-        """Publishes pieces as `step_delta` when somebody watches."""
+        """Publishes streamed pieces as `step_delta` events; None: nobody listens."""
         return self._publish_delta if self.context.scope.events.is_watched else None
 
     def _publish_delta(self, delta: ModelDelta) -> None:

@@ -111,7 +111,7 @@ class AgentExecutor:
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
         part: RunPart | None = None,
     ) -> AgentResult[Any]:
-        """Run to the end; every end is a result, never an exception.
+        """Run a recipe to its end. Once begun, every end is a result, never an exception.
 
         Args:
             output_class: What `result.output` shall be; an output that does not fit fails the run.
@@ -137,7 +137,7 @@ class AgentExecutor:
         run: str | None = None,
         asked_as: str | None = None,
     ) -> Pins:
-        """What the steps of `part` need of the others, from the journal.
+        """The outputs that the steps of `part` read of the other steps, from an earlier run.
 
         Args:
             run: Of which run; None: the newest ended one of the recipe that has all of it.
@@ -159,7 +159,7 @@ class AgentExecutor:
     async def stream(
         self, recipe: AgentRecipe | str, inputs: Mapping[str, InputValue] | None = None
     ) -> AsyncIterator[RunEvent]:
-        """Run and give every event as it happens; leaving the loop early cancels the run.
+        """Run a recipe and yield every event as it happens; leaving the loop early cancels the run.
 
         Raises:
             As `execute`, before the first event.
@@ -215,7 +215,7 @@ class AgentExecutor:
         part: RunPart | None = None,
         live_conversation: ConversationStart | None = None,
     ) -> AgentRun[Any]:
-        """Everything that can be refused is refused here; the run itself has not begun.
+        """Check everything that can be refused before a run; nothing has begun, nothing is stored.
 
         Args:
             note: Stored with the run's start, for the caller to find when it goes on.
@@ -247,7 +247,7 @@ class AgentExecutor:
         *,
         part: RunPart | None = None,
     ) -> tuple[PlannedStep, ...]:
-        """What a run would do, in order. No tool and no model is called, nothing is written.
+        """The steps that a run would do, in order. Calls no tool and no model, writes nothing.
 
         Args:
             part: As in `prepare`.
@@ -290,7 +290,7 @@ class AgentExecutor:
         decisions: Mapping[str, str] | None = None,
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
     ) -> AgentResult[Any]:
-        """Go on with a run that was killed, cancelled, stopped by a limit, or waits.
+        """Resume a run that was killed, cancelled, stopped by a limit, or waits for a decision.
 
         What is recorded is not done again. A run that came to its output gives it again.
 
@@ -378,7 +378,7 @@ class AgentExecutor:
         decisions: Mapping[str, str] | None = None,
         note: Mapping[str, JsonValue] | None = None,
     ) -> AgentRun[Any]:
-        """As `resume`; the run itself has not begun.
+        """Prepare to resume a run; it has not begun.
 
         Args:
             recipe: The run's own, perhaps with other limits.
@@ -422,7 +422,7 @@ class AgentExecutor:
         from_step: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
     ) -> AgentRun[Any]:
-        """As `retry`; the run itself has not begun.
+        """Prepare to retry a run; it has not begun.
 
         Args:
             is_edited: Whether `recipe`, where one is given, is another than the run's own.
@@ -440,7 +440,7 @@ class AgentExecutor:
 
     @property
     def services(self) -> Services:
-        """What its runs rest on."""
+        """The services of all its runs: journal, clock, prices, decider and others."""
         return self._services
 
     def find(self, recipe: AgentRecipe | str) -> AgentRecipe:

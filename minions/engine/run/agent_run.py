@@ -83,7 +83,7 @@ class AgentRun(Generic[T_co]):
 
     @property
     def keeps(self) -> int | None:
-        """How many messages of the session it goes on with; None: all."""
+        """How many messages of its session the run continues with; None: all."""
         return self._live_conversation.keep if self._live_conversation is not None else None
 
     @property
@@ -126,7 +126,7 @@ class AgentRun(Generic[T_co]):
     # --- the run ----------------------------------------------------------------------------
 
     async def execute(self) -> AgentResult[T_co]:
-        """Run to the end. Once begun, every end is a result.
+        """Run to the end. Once begun, every end is a result, never an exception.
 
         Raises:
             LeaseHeldError, JournalError: The journal refused before anything was done.
@@ -222,7 +222,7 @@ class AgentRun(Generic[T_co]):
     # --- the end ------------------------------------------------------------------------------
 
     async def _finish(self, end: WalkEnd) -> AgentResult[T_co]:
-        """The result, recorded. A store that fails now cannot hide what was done."""
+        """Record the end and make the result, also when the journal fails now."""
         context = self.context
         context.step_manager.set_workflow_complete()
         end, output = self._with_output(end)
@@ -253,7 +253,7 @@ class AgentRun(Generic[T_co]):
         )
 
     async def _was_cancelled(self) -> bool:
-        """Whether somebody else recorded that it is cancelled."""
+        """Whether another process recorded the run as cancelled."""
         rows = await self.context.scope.services.journal.entries(
             self.session_id, run_id=self.run_id, kinds={"run"}, limit=1, newest_first=True
         )

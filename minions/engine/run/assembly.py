@@ -43,7 +43,7 @@ class OpenedRecipe:
     system_prompt: str | None
     """Rendered; None: it stands in the recipe as the model reads it."""
     goal: str | None
-    """Likewise."""
+    """As `system_prompt`."""
 
     def agent(self, recipe: AgentRecipe) -> Agent:
         """The recipe with its prompts as this run reads them."""
@@ -56,7 +56,7 @@ class OpenedRecipe:
 
 
 class AssembledWalk(NamedTuple):
-    """What walks through one recipe."""
+    """The models and the walk of one recipe."""
 
     models: RunModels
     walk: RecipeWalk
@@ -81,7 +81,7 @@ class RunWiring:
         recipe_runner: RecipeRunner,
         output_class: type[object] | None,
     ) -> AgentRun[Any]:  # Any: the overloads of whoever calls this carry the type
-        """A run, ready to execute; nothing is stored.
+        """Assemble a run that is ready to execute; nothing is stored.
 
         Args:
             output_class: What its output shall be; None: JSON as it comes.
@@ -138,7 +138,7 @@ class RunWiring:
         secrets: Secrets,
         runs: Collection[str] | None = None,
     ) -> OpenedRecipe:
-        """The recipe, ready to run.
+        """Compile a recipe and open its toolsets.
 
         Args:
             known: What its prompts and the options of its toolsets may name: `inputs` and `run`.

@@ -32,7 +32,7 @@ class RecipeBackEdges(BackEdges):
     def __init__(
         self, context: AgentContext, built: BuiltRecipe, chosen: ChosenSteps | None
     ) -> None:
-        """Nothing has failed yet.
+        """Begin without any failure.
 
         Args:
             chosen: The steps that run: no edge leads to another one. None: all run.

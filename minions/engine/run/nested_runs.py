@@ -27,7 +27,7 @@ __all__ = ["NestedRuns"]
 
 
 class NestedRuns(RecipeRunner):
-    """Of one executor; two runs share nothing through it."""
+    """Runs the nested recipes of one executor; it holds no state of a run."""
 
     def __init__(self, wiring: RunWiring, find: Callable[[str], AgentRecipe]) -> None:
         """Take what the executor's own runs have.
@@ -39,7 +39,7 @@ class NestedRuns(RecipeRunner):
         self._find = find
 
     def find(self, name: str) -> AgentRecipe:
-        """The executor's own."""
+        """The recipe that the executor knows by that name."""
         return self._find(name)
 
     async def run(

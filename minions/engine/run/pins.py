@@ -1,4 +1,4 @@
-"""What steps gave in an earlier run, for a run that does only a part of the recipe."""
+"""Outputs of an earlier run, pinned for a run that does only a part of the recipe."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Pins:
     """A part of a run with all that it needs of an earlier one."""
 
     part: RunPart
-    """With its pinned outputs."""
+    """The part that was asked for, with its pinned outputs."""
     run_id: str | None = None
     """The earlier run; None: none is needed."""
     inputs: Mapping[str, JsonValue] = field(factory=dict)
@@ -113,16 +113,16 @@ class _RecordedOutputs:
         return cls(latest={step_of(entry.key): entry for entry in ends})
 
     def has_output(self, step_id: str) -> bool:
-        """Whether it COMPLETED."""
+        """Whether that step COMPLETED."""
         return self.state(step_id) == "finished"
 
     def output(self, step_id: str) -> JsonValue:
-        """Of a step that COMPLETED."""
+        """The output of a step that COMPLETED."""
         fact = self.latest[step_id].fact
         return given(fact.output) if isinstance(fact, StepFinished) else None
 
     def was_passed_over(self, step_id: str) -> bool:
-        """By its own condition."""
+        """Whether that step was skipped by its own condition."""
         entry = self.latest.get(step_id)
         fact = entry.fact if entry is not None else None
         return isinstance(fact, StepSkipped) and fact.reason == WHEN_IS_FALSE

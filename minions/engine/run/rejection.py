@@ -23,7 +23,7 @@ async def record_rejected_run(
     *,
     note: Mapping[str, JsonValue] | None = None,
 ) -> str:
-    """Store that a recipe was not run, and why; the id of the run that was none.
+    """Record that a recipe was refused, and why; returns the id of the rejected run.
 
     Neither the recipe's text nor the run's inputs are stored: what is wrong with a recipe may be
     that a password stands in it.

@@ -1,4 +1,4 @@
-"""Where a run goes on after a step with a `route`: a template says it, or a model is asked.
+"""The next step after one with a `route`: a template names it, or a model chooses.
 
 Steps without one are `routing`'s.
 """
@@ -50,7 +50,7 @@ class _Choice:
 
     step: Step[object]
     nexts: Sequence[Step[object]]
-    """At least two."""
+    """The steps to choose from; at least two."""
 
     @property
     def ids(self) -> list[str]:
@@ -75,7 +75,7 @@ class Routes:
         self._tool_factory = tool_call_executor_factory
 
     async def choose(self, step: Step[object]) -> Step[object] | None:
-        """What comes after a step that has ended; None: its `route` does not say.
+        """The next step after one that has ended; None: its `route` names none.
 
         A template says it also where the step was skipped or failed; a model is asked about
         results only.
@@ -218,6 +218,6 @@ def _form(ids: Sequence[str]) -> OutputInstructions[JsonValue]:
 
 
 def _of_route(choice: _Choice, failure: FailureInfo) -> FailureInfo:
-    """What went wrong, with where."""
+    """The failure of a route, with its place in the recipe."""
     message = f"The route of step '{choice.step.id}': {failure.message}"
     return evolve(failure, message=message, where=choice.step.id)

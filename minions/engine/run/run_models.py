@@ -31,7 +31,7 @@ class RunModels:
         own_factory: ModelCallExecutorFactory | None,
         loaded: dict[tuple[int, bool], ChatModel],
     ) -> None:
-        """Ask for nothing yet.
+        """Look up no model yet.
 
         Args:
             own_factory: An application's; None: the models of `source`.
@@ -44,7 +44,7 @@ class RunModels:
         self._loaded = loaded
         self._factories: dict[ModelConfig, ModelCallExecutors] = {}
         self._warm: dict[tuple[int, bool], asyncio.Future[None]] = {}
-        """What is being loaded, by factory and whether answers are constrained."""
+        """Models that are loading, by factory and whether answers are constrained."""
         self._options: dict[ModelConfig, ModelOptions] = {}
         self._code_factory: ModelCallExecutorFactory | None = None
 
@@ -85,7 +85,7 @@ class RunModels:
         return self._built.model_config(self._context.scope.base_model, step.id)
 
     def facts(self, step: Step[object]) -> JsonValue:
-        """Which models the step may ask, and how; None: an application asks in its own way.
+        """Models and options of the step, for its cache key; None: an application's own.
 
         Raises:
             EnvironmentRefusedError: As `of`.
@@ -128,7 +128,7 @@ class RunModels:
     async def _load(
         self, factory: ModelCallExecutorFactory, parser: OutputParser, *, constrains: bool
     ) -> None:
-        """Warm up; the run's own time stands still meanwhile."""
+        """Warm the model up; the run's own timeout is suspended meanwhile."""
         loop, deadline = asyncio.get_running_loop(), self._context.progress.deadline
         begin, end = loop.time(), deadline.when() if deadline is not None else None
         if deadline is None or end is None:

@@ -29,7 +29,7 @@ class RunOutput:
         *,
         is_part: bool = False,
     ) -> None:
-        """Look at nothing yet.
+        """Read nothing yet.
 
         Args:
             output_check: Of what `output_class` says.

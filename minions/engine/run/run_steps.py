@@ -1,4 +1,4 @@
-"""The steps of one run: each with its condition, its limits, what is recorded of it, its end."""
+"""Runs the steps of a recipe: condition, limits, replay, execution, end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RunSteps:
         self._has_redone = False
         """Whether a step was run: after that, code that cannot tell its inputs is not reused."""
         self._newest_end = 0
-        """Of the recorded ends that stand: code that began before it did not see that."""
+        """Position of the newest replayed end: code that began before did not see it."""
         self.failed: StepExecution[object] | None = None
         """The first required step that FAILED."""
         self.back_edges: RecipeBackEdges = RecipeBackEdges(context, built, chosen)
@@ -130,7 +130,7 @@ class RunSteps:
         return StepStatus.IN_PROGRESS
 
     async def _leave_out(self, step: Step[object], chosen: ChosenSteps) -> StepStatus:
-        """A step that was not asked for: what it gave in an earlier run, or nothing."""
+        """End a step that was not asked for: with its pinned output, or skipped."""
         if step.id not in chosen.pinned:
             await self.skip(step, Skip(NOT_ASKED_FOR))
             return StepStatus.SKIPPED
@@ -170,7 +170,7 @@ class RunSteps:
         )
 
     def _caching(self, step: Step[object]) -> StepCaching | None:
-        """Also of a step that says `cache` no more: a recorded end may have come from there."""
+        """The step's cache; also without `cache: true`, as its recorded end may be a cached one."""
         context = self._context
         wants = is_cached(step)
         if not wants and context.scope.replay is None:
@@ -213,7 +213,7 @@ class RunSteps:
         output: JsonValue,
         control: StepControl,
     ) -> StepStatus:
-        """Later steps may read it now; or the run goes back because of it."""
+        """Publish the result for later steps, or plan the back edge of a failure."""
         status = execution.status
         self._context.run_values.publish(step, status, output, control.save_as, execution.error)
         if status is StepStatus.FAILED and self.back_edges.plan(step, execution):
@@ -277,7 +277,7 @@ class RunSteps:
         return self._executor(step, self._models.of_code() if is_python else self._models.of(step))
 
     def _rows(self, step: Step[object]) -> StepRows | None:
-        """What an earlier execution recorded of this visit of the step, as far as it stands."""
+        """The entries that an earlier execution recorded of this visit and that still count."""
         replay = self._context.scope.replay
         return None if replay is None else replay.execution(self._base(step))
 
@@ -291,7 +291,7 @@ class RunSteps:
         return context.scope.execution_key(step.id, context.step_manager.visits(step.id) + 1)
 
     def _may_reuse(self, step: Step[object], executor: StepExecutor[object]) -> bool:
-        """Whether the end stands; a step that would do something else now is begun anew."""
+        """Whether the recorded end is replayed; a step whose work or inputs changed runs again."""
         replay = self._context.scope.replay
         assert replay is not None  # noqa: S101  # asked only of what has a recorded end
         if not replay.checks_inputs:
@@ -310,7 +310,7 @@ class RunSteps:
         return self._has_redone or rows.rows[0].position < self._newest_end
 
     def _may_reuse_item(self, executor: StepExecutor[object]) -> bool:
-        """Likewise, for one item of a loop."""
+        """As `_may_reuse`, for one iteration."""
         replay = self._context.scope.replay
         assert replay is not None  # noqa: S101  # asked only of what has a recorded end
         if not replay.checks_inputs or executor.is_unchanged():

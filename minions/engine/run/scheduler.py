@@ -61,7 +61,7 @@ class DependencyWalk:
         is_brief: Callable[[Step[object]], bool],
         max_parallel: int,
     ) -> None:
-        """Prepare.
+        """Begin with the steps that depend on none.
 
         Args:
             run: Runs one step and gives its status (SKIPPED when its condition is false,
@@ -79,7 +79,7 @@ class DependencyWalk:
         self._back_edges = back_edges
         self._is_brief = is_brief
         self._returns: list[tuple[int, int]] = []
-        """Steps to go back to, with those that failed: when nothing runs any more."""
+        """Pairs of target and failed step, followed as soon as no step runs."""
         self._max_parallel = max_parallel
         self._waiting = graph.wait_counts()
         self._ready = [at for at, count in enumerate(self._waiting) if count == 0]  # a heap

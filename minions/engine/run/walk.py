@@ -30,7 +30,7 @@ _DEFAULT_BOUND: Final = 100
 
 @frozen(kw_only=True)
 class WalkEnd:
-    """How it ended."""
+    """The end of a walk."""
 
     status: RunStatus
     error: FailureInfo | None = None
@@ -62,7 +62,7 @@ class RecipeWalk:
         """Whether a failure led back: then steps run again, boundedly."""
 
     async def walk(self) -> None:
-        """Until nothing is left that may start.
+        """Run steps until no further one may start.
 
         Raises:
             JournalError: A fact could not be stored.
@@ -116,7 +116,7 @@ class RecipeWalk:
                 return
 
     async def _advance(self, step: Step[object]) -> bool:
-        """Go on where the step's `route` says, else where the chain of rules does.
+        """Choose the next step by the `route` of the last one, else by the next-step chain.
 
         Returns:
             False where the route leads nowhere: the run has failed, the step has not.
@@ -172,7 +172,7 @@ class RecipeWalk:
         return WalkEnd(status=RunStatus.COMPLETED)
 
     def _waiting_failure(self) -> FailureInfo:
-        """All that the run waits for, and the command that goes on."""
+        """All that the run waits for, and the commands that decide it."""
         found = (*(each.error for each in self._steps.waiting), self._choice_waits_for)
         all_ = all_waiting(error for error in found if error is not None)
         if not self._context.scope.is_whole_run:

@@ -1,4 +1,4 @@
-"""Steps that say `cache: true`: all that an output rests on, as a key, and what is kept under it.
+"""Steps with `cache: true`: the cache key of an output, and the look-up of stored outputs.
 
 The store is handed in as `Services.cache`; when a step looks there is the step executor's matter.
 """
@@ -30,11 +30,11 @@ from minions.recipe.expressions.template import compile_template
 __all__ = ["StepCaching", "is_cached", "question_fingerprint"]
 
 _FORMAT: Final = 1
-"""Of what is hashed; another number makes all that is kept unknown."""
+"""Version of the hashed form; a new number makes every stored output unknown."""
 
 
 def is_cached(step: Step[object]) -> bool:
-    """Whether the step says `cache: true`, and leaves nothing but its output."""
+    """Whether the step says `cache: true` and has no effect but its output."""
     return isinstance(step, WrittenStep) and step.spec.cache and not step.shares_conversation
 
 
@@ -60,14 +60,14 @@ class StepCaching:
     """How one step of one run uses the cache."""
 
     cache: StepCache | None
-    """None: keys can be told, but nothing is looked up or kept."""
+    """None: keys are computed, but nothing is looked up or stored."""
     models: Callable[[], JsonValue]
     """Which models the step may ask, and how; gives None where nobody can tell."""
     asked: set[str]
     """Keys that were looked up in the run: a further attempt at the same is no repetition."""
 
     def key(self, fingerprint: Fingerprint, view: StepView) -> str | None:
-        """Of what is kept for that basis; None: it must not be, and the log says why."""
+        """The cache key for that fingerprint; None: it must not be cached, and the log says why."""
         models = self.models() if fingerprint.asks_model else []
         specs = [found.spec for name in fingerprint.tools if (found := view.tools.find(name))]
         material = encode(
@@ -88,7 +88,7 @@ class StepCaching:
         return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
 
     async def find(self, key: str, view: StepView) -> CachedStep | None:
-        """What is kept under that key; a cache that cannot be read has nothing."""
+        """The output stored under that key; None: none, or the cache cannot be read."""
         if self.cache is None:
             return None
         try:
@@ -98,7 +98,7 @@ class StepCaching:
             return None
 
     async def keep(self, key: str, output: JsonValue, view: StepView) -> None:
-        """For whoever asks the same; a cache that cannot be written keeps nothing."""
+        """Store the output under that key; a cache that cannot be written is only logged."""
         if self.cache is None:
             return
         now = view.context.scope.services.clock.now()

@@ -97,14 +97,14 @@ class JournalledScope(EngineScope):
         return self._disarmed(ending.output, output)
 
     def _disarmed(self, said: object, output: OutputInstructions[object] | None) -> object:
-        """What a model said, unable to move a secret into a call that the step makes of it."""
+        """Disarm references to secrets in a model's output, which code may pass on to a tool."""
         secrets = self._view.secrets
         if not secrets or not secrets.are_named_in(plain := encode(said)):
             return said
         return output.convert(secrets.disarm(plain)) if output else secrets.disarm(plain)
 
     def _place(self, *asked: JsonValue) -> str:
-        """Where a piece of work stands in the step's keys: by what is asked, not by when.
+        """The key of a call within the step: from the digest of what is asked, not from its order.
 
         Code may ask in another order when the step is entered again after a crash; equal
         questions are counted, and their answers are as good as each other's.
@@ -196,7 +196,7 @@ class JournalledScope(EngineScope):
     async def ask_person(
         self, text: str, *, form: JsonSchema | None, default: Default, timeout_s: float | None
     ) -> JsonValue:
-        """One question in a step."""
+        """Ask a person one question; its key is unique in the step."""
         question = Question(
             key=f"{self._view.key}/ask",
             run_id=self._view.run_id,

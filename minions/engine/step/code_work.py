@@ -57,7 +57,7 @@ class CodeWork(StepWork):
         return Ending(output=await self._step.run(scope))
 
     def is_unchanged(self, rows: StepRows) -> bool:
-        """Whether it says that it would do the same; code that cannot tell may do anything."""
+        """Whether its fingerprint is the recorded one; code without one is never unchanged."""
         step = self._step
         try:
             return isinstance(step, Replayable) and step.would_repeat(self._parts.view, rows)
@@ -69,7 +69,7 @@ class CodeWork(StepWork):
         return False
 
     def fingerprint(self) -> Fingerprint:
-        """As the step tells it.
+        """The fingerprint that the step itself gives.
 
         Raises:
             UsageError: It does not.
@@ -79,4 +79,4 @@ class CodeWork(StepWork):
         return self._step.fingerprint(self._parts.view)
 
     def keep_conversation(self, execution: StepExecution[object]) -> None:
-        """There is none."""
+        """Code has no conversation of its own."""

@@ -1,4 +1,4 @@
-"""Runs exactly one step and says what came out. Does not advance the graph."""
+"""Runs exactly one step and returns its execution. Does not advance the graph."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class StepExecutor(Generic[T]):
         self._is_again = visit > 1 or (isinstance(item, Attempt) and item.index > 0)
         base = context.scope.base_key(step_id, visit, iteration)
         self.base = base
-        """`step/visit/iteration`."""
+        """The key without generation: `step/visit/iteration`."""
         replay = context.scope.replay
         key = base if replay is None else replay.key_of(base)
         self._recorded = None if replay is None else replay.execution(base)
@@ -150,7 +150,7 @@ class StepExecutor(Generic[T]):
 
     @property
     def was_cached(self) -> bool:
-        """Whether its recorded end was taken from the cache: it says what it rests on."""
+        """Whether its recorded end was a cached output; then the entry holds the cache key."""
         return self._recorded is not None and self._recorded.cache_key is not None
 
     def is_unchanged(self) -> bool:
@@ -167,7 +167,7 @@ class StepExecutor(Generic[T]):
         return self._work.is_unchanged(rows)
 
     def is_begun_otherwise(self) -> bool:
-        """Whether an earlier execution left its conversation open, and it would begin another.
+        """Whether an earlier execution left a conversation open that would begin otherwise now.
 
         Code goes on in any case: its calls are known by what they ask.
         """
@@ -177,7 +177,7 @@ class StepExecutor(Generic[T]):
         return self._work.is_begun_otherwise(rows)
 
     def recorded(self) -> StepExecution[T]:
-        """The execution that an earlier execution of the run recorded; nothing is done.
+        """Replay the recorded end of the step; nothing is called.
 
         Raises:
             ValueError: The recorded output is no longer what the step declares.
@@ -274,7 +274,7 @@ class StepExecutor(Generic[T]):
         return await self._work.run(self._record_start)
 
     async def _from_cache(self, caching: StepCaching) -> Ending | None:
-        """What the same question gave before; None: it is to be asked.
+        """The cached output of the same question; None: the step has to run.
 
         What an earlier execution began goes on where it is, and what is begun anew is asked anew.
         """
@@ -297,7 +297,7 @@ class StepExecutor(Generic[T]):
         return Ending(output=output)
 
     def _key_in_cache(self) -> str | None:
-        """None where the output must not be kept, or it cannot be told what it rests on."""
+        """The cache key; None: the output must not be cached, or the step has no fingerprint."""
         if self._caching is None:
             return None
         try:
@@ -353,7 +353,7 @@ class StepExecutor(Generic[T]):
     def _end_fact(
         self, ending: Ending, duration_ms: float
     ) -> StepFinished | StepFailed | StepInterrupted:
-        """What came out, and what it took; nothing about calls where there were none."""
+        """The fact of the end, with output, usage and counts; no counts if there were no calls."""
         trace, completion = self._trace, ending.completion
         course: StepCourse = {
             "step_id": self._view.step_id,
@@ -376,7 +376,7 @@ class StepExecutor(Generic[T]):
         return replace(ended, cached_from=self._cached_from, cache_key=self._cache_key)
 
     async def _keep(self, completion: Completion | None) -> None:
-        """Let other runs have the output, unless the model said more than that."""
+        """Store the output in the cache, unless the model also named a next step."""
         has_wish = completion is not None and completion.next_step_id is not None
         if self._caching is not None and self._cache_key is not None and not has_wish:
             await self._caching.keep(self._cache_key, self.output_json, self._view)

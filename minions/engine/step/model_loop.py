@@ -78,7 +78,7 @@ class Opening:
 
     @classmethod
     def split(cls, messages: Sequence[Message], history: tuple[Message, ...] = ()) -> Opening:
-        """The history stands behind the system texts."""
+        """Split messages where the session's history belongs: behind the system texts."""
         first = sum(1 for _ in takewhile(lambda each: each.role is MessageRole.SYSTEM, messages))
         return cls(before=tuple(messages[:first]), history=history, after=tuple(messages[first:]))
 
@@ -94,11 +94,11 @@ class Opening:
 
     @property
     def history_place(self) -> tuple[int, int] | None:
-        """Likewise: where the history stands among them, and how many messages it has."""
+        """Position of the history among the messages, and its number of messages."""
         return (len(self.before), len(self.history)) if self.history else None
 
     def said_in(self, execution: StepExecution[object]) -> tuple[Message, ...]:
-        """What was said behind the history, system texts apart: a later step goes on with it."""
+        """The messages after the history without system texts: a later step continues with them."""
         if not execution.model_calls:
             return ()
         last = execution.model_calls[-1]
@@ -126,7 +126,7 @@ def opening_of(
     *,
     said: Sequence[Message] = (),
 ) -> Opening:
-    """As `opening_messages`, with the session's conversation where the step has part in it."""
+    """The first prompt, with the session's conversation if the step shares it."""
     live_conversation = view.live_conversation
     history = live_conversation.history if live_conversation is not None else ()
     has_prompt = bool(history) and history[0].role is MessageRole.SYSTEM
@@ -140,7 +140,7 @@ def opening_of(
 
 
 def _as_guidance(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """From the goal on, how to answer: in a talk the last word is the user's."""
+    """The goal as a system text: in a conversation the last message is the user's."""
     found = False
     result = []
     for message in messages:
@@ -260,7 +260,7 @@ class ModelLoop:
     async def _ask(
         self, phase: str, constraint: OutputRequest | None
     ) -> Result[Answer, FailureInfo]:
-        """One logical model call on the conversation as it stands."""
+        """One logical model call with the conversation so far."""
         view = self.view
         if self.trace.calls_left < 1:  # another conversation of the same step took the last one
             spent = budget_spent(self.trace.picture())
@@ -297,7 +297,7 @@ class ModelLoop:
         return Success(answer)
 
     async def _as_text(self, response: ModelCallResponse) -> ModelCallResponse:
-        """The schema's tool call as the text it stands for: no such tool will ever answer it."""
+        """The call of the output tool as text: no tool ever answers it."""
         text = response.tool_calls[0].arguments if response.tool_calls else response.text
         message = assistant(text)
         await self._say(message, is_of_session=True)
@@ -435,7 +435,7 @@ class ModelLoop:
 
 
 def _answer_text(arguments: str) -> str:
-    """`{"answer": "…"}` means its text; anything else is the answer as it stands."""
+    """The text in `{"answer": "…"}`; any other answer unchanged."""
     import json
 
     try:

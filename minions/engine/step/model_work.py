@@ -46,7 +46,7 @@ class ModelWork(StepWork):
 
     @staticmethod
     def output_of(step: Step[object]) -> OutputInstructions[object] | None:
-        """As the step declares it."""
+        """The output that the step declares."""
         return step.output
 
     async def run(self, record_start: RecordStart) -> Ending:
@@ -72,7 +72,7 @@ class ModelWork(StepWork):
         return question_fingerprint(self._step, self._opening().messages, self._parts.output)
 
     def keep_conversation(self, execution: StepExecution[object]) -> None:
-        """For the steps that go on with it."""
+        """Share the conversation with the steps that continue it."""
         view = self._parts.view
         if execution.is_complete and self._step.shares_conversation:
             opening = self._begun_with or self._recorded_opening() or Opening()

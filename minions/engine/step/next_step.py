@@ -47,7 +47,7 @@ class Transition:
 
 
 class NextStepLink(ABC):
-    """One rule of choice."""
+    """One rule that may choose the next step."""
 
     @abstractmethod
     async def select(self, transition: Transition) -> Step[object] | None:
@@ -75,7 +75,7 @@ class SingleNextStepLink(NextStepLink):
     """Exactly one successor: no choice to make."""
 
     async def select(self, transition: Transition) -> Step[object] | None:
-        """That one."""
+        """The only candidate."""
         return transition.candidates[0] if len(transition.candidates) == 1 else None
 
 
@@ -152,7 +152,7 @@ class FirstInOrderLink(NextStepLink):
     """The default: the first successor in edge order."""
 
     async def select(self, transition: Transition) -> Step[object] | None:
-        """Always decides."""
+        """The first candidate; this rule always decides."""
         return transition.candidates[0]
 
 

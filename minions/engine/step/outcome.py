@@ -18,11 +18,11 @@ from minions.engine.context.agent_context import AgentContext
 __all__ = ["CUT_OFF", "all_waiting", "cut_off", "end_status", "record_unexecuted", "step_over"]
 
 CUT_OFF: Final = frozenset({"cancelled", "limit-reached", NEEDS_DECISION})
-"""Codes of ends that came from outside: a run that goes on takes such a step up again."""
+"""Codes of ends that came from outside: a resumed run continues such a step."""
 
 
 class StepCourse(TypedDict, total=False):
-    """What the fact of a step's end says of its course: fields of `StepFinished`."""
+    """Fields of `StepFinished` that say how the step ran."""
 
     step_id: Required[str]
     duration_ms: Required[float]
@@ -40,7 +40,7 @@ class StepCourse(TypedDict, total=False):
 def step_over(
     error: FailureInfo | None, **course: Unpack[StepCourse]
 ) -> StepFinished | StepFailed | StepInterrupted:
-    """The fact that tells of the end of a step that had begun."""
+    """The fact of the end of a step that had begun."""
     status = end_status(error).value
     if error is None:
         return StepFinished(status=status, **course)
@@ -85,14 +85,14 @@ async def record_unexecuted(
 
 
 def end_status(error: FailureInfo | None) -> StepStatus:
-    """Where the step stands; one that waits for a person has not ended."""
+    """The status of the step; one that waits for a person is IN_PROGRESS."""
     if error is None:
         return StepStatus.COMPLETED
     return StepStatus.IN_PROGRESS if error.code == NEEDS_DECISION else StepStatus.FAILED
 
 
 def all_waiting(errors: Iterable[FailureInfo]) -> FailureInfo:
-    """What several steps wait for, as one: a line and a command each."""
+    """The pending decisions of several steps as one failure: a line and a command each."""
     each = list(errors)
     return FailureInfo(
         code=NEEDS_DECISION,

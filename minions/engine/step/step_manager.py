@@ -1,4 +1,4 @@
-"""Where a run stands in its graph, and what comes next."""
+"""The current step of a run in its graph, and the choice of the next one."""
 
 from __future__ import annotations
 

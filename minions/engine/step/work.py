@@ -34,7 +34,7 @@ class WorkParts:
     view: StepView
     trace: StepTrace
     recorded: StepRows | None
-    """What an earlier execution of the run recorded of it; None: nothing."""
+    """The entries that an earlier execution recorded of it; None: there are none."""
     output: OutputInstructions[object] | None
     options: ModelOptions | None
     models: ModelCallExecutorFactory
@@ -45,7 +45,7 @@ class StepWork(ABC):
     """The work of one execution of a step. `CodeWork` and `ModelWork` are the two kinds."""
 
     is_code: bool
-    """Whether Python decides what is called."""
+    """Whether Python code, not a model, decides what is called."""
 
     @staticmethod
     @abstractmethod
@@ -88,4 +88,4 @@ class StepWork(ABC):
 
     @abstractmethod
     def keep_conversation(self, execution: StepExecution[object]) -> None:
-        """Let the steps after it continue with what was said in it, if they share that."""
+        """Share its conversation with later steps, if it shares one."""

@@ -1,4 +1,4 @@
-"""A step that is done several times: what a loop and a `while` have in common."""
+"""A step with iterations: what a loop and a `while` have in common."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from minions.engine.step.outcome import end_status, step_over
 __all__ = ["IteratedStep", "MakeExecutor", "MayReuse"]
 
 MakeExecutor: TypeAlias = Callable[[Iteration], StepExecutor[object]]
-"""The executor of one turn."""
+"""Makes the executor of one iteration."""
 MayReuse: TypeAlias = Callable[[StepExecutor[object]], bool]
-"""Whether what an earlier execution of the run recorded of it stands."""
+"""Whether the recorded end of that iteration is replayed."""
 
 
 class IteratedStep:
-    """Its own rows stand at iteration 0, those of the turns at 1, 2, 3."""
+    """One execution. Its own facts have iteration 0 in their key, its iterations 1, 2, 3."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class IteratedStep:
         self._started_at = self._clock.now()
         self._begin = self._clock.monotonic()
         self.output_json: JsonValue = None
-        """What later steps read."""
+        """The output as JSON, for later steps."""
 
     async def _record_start(self, *, total: int | None = None, attempts: int | None = None) -> None:
         begun = StepStarted(step_id=self._path, total=total, attempts=attempts)
@@ -73,7 +73,7 @@ class IteratedStep:
         error: FailureInfo | None,
         output: object,
     ) -> StepExecution[object]:
-        """Record the end of all turns together."""
+        """Record the end of all iterations together."""
         calls = tuple(call for each in executions for call in each.calls)
         usage = sum((each.usage for each in executions), TokenUsage())
         status = end_status(error)

@@ -22,7 +22,7 @@ _MOST_SHOWN = 5
 
 
 class StepLoop(IteratedStep):
-    """One loop, once."""
+    """One execution of a loop."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class StepLoop(IteratedStep):
         return await self._end(executions, error, typed)
 
     def _items(self) -> list[JsonValue]:
-        """The list, now.
+        """The items, from the template as it renders now.
 
         Raises:
             MinionsError: The template cannot be filled, or gives something else.
@@ -148,7 +148,7 @@ class StepLoop(IteratedStep):
         }
 
     def _typed_output(self, executions: Sequence[StepExecution[object]]) -> object:
-        """As the steps gave it: an aggregated loop of typed outputs is a list of those."""
+        """The typed output: with `aggregate` a list of the iterations' outputs."""
         if self._control.aggregate:
             return [each.output for each in executions]
         return {**cast("dict[str, object]", self.output_json)}

@@ -21,7 +21,7 @@ __all__ = ["StepWhile"]
 
 
 class StepWhile(IteratedStep):
-    """All attempts of one step."""
+    """One execution of a `while`: its attempts."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class StepWhile(IteratedStep):
         return self._exhausted()
 
     def _holds(self, index: int) -> bool:
-        """Whether another attempt is wanted."""
+        """Whether the condition asks for another attempt."""
         last = self._outputs[-1]
         attempt = Attempt(index=index, outputs=self._outputs)
         here: dict[str, JsonValue] = dict.fromkeys(self._names, last)
@@ -96,7 +96,7 @@ class StepWhile(IteratedStep):
         return self._control.condition.holds(ChainMap(here, values))
 
     def _twin(self) -> int | None:
-        """The earlier attempt that gave the same as the last one."""
+        """The earlier attempt with the same output as the last one; None: there is none."""
         last = len(self._outputs) - 1
         first = self._first.setdefault(dumps(self._outputs[last]), last)
         return first if first < last else None
