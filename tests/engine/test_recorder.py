@@ -241,7 +241,7 @@ async def test_a_message_is_shown_with_the_result_of_a_call_that_an_earlier_exec
     events, shown = EventStream(), list[RunEvent]()
     events.listen(shown.append)
     again = recorder_for(journal, replay=Replay(await journal.entries(), 2), events=events)
-    again.feed_back(result)
+    again.note_replayed(result)
     message = MessageRecorded(
         step_id="a",
         conversation="run_1/a/1/0",

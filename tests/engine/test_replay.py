@@ -383,6 +383,17 @@ def test_calls_that_steps_began_are_told_once_the_steps_begin_anew() -> None:
     ]
 
 
+def test_a_begun_call_is_found_by_its_key_until_its_end_or_the_execution_is_forgotten() -> None:
+    rows = (step("a/1/0", "started"), call("a/1/0/tool/1/0", "started"))
+    replay = replay_of(*rows)
+    begun = replay.begun_call("a/1/0/tool/1/0")
+    assert begun is not None
+    assert (begun.key, begun.tool) == ("a/1/0/tool/1/0", "write")
+    assert replay.begun_call("a/1/0/tool/1/1") is None
+    assert replay.begun_call("b/1/0/tool/1/0") is None
+    assert replay_of(*rows, call("a/1/0/tool/1/0", "finished")).begun_call(begun.key) is None
+
+
 def test_the_newest_visit_is_the_last_of_those_in_a_row() -> None:
     replay = replay_of(*DONE, step("a/2/0", "started"), step("a/4/0", "started"))
     found = replay.newest_visit("a")

@@ -247,6 +247,22 @@ async def test_something_odd_is_told_and_recorded_once() -> None:
     assert [each.code for each in context.progress.warnings] == ["no-cache", "other-thing"]
 
 
+async def test_a_warning_within_a_recipe_is_one_of_the_run() -> None:
+    run = context_of()
+    for context in (within(run), run, within(run)):
+        await context.warn("odd", "Odd.")
+    assert [each.code for each in run.progress.warnings] == ["odd"]
+    assert len(await run.scope.services.journal.entries()) == 1
+
+
+async def test_a_context_sleeps_and_knows_the_time_by_the_services_of_its_run() -> None:
+    clock = FakeClock()
+    context = context_of(services=evolve(deterministic_services(), clock=clock, sleep=clock.sleep))
+    before = context.now()
+    await context.sleep(90)
+    assert (context.now() - before).total_seconds() == 90
+
+
 async def test_warnings_of_an_earlier_execution_are_not_told_again() -> None:
     journal = MemoryJournal(FakeClock())
     first = context_of(services=deterministic_services(journal))

@@ -53,6 +53,7 @@ _DECISIONS: Final = _engine(
     "checked_decisions",
     "recorded_decisions",
     "pending_calls",
+    "pending_decisions",
     "going_on_again",
     "resume",
 )
@@ -103,7 +104,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/context/run_values.py": Guard(tests=_CONTEXT),
     "engine/context/scope.py": Guard(tests=_CONTEXT),
     "engine/history/replay.py": Guard(
-        tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops"))
+        tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops", "tool_batch"))
     ),
     "engine/history/recorder.py": Guard(
         tests=_engine(

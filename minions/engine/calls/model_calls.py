@@ -330,7 +330,7 @@ class ModelCalls:
         """The call as an earlier execution of the run recorded it; no request is made."""
         view, context = self.view, self.view.context
         done = recorded_model_call(call, fact_in(entry, ModelCallFact), entry.at)
-        context.scope.recorder.feed_back(entry)
+        context.scope.recorder.note_replayed(entry)
         context.progress.budget.spend(done.usage)
         if view.live_conversation is not None:
             view.live_conversation.follow((entry,))

@@ -121,7 +121,7 @@ class ToolBatch:
         recorder = view.context.scope.recorder
         recorded = view.context.scope.recorded("tool_call", call.key)
         if recorded is not None:
-            recorder.feed_back(recorded)
+            recorder.note_replayed(recorded)
             fact = fact_in(recorded, ToolCallOutcome)
             ended[index] = recorded_tool_call(call, fact, recorded.at)
             return

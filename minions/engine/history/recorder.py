@@ -94,7 +94,7 @@ class Recorder:
         """
         replay = self.replay
         if replay is not None and (known := replay.same(key, fact)) is not None:
-            self.feed_back(known)
+            self.note_replayed(known)
             return known
         lease = self._lease or await self.open()
         draft = EntryDraft(key=key, fact=fact)
@@ -110,8 +110,8 @@ class Recorder:
             self._queue.give()
         return entry
 
-    def feed_back(self, entry: JournalEntry) -> None:
-        """Take note of a fact that is not shown again: later ones refer to it."""
+    def note_replayed(self, entry: JournalEntry) -> None:
+        """Note a replayed fact, which is not published again: events of later facts refer to it."""
         self._maker.note(entry)
 
     async def open(self) -> Lease:

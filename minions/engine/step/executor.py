@@ -197,7 +197,7 @@ class StepExecutor(Generic[T]):
             history=live_conversation.history if live_conversation is not None else (),
         )
         for entry in self._recorded.until_end:
-            self.context.scope.recorder.feed_back(entry)
+            self.context.scope.recorder.note_replayed(entry)
         if self._recorded.cache_key is not None and self._caching is not None:
             self._caching.asked.add(self._recorded.cache_key)
         for call in execution.model_calls:
