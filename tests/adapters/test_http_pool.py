@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.messages import user
 from minions.testing import endpoint as fake
 from minions.testing.endpoint import ChatEndpoint
+from patience import HANG_S, leap
 
 HELLO = Prompt((user("hello"),))
 ELSEWHERE = "http://model.example/v1"
@@ -129,6 +134,17 @@ async def test_a_proxy_of_a_kind_that_is_not_served_is_told(
     assert "pw" not in failure.message
 
 
+@pytest.mark.parametrize("proxy", ["http://u:pw@:1", "http://u:pw@h:no", "http://u:pw@h:0"])
+async def test_a_proxy_without_an_address_is_told(
+    monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    failure = await failure_at(ELSEWHERE)
+    assert failure.code == "model-unreachable"
+    assert "a proxy whose address cannot be read" in failure.message
+    assert "pw" not in failure.message
+
+
 async def test_this_machines_own_servers_are_not_asked_for_through_a_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -140,6 +156,99 @@ async def test_this_machines_own_servers_are_not_asked_for_through_a_proxy(
 
 
 # --- TLS ----------------------------------------------------------------------------------------
+
+CERTIFICATE = Path(__file__).with_name("localhost.pem")
+"""Of nobody, with its key, for `localhost` and `model.example`; it signed itself."""
+
+
+@pytest.fixture
+def server_tls(monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """What a server shows whom everybody trusts here."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    return context
+
+
+@asynccontextmanager
+async def relay(
+    target: ChatEndpoint | int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[int, list[str]]]:
+    """Passes everything on to a port, behind TLS or as a proxy, and notes what CONNECT said."""
+    asked: list[str] = []
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(asyncio.current_task())
+        if tls is None:
+            asked.extend((await reader.readuntil(b"\r\n\r\n")).decode().splitlines())
+            writer.write(b"HTTP/1.1 200 Go on\r\n\r\n")
+        behind = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pump(reader, behind[1]), pump(behind[0], writer))
+        await asyncio.gather(writer.wait_closed(), behind[1].wait_closed(), return_exceptions=True)
+
+    served: list[asyncio.Task[None] | None] = []
+    port = target if isinstance(target, int) else int(target.host.rpartition(":")[2])
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    async with server:
+        yield server.sockets[0].getsockname()[1], asked
+        await asyncio.gather(*filter(None, served))
+
+
+async def said_at(base_url: str) -> list[str | None]:
+    model = OpenAIModel(provider="fake", model="m", base_url=base_url, api_key=None)
+    outcomes = [await model.complete(HELLO) for _ in range(2)]
+    await model.aclose()
+    return [outcome.unwrap().text for outcome in outcomes]
+
+
+async def test_a_call_is_encrypted_and_its_connection_kept(server_tls: ssl.SSLContext) -> None:
+    async with (
+        ChatEndpoint(default=fake.answer("in secret")) as server,
+        relay(server, server_tls) as (port, _),
+    ):
+        assert await said_at(f"https://localhost:{port}/v1") == ["in secret"] * 2
+        assert server.connections == 1
+
+
+async def test_a_server_with_another_name_is_not_trusted(server_tls: ssl.SSLContext) -> None:
+    async with ChatEndpoint() as server, relay(server, server_tls) as (port, _):
+        failure = await failure_at(f"https://127.0.0.1:{port}/v1")
+    assert failure.code == "model-unreachable"
+    assert "CERTIFICATE_VERIFY_FAILED" in failure.message
+
+
+async def test_a_call_is_encrypted_through_a_proxy(
+    server_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        ChatEndpoint(default=fake.answer("in secret")) as server,
+        relay(server, server_tls) as (encrypted, _),
+        relay(encrypted) as (proxy, asked),
+    ):
+        monkeypatch.setenv("HTTPS_PROXY", f"http://u:p%40w@127.0.0.1:{proxy}")
+        assert await said_at("https://model.example/v1") == ["in secret"] * 2
+    assert asked[:2] == ["CONNECT model.example:443 HTTP/1.1", "Host: model.example:443"]
+    assert asked[2] == "Proxy-Authorization: Basic dTpwQHc="
+
+
+async def test_the_proxy_may_be_spoken_to_in_secret_too(
+    server_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        ChatEndpoint(default=fake.answer("in secret")) as server,
+        relay(server, server_tls) as (encrypted, _),
+        relay(encrypted) as (proxy, asked),
+        relay(proxy, server_tls) as (encrypted_proxy, _),
+    ):
+        monkeypatch.setenv("HTTPS_PROXY", f"https://localhost:{encrypted_proxy}")
+        assert await said_at("https://model.example/v1") == ["in secret"] * 2
+    assert asked[0] == "CONNECT model.example:443 HTTP/1.1"
 
 
 @pytest.fixture
@@ -199,3 +308,37 @@ async def test_a_server_that_speaks_otherwise_is_unreachable(said: bytes, words:
     assert (failure.code, failure.is_retryable) == ("model-unreachable", True)
     assert words in failure.message
     assert "secret" not in failure.message
+
+
+# --- connections that are kept ------------------------------------------------------------------
+
+
+async def test_a_connection_that_nobody_uses_is_closed_after_a_while() -> None:
+    async def answer_and_wait(exchange: fake.Exchange) -> None:
+        await fake.answer("hi")(exchange)
+        await exchange.until_client_leaves()
+
+    async with ChatEndpoint(default=answer_and_wait) as server:
+        model = OpenAIModel(provider="f", model="m", base_url=server.base_url, api_key=None)
+        await model.complete(HELLO)
+        leap(16)
+        await asyncio.wait_for(server.left.wait(), HANG_S)
+        await model.aclose()
+
+
+async def test_a_connection_on_which_more_came_than_was_asked_for_is_not_used_again() -> None:
+    async def say_more(exchange: fake.Exchange) -> None:
+        body = json.dumps(fake.completion("hi")).encode()
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+        await exchange.write(head + body + b"HTTP/1.1 200 OK\r\n\r\n")
+
+    async with ChatEndpoint(default=say_more) as server:
+        assert await said_at(server.base_url) == ["hi"] * 2
+        assert server.connections == 2
+
+
+async def test_a_server_that_is_faster_than_its_reader_has_to_wait() -> None:
+    text = "x" * 3_000_000
+    async with ChatEndpoint(default=fake.answer(text)) as server:
+        assert await said_at(server.base_url) == [text] * 2
+        assert server.connections == 1

@@ -23,7 +23,6 @@ from minions.adapters.models import openai as openai_model
 from minions.adapters.models.chat_failures import ChatPeer, retry_after_s
 from minions.adapters.models.chat_request import RequestWriter, encode_body, request_body
 from minions.adapters.models.chat_response import StreamedAnswer, read_usage
-from minions.adapters.models.http_pool import load_http
 from minions.adapters.models.openai import OpenAIModel
 from minions.contracts.calls import (
     ModelCallResponse,
@@ -445,12 +444,12 @@ async def main(name):
 
 kept = asyncio.run(main("kept"))
 asyncio.run(main("forgotten"))
-vendors = ("openai", "instructor", "httpx2", "pydantic")
+vendors = ("openai", "instructor", "aiohttp", "httpx2", "pydantic")
 print([name for name in vendors if name in sys.modules])
 """
 
 
-def test_a_call_loads_no_sdk_and_a_model_that_nobody_closes_does_not_complain() -> None:
+def test_a_call_loads_no_vendor_and_a_model_that_nobody_closes_does_not_complain() -> None:
     command = [sys.executable, "-c", UNCLOSED]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["hi", "hi", "[]"]
@@ -468,7 +467,6 @@ async def test_warming_up_twice_costs_nothing(
 
     monkeypatch.setattr(openai_model, "import_in_daemon_thread", count)
     for url, expected in (("http://127.0.0.1:1/v1", 0), ("https://127.0.0.1:1/v1", 1)):
-        load_http()
         threads.clear()
         model = model_at(url)
         await model.warm_up()

@@ -1,73 +1,88 @@
 """One pool of HTTP connections to one server: proxies, certificates, and why no answer came.
 
-What is sent and what an answer means is the caller's.
+What is sent and what an answer means is the caller's; how bytes become a response is
+`http_connection` and `http_response`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
-import functools
-import io
 import ipaddress
 import os
 import platform
 import re
 import ssl
-import sys
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from urllib.parse import SplitResult, urlsplit
+from typing import Final
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
+from minions.adapters.models.http_connection import DisconnectedError, HttpConnection
+from minions.adapters.models.http_response import (
+    BadResponseError,
+    BrokenBodyError,
+    ResponseHead,
+)
 
 __all__ = [
+    "BrokenBodyError",
     "HttpPool",
+    "HttpResponse",
     "NoAnswerError",
-    "is_http_loaded",
-    "load_http",
-    "lost_errors",
-    "lost_words",
+    "needs_certificates",
     "proxy_for",
     "trusted_certificates",
 ]
 
 _KEPT_S: Final = 15.0
-_MOST_HEADER_BYTES: Final = 102_400
-_LARGE_BYTES: Final = 1_048_576
-"""A larger body is handed over in pieces."""
+_NEXT_ADDRESS_S: Final = 0.25
+"""After which the next address of a name is tried as well (RFC 8305)."""
+_PORTS: Final = {"http": 80, "https": 443}
+_OF_PATHS: Final = "/%:@!$&'()*+,;=~"
+"""Stand in a path as they are; what is quoted already stays so."""
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OURS: Final = ("content-length", "transfer-encoding", "connection")
+"""Headers that the connection decides on, whatever somebody says."""
 
 
 class NoAnswerError(Exception):
     """The server could not be reached, or closed the connection without an answer; says why."""
 
 
-def load_http() -> None:
-    """Import the HTTP library, a fifth of a second that the first call need not take."""
-    import aiohttp  # noqa: F401  # see above
+class HttpResponse:
+    """A response whose body is read while it comes. Whoever got it closes it."""
 
+    def __init__(self, pool: HttpPool, connection: HttpConnection, head: ResponseHead) -> None:
+        """Made by the pool."""
+        self.status = head.status
+        self.headers = head.headers
+        """By name in lower case."""
+        self._pool = pool
+        self._connection = connection
+        self._head = head
+        self._is_closed = False
 
-def is_http_loaded() -> bool:
-    """Whether that is done."""
-    return hasattr(sys.modules.get("aiohttp"), "ClientSession")
+    async def read(self) -> bytes:
+        """The next bytes of the body, as soon as there are any; none: it is at its end.
 
+        Raises:
+            BrokenBodyError: It ended before its time.
+        """
+        return await self._connection.read()
 
-@functools.cache  # the classes, once they are loaded
-def lost_errors() -> tuple[type[Exception], ...]:
-    """What reading a body may raise."""
-    from aiohttp import ClientError
-    from aiohttp.http import HttpProcessingError
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the whole body was read."""
+        return self._connection.is_at_end
 
-    return ClientError, HttpProcessingError, OSError
-
-
-def lost_words(error: Exception) -> str:
-    """How reading a body ended too soon."""
-    inner: object = getattr(error.__cause__ or error, "message", None)
-    words = inner if isinstance(inner, str) else str(error) or type(error).__name__
-    return words.rstrip(".")
+    def close(self) -> None:
+        """Give the connection back; one whose body was not read to its end is closed."""
+        if not self._is_closed and self._connection.finish(self._head):
+            self._pool.keep(self._connection)
+        self._is_closed = True
 
 
 class HttpPool:
@@ -89,88 +104,204 @@ class HttpPool:
         """Configure; nothing is opened yet.
 
         Args:
+            url: As `check_base_url` lets pass, with a path and perhaps a query.
             connect_s: Name, connection and TLS together; waiting for an answer is not limited.
-            certificates: None for plain HTTP.
+            certificates: Whom to trust; not used where `needs_certificates` denies it.
             proxy: As `proxy_for` gives it.
             max_requests: In flight at a time.
+        Raises:
+            NoAnswerError: A header has a name that no header can have, or the proxy no address.
         """
-        from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
-        from aiohttp.resolver import ThreadedResolver
-        from yarl import URL
-
-        self._url = URL(url)
-        self._proxy = proxy
+        self._target = urlsplit(url)
+        self._proxy = None if proxy is None else _place_of(proxy)
         self._connect_s = connect_s
+        self._certificates = certificates
         self._places = asyncio.Semaphore(max_requests)
-        self._session = ClientSession(
-            connector=TCPConnector(
-                limit=0,  # the places are ours: waiting for one is no trouble with the server
-                keepalive_timeout=_KEPT_S,
-                resolver=ThreadedResolver(),
-                ssl=certificates or True,
-            ),
-            headers=headers,
-            cookie_jar=DummyCookieJar(),
-            timeout=ClientTimeout(total=None, connect=connect_s),
-            max_line_size=_MOST_HEADER_BYTES,
-            max_field_size=_MOST_HEADER_BYTES,
-        )
+        self._head = self._request_head(headers)
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[HttpConnection] = []
+        """Those that were used last stand last, and are used first."""
+        self._has_alarm = False
 
     def __del__(self) -> None:
-        # Nobody closed it: so quietly now, for the session would complain on the console.
-        session: ClientSession | None = getattr(self, "_session", None)
-        if session is not None and not session.closed:
-            closing = session.close()
-            with contextlib.suppress(StopIteration, RuntimeError):
-                closing.send(None)
-            closing.close()
+        # Nobody closed it: so quietly now, also where its event loop is closed.
+        for connection in getattr(self, "_idle", ()):
+            with contextlib.suppress(RuntimeError):
+                connection.abort()
 
     @property
     def places(self) -> asyncio.Semaphore:
         """As many as there may be connections: to be held while a call lasts."""
         return self._places
 
-    async def post(self, content: bytes) -> ClientResponse:
+    async def post(self, content: bytes) -> HttpResponse:
         """Send; the response with its body unread. The caller closes it.
 
         Raises:
             NoAnswerError: There is none.
         """
-        from aiohttp import ClientError
-
-        data = content if len(content) <= _LARGE_BYTES else io.BytesIO(content)
+        connection = self._take_idle() or await self._connect()
         try:
-            return await self._session.post(
-                self._url, data=data, allow_redirects=False, proxy=self._proxy
-            )
-        except (ClientError, OSError, ValueError) as error:
-            raise NoAnswerError(self._reason(error)) from error
+            head = await connection.ask(self._head + b"%d\r\n\r\n" % len(content), content)
+        except BaseException as error:
+            connection.abort()
+            if isinstance(error, BadResponseError):
+                raise NoAnswerError(f"what came back is no HTTP ({error})") from error
+            if isinstance(error, DisconnectedError):
+                why = f"the connection was closed before an answer came ({error})"
+                raise NoAnswerError(why) from error
+            raise
+        return HttpResponse(self, connection, head)
+
+    def keep(self, connection: HttpConnection) -> None:
+        """For the next call, for a while."""
+        connection.idle_since = self._loop.time()
+        self._idle.append(connection)
+        self._set_alarm()
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._session.close()
+        """Close the connections that no call uses."""
+        while self._idle:
+            self._idle.pop().abort()
+        await asyncio.sleep(0)  # in which they are closed
 
-    def _reason(self, error: Exception) -> str:
-        import aiohttp
+    # --- connections that are kept ---------------------------------------------------------------
 
-        cause = str(error.__cause__ or error)
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return f"no connection within {self._connect_s:g} s"
-        if isinstance(error, aiohttp.ClientHttpProxyError):
-            return f"the proxy answered HTTP {error.status} {error.message}"
-        if isinstance(error, aiohttp.ClientProxyConnectionError):
-            return f"the proxy cannot be reached ({cause})"
-        if isinstance(error, aiohttp.ClientConnectorError):
-            return cause
-        if isinstance(error, aiohttp.ClientResponseError):
-            return f"what came back is no HTTP ({error.message})"
-        if isinstance(error, UnicodeError):
-            return cause
-        if isinstance(error, ValueError):
-            return "the request could not be sent"  # its text may quote the headers
-        if isinstance(error, aiohttp.ServerDisconnectedError):
-            cause = "server disconnected"  # its text may be half an answer
-        return f"the connection was closed before an answer came ({cause})"
+    def _take_idle(self) -> HttpConnection | None:
+        soonest = self._loop.time() - _KEPT_S
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open and connection.idle_since >= soonest:
+                return connection
+            connection.abort()
+        return None
+
+    def _set_alarm(self) -> None:
+        if not self._has_alarm:
+            self._has_alarm = True
+            # Weak: a pool that nobody has any more is not kept for its alarm.
+            self._loop.call_later(_KEPT_S, _close_old, weakref.ref(self))
+
+    def close_old(self) -> None:
+        """Close what was not used for a while."""
+        self._has_alarm = False
+        soonest = self._loop.time() - _KEPT_S
+        for connection in self._idle:
+            if connection.idle_since <= soonest:
+                connection.abort()
+        self._idle = [each for each in self._idle if each.is_open]
+        if self._idle:
+            self._set_alarm()
+
+    # --- new connections -------------------------------------------------------------------------
+
+    async def _connect(self) -> HttpConnection:
+        limit = asyncio.timeout(self._connect_s)
+        try:
+            async with limit:
+                if self._proxy is None:
+                    return await self._open(self._target)
+                return await self._through(self._proxy)
+        except TimeoutError as error:  # also an OSError of the system
+            if limit.expired():
+                why = f"no connection within {self._connect_s:g} s"
+                raise NoAnswerError(why) from error
+            raise NoAnswerError(str(error)) from error
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that no host can have
+            raise NoAnswerError(str(error)) from error
+
+    async def _through(self, proxy: SplitResult) -> HttpConnection:
+        try:
+            connection = await self._open(proxy)
+        except OSError as error:
+            raise NoAnswerError(f"the proxy cannot be reached ({error})") from error
+        if self._target.scheme == "https":
+            try:
+                await self._tunnel(connection, proxy)
+            except BaseException:
+                connection.abort()
+                raise
+        return connection
+
+    async def _tunnel(self, connection: HttpConnection, proxy: SplitResult) -> None:
+        """Have the proxy pass on what is said from here on, and speak TLS with the server."""
+        place = _authority(self._target, with_port=True)
+        lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}", *_authorization(proxy), "", ""]
+        try:
+            head = await connection.ask("\r\n".join(lines).encode("latin-1"), b"", has_body=False)
+        except BadResponseError as error:
+            raise NoAnswerError(f"what the proxy answered is no HTTP ({error})") from error
+        except DisconnectedError as error:
+            raise NoAnswerError(f"the proxy closed the connection ({error})") from error
+        if not 200 <= head.status < 300:
+            raise NoAnswerError(f"the proxy answered HTTP {head.status} {head.reason}")
+        await connection.encrypt(self._tls(), self._target.hostname or "")
+
+    async def _open(self, place: SplitResult) -> HttpConnection:
+        _, connection = await self._loop.create_connection(
+            HttpConnection,
+            place.hostname or "",
+            place.port or _PORTS[place.scheme],
+            ssl=self._tls() if place.scheme == "https" else None,
+            happy_eyeballs_delay=_NEXT_ADDRESS_S,
+        )
+        return connection
+
+    def _tls(self) -> ssl.SSLContext:
+        return self._certificates or ssl.create_default_context()
+
+    # --- the request -----------------------------------------------------------------------------
+
+    def _request_head(self, headers: Mapping[str, str]) -> bytes:
+        """All of it but the number behind Content-Length."""
+        if not all(map(_NAME.fullmatch, headers)):
+            raise NoAnswerError("a header of the request has a name that none can have")
+        lines = [f"POST {self._request_target()} HTTP/1.1"]
+        lines += [] if "host" in map(str.lower, headers) else [f"Host: {_authority(self._target)}"]
+        lines += [
+            f"{name}: {value}" for name, value in headers.items() if name.lower() not in _OURS
+        ]
+        if self._proxy is not None and self._target.scheme == "http":
+            lines += _authorization(self._proxy)
+        return "\r\n".join([*lines, "Content-Length: "]).encode("latin-1")
+
+    def _request_target(self) -> str:
+        path = quote(self._target.path or "/", safe=_OF_PATHS)
+        query = f"?{quote(self._target.query, safe=f'{_OF_PATHS}?')}" if self._target.query else ""
+        if self._proxy is None or self._target.scheme == "https":
+            return path + query
+        return f"http://{_authority(self._target)}{path}{query}"
+
+
+def _close_old(pool: weakref.ref[HttpPool]) -> None:
+    if (found := pool()) is not None:
+        found.close_old()
+
+
+def _place_of(proxy: str) -> SplitResult:
+    place = urlsplit(proxy)
+    with contextlib.suppress(ValueError):  # of a port that is none
+        if place.hostname and place.port != 0:
+            return place
+    raise NoAnswerError("the environment names a proxy whose address cannot be read")
+
+
+def _authority(place: SplitResult, *, with_port: bool = False) -> str:
+    """Host and port as a request names them; a port that goes without saying only on demand."""
+    host = place.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    usual = _PORTS[place.scheme]
+    port = place.port or usual
+    return f"{host}:{port}" if with_port or port != usual else host
+
+
+def _authorization(proxy: SplitResult) -> list[str]:
+    """The header with which a proxy lets one pass, where its URL holds a name."""
+    if proxy.username is None:
+        return []
+    name, password = unquote(proxy.username), unquote(proxy.password or "")
+    encoded = base64.b64encode(f"{name}:{password}".encode()).decode("ascii")
+    return [f"Proxy-Authorization: Basic {encoded}"]
 
 
 # --- certificates ------------------------------------------------------------------------------
@@ -183,6 +314,11 @@ _CERTIFICATE_FILES: Final = (
     "/etc/ssl/ca-bundle.pem",
 )
 """Where systems keep them that this Python was not built on."""
+
+
+def needs_certificates(url: str, proxy: str | None) -> bool:
+    """Whether anybody on the way speaks TLS."""
+    return any(each.lower().startswith("https:") for each in (url, proxy or ""))
 
 
 def trusted_certificates(environ: Mapping[str, str] = os.environ) -> ssl.SSLContext:

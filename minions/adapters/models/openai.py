@@ -35,12 +35,11 @@ from minions.adapters.models.endpoints import (
     resolve_endpoint,
 )
 from minions.adapters.models.http_pool import (
+    BrokenBodyError,
     HttpPool,
+    HttpResponse,
     NoAnswerError,
-    is_http_loaded,
-    load_http,
-    lost_errors,
-    lost_words,
+    needs_certificates,
     proxy_for,
     trusted_certificates,
 )
@@ -60,7 +59,6 @@ from minions.contracts.errors import UsageError
 if TYPE_CHECKING:
     import ssl
 
-    from aiohttp import ClientResponse, StreamReader
     from openai import AsyncOpenAI
 
 __all__ = ["OpenAIModel"]
@@ -243,19 +241,13 @@ class OpenAIModel(ChatModel):
             await pool.close()
 
     async def warm_up(self) -> None:
-        """Import what the first call needs, and read the certificates, in a thread."""
-        if not is_http_loaded() or (self._is_encrypted and self._certificates is None):
+        """Read the certificates that the first call needs, in a thread."""
+        if self._route.url.startswith("https:") and self._certificates is None:
             await import_in_daemon_thread(self._load)
 
-    @property
-    def _is_encrypted(self) -> bool:
-        return self._route.url.startswith("https:")
-
     def _load(self) -> None:
-        load_http()
-        if self._is_encrypted:
-            with contextlib.suppress(NoAnswerError):  # told by the first call
-                self._certificates = trusted_certificates()
+        with contextlib.suppress(NoAnswerError):  # told by the first call
+            self._certificates = trusted_certificates()
 
     def _open_pool(self) -> HttpPool:
         """The pool of this event loop, for loops cannot share sockets.
@@ -271,20 +263,25 @@ class OpenAIModel(ChatModel):
         return pool
 
     def _new_pool(self) -> HttpPool:
-        from urllib.request import getproxies
-
-        if self._is_encrypted and self._certificates is None:
+        proxy = self._proxy()
+        if self._certificates is None and needs_certificates(self._route.url, proxy):
             self._certificates = trusted_certificates()
-        base_url = self._peer.base_url
         return HttpPool(
             self._route.url,
             self._route.headers,
             connect_s=self._route.connect_s,
             certificates=self._certificates,
-            # A proxy from the environment cannot reach this machine's own servers.
-            proxy=None if is_loopback_url(base_url) else proxy_for(base_url, getproxies()),
+            proxy=proxy,
             max_requests=self._max_requests,
         )
+
+    def _proxy(self) -> str | None:
+        # A proxy from the environment cannot reach this machine's own servers.
+        if is_loopback_url(self._peer.base_url):
+            return None
+        from urllib.request import getproxies
+
+        return proxy_for(self._peer.base_url, getproxies())
 
     async def _exchange(
         self, content: bytes, options: ModelOptions, on_delta: DeltaSink | None
@@ -314,7 +311,7 @@ class OpenAIModel(ChatModel):
 
     async def _answer(
         self,
-        response: ClientResponse,
+        response: HttpResponse,
         started: float,
         options: ModelOptions,
         on_delta: DeltaSink | None,
@@ -327,19 +324,19 @@ class OpenAIModel(ChatModel):
         reader = StreamedAnswer(self._peer, self._clock, started)
         return await self._read(response, reader, options, on_delta)
 
-    async def _refusal(self, response: ClientResponse) -> ModelFailure:
+    async def _refusal(self, response: HttpResponse) -> ModelFailure:
         """The failure behind another status than 2xx."""
         body = b""
         try:
-            while len(body) < _MOST_ERROR_BYTES and (chunk := await response.content.readany()):
+            while len(body) < _MOST_ERROR_BYTES and (chunk := await response.read()):
                 body += chunk
-        except lost_errors() as error:
-            return self._peer.interrupted(self._peer.clean(lost_words(error)))
+        except BrokenBodyError as error:
+            return self._peer.interrupted(self._peer.clean(str(error)))
         return status_failure(self._peer, response.status, response.headers, body, self._now())
 
     async def _read(
         self,
-        response: ClientResponse,
+        response: HttpResponse,
         reader: AnswerReader,
         options: ModelOptions,
         on_delta: DeltaSink | None,
@@ -350,7 +347,7 @@ class OpenAIModel(ChatModel):
         try:
             async with silence:
                 watch = _Watch(silence, options.idle_timeout_s)
-                await _feed(response.content, reader, watch, on_delta)
+                await _feed(response, reader, watch, on_delta)
         except TimeoutError:
             if not silence.expired():
                 raise
@@ -359,7 +356,7 @@ class OpenAIModel(ChatModel):
                 return Failure(self._peer.timed_out(what, seconds, "idle_timeout_s"))
         except _TooLargeError:
             return Failure(self._peer.too_large(_MOST_BYTES))
-        except _BrokenOffError as error:
+        except BrokenBodyError as error:
             broken = self._peer.clean(str(error))
         result = reader.result(broken)
         if on_delta is not None and isinstance(reader, PlainAnswer) and is_successful(result):
@@ -369,10 +366,6 @@ class OpenAIModel(ChatModel):
 
 class _TooLargeError(Exception):
     """More than `_MOST_BYTES`."""
-
-
-class _BrokenOffError(Exception):
-    """The connection was lost in the middle of the answer; says how."""
 
 
 class _Watch:
@@ -395,20 +388,16 @@ class _Watch:
 
 
 async def _feed(
-    content: StreamReader, reader: AnswerReader, watch: _Watch, on_delta: DeltaSink | None
+    response: HttpResponse, reader: AnswerReader, watch: _Watch, on_delta: DeltaSink | None
 ) -> None:
     """Bytes to the reader, as they come.
 
     Raises:
         _TooLargeError: Too many.
-        _BrokenOffError: They ended before their time.
+        BrokenBodyError: They ended before their time.
     """
-    size, lost = 0, lost_errors()
-    while not content.at_eof():
-        try:
-            chunk = await content.readany()
-        except lost as error:
-            raise _BrokenOffError(lost_words(error)) from error
+    size = 0
+    while chunk := await response.read():
         if reader.is_done:
             break
         size += len(chunk)
@@ -417,7 +406,7 @@ async def _feed(
         for delta in reader.feed(chunk):
             if on_delta is not None:
                 on_delta(delta)
-        if not content.at_eof():
+        if not response.is_at_end:
             watch.heard(reader)
 
 

@@ -177,11 +177,9 @@ async def _serve(
     *,
     resume: bool,
 ) -> int:
-    from minions.adapters.models.http_pool import load_http
     from minions.interfaces.server.app import create_app
     from minions.interfaces.server.process import bound_socket, serve
 
-    load_http()  # now, not in a thread of the first run: the server may be stopped by then
     state = context.state()
     app = create_app(
         options,
