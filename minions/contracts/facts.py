@@ -88,7 +88,7 @@ Object: TypeAlias = Mapping[str, JsonValue]
 T = TypeVar("T")
 
 
-class _Fact(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What all have in common."""
 
     kind: ClassVar[str]
@@ -106,7 +106,7 @@ class _OfStep(_Fact, frozen=True, kw_only=True):
 _STATUSES: Final = tuple(each.value for each in RunStatus)
 
 
-class RecordedConversation(Struct, frozen=True, kw_only=True):
+class RecordedConversation(Struct, frozen=True, kw_only=True, gc=False):
     """Where in the session's conversation a run begins."""
 
     keep: int | None
@@ -115,7 +115,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
     """Whether it goes on with what is there; else the input `message` comes first."""
 
 
-class RecordedPart(Struct, frozen=True, kw_only=True):
+class RecordedPart(Struct, frozen=True, kw_only=True, gc=False):
     """Which steps of the recipe were asked for, and what the others gave before."""
 
     runs: Sequence[str]
@@ -391,7 +391,7 @@ class ModelCallInterrupted(ModelCallLoss, frozen=True, kw_only=True):
     state: ClassVar[str] = "interrupted"
 
 
-class SavedMessage(Struct, frozen=True, kw_only=True):
+class SavedMessage(Struct, frozen=True, kw_only=True, gc=False):
     """What an application that stored a message said of it."""
 
     id: str | None = None
@@ -699,7 +699,7 @@ _CLASSES: Final[Mapping[tuple[str, str], type[Fact]]] = {
 }
 
 
-class UnreadableFact(Struct, frozen=True, kw_only=True):
+class UnreadableFact(Struct, frozen=True, kw_only=True, gc=False):
     """What stands where a fact is expected."""
 
     kind: str

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.facts import Fact, UnreadableFact, body_of
 from minions.contracts.json_values import JsonValue
@@ -29,8 +30,7 @@ SPARED_S: Final = 3_600.0
 """Seconds. A run puts a blob before the fact that names it: a young one may be wanted still."""
 
 
-@frozen(kw_only=True)
-class EntryDraft:
+class EntryDraft(Struct, frozen=True, kw_only=True, gc=False):
     """A fact before it is stored."""
 
     key: str
@@ -48,8 +48,7 @@ class EntryDraft:
         return self.fact.state
 
 
-@frozen(kw_only=True)
-class JournalEntry:
+class JournalEntry(Struct, frozen=True, kw_only=True, gc=False):
     """A stored fact. Never changes."""
 
     session_id: str

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pytest
-from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders import entry_of
 from minions.adapters.stores.postgres_journal import PostgresJournal
@@ -143,7 +143,7 @@ async def with_a_bad_row(journal: Journal, bad: UnreadableFact) -> None:
         if number == 2:
             rows.insert(2, bad)
         entries = [
-            evolve(
+            replace(
                 entry_of("step", "started", {}, key=f"a/{at}/0", position=at),
                 session_id=f"ses_{number}",
                 run_id=f"run_{number}",

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
@@ -225,13 +225,13 @@ def session_of(count: int = 3, **changes: object) -> list[JournalEntry]:
         epoch=4,
         at=clock.now(),
     )
-    entries = [evolve(entry, position=n, key=f"{n}") for n in range(1, count + 1)]
-    return [evolve(each, **changes) for each in entries]  # type: ignore[arg-type]  # each test's own
+    entries = [replace(entry, position=n, key=f"{n}") for n in range(1, count + 1)]
+    return [replace(each, **changes) for each in entries]
 
 
 async def test_a_session_is_taken_in_as_it_was(journal: Journal) -> None:
     entries = session_of()
-    entries[1] = evolve(entries[1], fact=holding("x" * 40_000).fact, run_id="run_0", epoch=7)
+    entries[1] = replace(entries[1], fact=holding("x" * 40_000).fact, run_id="run_0", epoch=7)
     await journal.adopt("ses_1", entries)
     assert await journal.entries() == entries
     lease = await lease_of(journal)
@@ -253,7 +253,7 @@ async def test_a_run_that_is_in_another_session_is_not_taken_in(journal: Journal
         await journal.adopt("ses_1", session_of(generation=1, key="0")[:1])
     assert caught.value.error_code == "duplicate-entry"
     mixed = session_of()
-    mixed[2] = evolve(mixed[2], generation=1, key="0")
+    mixed[2] = replace(mixed[2], generation=1, key="0")
     with pytest.raises(JournalError) as caught:
         await journal.adopt("ses_1", mixed)
     assert caught.value.error_code == "duplicate-entry"

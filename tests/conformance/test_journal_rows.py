@@ -24,6 +24,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec.structs import replace
 from psycopg.rows import TupleRow
 
 from builders import draft_of
@@ -283,7 +284,7 @@ async def test_sessions_are_listed_by_what_happened_last(
     fork = draft_of("session", "forked", opened, key="session")
     await store(journal, "f1", "edit", fork)
     clock.advance(1)
-    await store(journal, "s2", "run_5", evolve(begun(), key="again"))
+    await store(journal, "s2", "run_5", replace(begun(), key="again"))
     assert await session_ids(journal) == ["s2", "f1", "s4", "t3", "s1"]
     assert await session_ids(journal, SessionFilter(id_start="s")) == ["s2", "s4", "s1"]
     assert await session_ids(journal, SessionFilter(session_ids=["t3", "x"])) == ["t3"]
@@ -410,7 +411,7 @@ class RowsOfHistories(RuleBasedStateMachine):
         self.copies += 1
         name = f"copy_{self.copies}"
         entries = [
-            evolve(entry, session_id=name, run_id=f"{entry.run_id}_{name}") for entry in known
+            replace(entry, session_id=name, run_id=f"{entry.run_id}_{name}") for entry in known
         ]
         self.wait(self.journal.adopt(name, entries))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import entry_of
 from minions.adapters.stores.row_bodies import body_text, read_fact
 from minions.contracts.facts import FACTS, UnreadableFact, body_of, fact_of
 from minions.contracts.journal import EntryDraft
@@ -100,3 +102,11 @@ def test_a_row_is_a_fact_or_is_told_as_unreadable(
         assert fact.problem
     else:
         assert fact_of(row["kind"], row["state"], body_of(fact)) == fact
+
+
+def test_a_long_record_gives_the_garbage_collector_nothing_to_search() -> None:
+    entry = entry_of(
+        "step", "finished", {"step_id": "a", "status": "completed", "output": {"n": 1}}
+    )
+    assert not gc.is_tracked(entry)
+    assert not gc.is_tracked(entry.fact)

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from attrs import evolve, frozen
+from attrs import frozen
+from msgspec.structs import replace
 
 from minions.adapters.stores import postgres_rows
 from minions.adapters.stores.pending_rows import PendingRows, folds_later
@@ -452,12 +453,12 @@ async def _append(attempt: Attempt, lease: Lease, entry: JournalEntry, body: byt
     except UniqueViolation:
         stored = await _stored(db, entry)
         if attempt.is_again and _is_ours(stored, entry, body):
-            return evolve(entry, position=stored.position)
+            return replace(entry, position=stored.position)
         raise _duplicate(entry, stored.position) from None
     if done is not None and (row := await done.fetchone()) is not None:
-        return evolve(entry, position=row[0])
+        return replace(entry, position=row[0])
     if attempt.is_again and (left := await _found(db, entry)) and _is_ours(left, entry, body):
-        return evolve(entry, position=left.position)  # stored, and then the lease was lost
+        return replace(entry, position=left.position)  # stored, and then the lease was lost
     raise await _fenced(db, lease)
 
 
@@ -494,7 +495,7 @@ async def _append_listed(
     lease or its position is another one meanwhile, nothing is stored.
     """
     while (known := await postgres_rows.known_rows(db, lease)) is not None:
-        placed = evolve(entry, position=known.position + 1)
+        placed = replace(entry, position=known.position + 1)
         values = [
             known.position, entry.session_id, entry.epoch, entry.run_id,
             entry.session_id, entry.run_id, entry.generation, entry.key, entry.kind,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from minions.contracts.errors import GraphError, did_you_mean, near_names
 from minions.contracts.graph import StepGraph
@@ -90,6 +91,10 @@ class DefaultStepGraph(_CheckedSteps):
         return tuple(self._steps[self._index[target]] for target in targets)
 
 
+_NONE: Final[frozenset[int]] = frozenset()
+"""One for all steps that read nothing."""
+
+
 class DependencyStepGraph(_CheckedSteps):
     """Dependencies: a step may start when all it depends on has ended."""
 
@@ -115,16 +120,18 @@ class DependencyStepGraph(_CheckedSteps):
         self._needs: list[tuple[int, ...]] = []
         self._waits: list[tuple[int, ...]] = []
         self._reads: list[frozenset[int]] = []
-        self._dependents: list[list[int]] = [[] for _ in self._steps]
+        dependents: list[list[int]] = [[] for _ in self._steps]
         for position, step in enumerate(self._steps):
             needs = self._indices(step.id, depends_on.get(step.id, ()))
             later = self._indices(step.id, (after or {}).get(step.id, ()))
             waits = tuple(dict.fromkeys((*needs, *later)))
             self._needs.append(needs)
-            self._reads.append(frozenset(self._indices(step.id, (reads or {}).get(step.id, ()))))
+            read = self._indices(step.id, (reads or {}).get(step.id, ()))
+            self._reads.append(frozenset(read) if read else _NONE)
             self._waits.append(waits)
             for other in waits:
-                self._dependents[other].append(position)
+                dependents[other].append(position)
+        self._dependents = [tuple(each) for each in dependents]  # which the collector passes over
         self._refuse_cycles()
 
     def only(self, among: Collection[str]) -> DependencyStepGraph:

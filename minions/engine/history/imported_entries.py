@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-from attrs import evolve
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
@@ -35,11 +34,11 @@ def imported_entry(entry: JournalEntry) -> JournalEntry:
     """The entry as it is stored in the journal that takes it in."""
     match fact := entry.fact:
         case DecisionRecorded():
-            return evolve(entry, fact=DecisionImported(**asdict(fact)))
+            return replace(entry, fact=DecisionImported(**asdict(fact)))
         case RunResumed():
-            return evolve(entry, fact=replace(_without_grants(fact), decisions=None))
+            return replace(entry, fact=replace(_without_grants(fact), decisions=None))
         case RunStarted():
-            return evolve(entry, fact=_without_grants(fact))
+            return replace(entry, fact=_without_grants(fact))
         case _:
             return entry
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from attrs import evolve, field, frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.contracts.decision_words import Answer, Decision, name_of
 from minions.contracts.errors import (
@@ -288,7 +289,7 @@ def _standing(rows: Sequence[JournalEntry]) -> list[JournalEntry]:
     gone = {base for base in begun if replay.execution(base) is None}
     places = _places(rows)
     return [
-        evolve(row, position=places[row.position])
+        replace(row, position=places[row.position])
         for row in visible(rows)
         if row.state == "skipped" or base_key(execution_key(row.key)) not in gone
     ]

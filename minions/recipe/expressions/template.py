@@ -39,7 +39,7 @@ MAX_DEPTH: Final = 100
 _MARK: Final = re.compile(r"\{\{|\}\}|\{%|\{#")
 
 
-class _Part(Struct, frozen=True):
+class _Part(Struct, frozen=True, gc=False):
     """One node of a template."""
 
     def render(self, scope: Scope) -> JsonValue:
@@ -114,7 +114,7 @@ class _List(_Part, frozen=True):
             yield from part.terms()
 
 
-class Template(Struct, frozen=True):
+class Template(Struct, frozen=True, gc=False):
     """A value whose strings may hold `{{ … }}`."""
 
     root: _Part
@@ -143,7 +143,7 @@ class Template(Struct, frozen=True):
         return self.root.render(scope)
 
 
-class Condition(Struct, frozen=True):
+class Condition(Struct, frozen=True, gc=False):
     """An expression that holds or does not."""
 
     term: Term
