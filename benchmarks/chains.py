@@ -1,13 +1,23 @@
-"""What a step costs that does nothing: `set` steps in a row, in memory and on SQLite."""
+"""What a step costs that does nothing: `set` and Python steps in a row, in memory and on SQLite."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
 
+from attrs import frozen
+
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, absolute_row, least_cpu_s, ratio_row
-from minions import AgentExecutor, AgentRecipe, ScriptedModel, Services, SqliteJournal
+from minions import (
+    AgentExecutor,
+    AgentRecipe,
+    PythonStep,
+    ScriptedModel,
+    Services,
+    SqliteJournal,
+    StepScope,
+)
 from minions.engine.services.services import SystemClock
 from minions.recipe.kinds.set import SetSpec
 
@@ -21,15 +31,23 @@ async def measure(effort: Effort, _: Endpoint) -> list[Row]:
             "short": lambda: _run(short),
             "long": lambda: _run(long),
             "stored": lambda: _bytes_stored(short),
+            "code": lambda: _run_code(short),
         },
     )
-    per_step = {name: taken[name] / short * 1e6 for name in ("short", "stored")}
+    per_step = {name: taken[name] / short * 1e6 for name in ("short", "stored", "code")}
     per_step["long"] = taken["long"] / long * 1e6
     few = effort.count(100)
     few_bytes, many_bytes = await _bytes_stored(few) / few, await _bytes_stored(long) / long
     return [
         absolute_row(
             "chain", f"a `set` step of {short:,}", value=per_step["short"], most=25, unit="µs"
+        ),
+        absolute_row(
+            "code",
+            f"a Python step of {short:,} that does nothing",
+            value=per_step["code"],
+            most=100,
+            unit="µs",
         ),
         ratio_row(
             "chain-growth",
@@ -66,6 +84,20 @@ def _chain(steps: int) -> AgentRecipe:
 async def _run(steps: int, services: Services | None = None) -> None:
     result = await AgentExecutor(ScriptedModel([]), services=services).execute(_chain(steps))
     assert result.output == {"n": steps - 1}, result.error
+
+
+@frozen
+class _Nothing(PythonStep[int]):
+    id: str
+
+    async def run(self, scope: StepScope) -> int:
+        return 1
+
+
+async def _run_code(steps: int) -> None:
+    recipe = AgentRecipe(id="code", steps=[_Nothing(f"s{at}") for at in range(steps)])
+    result = await AgentExecutor(ScriptedModel([])).execute(recipe)
+    assert result.output == 1, result.error
 
 
 async def _bytes_stored(steps: int) -> int:

@@ -63,10 +63,10 @@ def _rows(costs: dict[str, ProcessCost], *, big: int) -> Iterator[Row]:
     yield Row(
         key="run-one",
         work="`minions run`, one step, one model call, whole process",
-        goal="≤ 500 ms CPU, ≤ 80 MiB",
+        goal="≤ 300 ms CPU, ≤ 45 MiB",
         measured=f"{one.cpu_s * 1e3:.0f} ms CPU, {one.peak_mib:.0f} MiB",
         absolute=str(one),
-        is_met=one.cpu_s <= 0.5 and one.peak_mib <= 80,
+        is_met=one.cpu_s <= 0.3 and one.peak_mib <= 45,
     )
     for key, work in (("chain", "in a chain"), ("wide", "in parallel")):
         more_ms = (costs[key].cpu_s - one.cpu_s) * 1e3 / (STEPS - 1)

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from typing import Final
 
 from attrs import field, frozen
@@ -298,6 +297,8 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
         return None
     if (seconds := _number(said)) is not None:
         return seconds
+    from email.utils import parsedate_to_datetime  # 2 ms, for servers that say a date
+
     try:
         until = parsedate_to_datetime(said)
     except (TypeError, ValueError):
