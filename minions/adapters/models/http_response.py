@@ -1,37 +1,31 @@
 """An HTTP/1.1 response, read out of the bytes of a connection as they come. No I/O here.
 
-Source: RFC 9112 (framing), RFC 9110 (content encodings).
+The bytes are parsed by httptools (llhttp). This module keeps what it found, bounds it, refuses what
+was not asked for, and decompresses.
 """
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
+from httptools import HttpParserError, HttpResponseParser
 from msgspec import Struct
 
 __all__ = ["BadResponseError", "BrokenBodyError", "ResponseHead", "ResponseReader"]
 
 _MOST_HEAD_BYTES: Final = 262_144
-_MOST_LINE_BYTES: Final = 8_192
-"""Of a chunk's size with its extensions, and of a trailer."""
+_MOST_IDLE_BYTES: Final = 65_536
+"""Of chunk extensions and trailers, between two bytes of a body: they carry nothing we read."""
 _PIECE_BYTES: Final = 65_536
 """Of what is decompressed at a time: a few bytes can stand for very many."""
-
-_STATUS_LINE: Final = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: (.*))?")
-_HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
-_FOLD: Final = re.compile(r"\r?\n[ \t]+")
-_FIRST_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\n]*)?\r?\n")
-_NEXT_SIZE: Final = re.compile(rb"\r?\n([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\n]*)?\r?\n")
-_BLANKS: Final = " \t\r"
 _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
 
 
 class BadResponseError(Exception):
-    """What came is no HTTP response that can be read; says why, and quotes nothing of it."""
+    """The bytes are no HTTP response that can be read; says why, and quotes nothing of them."""
 
 
 class BrokenBodyError(Exception):
@@ -69,16 +63,20 @@ class ResponseReader:
         self.buffered = 0
         """Bytes of the body that nobody took yet."""
         self._has_body = has_body
-        self._rest = b""
-        """Came, but is not understood without what follows."""
-        self._looked = 0
-        """How much of `_rest` was searched for the end of the head."""
-        self._left: int | None = None
-        """Bytes until the end of the body or of the chunk; None: the connection's end is its."""
-        self._is_chunked = False
-        self._size_line = _FIRST_SIZE
-        """How the next chunk begins."""
-        self._is_in_trailers = False
+        self._parser = HttpResponseParser(self)
+        # What servers in use get wrong and what cannot be read in two ways: as other clients do.
+        self._parser.set_dangerous_leniencies(
+            lenient_headers=True,
+            lenient_optional_cr_before_lf=True,
+            lenient_spaces_after_chunk_size=True,
+        )
+        self._reason = ""
+        self._headers: dict[str, str] = {}
+        self._idle_bytes = 0
+        """Fed since the last byte of a body, or since the beginning."""
+        self._ends_with_connection = False
+        self._problem: BadResponseError | None = None
+        """Found by a callback; raised once the parser has returned."""
         self._pieces: deque[bytes] = deque()
         self._inflater: _Inflater | None = None
 
@@ -91,30 +89,40 @@ class ResponseReader:
         """Bytes as they came.
 
         Raises:
-            BadResponseError: They are no HTTP.
+            BadResponseError: They are no HTTP, or more than what is read of it.
         """
-        if self.head is None:
-            data = self._read_head(self._rest + data)
-            if self.head is None:
-                return
         if self.is_complete:
             self.has_leftover = self.has_leftover or bool(data)
-        elif self._is_chunked:
-            self._read_chunks(self._rest + data if self._rest else data)
-        else:
-            self._read_plain(data)
+            return
+        self._idle_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserError as error:
+            if self._problem is None and not self.is_complete:
+                raise BadResponseError(str(error) or "it cannot be parsed") from error
+            self.has_leftover = self.is_complete  # bytes behind the body are no second response
+        if self._problem is not None:
+            raise self._problem
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        if self.head is None and self._idle_bytes > _MOST_HEAD_BYTES:
+            raise BadResponseError(f"its headers are larger than {_MOST_HEAD_BYTES} bytes")
+        if self.head is not None and not self.is_complete and self._idle_bytes > _MOST_IDLE_BYTES:
+            raise BadResponseError(
+                f"more than {_MOST_IDLE_BYTES} bytes of its framing hold no body"
+            )
 
     def feed_end(self) -> bool:
         """The connection ended; whether the response is whole."""
-        if self.head is not None and self._left is None and not self._is_chunked:
-            self.is_complete = True
+        self.is_complete = self.is_complete or self._ends_with_connection
         return self.is_complete
 
     def take(self) -> bytes:
-        """What is there of the body, decompressed; nothing: there is no more yet.
+        """The bytes of the body that are there, decompressed; empty: no more have come yet.
 
         Raises:
-            BrokenBodyError: It cannot be decompressed.
+            BrokenBodyError: They cannot be decompressed.
         """
         if self._inflater is None:
             return self._take_raw()
@@ -135,127 +143,64 @@ class ResponseReader:
         self.buffered = 0
         return data
 
-    def _keep(self, data: bytes) -> None:
-        if data:
+    # --- called by the parser --------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """Another response; behind the one that was asked for, nobody expects it."""
+        self.has_leftover = self.is_complete
+
+    def on_status(self, reason: bytes) -> None:
+        """The words behind the number."""
+        self._reason += reason.decode("latin-1")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer, which says nothing that anybody reads."""
+        if self.head is not None:
+            return
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
+        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        if self.head is not None:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:  # tells of an answer that is to come
+            if status == 101:
+                self._refuse("it changes to another protocol, which nobody asked for")
+            self._reason, self._headers = "", {}
+            return
+        self.head = ResponseHead(
+            status=status,
+            reason=self._reason.strip(),
+            headers=self._headers,
+            keeps_connection=self._parser.should_keep_alive(),
+        )
+        self._idle_bytes = 0
+        self.is_complete = not self._has_body
+        coding = self._headers.get("transfer-encoding")
+        if coding is not None and coding.lower() != "chunked":
+            self._refuse("its transfer encoding was not asked for")
+        self._ends_with_connection = coding is None and "content-length" not in self._headers
+        try:
+            self._inflater = _inflater(self._headers.get("content-encoding", ""))
+        except BadResponseError as error:
+            self._problem = self._problem or error
+
+    def on_body(self, data: bytes) -> None:
+        """The next bytes of the body."""
+        if not self.is_complete:
+            self._idle_bytes = 0
             self._pieces.append(data)
             self.buffered += len(data)
 
-    # --- the head --------------------------------------------------------------------------------
+    def on_message_complete(self) -> None:
+        """The end of the body, or of a head that tells of another one."""
+        if self.head is not None:
+            self.is_complete = True
 
-    def _read_head(self, data: bytes) -> bytes:
-        """Take the head off, if it is whole; the bytes behind it."""
-        if not data.startswith(b"HTTP/1."[: len(data)]):
-            raise BadResponseError("it does not begin with a status line")
-        end = _HEAD_END.search(data, max(0, self._looked - 3))
-        if end is None or end.end() > _MOST_HEAD_BYTES:
-            if len(data) > _MOST_HEAD_BYTES:
-                raise BadResponseError(f"its headers are larger than {_MOST_HEAD_BYTES} bytes")
-            self._rest, self._looked = data, len(data)
-            return b""
-        self._rest, self._looked = b"", 0
-        head, rest = _parsed(data[: end.start()].decode("latin-1")), data[end.end() :]
-        if head.status < 200:  # tells of an answer that is to come
-            if head.status == 101:
-                raise BadResponseError("it changes to another protocol, which nobody asked for")
-            return self._read_head(rest) if rest else rest
-        self._frame(head)
-        self.head = head
-        return rest
-
-    def _frame(self, head: ResponseHead) -> None:
-        """How the body ends."""
-        coding = head.headers.get("transfer-encoding")
-        if not self._has_body or head.status in (204, 304):
-            self._left, self.is_complete = 0, True
-            return
-        if coding is not None:
-            if coding.lower() != "chunked":
-                raise BadResponseError("its transfer encoding was not asked for")
-            self._is_chunked = True
-        elif (length := head.headers.get("content-length")) is not None:
-            self._left = _length(length)
-            self.is_complete = self._left == 0
-        self._inflater = _inflater(head.headers.get("content-encoding", ""))
-
-    # --- the body --------------------------------------------------------------------------------
-
-    def _read_plain(self, data: bytes) -> None:
-        if self._left is None:
-            self._keep(data)
-            return
-        self.has_leftover = len(data) > self._left
-        data = data[: self._left]
-        self._left -= len(data)
-        self.is_complete = self._left == 0
-        self._keep(data)
-
-    def _read_chunks(self, data: bytes) -> None:
-        at, pieces = 0, []
-        while not self._is_in_trailers:
-            if self._left:
-                piece = data[at : at + self._left]
-                pieces.append(piece)
-                self._left -= len(piece)
-                at += len(piece)
-                if self._left:
-                    break
-            size = _size_line(self._size_line, data, at)
-            if size is None:
-                break
-            at = size.end()
-            self._left, self._size_line = int(size[1], 16), _NEXT_SIZE
-            self._is_in_trailers = self._left == 0
-        self._keep(b"".join(pieces))
-        self._rest = data[at:]
-        if self._is_in_trailers:
-            self._read_trailers()
-
-    def _read_trailers(self) -> None:
-        """To the empty line; they say nothing that anybody reads."""
-        while (end := self._rest.find(b"\n")) >= 0:
-            line, self._rest = self._rest[:end], self._rest[end + 1 :]
-            if line in (b"", b"\r"):
-                self.is_complete, self.has_leftover = True, bool(self._rest)
-                return
-        if len(self._rest) > _MOST_LINE_BYTES:
-            raise BadResponseError(f"a trailer is larger than {_MOST_LINE_BYTES} bytes")
-
-
-def _size_line(pattern: re.Pattern[bytes], data: bytes, at: int) -> re.Match[bytes] | None:
-    """The line before a chunk; None: it is not whole."""
-    found = pattern.match(data, at)
-    if found is None and (data.find(b"\n", at + 2) >= 0 or len(data) - at > _MOST_LINE_BYTES):
-        raise BadResponseError("a chunk of its body has no size")
-    return found
-
-
-def _parsed(text: str) -> ResponseHead:
-    first, _, rest = text.partition("\n")
-    status = _STATUS_LINE.fullmatch(first.rstrip("\r"))
-    if status is None:
-        raise BadResponseError("it does not begin with a status line")
-    headers: dict[str, str] = {}
-    for line in _FOLD.sub(" ", rest).split("\n") if rest else ():
-        name, colon, value = line.partition(":")
-        name, value = name.strip(_BLANKS).lower(), value.strip(_BLANKS)
-        if not (name and colon):
-            raise BadResponseError("a line of its headers has no name")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    options = headers.get("connection", "").lower()
-    return ResponseHead(
-        status=int(status[2]),
-        reason=status[3] or "",
-        headers=headers,
-        keeps_connection="close" not in options and (status[1] == "1" or "keep-alive" in options),
-    )
-
-
-def _length(said: str) -> int:
-    """Of a body; a server may say the same length twice, but not two lengths."""
-    (length, *others) = {part.strip() for part in said.split(",")}
-    if others or not re.fullmatch(r"[0-9]{1,18}", length):
-        raise BadResponseError("its content length is no number")
-    return int(length)
+    def _refuse(self, why: str) -> None:
+        self._problem = self._problem or BadResponseError(why)
 
 
 # --- compressed bodies ---------------------------------------------------------------------------
