@@ -28,6 +28,7 @@ from minions.engine.history.session_messages import CONVERSATION_KINDS, sequence
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import load_recorded_run
+from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.model import AgentRecipe, InputSpec, Permissions
 
@@ -55,6 +56,11 @@ class ChatAgent:
     tools: tuple[Tool, ...] = field(default=(), converter=_as_tools)
     max_steps: int = 10
     """Model calls of one turn."""
+
+    def executor(self, services: Services) -> AgentExecutor:
+        """What runs its turns: its own model and tools, with nothing else registered."""
+        extensions = Extensions(tools=Toolbox(self.tools))
+        return AgentExecutor(self.model, extensions=extensions, services=services)
 
     def recipe(self) -> AgentRecipe:
         """One step that shares the session's conversation."""
@@ -111,11 +117,7 @@ class StepRunner:
         if repository is None:
             repository = StepRepository(executor.services if executor is not None else None)
         if executor is None and isinstance(agent, ChatAgent):
-            executor = AgentExecutor(
-                agent.model,
-                extensions=Extensions(tools=Toolbox(agent.tools)),
-                services=repository.services,
-            )
+            executor = agent.executor(repository.services)
         assert executor is not None  # noqa: S101  # one of the branches above
         if executor.services.journal is not repository.services.journal:
             raise UsageError(
