@@ -26,7 +26,8 @@ from minions import (
 )
 from minions.adapters.models.structured_output import InstructorParser
 from minions.interfaces.settings import Settings
-from minions.interfaces.wiring import built_in_extensions, make_prices
+from minions.interfaces.wiring.extensions import built_in_extensions
+from minions.interfaces.wiring.prices import make_prices
 
 
 async def measure(effort: Effort, _: Endpoint) -> list[Row]:

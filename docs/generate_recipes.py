@@ -21,7 +21,7 @@ from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema, schema_of
 from minions.contracts.tools import Tool, Toolset
 from minions.interfaces.settings import Settings
-from minions.interfaces.wiring import built_in_extensions
+from minions.interfaces.wiring.extensions import built_in_extensions
 from minions.recipe.expressions.filters import FILTERS, TESTS
 from minions.recipe.kinds.goal import COMPLETION
 from minions.recipe.kinds.registry import STEP_KINDS

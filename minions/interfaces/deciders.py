@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
@@ -17,11 +17,11 @@ from minions.contracts.decisions import (
     Question,
     Verdict,
 )
-from minions.contracts.errors import UsageError
+from minions.contracts.errors import UsageError, near_names
 from minions.contracts.json_values import JsonValue, dumps
 from minions.engine.calls.decisions import read_answer
 
-__all__ = ["POLICIES", "Policy", "TerminalDecider", "decider_for"]
+__all__ = ["POLICIES", "Policy", "TerminalDecider", "decider_for", "named_policy"]
 
 POLICIES: Final = ("ask", "deny", "all", "wait")
 _YES: Final = ("y", "yes")
@@ -109,6 +109,17 @@ def _wanted(form: Mapping[str, JsonValue]) -> str:
     return dumps(form)
 
 
+def named_policy(approve: str, verdicts: Mapping[str, Verdict]) -> Policy:
+    """The policy of that name.
+
+    Raises:
+        UsageError: It is none of `verdicts`.
+    """
+    if approve not in verdicts:
+        raise _unknown_policy(approve, verdicts)
+    return Policy(verdicts[approve])
+
+
 def decider_for(policy: str | None, write: Callable[[str], None]) -> Decider:
     """Who decides under that policy: without one the person at a terminal, else nobody.
 
@@ -118,13 +129,19 @@ def decider_for(policy: str | None, write: Callable[[str], None]) -> Decider:
     is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     chosen = policy or "ask"
     if chosen not in POLICIES:
-        raise UsageError(
-            f"approve={chosen!r} is no policy. Policies are: {', '.join(POLICIES)}.",
-            code="bad-configuration",
-        )
+        raise _unknown_policy(chosen, POLICIES)
     if chosen == "wait":
         return Policy(Verdict.LATER)
     verdicts = {"deny": Policy(Verdict.REJECTED), "all": Policy(Verdict.APPROVED)}
     if is_terminal:
         return TerminalDecider(write, approvals=verdicts.get(chosen))
     return verdicts.get(chosen, Deny())
+
+
+def _unknown_policy(approve: str, policies: Iterable[str]) -> UsageError:
+    known = tuple(policies)
+    return UsageError(
+        f"approve={approve!r} is no policy. Policies are: {', '.join(known)}.",
+        code="bad-configuration",
+        suggestions=near_names(approve, known),
+    )

@@ -17,7 +17,7 @@ from minions.contracts.steps import Step
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.function_steps import FunctionStep
-from minions.interfaces.wiring import extended
+from minions.interfaces.wiring.extensions import extended
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["load_extensions"]

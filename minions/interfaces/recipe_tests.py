@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from attrs import evolve, frozen
+from attrs import frozen
 from returns.result import Failure, Result, Success
 
 from minions.adapters.models.scripted import ScriptedModel
@@ -32,10 +32,10 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import Effect
 from minions.engine.calls.decisions import read_answer
 from minions.engine.calls.tool_calls import tool_call_executors
-from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.engine.compile.extensions import ModelSource
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.expressions.template import compile_condition
 from minions.recipe.model import AgentRecipe, ModelConfig, RecipeTest
 from minions.recipe.reading.recipe_tests import SCRIPTED
@@ -62,65 +62,55 @@ class TestOutcome:
         }
 
 
-async def run_test(
-    recipe: AgentRecipe,
-    test: RecipeTest,
-    *,
-    extensions: Extensions,
-    models: ModelSource,
-    services: Services,
-) -> TestOutcome:
-    """One test, in a run of its own.
+async def run_test(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> TestOutcome:
+    """One test, in a run of its own of which nothing is stored.
 
     Args:
-        models: Gives the test's model where it names one.
+        runtime: Gives the test's model where it names one, and the tools that it does not fake.
     """
-    begin = services.clock.monotonic()
+    clock = runtime.services.clock
+    begin = clock.monotonic()
     try:
-        faults = tuple(await _faults(recipe, test, extensions, models, services))
+        faults = tuple(await _faults(recipe, test, runtime))
     except MinionsError as error:
         faults = (f"{error.error_code}: {error.message}",)
-    duration_ms = round((services.clock.monotonic() - begin) * 1000, 3)
+    duration_ms = round((clock.monotonic() - begin) * 1000, 3)
     return TestOutcome(test=test, faults=faults, duration_ms=duration_ms)
 
 
-async def _faults(
-    recipe: AgentRecipe,
-    test: RecipeTest,
-    extensions: Extensions,
-    models: ModelSource,
-    services: Services,
-) -> list[str]:
+async def _faults(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> list[str]:
     script = ScriptedModel.from_answers(test.answers, name=f"{SCRIPTED}{test.name}")
-    executor = AgentExecutor(
-        _source(test, script, extensions, models),
-        extensions=extensions,
-        services=evolve(services, decider=_ScriptedDecider(test.decisions)),
-        tool_call_executor_factory=_faking(test.tools),
+    scripted = runtime.evolve(
+        models=_source(recipe, test, script, runtime),
+        tool_calls=_faking(test.tools),
+        decider=_ScriptedDecider(test.decisions),
+        journal=MemoryJournal(runtime.services.clock),
+        cache=None,
+        prices=None,
     )
-    run = executor.prepare(recipe, test.inputs)
+    run = scripted.executor(recipe).prepare(recipe, test.inputs)
     result = await run.execute()
     return list(_differences(test, result, run.context, script))
 
 
 def _source(
-    test: RecipeTest, script: ChatModel, extensions: Extensions, models: ModelSource
-) -> ModelSource:
+    recipe: AgentRecipe, test: RecipeTest, script: ChatModel, runtime: Runtime
+) -> ModelSource | ChatModel:
     """Whatever steps name, the test's model answers.
 
     Raises:
         UsageError: It is one that would be paid for.
     """
     if test.model is None:
-        return lambda _: script
-    if not test.model.startswith(SCRIPTED) and test.model not in extensions.models:
+        return script
+    if not test.model.startswith(SCRIPTED) and test.model not in runtime.extensions.models:
         raise UsageError(
             f"The test '{test.name}' asks no real model, but it names '{test.model}'. Name "
             f"{SCRIPTED}FILE.yaml or a registered model, or write `answers`.",
             code="real-model",
         )
     named = ModelConfig(name=test.model)
-    return lambda _: models(named)
+    return lambda _: runtime.named_model(recipe, named)
 
 
 # --- what stands for the world ---------------------------------------------------------------

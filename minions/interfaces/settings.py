@@ -7,6 +7,7 @@ root, then the user's own file, then defaults.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeGuard, cast
@@ -22,6 +23,7 @@ __all__ = [
     "PriceSettings",
     "ProviderSettings",
     "Settings",
+    "environment",
     "load_settings",
     "user_settings_file",
 ]
@@ -160,6 +162,11 @@ _KEYS: Final[Mapping[str, str]] = {
 }
 """Each key's type as written; taken now, for a codec may resolve the hints later."""
 _TABLES: Final = ("providers", "prices", "offline_models")
+
+
+def environment() -> Mapping[str, str]:
+    """The process's environment, read once where everything is wired."""
+    return dict(os.environ)
 
 
 def user_settings_file() -> Path:

@@ -20,7 +20,7 @@ import pytest
 from docs.markdown_blocks import Block, blocks_of, links_of
 from minions.interfaces.cli.main import run_command_line
 from minions.interfaces.extension_files import load_extensions
-from minions.interfaces.wiring import built_in_extensions, catalog_of
+from minions.interfaces.wiring.extensions import built_in_extensions
 from minions.recipe.reading.load import check_recipe_text
 
 ROOT: Final = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ def test_every_block_of_a_page_does_what_the_page_says(
 def _faults(block: Block, folder: Path) -> Sequence[str]:
     """With the tools and links that the page has defined so far."""
     files = [path.name for path in sorted(folder.glob("*.py"))]
-    catalog = catalog_of(load_extensions(files, folder, built_in_extensions()))
+    catalog = load_extensions(files, folder, built_in_extensions()).catalog()
     loaded = check_recipe_text(block.text, block.file or "recipe.yaml", catalog)
     return [f"{fault.where} {fault.message}" for fault in loaded.errors]
 

@@ -9,7 +9,7 @@ from typing import cast
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
-from minions.interfaces.wiring import built_in_tools, built_in_toolsets
+from minions.interfaces.wiring.extensions import built_in_tools, built_in_toolsets
 
 PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
 

@@ -37,7 +37,6 @@ from minions.contracts.tools import Tool, Toolbox, Toolset, ToolSpec
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
-from minions.interfaces.wiring import catalog_of
 from minions.recipe.model import AgentRecipe, InputSpec
 from minions.recipe.reading.load import load_recipe_text
 from minions.testing.clock import FakeClock
@@ -144,7 +143,7 @@ def world_with(folder: Path, source: Callable[[SecretRef], str]) -> World:
 
 def recipe_from(text: str, *tools: Tool, toolset: Toolset | None = None) -> AgentRecipe:
     toolsets = {toolset.name: toolset} if toolset else {}
-    catalog = catalog_of(Extensions(tools=Toolbox(tools), toolsets=toolsets))
+    catalog = Extensions(tools=Toolbox(tools), toolsets=toolsets).catalog()
     return load_recipe_text(text, "recipe.yaml", catalog)
 
 

@@ -14,6 +14,7 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.interfaces.recipe_tests import run_test
+from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe, ModelConfig, RecipeTest
 
@@ -159,13 +160,12 @@ async def test_the_runner_asks_no_real_model_of_a_recipe_made_by_code() -> None:
 
     test = RecipeTest(name="dear", model="openai/gpt-4o")
     recipe = AgentRecipe(id="r", steps=[GoalSpec(id="a", goal="Say hello.")], tests=(test,))
-    tested = await run_test(
-        recipe,
-        test,
+    runtime = Runtime(
+        models=lambda _recipe, _choice: source,
         extensions=Extensions(),
-        models=source,
         services=deterministic_services(),
     )
+    tested = await run_test(recipe, test, runtime)
     (fault,) = tested.faults
     assert fault == (
         "real-model: The test 'dear' asks no real model, but it names 'openai/gpt-4o'. Name "

@@ -9,7 +9,7 @@ import pytest
 from command_line import Cli, Write
 from minions.engine.compile.extensions import Extensions
 from minions.interfaces.settings import Settings
-from minions.interfaces.wiring import Models
+from minions.interfaces.wiring.models import Models
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import ModelConfig
 from minions.recipe.reading.load import load_recipe_text
@@ -19,11 +19,11 @@ async def test_each_recipe_is_answered_by_its_own_offline_model(tmp_path: Path) 
     for name in ("one", "two"):
         (tmp_path / f"{name}.yaml").write_text("answers: [hello]\n", "utf-8")
     settings = Settings(offline_models={name: f"scripted/{name}.yaml" for name in ("one", "two")})
-    models = Models(settings, Extensions(), environ={})
+    models = Models(settings, Extensions(), environ={}, folder_of=lambda _: tmp_path)
 
     def name_of(recipe_id: str) -> str:
         text = f"id: {recipe_id}\nsteps: [{{id: a, goal: Go}}]\n"
-        source = models.source(load_recipe_text(text, "r.yaml", Catalog()), lambda _: tmp_path)
+        source = models.source(load_recipe_text(text, "r.yaml", Catalog()))
         return source(ModelConfig()).name
 
     assert [name_of(each) for each in ("one", "two", "one")] == [

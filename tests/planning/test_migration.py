@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 
 from minions.contracts.tools import Toolbox, ToolScope
-from minions.interfaces.wiring import built_in_extensions, catalog_of
+from minions.interfaces.wiring.extensions import built_in_extensions
 from minions.planning.migration import CheckRecipe, migration_recipe, read_instruction
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
@@ -27,8 +27,8 @@ def packaged(name: str) -> str:
 
 def own_catalog() -> Catalog:
     base = built_in_extensions()
-    check = CheckRecipe(catalog_of(base))
-    return catalog_of(evolve(base, tools=Toolbox((*base.tools, check))))
+    check = CheckRecipe(base.catalog())
+    return evolve(base, tools=Toolbox((*base.tools, check))).catalog()
 
 
 def test_the_recipe_that_writes_recipes_has_no_fault_and_no_warning() -> None:

@@ -1,4 +1,4 @@
-"""What the commands share: options that are settings, and the wired surroundings."""
+"""What the commands share: options that are settings, and the parts of a process made of them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
-from minions.interfaces.settings import Origin, Settings, load_settings, user_settings_file
-from minions.interfaces.wiring import environment
+from minions.interfaces.settings import (
+    Origin,
+    Settings,
+    environment,
+    load_settings,
+    user_settings_file,
+)
 
 if TYPE_CHECKING:
-    from minions.adapters.stores.state_store import StateStore
     from minions.contracts.journal import Journal
     from minions.contracts.step_cache import StepCache
     from minions.engine.compile.extensions import Extensions
+    from minions.interfaces.wiring.runtime import Runtime
     from minions.recipe.catalog import Catalog
 
 __all__ = [
@@ -70,53 +75,73 @@ class CommandContext:
         names = self.given("extensions")
         return database, "".join(f" --extensions {shlex.quote(name)}" for name in names)
 
-    def extensions(self, state: StateStore | None = None) -> Extensions:
-        """The built-in tools and the operator's own code.
+    def extensions(self) -> Extensions:
+        """The built-in tools and the operator's own code; `saveState` keeps values in memory."""
+        from minions.interfaces.wiring.extensions import built_in_extensions, extended
 
-        Args:
-            state: Where `saveState` keeps its values; None: in memory.
+        return extended(built_in_extensions(), self.own_extensions())
+
+    def own_extensions(self) -> Extensions:
+        """The operator's own code.
+
+        Raises:
+            UsageError: It cannot be loaded.
         """
+        from minions.engine.compile.extensions import Extensions
         from minions.interfaces.extension_files import load_extensions
-        from minions.interfaces.wiring import built_in_extensions
 
-        return load_extensions(
-            self.settings.extensions, self.folder_of("extensions"), built_in_extensions(state)
-        )
+        folder = self.folder_of("extensions")
+        return load_extensions(self.settings.extensions, folder, Extensions())
 
     def catalog(self) -> Catalog:
         """What recipes may name. Without code of the operator's the engine is not needed."""
-        from minions.interfaces.wiring import built_in_tools, built_in_toolsets, catalog_of
+        from minions.interfaces.wiring.extensions import built_in_tools, built_in_toolsets
         from minions.recipe.catalog import Catalog
 
         if self.settings.extensions:
-            return catalog_of(self.extensions())
+            return self.extensions().catalog()
         tools = {tool.spec.name: tool.spec for tool in built_in_tools()}
         return Catalog(toolsets=built_in_toolsets(), tools=tools)
 
     def journal(self) -> Journal:
         """The configured one; opens nothing yet."""
-        from minions.interfaces.wiring import make_journal
+        from minions.interfaces.wiring.databases import make_journal
 
         return make_journal(self.settings, self.folder_of("db"))
 
-    def state(self) -> StateStore:
-        """Where the journal is; opens nothing yet."""
-        from minions.interfaces.wiring import make_state
-
-        return make_state(self.settings, self.folder_of("db"))
-
     def cache(self) -> StepCache:
-        """Likewise, of what steps that say `cache: true` gave."""
-        from minions.interfaces.wiring import make_cache
+        """Where steps that say `cache: true` have their outputs; opens nothing yet."""
+        from minions.interfaces.wiring.databases import make_cache
 
         return make_cache(self.settings, self.folder_of("db"))
+
+    def runtime(self, *, is_stored: bool = True) -> Runtime:
+        """The parts that the command's runs share; whoever asks closes it.
+
+        Args:
+            is_stored: Whether anything is kept; else all is in memory, whatever is configured.
+        Raises:
+            UsageError: A setting is wrong, or the operator's code cannot be loaded.
+        """
+        from minions.interfaces.cli.console.console import tell
+        from minions.interfaces.wiring.logs import make_log
+        from minions.interfaces.wiring.runtime import make_runtime
+
+        return make_runtime(
+            self.settings if is_stored else evolve(self.settings, no_store=True),
+            self.own_extensions(),
+            environ=self.environ,
+            folder_of=self.folder_of,
+            log=make_log(self.settings, tell),
+            warn=tell,
+        )
 
 
 @contextlib.contextmanager
 def naming_the_journal(context: CommandContext) -> Iterator[None]:
     """Say where was looked when a run is not found."""
     from minions.contracts.errors import NotFoundError
-    from minions.interfaces.wiring import place_of_journal
+    from minions.interfaces.wiring.databases import place_of_journal
 
     try:
         yield

@@ -12,8 +12,8 @@ from attrs import evolve
 
 from minions.adapters.stores.memory_step_cache import NoStepCache
 from minions.contracts.errors import EnvironmentRefusedError, RecipeError, UsageError
+from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
-from minions.contracts.step_cache import StepCache
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
@@ -24,7 +24,8 @@ from minions.interfaces.cli.options import CommandContext, naming_the_journal
 from minions.interfaces.cli.run_follower import Signals, bounded, follow, note_of
 from minions.interfaces.deciders import decider_for
 from minions.interfaces.settings import Settings
-from minions.interfaces.wiring import Models, catalog_of, make_log, make_prices, make_services
+from minions.interfaces.wiring.models import ModelChoice
+from minions.interfaces.wiring.runtime import ServiceChanges
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["RecordedRunOpener"]
@@ -50,8 +51,7 @@ class RecordedRunOpener:
                 code="no-store",
             )
         self.context = context
-        self._state = context.state()
-        self.extensions = context.extensions(self._state)
+        self.runtime = context.runtime()
         self._name = name
         self._model = model
         self._here = Path.cwd()
@@ -67,9 +67,7 @@ class RecordedRunOpener:
             LeaseHeldError: It goes on elsewhere.
         """
         self._signals = self._stack.enter_context(Signals())
-        self._journal = self.context.journal()
-        self._stack.push_async_callback(self._journal.aclose)
-        self._stack.push_async_callback(self._state.aclose)
+        await self._stack.enter_async_context(self.runtime)
         self._recorded = await self._find()
         if (command := self._noted.get("command")) is not None:
             raise UsageError(
@@ -80,6 +78,10 @@ class RecordedRunOpener:
         if self._recorded is not None and not self._recorded.has_ended:
             await refuse_if_it_goes_on(Services(journal=self._journal), self.recorded)
         return self
+
+    @property
+    def _journal(self) -> Journal:
+        return self.runtime.services.journal
 
     async def _find(self) -> RecordedRun | None:
         with naming_the_journal(self.context):
@@ -117,7 +119,7 @@ class RecordedRunOpener:
             UsageError: It was made by code, or names what is not here.
         """
         try:
-            recipe = self.recorded.recipe(catalog_of(self.extensions))
+            recipe = self.recorded.recipe(self.runtime.catalog)
         except RecipeError:
             self._tell_extensions()
             raise
@@ -153,43 +155,21 @@ class RecordedRunOpener:
             EnvironmentRefusedError: That folder is not there any more.
         """
         self._go_home()
-        note = self._noted
-        recorded = cast("str | None", note.get("model"))
-        override = self._model or recorded
-        folder = Path(cast(str, note.get("folder", ".")))
-        models = Models(
-            self.context.settings,
-            self.extensions,
-            environ=self.context.environ,
-            override=override,
+        services: ServiceChanges = {"decider": decider_for(self._policy(), tell)}
+        if self._noted.get("no_cache"):
+            services["cache"] = NoStepCache()
+        return self.runtime.evolve(**services).executor(recipe, self._model_choice(recipe))
+
+    def _model_choice(self, recipe: AgentRecipe) -> ModelChoice:
+        """The model named now, else that with which the run began, in its folder."""
+        began_with = cast("str | None", self._noted.get("model"))
+        folder = Path(cast(str, self._noted.get("folder", ".")))
+        return ModelChoice(
+            override=self._model or began_with,
+            folder=folder if self._model is None else None,
             asked_as=recipe.id if self._asked_as is None else self._asked_as,
             command=self._command,
-            warn=tell,
         )
-        self._stack.push_async_callback(models.aclose)
-
-        def folder_of(key: str) -> Path:
-            if key == "model" and override is recorded and recorded is not None:
-                return folder
-            return self.context.folder_of(key)
-
-        return AgentExecutor(
-            models.source(recipe, folder_of),
-            extensions=self.extensions,
-            services=make_services(
-                self._journal,
-                make_log(self.context.settings, tell),
-                make_prices(self.context.settings),
-                decider_for(self._policy(), tell),
-                self._cache(),
-            ),
-        )
-
-    def _cache(self) -> StepCache:
-        """None where the run began without one, or shall have none from now on."""
-        cache = NoStepCache() if self._noted.get("no_cache") else self.context.cache()
-        self._stack.push_async_callback(cache.aclose)
-        return cache
 
     def _policy(self) -> str | None:
         """Who consents to calls: as said now, else as it was said when the run began."""

@@ -21,10 +21,8 @@ from minions.interfaces.cli.options import CommandContext, naming_the_journal
 from minions.interfaces.cli.params import some_inputs
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.interfaces.cli.run_follower import bounded
-from minions.interfaces.wiring import catalog_of
 from minions.recipe.library import find_recipe
 from minions.recipe.model import AgentRecipe
-from minions.recipe.reading.load import load_recipe
 
 __all__ = [
     "OpenSession",
@@ -209,7 +207,7 @@ class OpenSession(RecordedRunOpener):
                 code="no-recipe",
             )
         path = find_recipe(name, [Path("recipes")])
-        return bounded(load_recipe(path, catalog_of(self.extensions)), self.settings)
+        return bounded(self.runtime.recipes.get(path), self.settings)
 
     def runner(self, pairs: tuple[str, ...] = ()) -> StepRunner:
         """Of the session's recipe.

@@ -28,19 +28,9 @@ from minions.interfaces.server.live.run_starter import RunStarter
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.runtime import ServerRuntime
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring import (
-    built_in_extensions,
-    catalog_of,
-    environment,
-    extended,
-    make_cache,
-    make_journal,
-    make_prices,
-    make_services,
-    make_state,
-    place_of_journal,
-)
+from minions.interfaces.settings import Settings, environment
+from minions.interfaces.wiring.databases import place_of_journal
+from minions.interfaces.wiring.runtime import make_runtime
 
 __all__ = ["App", "api_document", "create_app"]
 
@@ -196,38 +186,19 @@ def create_app(
     """
     settings, log = settings or Settings(), log or StandardLog()
     folder_of = folder_of or (lambda _: Path.cwd())
-    closers: list[Callable[[], object]] = []
-    state = make_state(settings, folder_of("db"))
-    closers.append(state.aclose)
-    if services is None:
-        services, own = _services(settings, folder_of("db"), log)
-        closers += own
-    extensions = extended(built_in_extensions(state), extensions or Extensions())
-    runtime = ServerRuntime(
+    runtime = make_runtime(
         settings,
-        extensions,
-        services,
+        extensions or Extensions(),
         environ=environment() if environ is None else environ,
         folder_of=folder_of,
-        note={"cwd": str(Path.cwd()), BEGUN_BY_SERVER: True, **(note or {})},
-        models=models,
-        recipe_folders=recipes,
-    )
+        log=log if settings.debug else NullLog(),
+        services=services,
+        recipe_folders=tuple(recipes),
+    ).evolve(models=models)
+    note = {"cwd": str(Path.cwd()), BEGUN_BY_SERVER: True, **(note or {})}
+    served = ServerRuntime(settings, runtime, note=note)
     place = "in memory" if settings.no_store else place_of_journal(settings, folder_of("db"))
-    app = App(_app_state(options, runtime, recipes, log, place), log, resumes=resume)
-    for close in closers:
-        app.at_end(close)
-    return app
-
-
-def _services(
-    settings: Settings, folder: Path, log: Log
-) -> tuple[Services, Sequence[Callable[[], object]]]:
-    """As the settings say, and what is to be closed."""
-    journal, cache = make_journal(settings, folder), make_cache(settings, folder)
-    engine_log = log if settings.debug else NullLog()
-    services = make_services(journal, engine_log, make_prices(settings), cache=cache)
-    return services, (cache.aclose, journal.aclose)
+    return App(_app_state(options, served, recipes, log, place), log, resumes=resume)
 
 
 def _app_state(
@@ -235,7 +206,7 @@ def _app_state(
 ) -> AppState:
     services = runtime.services
     repository = StepRepository(services)
-    recipe_store = RecipeStore(recipes, catalog_of(runtime.extensions), runtime.bounded, log)
+    recipe_store = RecipeStore(recipes, runtime.catalog, runtime.bounded, log)
     channels = Channels(
         services.journal,
         most=options.max_followers,

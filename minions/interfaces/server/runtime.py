@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, cast
 
 from attrs import evolve
 
 from minions.adapters.stores.memory_step_cache import NoStepCache
-from minions.contracts.calls import ChatModel
-from minions.contracts.decisions import Decider, Verdict
+from minions.contracts.decisions import Verdict
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Ids
-from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.services import Services
 from minions.engine.services.worker_names import worker_name
-from minions.interfaces.deciders import Policy
+from minions.interfaces.deciders import named_policy
 from minions.interfaces.operator_limits import bounded
 from minions.interfaces.server.http.caller_secrets import CallerSecrets
 from minions.interfaces.settings import Settings
-from minions.interfaces.wiring import Models, catalog_of
+from minions.interfaces.wiring.models import ModelChoice
+from minions.interfaces.wiring.runtime import Runtime, ServiceChanges
+from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["ServerRuntime", "ids_of_key"]
@@ -44,37 +45,24 @@ class ServerRuntime:
     def __init__(
         self,
         settings: Settings,
-        extensions: Extensions,
-        services: Services,
+        runtime: Runtime,
         *,
-        environ: Mapping[str, str],
-        folder_of: Callable[[str], Path],
         note: Mapping[str, JsonValue],
-        models: ModelSource | ChatModel | None = None,
-        recipe_folders: Sequence[Path] = (),
     ) -> None:
         """Open nothing yet.
 
         Args:
-            recipe_folders: Of the stored recipes.
-            folder_of: A settings key to the folder where relative paths under it start.
+            runtime: What executions share; closed here.
             note: What going on needs to know of this process; stored with each run's start.
-            models: Answer instead of those that recipes and settings name.
         Raises:
             UsageError: A setting is wrong.
         """
         self.settings = settings
-        self.extensions = extensions
-        self.services = services
-        self._environ = environ
-        self._folder_of = folder_of
+        self._runtime = runtime
         self._note = note
-        self._own_models = models
-        self._recipe_folders = tuple(recipe_folders)
-        self._models: dict[str | None, Models] = {}
         self._caller_secrets = CallerSecrets.of(settings.caller_secrets)
         self._numbers = itertools.count(1)
-        self._name = services.ids("srv")
+        self._name = runtime.services.ids("srv")
         self._ended: set[str] = set()
 
     def has_ended(self, worker_id: str) -> None:
@@ -86,9 +74,23 @@ class ServerRuntime:
         return worker_id in self._ended or self.services.is_worker_gone(worker_id)
 
     async def aclose(self) -> None:
-        """Close the models that were made here."""
-        for models in self._models.values():
-            await models.aclose()
+        """Close what was opened for the runs."""
+        await self._runtime.aclose()
+
+    @property
+    def services(self) -> Services:
+        """Journal, clock and the like."""
+        return self._runtime.services
+
+    @property
+    def extensions(self) -> Extensions:
+        """Everything that recipes may name."""
+        return self._runtime.extensions
+
+    @property
+    def catalog(self) -> Catalog:
+        """The same, for the static checks."""
+        return self._runtime.catalog
 
     def bounded(self, recipe: AgentRecipe) -> AgentRecipe:
         """Under the operator's own limits."""
@@ -131,39 +133,20 @@ class ServerRuntime:
         self.check_secrets(recipe, inputs, is_stored=is_stored)
         note = note or {}
         policy = self.settings.approve or cast("str | None", note.get("approve")) or "wait"
-        services = evolve(
-            self.services,
-            worker_id=worker_name(f"{self._name}.{next(self._numbers)}"),
-            is_worker_gone=self.is_worker_gone,
-            decider=_decider(policy),
-            ids=ids or self.services.ids,
-            cache=NoStepCache() if note.get("no_cache") else self.services.cache,
+        changes: ServiceChanges = {
+            "worker_id": worker_name(f"{self._name}.{next(self._numbers)}"),
+            "is_worker_gone": self.is_worker_gone,
+            "decider": named_policy(policy, _VERDICTS),
+        }
+        if ids is not None:
+            changes["ids"] = ids
+        if note.get("no_cache"):
+            changes["cache"] = NoStepCache()
+        choice = ModelChoice(
+            override=cast("str | None", note.get("model")),
+            folder=Path(cast("str", note.get("folder", "."))),
         )
-        return AgentExecutor(
-            self._source(recipe, note), extensions=self.extensions, services=services
-        )
-
-    def _source(
-        self, recipe: AgentRecipe, note: Mapping[str, JsonValue]
-    ) -> ModelSource | ChatModel:
-        if self._own_models is not None:
-            return self._own_models
-        override = cast("str | None", note.get("model"))
-        models = self._models.get(override)
-        if models is None:
-            models = self._models[override] = Models(
-                self.settings,
-                self.extensions,
-                environ=self._environ,
-                override=override,
-                recipe_folders=self._recipe_folders,
-            )
-        folder = Path(cast("str", note.get("folder", ".")))
-
-        def folder_of(key: str) -> Path:
-            return folder if key == "model" and override is not None else self._folder_of(key)
-
-        return models.source(recipe, folder_of)
+        return self._runtime.evolve(**changes).executor(recipe, choice)
 
     # --- recorded runs --------------------------------------------------------------------------
 
@@ -201,20 +184,11 @@ class ServerRuntime:
         if recorded.document is None and made is not None:
             recipe = made
         else:
-            recipe = recorded.recipe(catalog_of(self.extensions))
+            recipe = recorded.recipe(self.catalog)
         began_with = recorded.note.get("max_cost_usd")
         if isinstance(began_with, int | float):
             return bounded(recipe, evolve(self.settings, max_cost_usd=began_with))
         return self.bounded(recipe)
-
-
-def _decider(policy: str) -> Decider:
-    if policy not in _VERDICTS:
-        raise UsageError(
-            f"approve={policy!r} is no policy. Policies are: {', '.join(_VERDICTS)}.",
-            code="bad-configuration",
-        )
-    return Policy(_VERDICTS[policy])
 
 
 def ids_of_key(key: str, ids: Ids) -> Ids:

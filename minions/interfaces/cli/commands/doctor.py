@@ -20,7 +20,7 @@ from minions.contracts.errors import EnvironmentRefusedError, MinionsError
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
-from minions.interfaces.wiring import (
+from minions.interfaces.wiring.databases import (
     database_of,
     has_database,
     place_of_journal,

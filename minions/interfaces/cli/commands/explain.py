@@ -27,7 +27,7 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.options import command_context, extension_options, output_options
-from minions.interfaces.wiring import catalog_of, knowledge_of_models
+from minions.interfaces.wiring.prices import knowledge_of_models
 from minions.recipe.library import find_recipe
 from minions.recipe.reading.load import load_recipe
 
@@ -45,7 +45,7 @@ def command(recipe: str, **flags: object) -> int:
     """
     context = command_context(flags)
     extensions = context.extensions() if context.settings.extensions else None
-    catalog = context.catalog() if extensions is None else catalog_of(extensions)
+    catalog = context.catalog() if extensions is None else extensions.catalog()
     loaded = load_recipe(find_recipe(recipe, [Path("recipes")]), catalog)
     found = explain(
         loaded,

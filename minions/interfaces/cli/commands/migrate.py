@@ -15,8 +15,6 @@ from attrs import evolve, frozen
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
-from minions.engine.compile.extensions import Extensions
-from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.progress import PlainProgress
@@ -24,7 +22,7 @@ from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES, summary_lines
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of
-from minions.interfaces.wiring import Models, catalog_of, make_log, make_prices, make_services
+from minions.interfaces.wiring.models import ModelChoice
 from minions.planning.migration import (
     CheckRecipe,
     Instruction,
@@ -104,34 +102,16 @@ class _Migration:
     async def run(self) -> tuple[AgentResult[JsonValue], int]:
         """The result and its exit code; told on standard error while it goes on."""
         context = self.context
-        async with contextlib.AsyncExitStack() as stack:
-            state = await stack.enter_async_context(contextlib.aclosing(context.state()))
-            own = context.extensions(state)
-            catalog = catalog_of(own)
-            check = CheckRecipe(catalog, may_write=self.instruction.may_write)
-            extensions = evolve(own, tools=own.tools.plus([check]))
-            recipe = bounded(migration_recipe(catalog_of(extensions)), context.settings)
-            models = await stack.enter_async_context(contextlib.aclosing(self._models(extensions)))
-            journal = await stack.enter_async_context(contextlib.aclosing(context.journal()))
-            log, prices = make_log(context.settings, tell), make_prices(context.settings)
-            executor = AgentExecutor(
-                models.source(recipe, context.folder_of),
-                extensions=extensions,
-                services=make_services(journal, log, prices),
-            )
-            inputs = migration_inputs(self.instruction, catalog)
+        async with context.runtime() as own:
+            check = CheckRecipe(own.catalog, may_write=self.instruction.may_write)
+            tools = own.extensions.tools.plus([check])
+            runtime = own.evolve(extensions=evolve(own.extensions, tools=tools))
+            recipe = bounded(migration_recipe(runtime.catalog), context.settings)
+            choice = ModelChoice(override=self.model, asked_as=self.file, command="migrate")
+            inputs = migration_inputs(self.instruction, own.catalog)
             note = {**note_of(context, self.model), "command": f"migrate {self.file}"}
+            executor = runtime.executor(recipe, choice)
             return await self._watch(executor.prepare(recipe, inputs, note=note))
-
-    def _models(self, extensions: Extensions) -> Models:
-        return Models(
-            self.context.settings,
-            extensions,
-            environ=self.context.environ,
-            override=self.model,
-            asked_as=self.file,
-            command="migrate",
-        )
 
     async def _watch(self, run: AgentRun) -> tuple[AgentResult[JsonValue], int]:
         run.listen(PlainProgress(tell, stderr_painter()).on_event)

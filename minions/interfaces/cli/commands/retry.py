@@ -26,9 +26,7 @@ from minions.interfaces.cli.session_choice import (
     message_number,
     what_it_cost,
 )
-from minions.interfaces.wiring import catalog_of
 from minions.recipe.library import find_recipe
-from minions.recipe.reading.load import load_recipe
 
 __all__ = ["command"]
 
@@ -117,7 +115,7 @@ async def _retry(
     async with RecordedRunOpener(context, name, model=model) as opened:
         if edited is not None:
             path = find_recipe(edited, [Path("recipes")])
-            recipe = bounded(load_recipe(path, catalog_of(opened.extensions)), opened.settings)
+            recipe = bounded(opened.runtime.recipes.get(path), opened.settings)
         else:
             recipe = opened.own_recipe()
         run = opened.executor(recipe).prepare_retry(

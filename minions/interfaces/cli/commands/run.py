@@ -19,7 +19,6 @@ from minions.engine.compile.selection import RunPart
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.pins import Pins
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.console.dry_run import show_plan
 from minions.interfaces.cli.options import (
@@ -40,17 +39,11 @@ from minions.interfaces.cli.run_follower import (
 )
 from minions.interfaces.cli.session_choice import last_session, named_session
 from minions.interfaces.deciders import POLICIES, decider_for
-from minions.interfaces.wiring import (
-    Models,
-    catalog_of,
-    has_database,
-    make_log,
-    make_prices,
-    make_services,
-)
+from minions.interfaces.wiring.databases import has_database
+from minions.interfaces.wiring.models import ModelChoice
+from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.library import find_recipe
 from minions.recipe.model import AgentRecipe
-from minions.recipe.reading.load import load_recipe
 
 __all__ = ["command"]
 
@@ -158,63 +151,54 @@ def _part(
 
 async def _run(context: CommandContext, wanted: _RunOptions, out: TextIO) -> int:
     with Signals() as signals:
-        return await _run_until(signals, context, wanted, out)
+        async with context.runtime() as runtime:
+            return await _run_until(signals, context, _without_file(context, runtime), wanted, out)
 
 
 async def _run_until(
-    signals: Signals, context: CommandContext, wanted: _RunOptions, out: TextIO
+    signals: Signals, context: CommandContext, runtime: Runtime, wanted: _RunOptions, out: TextIO
 ) -> int:
-    state = context.state()
-    extensions = context.extensions(state)
+    recipe = await _recipe(context, runtime, wanted)
+    decider = decider_for(context.settings.approve, tell)
+    choice = ModelChoice(override=wanted.override, asked_as=wanted.recipe)
+    executor = runtime.evolve(decider=decider).executor(recipe, choice)
+    pins = await _pins(executor, recipe, wanted, context)
+    inputs = given_inputs(recipe, wanted.pairs, context, before=pins.inputs if pins else None)
+    part = pins.part if pins else None
+    if context.settings.dry_run:
+        plan = executor.plan(recipe, inputs, part=part)
+        show_plan(plan, recipe.id, out, json=context.settings.json)
+        return 0
+    run = executor.prepare(
+        recipe,
+        inputs,
+        session_id=await _session(wanted, runtime.services.journal),
+        note=note_of(context, wanted.override),
+        part=part,
+    )
+    for line in (*run.preview(), *(_origin(pins, inputs) if pins else ())):
+        tell(line)
+    return await follow(run, context, out, signals)
+
+
+async def _recipe(context: CommandContext, runtime: Runtime, wanted: _RunOptions) -> AgentRecipe:
+    """The recipe that was named, under the operator's limits; one that is refused is recorded."""
     path = find_recipe(wanted.recipe, [Path("recipes")])
     try:
-        recipe = bounded(load_recipe(path, catalog_of(extensions)), context.settings)
+        return bounded(runtime.recipes.get(path), context.settings)
     except RecipeError as error:
         await keep_rejection(context, path, error)
         raise
-    models = Models(
-        context.settings,
-        extensions,
-        environ=context.environ,
-        override=wanted.override,
-        asked_as=wanted.recipe,
-        warn=tell,
-    )
-    journal, cache = _journal(context), context.cache()
-    try:
-        executor = AgentExecutor(
-            models.source(recipe, context.folder_of),
-            extensions=extensions,
-            services=make_services(
-                journal,
-                make_log(context.settings, tell),
-                make_prices(context.settings),
-                decider_for(context.settings.approve, tell),
-                cache,
-            ),
-        )
-        pins = await _pins(executor, recipe, wanted, context)
-        inputs = given_inputs(recipe, wanted.pairs, context, before=pins.inputs if pins else None)
-        part = pins.part if pins else None
-        if context.settings.dry_run:
-            plan = executor.plan(recipe, inputs, part=part)
-            show_plan(plan, recipe.id, out, json=context.settings.json)
-            return 0
-        run = executor.prepare(
-            recipe,
-            inputs,
-            session_id=await _session(wanted, journal),
-            note=note_of(context, wanted.override),
-            part=part,
-        )
-        for line in (*run.preview(), *(_origin(pins, inputs) if pins else ())):
-            tell(line)
-        return await follow(run, context, out, signals)
-    finally:
-        await models.aclose()
-        await cache.aclose()
-        await journal.aclose()
-        await state.aclose()
+
+
+def _without_file(context: CommandContext, runtime: Runtime) -> Runtime:
+    """A dry run makes no file: its journal is in memory where there is no database yet."""
+    settings = context.settings
+    if not settings.dry_run or settings.no_store:
+        return runtime
+    if has_database(settings, context.folder_of("db")):
+        return runtime
+    return runtime.evolve(journal=MemoryJournal(runtime.services.clock))
 
 
 async def _session(wanted: _RunOptions, journal: Journal) -> str | None:
@@ -222,15 +206,6 @@ async def _session(wanted: _RunOptions, journal: Journal) -> str | None:
     if wanted.continues:
         return await last_session(journal)
     return await named_session(journal, wanted.session) if wanted.session is not None else None
-
-
-def _journal(context: CommandContext) -> Journal:
-    """The configured one; a dry run makes no file."""
-    settings, folder = context.settings, context.folder_of("db")
-    is_dry = settings.dry_run and not settings.no_store
-    if is_dry and not has_database(settings, folder):
-        return MemoryJournal(SystemClock())
-    return context.journal()
 
 
 async def _pins(

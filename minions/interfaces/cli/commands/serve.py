@@ -180,19 +180,17 @@ async def _serve(
     from minions.interfaces.server.app import create_app
     from minions.interfaces.server.process import bound_socket, serve
 
-    state = context.state()
     app = create_app(
         options,
         recipes=folders,
         settings=context.settings,
-        extensions=context.extensions(state),
+        extensions=context.own_extensions(),
         environ=context.environ,
         folder_of=context.folder_of,
         note=_note(context),
         log=_Lines(),
         resume=resume,
     )
-    app.at_end(state.aclose)
     sock = bound_socket(place.host, place.port)
     _announce(context, options, place, sock.getsockname()[1])
     return await serve(app, sock, tell)

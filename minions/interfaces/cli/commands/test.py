@@ -12,8 +12,6 @@ import click
 
 from minions.contracts.durations import spoken
 from minions.contracts.errors import UsageError
-from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.options import (
@@ -23,9 +21,7 @@ from minions.interfaces.cli.options import (
     output_options,
 )
 from minions.interfaces.recipe_tests import TestOutcome, run_test
-from minions.interfaces.wiring import Models, catalog_of, make_log, make_services
 from minions.recipe.library import find_recipe
-from minions.recipe.reading.load import load_recipe
 
 __all__ = ["command"]
 
@@ -59,27 +55,12 @@ def command(recipes: tuple[str, ...], wanted: str | None, **flags: object) -> in
 async def _run(
     context: CommandContext, names: Sequence[str], wanted: str
 ) -> dict[str, list[TestOutcome]]:
-    extensions = context.extensions()
-    log = make_log(context.settings, tell)
     done: dict[str, list[TestOutcome]] = {}
-    for name in names:
-        recipe = load_recipe(find_recipe(name, [Path("recipes")]), catalog_of(extensions))
-        models = Models(context.settings, extensions, environ=context.environ)
-        try:
-            source = models.source(recipe, context.folder_of)
-            done[name] = [
-                await run_test(
-                    recipe,
-                    test,
-                    extensions=extensions,
-                    models=source,
-                    services=make_services(MemoryJournal(SystemClock()), log),
-                )
-                for test in recipe.tests
-                if wanted in test.name
-            ]
-        finally:
-            await models.aclose()
+    async with context.runtime(is_stored=False) as runtime:
+        for name in names:
+            recipe = runtime.recipes.get(find_recipe(name, [Path("recipes")]))
+            chosen = (test for test in recipe.tests if wanted in test.name)
+            done[name] = [await run_test(recipe, test, runtime) for test in chosen]
     return done
 
 

@@ -148,7 +148,7 @@ async def draw_recipe(
 ) -> ApiResponse[dict[str, object]]:
     """The recipe's steps and what waits for what."""
     recipe = await _recipe(request, recipe_id)
-    catalog = request.app_state.runtime.extensions.catalog()
+    catalog = request.app_state.runtime.catalog
     return picture_answer(picture_of(recipe, tool_specs(recipe, catalog)), asked)
 
 

@@ -69,7 +69,7 @@ async def draw_run(
     run = await find_exact(request.app_state.journal, run_id)
     recorded = await runtime.recorded(run.run_id)
     recipe = runtime.own_recipe(recorded)
-    picture = picture_of(recipe, tool_specs(recipe, runtime.extensions.catalog()))
+    picture = picture_of(recipe, tool_specs(recipe, runtime.catalog))
     return picture_answer(picture, asked)
 
 

@@ -1,0 +1,145 @@
+"""What new and recorded runs of one application share: its runtime, recipes and executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+
+from minions.contracts.calls import ChatModel
+from minions.contracts.errors import LeaseHeldError, UsageError
+from minions.contracts.executions import AgentResult
+from minions.engine.compile.extensions import Extensions
+from minions.engine.history.events import Listener
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.agent_run import AgentRun
+from minions.engine.services.services import Services
+from minions.interfaces.wiring.models import ModelChoice
+from minions.interfaces.wiring.runtime import Runtime
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["ApplicationRuns", "RecipeLike"]
+
+T = TypeVar("T")
+
+RecipeLike: TypeAlias = AgentRecipe | str | Path
+"""A recipe, its path, its id under ./recipes, or its YAML text."""
+
+_MOST_OF_CODE: Final = 64
+"""Recipes of Step objects that are remembered for runs that are resumed."""
+_MOST_MODELS: Final = 8
+"""Model objects whose executors are kept; further ones cost what an executor costs to make."""
+
+
+class ApplicationRuns:
+    """The runs of one application, and what makes the next one cheap."""
+
+    def __init__(
+        self, runtime: Runtime, model: ChatModel | str | None, listeners: Iterable[Listener]
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            model: Answers whatever recipes name; None: each recipe's own.
+            listeners: Called with every event of every run.
+        """
+        self._runtime = runtime
+        self._model = model
+        self._listeners = list(listeners)
+        self._executors: dict[int, AgentExecutor] = {}
+        self._of_code: dict[str, AgentRecipe] = {}
+        """Recipes of Step objects by id: they cannot travel with a run."""
+        self._active: set[str] = set()
+        self._is_closed = False
+
+    @property
+    def services(self) -> Services:
+        """What its runs rest on: journal, clock, decider and the like."""
+        return self._runtime.services
+
+    @property
+    def extensions(self) -> Extensions:
+        """Everything that its recipes may name."""
+        return self._runtime.extensions
+
+    def load(self, recipe: RecipeLike) -> AgentRecipe:
+        """The checked recipe of that path, id or YAML text.
+
+        A file is read once, and again when it or a recipe that it runs has changed.
+
+        Raises:
+            RecipeError: With every fault found.
+            NotFoundError: No such file and no such id.
+            UsageError: It cannot be read.
+        """
+        return recipe if isinstance(recipe, AgentRecipe) else self._runtime.recipes.get(recipe)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every event of the runs that begin from now on; it returns at once.
+
+        Returns:
+            What ends it, for runs that begin after that.
+        """
+        self._listeners.append(listener)
+
+        def end() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return end
+
+    async def execute(self, run: AgentRun[T]) -> AgentResult[T]:
+        """Carry out a run that was prepared here.
+
+        Raises:
+            LeaseHeldError, JournalError: The journal refused before anything was done.
+        """
+        self._refuse_active(run.run_id)
+        for listener in self._listeners:
+            run.listen(listener)
+        self._active.add(run.run_id)
+        try:
+            return await run.execute()
+        finally:
+            self._active.discard(run.run_id)
+
+    async def aclose(self) -> None:
+        """Close what was opened here: connections, and the journal that was named by its place."""
+        self._is_closed = True
+        await self._runtime.aclose()
+        self._executors.clear()
+
+    # --- for both kinds of runs -------------------------------------------------------------------
+
+    def _refuse_active(self, run_id: str) -> None:
+        # The journal lets one worker take up its own run again; two tasks here are one worker.
+        if run_id in self._active:
+            raise LeaseHeldError(
+                f"Run '{run_id}' is being executed by this application.",
+                worker_id=self.services.worker_id,
+                run_id=run_id,
+            )
+
+    def _remember(self, recipe: AgentRecipe) -> None:
+        """The newest ones: an application that makes one for each run fills no memory."""
+        self._of_code.pop(recipe.id, None)
+        if len(self._of_code) >= _MOST_OF_CODE:
+            del self._of_code[next(iter(self._of_code))]
+        self._of_code[recipe.id] = recipe
+
+    def _executor(self, recipe: AgentRecipe, model: ChatModel | str | None) -> AgentExecutor:
+        if self._is_closed:
+            raise UsageError("This Minions object is closed.", code="closed")
+        if isinstance(model, ChatModel):
+            return self._executor_of(recipe, model)
+        return self._runtime.executor(recipe, ModelChoice(override=model))
+
+    def _executor_of(self, recipe: AgentRecipe, model: ChatModel) -> AgentExecutor:
+        """One for each model object: it answers whatever a recipe names."""
+        executor = self._executors.get(id(model))
+        if executor is None:
+            if len(self._executors) >= _MOST_MODELS:
+                del self._executors[next(iter(self._executors))]
+            executor = self._runtime.evolve(models=model).executor(recipe)
+            self._executors[id(model)] = executor
+        return executor

@@ -1,0 +1,51 @@
+"""Models of an application, made with the keys that the environment holds now."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.interfaces.settings import Settings, environment
+from minions.interfaces.wiring.models import ModelChoice, Models
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["EnvironmentModels"]
+
+
+class EnvironmentModels:
+    """Makes models anew when the environment, where keys are, is not what it was."""
+
+    def __init__(self, extensions: Extensions) -> None:
+        """Make none yet."""
+        self._extensions = extensions
+        self._environ: Mapping[str, str] = {}
+        self._models: Models | None = None
+        self._replaced: list[Models] = []
+        """Those that were made with other keys; runs may still use them."""
+
+    def source(self, recipe: AgentRecipe, choice: ModelChoice) -> ModelSource:
+        """As `Models.source`; scripts lie where the process is at that time."""
+        return self._current().source(recipe, choice)
+
+    def _current(self) -> Models:
+        environ = environment()
+        if self._models is not None and environ == self._environ:
+            return self._models
+        if self._models is not None and self._models.has_made:
+            self._replaced.append(self._models)
+        self._environ = environ
+        self._models = Models(
+            Settings(), self._extensions, environ=environ, folder_of=lambda _: Path.cwd()
+        )
+        return self._models
+
+    async def aclose(self) -> None:
+        """Close every model that was made here."""
+        kept = [self._models] if self._models is not None else []
+        async with contextlib.AsyncExitStack() as stack:
+            for models in (*kept, *self._replaced):
+                stack.push_async_callback(models.aclose)
+        self._models = None
+        self._replaced.clear()

@@ -1,0 +1,161 @@
+"""New runs of an application: to their end, as a stream of events, or in two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, overload
+
+from minions.contracts.calls import ChatModel
+from minions.contracts.executions import AgentResult
+from minions.contracts.json_values import JsonValue
+from minions.contracts.secrets import InputValue
+from minions.engine.run.agent_run import AgentRun
+from minions.interfaces.application_runs import ApplicationRuns, RecipeLike
+from minions.interfaces.run_stream import RunStream
+
+__all__ = ["NewRuns"]
+
+T = TypeVar("T")
+
+
+class NewRuns(ApplicationRuns):
+    """Begins runs."""
+
+    @overload
+    async def arun(
+        self,
+        recipe: RecipeLike,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: type[T],
+        model: ChatModel | str | None = None,
+        session: str | None = None,
+    ) -> AgentResult[T]: ...
+
+    @overload
+    async def arun(
+        self,
+        recipe: RecipeLike,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: None = None,
+        model: ChatModel | str | None = None,
+        session: str | None = None,
+    ) -> AgentResult[JsonValue]: ...
+
+    async def arun(
+        self,
+        recipe: RecipeLike,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        model: ChatModel | str | None = None,
+        session: str | None = None,
+    ) -> AgentResult[Any]:
+        """Run to the end; once begun, every end is a result.
+
+        Args:
+            inputs: By name; of a secret its `SecretRef`, or that as text (`env:NAME`).
+            output_class: What `result.output` shall be; one that does not fit fails the run.
+            model: For this run; None: the application's.
+            session: Whose conversation it takes up; None: a new one.
+        Raises:
+            RecipeError, NotFoundError: As `load`.
+            UsageError: Inputs or limits are wrong; nothing was started.
+            EnvironmentRefusedError: No model, no secret, or the journal refuses.
+        """
+        run = self.prepare(recipe, inputs, output_class=output_class, model=model, session=session)
+        return await self.execute(run)
+
+    @overload
+    def astream(
+        self,
+        recipe: RecipeLike,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: type[T],
+        model: ChatModel | str | None = None,
+        session: str | None = None,
+    ) -> RunStream[T]: ...
+
+    @overload
+    def astream(
+        self,
+        recipe: RecipeLike,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: None = None,
+        model: ChatModel | str | None = None,
+        session: str | None = None,
+    ) -> RunStream[JsonValue]: ...
+
+    def astream(
+        self,
+        recipe: RecipeLike,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        model: ChatModel | str | None = None,
+        session: str | None = None,
+    ) -> RunStream[Any]:
+        """The events of a run as they happen, whose end gives the result.
+
+        Args:
+            output_class, model, session: As of `arun`.
+        Raises:
+            As `arun`, when the first event is asked for.
+        """
+
+        async def begin() -> AgentRun[Any]:  # Any: as above
+            return self.prepare(
+                recipe, inputs, output_class=output_class, model=model, session=session
+            )
+
+        return RunStream(begin, self.execute)
+
+    @overload
+    def prepare(
+        self,
+        recipe: RecipeLike,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: type[T],
+        model: ChatModel | str | None = None,
+        session: str | None = None,
+    ) -> AgentRun[T]: ...
+
+    @overload
+    def prepare(
+        self,
+        recipe: RecipeLike,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: None = None,
+        model: ChatModel | str | None = None,
+        session: str | None = None,
+    ) -> AgentRun[JsonValue]: ...
+
+    def prepare(
+        self,
+        recipe: RecipeLike,
+        inputs: Mapping[str, InputValue] | None = None,
+        *,
+        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        model: ChatModel | str | None = None,
+        session: str | None = None,
+    ) -> AgentRun[Any]:
+        """Everything that can be refused is refused here; the run has its id, and has not begun.
+
+        Raises:
+            As `arun`.
+        """
+        found, answers = self.load(recipe), self._model if model is None else model
+        if found.document is None:
+            self._remember(found)
+        return self._executor(found, answers).prepare(
+            found,
+            inputs,
+            session_id=session,
+            output_class=output_class,
+            note={"model": answers} if isinstance(answers, str) else None,
+        )

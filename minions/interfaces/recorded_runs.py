@@ -1,0 +1,279 @@
+"""Recorded runs of an application: decisions that they wait for, resume, retry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar, cast, overload
+
+from minions.contracts import decision_words
+from minions.contracts.calls import ChatModel
+from minions.contracts.decisions import Verdict
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue, dumps
+from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
+from minions.engine.history.replay import Replay
+from minions.engine.run.agent_run import AgentRun
+from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.interfaces.application_runs import ApplicationRuns, RecipeLike
+from minions.interfaces.run_stream import RunStream
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["RecordedRuns"]
+
+T = TypeVar("T")
+
+_WORDS: Final[Mapping[str, str]] = {
+    Verdict.APPROVED: decision_words.word_of(decision_words.Approve()),
+    Verdict.REJECTED: decision_words.word_of(decision_words.Reject()),
+}
+_REASONS: Final = "decision_reasons"
+
+
+class RecordedRuns(ApplicationRuns):
+    """Continues runs that are recorded."""
+
+    @overload
+    def decide(
+        self,
+        run: str,
+        key: str,
+        verdict: Verdict | str,
+        *,
+        output_class: type[T],
+        reason: str | None = None,
+        recipe: RecipeLike | None = None,
+    ) -> RunStream[T]: ...
+
+    @overload
+    def decide(
+        self,
+        run: str,
+        key: str,
+        verdict: Verdict | str,
+        *,
+        output_class: None = None,
+        reason: str | None = None,
+        recipe: RecipeLike | None = None,
+    ) -> RunStream[JsonValue]: ...
+
+    def decide(
+        self,
+        run: str,
+        key: str,
+        verdict: Verdict | str,
+        *,
+        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        reason: str | None = None,
+        recipe: RecipeLike | None = None,
+    ) -> RunStream[Any]:
+        """Decide what a run waits for, and go on: await it, or iterate over what follows.
+
+        Args:
+            run: Its id, or a unique start of it, or its session's.
+            key: Of the decision, as the `waiting` event and `waiting` give it; also its tool or
+                step, where only one decision of that name waits.
+            verdict: `Verdict.APPROVED` or `Verdict.REJECTED`; of a call in doubt `"redo"`,
+                `"done"`, `"done:JSON"` or `"fail"`. For questions see `answer`.
+            reason: Why, for whoever reads the journal; stored with the run as it goes on.
+            recipe: As of `resume`.
+        Raises:
+            As `resume`; UsageError also where nothing waits under that key.
+        """
+        reasons = {key: reason} if reason is not None else {}
+        return self._resumed(run, recipe, {key: _word(verdict)}, output_class, reasons)
+
+    @overload
+    def answer(
+        self, run: str, key: str, value: JsonValue, *, output_class: type[T]
+    ) -> RunStream[T]: ...
+
+    @overload
+    def answer(
+        self, run: str, key: str, value: JsonValue, *, output_class: None = None
+    ) -> RunStream[JsonValue]: ...
+
+    def answer(
+        self,
+        run: str,
+        key: str,
+        value: JsonValue,
+        *,
+        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+    ) -> RunStream[Any]:
+        """Answer the question of an `ask` step, and go on, as `decide`.
+
+        Raises:
+            As `decide`; UsageError also where the value does not fit the question's form.
+        """
+        text = value if isinstance(value, str) else dumps(value)
+        return self._resumed(run, None, {key: f"answer:{text}"}, output_class, {})
+
+    @overload
+    def resume(
+        self,
+        run: str,
+        *,
+        output_class: type[T],
+        recipe: RecipeLike | None = None,
+        decisions: Mapping[str, str] | None = None,
+    ) -> RunStream[T]: ...
+
+    @overload
+    def resume(
+        self,
+        run: str,
+        *,
+        output_class: None = None,
+        recipe: RecipeLike | None = None,
+        decisions: Mapping[str, str] | None = None,
+    ) -> RunStream[JsonValue]: ...
+
+    def resume(
+        self,
+        run: str,
+        *,
+        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        recipe: RecipeLike | None = None,
+        decisions: Mapping[str, str] | None = None,
+    ) -> RunStream[Any]:
+        """Go on with a run that was killed, cancelled, stopped by a limit, or waits.
+
+        Await it, or iterate over its events. What is recorded is not done again.
+
+        Args:
+            run: Its id, or a unique start of it, or its session's.
+            recipe: Needed for a recipe of Step objects that this object has not run before.
+            decisions: Several at once, as `AgentExecutor.resume` takes them.
+        Raises:
+            NotFoundError: No such run.
+            UsageError: It failed (`retry` it), the code differs, or a decision means nothing.
+            EnvironmentRefusedError: No model, or another worker has the run.
+        """
+        return self._resumed(run, recipe, decisions or {}, output_class, {})
+
+    @overload
+    def retry(
+        self,
+        run: str,
+        *,
+        output_class: type[T],
+        recipe: RecipeLike | None = None,
+        from_step: str | None = None,
+    ) -> RunStream[T]: ...
+
+    @overload
+    def retry(
+        self,
+        run: str,
+        *,
+        output_class: None = None,
+        recipe: RecipeLike | None = None,
+        from_step: str | None = None,
+    ) -> RunStream[JsonValue]: ...
+
+    def retry(
+        self,
+        run: str,
+        *,
+        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        recipe: RecipeLike | None = None,
+        from_step: str | None = None,
+    ) -> RunStream[Any]:
+        """Run failed steps again, and those that changed or read what changed.
+
+        Await it, or iterate over its events.
+
+        Args:
+            run: As of `resume`.
+            recipe: An edited one; None: the run's own.
+            from_step: This step runs again, too, with all that come after it.
+        Raises:
+            As `resume`.
+        """
+
+        async def begin() -> AgentRun[Any]:  # Any: as above
+            recorded = await self._recorded(run)
+            found = self._recipe_of(recorded, recipe)
+            return self._executor(found, self._model_of(recorded)).prepare_retry(
+                recorded,
+                recipe=found,
+                is_edited=recipe is not None,
+                from_step=from_step,
+                output_class=output_class,
+            )
+
+        return RunStream(begin, self.execute)
+
+    async def waiting(self, run: str) -> tuple[PendingDecision, ...]:
+        """The decisions that a run waits for.
+
+        Raises:
+            NotFoundError, UsageError: No such run, or several.
+        """
+        recorded = await load_recorded_run(self.services.journal, run)
+        replay = Replay(recorded.entries, recorded.generation + 1)
+        return () if recorded.is_over else pending_decisions(replay)
+
+    def _resumed(
+        self,
+        run: str,
+        recipe: RecipeLike | None,
+        decisions: Mapping[str, str],
+        output_class: type[Any] | None,  # Any: as above
+        reasons: Mapping[str, str],
+    ) -> RunStream[Any]:
+        async def begin() -> AgentRun[Any]:  # Any: as above
+            recorded = await self._recorded(run)
+            found = self._recipe_of(recorded, recipe)
+            return self._executor(found, self._model_of(recorded)).prepare_resume(
+                recorded,
+                recipe=found,
+                decisions=decisions,
+                output_class=output_class,
+                note=_with_reasons(recorded.note, reasons),
+            )
+
+        return RunStream(begin, self.execute)
+
+    async def _recorded(self, run: str) -> RecordedRun:
+        recorded = await load_recorded_run(self.services.journal, run)
+        self._refuse_active(recorded.run_id)
+        return recorded
+
+    def _recipe_of(self, recorded: RecordedRun, given: RecipeLike | None) -> AgentRecipe:
+        if given is not None:
+            return self.load(given)
+        name = recorded.summary.recipe
+        if recorded.document is None:
+            known = self._of_code.get(name) or self.extensions.recipes.get(name)
+            if known is not None:
+                return known
+        return recorded.recipe(self.extensions.catalog())
+
+    def _model_of(self, recorded: RecordedRun) -> ChatModel | str | None:
+        """The application's; else that with which the run began."""
+        noted = recorded.note.get("model")
+        return self._model or (noted if isinstance(noted, str) else None)
+
+
+def _word(verdict: str) -> str:
+    """The engine's word for it.
+
+    Raises:
+        UsageError: It decides nothing.
+    """
+    if verdict == Verdict.LATER:
+        raise UsageError(
+            "Verdict.LATER decides nothing: say Verdict.APPROVED or Verdict.REJECTED.",
+            code="bad-decision",
+        )
+    return _WORDS.get(verdict, str(verdict))
+
+
+def _with_reasons(
+    note: Mapping[str, JsonValue], reasons: Mapping[str, str]
+) -> Mapping[str, JsonValue]:
+    if not reasons:
+        return note
+    before = cast("Mapping[str, JsonValue]", note.get(_REASONS) or {})
+    return {**note, _REASONS: {**before, **reasons}}

@@ -1,0 +1,142 @@
+"""Where journal, saved values and cached outputs are kept: SQLite, PostgreSQL or memory."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from minions.adapters.stores.postgres_url import is_postgres_url, without_password
+from minions.adapters.stores.state_store import MemoryState, StateStore
+from minions.contracts.errors import UsageError
+from minions.interfaces.settings import Settings
+
+if TYPE_CHECKING:  # `validate` needs none, and facts take their time to load
+    from minions.contracts.journal import Journal
+    from minions.contracts.runtime import Clock
+    from minions.contracts.step_cache import StepCache
+
+__all__ = [
+    "database_of",
+    "has_database",
+    "journal_at",
+    "make_cache",
+    "make_journal",
+    "make_state",
+    "place_of_journal",
+    "postgres_of",
+    "state_beside",
+]
+
+
+def _default_database() -> Path:
+    """Where the command line keeps its journal."""
+    from platformdirs import user_data_path
+
+    return user_data_path("minions") / "journal.sqlite"
+
+
+def database_of(settings: Settings, folder: Path) -> Path:
+    """The configured database file, where it is a file (`postgres_of`).
+
+    Raises:
+        UsageError: A URL of another kind.
+    """
+    if settings.db is None:
+        return _default_database()
+    text = settings.db.removeprefix("sqlite:///")
+    if "://" in text:
+        raise UsageError(
+            f"db={without_password(settings.db)!r}: expected PATH or sqlite:///PATH of an SQLite "
+            "file, or postgresql://USER@HOST/DATABASE.",
+            code="unknown-database",
+        )
+    return (folder / Path(text).expanduser()).resolve()
+
+
+def postgres_of(settings: Settings) -> str | None:
+    """The URL of the configured PostgreSQL database, with its password; None: it is a file."""
+    return settings.db if settings.db is not None and is_postgres_url(settings.db) else None
+
+
+def place_of_journal(settings: Settings, folder: Path) -> str:
+    """Where the journal is, in words that may be shown.
+
+    Raises:
+        UsageError: A URL of another kind.
+    """
+    url = postgres_of(settings)
+    return without_password(url) if url is not None else str(database_of(settings, folder))
+
+
+def has_database(settings: Settings, folder: Path) -> bool:
+    """Whether there may be one already: a server is not asked."""
+    return postgres_of(settings) is not None or database_of(settings, folder).exists()
+
+
+def make_journal(settings: Settings, folder: Path) -> Journal:
+    """SQLite or PostgreSQL, or memory with `no_store`; opens nothing yet."""
+    from minions.engine.services.services import SystemClock
+
+    if settings.no_store:
+        from minions.engine.services.memory_journal import MemoryJournal
+
+        return MemoryJournal(SystemClock())
+    return journal_at(postgres_of(settings) or database_of(settings, folder), SystemClock())
+
+
+def journal_at(place: str | PathLike[str], clock: Clock) -> Journal:
+    """The journal in that SQLite file, or at that `postgresql://` URL; opens nothing yet."""
+    if isinstance(place, str) and is_postgres_url(place):
+        from minions.adapters.stores.postgres_journal import PostgresJournal
+
+        return PostgresJournal(place, clock)
+    from minions.adapters.stores.sqlite_journal import SqliteJournal
+
+    return SqliteJournal(place, clock)
+
+
+def make_state(settings: Settings, folder: Path) -> StateStore:
+    """In the journal's database, or memory with `no_store`; opens and loads nothing yet."""
+    if settings.no_store:
+        return MemoryState()
+    if (url := postgres_of(settings)) is not None:
+        from minions.adapters.stores.postgres_state import PostgresState
+
+        return PostgresState(url)
+    from minions.adapters.stores.sqlite_state import SqliteState
+
+    return SqliteState(database_of(settings, folder))
+
+
+def state_beside(journal: Journal) -> StateStore:
+    """In the journal's database; memory for a journal that has none. Opens nothing yet."""
+    from minions.engine.services.memory_journal import MemoryJournal
+
+    if isinstance(journal, MemoryJournal):
+        return MemoryState()
+    from minions.adapters.stores.postgres_journal import PostgresJournal
+    from minions.adapters.stores.postgres_state import PostgresState
+    from minions.adapters.stores.sqlite_journal import SqliteJournal
+    from minions.adapters.stores.sqlite_state import SqliteState
+
+    if isinstance(journal, PostgresJournal):
+        return PostgresState(journal.url)
+    return SqliteState(journal.path) if isinstance(journal, SqliteJournal) else MemoryState()
+
+
+def make_cache(settings: Settings, folder: Path) -> StepCache:
+    """In the journal's database, memory with `no_store`, none with `no_cache`; opens nothing."""
+    from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
+
+    if settings.no_cache:
+        return NoStepCache()
+    if settings.no_store:
+        return MemoryStepCache()
+    if (url := postgres_of(settings)) is not None:
+        from minions.adapters.stores.postgres_step_cache import PostgresStepCache
+
+        return PostgresStepCache(url)
+    from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
+
+    return SqliteStepCache(database_of(settings, folder))

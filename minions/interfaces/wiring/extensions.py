@@ -1,0 +1,55 @@
+"""What recipes may name: the tools and toolsets that come along, and the operator's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from minions.adapters.stores.state_store import MemoryState, StateStore
+from minions.adapters.tools.date_time import date_time_tools
+from minions.adapters.tools.state import state_tools
+from minions.contracts.tools import Toolbox, Toolset
+from minions.interfaces.built_in_toolsets import BuiltInToolsets
+
+if TYPE_CHECKING:  # `validate` needs no engine
+    from minions.engine.compile.extensions import Extensions
+
+__all__ = ["built_in_extensions", "built_in_tools", "built_in_toolsets", "extended"]
+
+
+def built_in_toolsets() -> Mapping[str, Toolset]:
+    """What comes along; nothing is opened."""
+    return BuiltInToolsets(lambda: datetime.now(UTC))
+
+
+def built_in_tools(state: StateStore | None = None) -> Toolbox:
+    """Tools that every recipe may use without naming their toolset; nothing is opened.
+
+    Args:
+        state: Where `saveState` keeps its values; None: in memory.
+    """
+    tools = (*state_tools(state or MemoryState()), *date_time_tools(lambda: datetime.now(UTC)))
+    return Toolbox(tools)
+
+
+def built_in_extensions(state: StateStore | None = None) -> Extensions:
+    """Both, as the operator brings his own."""
+    from minions.engine.compile.extensions import Extensions
+
+    return Extensions(toolsets=built_in_toolsets(), tools=built_in_tools(state))
+
+
+def extended(base: Extensions, own: Extensions) -> Extensions:
+    """What comes along and what the operator brought; under one name the operator's counts."""
+    from minions.engine.compile.extensions import Extensions
+
+    kept = tuple(tool for tool in base.tools if tool.spec.name not in own.tools)
+    return Extensions(
+        toolsets={**base.toolsets, **own.toolsets} if own.toolsets else base.toolsets,
+        tools=own.tools.plus(kept),
+        links={**base.links, **own.links},
+        models={**base.models, **own.models},
+        recipes={**base.recipes, **own.recipes},
+        steps={**base.steps, **own.steps},
+    )

@@ -1,0 +1,236 @@
+"""Configurations to models, each made once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from attrs import evolve, frozen
+
+from minions.contracts.calls import ChatModel, OutputMode
+from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_hint, near_names
+from minions.interfaces.settings import Settings
+from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.project_folders import NamedFiles
+
+if TYPE_CHECKING:  # `explain` needs prices of models, and no engine
+    from minions.adapters.models.endpoints import OperatorModels
+    from minions.engine.compile.extensions import Extensions, ModelSource
+
+__all__ = ["ModelChoice", "Models", "operator_models"]
+
+SCRIPTED: Final = "scripted/"
+_MODEL_OF_KEY: Final = {
+    "OPENAI_API_KEY": "openai/gpt-5-mini",
+    "ANTHROPIC_API_KEY": "anthropic/claude-haiku-4-5",
+}
+"""Which model a bare key means: each provider's small one."""
+
+
+@frozen(kw_only=True)
+class ModelChoice:
+    """Which model was chosen for one run, and how the run was asked for."""
+
+    override: str | None = None
+    """`provider/name` that answers whatever the recipe names; None: what the recipe names."""
+    folder: Path | None = None
+    """Where a script that `override` names lies; None: where settings say."""
+    asked_as: str | None = None
+    """How the caller named the recipe, for commands to try; None: its id."""
+    command: str = "run"
+    """The command that was called, likewise."""
+
+
+class Models:
+    """Gives each configuration its model, made once; closes them at the end."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        extensions: Extensions,
+        *,
+        environ: Mapping[str, str],
+        folder_of: Callable[[str], Path],
+        recipe_folders: tuple[Path, ...] = (),
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        """Make none yet.
+
+        Args:
+            folder_of: A settings key to the folder where scripts named under it lie.
+            recipe_folders: As of a `Catalog`.
+            warn: Told of what slows calls down; None: a logger of the models'.
+        """
+        self._settings = settings
+        self._extensions = extensions
+        self._environ = environ
+        self._folder_of = folder_of
+        self._recipe_folders = recipe_folders
+        self._warn = warn
+        self._made: dict[tuple[str, ModelConfig, Path], ChatModel] = {}
+        self._own: dict[int, ChatModel] = {}
+
+    def source(self, recipe: AgentRecipe, choice: ModelChoice | None = None) -> ModelSource:
+        """The source for one recipe: scripts it names lie in its own folder.
+
+        Args:
+            choice: None: the recipe's own models, or the configured one.
+        """
+        chosen = choice or ModelChoice()
+        return lambda config: self._get(config, recipe, chosen)
+
+    @property
+    def has_made(self) -> bool:
+        """Whether there is any to close."""
+        return bool(self._own)
+
+    async def aclose(self) -> None:
+        """Close every model that was made here; those of extensions belong to the operator."""
+        async with contextlib.AsyncExitStack() as stack:
+            for model in self._own.values():
+                stack.push_async_callback(model.aclose)
+
+    def _get(self, config: ModelConfig, recipe: AgentRecipe, choice: ModelChoice) -> ChatModel:
+        name = choice.override or config.name or self._fallback(recipe, choice)
+        is_own = choice.override is None and config.name is not None
+        home = self._home(recipe, choice, name, is_own=is_own)
+        if is_own and name.startswith(SCRIPTED) and name not in self._extensions.models:
+            NamedFiles(home, self._recipe_folders).check(_script_path(name, home), name)
+        key = (name, _config_for(config, name, choice), home)
+        model = self._made.get(key)
+        if model is None:
+            model = self._made[key] = self._make(*key)
+        return model
+
+    def _home(self, recipe: AgentRecipe, choice: ModelChoice, name: str, *, is_own: bool) -> Path:
+        """Where a script of that name lies.
+
+        Args:
+            is_own: Whether the recipe itself names it.
+        """
+        if is_own:
+            return Path(recipe.directory) if recipe.directory else self._folder_of("model")
+        if choice.override is not None:
+            return choice.folder or self._folder_of("model")
+        is_offline = name == self._settings.offline_models.get(recipe.id)
+        return self._folder_of("offline_models" if is_offline else "model")
+
+    def _fallback(self, recipe: AgentRecipe, choice: ModelChoice) -> str:
+        """What answers when neither recipe nor flag names a model.
+
+        Raises:
+            EnvironmentRefusedError: Nothing is configured; three commands to try.
+        """
+        if self._settings.model is not None:
+            return self._settings.model
+        for variable, name in _MODEL_OF_KEY.items():
+            if self._environ.get(variable):
+                return name
+        offline = self._settings.offline_models.get(recipe.id)
+        if offline is not None:
+            return offline
+        raise self._no_model(recipe, choice)
+
+    def _no_model(self, recipe: AgentRecipe, choice: ModelChoice) -> EnvironmentRefusedError:
+        named = recipe.id if choice.asked_as is None else choice.asked_as
+        asked = f"minions {choice.command} {named}".rstrip()
+        scripts = self._registered_scripts()
+        offline_try = f"-m {scripts[0]}" if scripts else "-m scripted/answers.yaml"
+        return EnvironmentRefusedError(
+            f"Recipe '{recipe.id}' needs a model and none is configured. Try one of:\n"
+            f"  {asked} -m ollama/llama3.2   (a local server, no key)\n"
+            f"  OPENAI_API_KEY=… {asked}   (OpenAI)\n"
+            f"  {asked} {offline_try}   (scripted answers, offline)",
+            code="no-model",
+        )
+
+    def _registered_scripts(self) -> list[str]:
+        return [name for name in self._extensions.models if name.startswith(SCRIPTED)]
+
+    def _make(self, name: str, config: ModelConfig, folder: Path) -> ChatModel:
+        if name in self._extensions.models:
+            return self._extensions.models[name]
+        is_script = name.startswith(SCRIPTED)
+        model = self._scripted(name, folder) if is_script else self._endpoint(name, config)
+        self._own[id(model)] = model
+        return model
+
+    def _scripted(self, name: str, folder: Path) -> ChatModel:
+        from minions.adapters.models.scripted import ScriptedModel
+
+        path = _script_path(name, folder)
+        if path.suffix not in (".yaml", ".yml"):
+            known = self._registered_scripts()
+            near = near_names(name, known)
+            raise UsageError(
+                f"No scripted model '{name}' is registered.{near_hint(near)} Registered: "
+                f"{', '.join(known) or 'none'}; or name a file: scripted/ANSWERS.yaml.",
+                code="unknown-model",
+                suggestions=near,
+            )
+        return ScriptedModel.from_yaml(path)
+
+    def _endpoint(self, name: str, config: ModelConfig) -> ChatModel:
+        from minions.adapters.models.endpoints import resolve_endpoint
+        from minions.adapters.models.openai import OpenAIModel
+
+        operator = operator_models(self._settings)
+        endpoint = resolve_endpoint(name, config, self._environ, operator)
+        capabilities = endpoint.capabilities
+        if config.output_mode is not None:
+            capabilities = evolve(capabilities, output_mode=config.output_mode)
+        return OpenAIModel(
+            provider=endpoint.provider,
+            model=endpoint.model,
+            base_url=endpoint.base_url,
+            api_key=endpoint.api_key,
+            capabilities=capabilities,
+            max_requests=self._settings.max_model_requests,
+            warn=self._warn,
+        )
+
+
+def _config_for(config: ModelConfig, name: str, choice: ModelChoice) -> ModelConfig:
+    """What goes with the model `name`: a server belongs to the model it was named with."""
+    if choice.override is None or name == config.name:
+        return config
+    return evolve(config, name=name, base_url=None, api_key_env=None, output_mode=None)
+
+
+def _script_path(name: str, folder: Path) -> Path:
+    return folder / name.removeprefix(SCRIPTED)
+
+
+def operator_models(settings: Settings) -> OperatorModels:
+    """The operator's providers, and whom a recipe's own server settings may reach."""
+    from minions.adapters.models.endpoints import OperatorModels, ProviderConfig
+
+    providers = {
+        name: ProviderConfig(
+            base_url=provider.base_url,
+            api_key_env=provider.api_key_env,
+            output_mode=_output_mode(name, provider.output_mode),
+            tools_with_schema=provider.tools_with_schema,
+        )
+        for name, provider in settings.providers.items()
+    }
+    return OperatorModels(
+        providers=providers,
+        trusted_hosts=frozenset(settings.trusted_hosts),
+        recipe_key_variables=frozenset(settings.recipe_key_variables),
+    )
+
+
+def _output_mode(name: str, text: str | None) -> OutputMode | None:
+    if text is None:
+        return None
+    try:
+        return OutputMode(text)
+    except ValueError as error:
+        modes = ", ".join(OutputMode)
+        raise UsageError(
+            f"providers.{name}.output_mode is {text!r}; expected one of {modes}.",
+            code="bad-configuration",
+        ) from error

@@ -1,0 +1,62 @@
+"""What models cost, and what is known of those that a recipe would ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from minions.analysis.spending import KnowModel, KnownModel
+from minions.contracts.errors import UsageError
+from minions.contracts.messages import TokenUsage
+from minions.contracts.runtime import PriceBook
+from minions.interfaces.settings import Settings
+from minions.interfaces.wiring.models import operator_models
+from minions.recipe.model import ModelConfig
+
+__all__ = ["knowledge_of_models", "make_prices"]
+
+
+def make_prices(settings: Settings) -> PriceBook:
+    """The operator's over the bundled ones; loads nothing yet."""
+    from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
+
+    own = {
+        name: OwnPrice(
+            input_per_mtok=price.input_per_mtok,
+            output_per_mtok=price.output_per_mtok,
+            cached_input_per_mtok=price.cached_input_per_mtok,
+        )
+        for name, price in settings.prices.items()
+    }
+    return GenaiPriceBook(own)
+
+
+def knowledge_of_models(settings: Settings, environ: Mapping[str, str]) -> KnowModel:
+    """Context and price of each model that a recipe would ask today; no key is needed."""
+    prices, now = make_prices(settings), datetime.now(UTC)
+
+    def know(config: ModelConfig) -> KnownModel:
+        name = config.name or settings.model
+        if name is None:
+            return KnownModel(name=None)
+        url = _server_of(name, config, settings, environ)
+
+        def cost_usd(usage: TokenUsage) -> float | None:
+            return prices.cost_usd(name, usage, at=now, base_url=url)
+
+        context = prices.context_tokens(name, base_url=url)
+        return KnownModel(name=name, context_tokens=context, cost_usd=cost_usd)
+
+    return know
+
+
+def _server_of(
+    name: str, config: ModelConfig, settings: Settings, environ: Mapping[str, str]
+) -> str | None:
+    """None: no server, or none that is configured."""
+    from minions.adapters.models.endpoints import base_url_of
+
+    try:
+        return base_url_of(name, config, environ, operator_models(settings))
+    except UsageError:
+        return config.base_url

@@ -1,0 +1,217 @@
+"""`Runtime`: the parts of a process that its runs share, and the executors made of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeAlias, TypedDict, Unpack
+
+import attrs
+from attrs import Factory, field, frozen
+
+from minions.contracts.call_executors import ToolCallExecutorFactory
+from minions.contracts.calls import ChatModel
+from minions.contracts.decisions import Decider, Deny
+from minions.contracts.journal import Journal
+from minions.contracts.runtime import Ids, IsWorkerGone, Log, PriceBook
+from minions.contracts.step_cache import StepCache
+from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.engine.compile.preparation import Preparation
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.services import Services
+from minions.interfaces.settings import Settings
+from minions.interfaces.wiring.compiled_recipes import CompiledRecipes
+from minions.interfaces.wiring.databases import make_cache, make_journal, make_state
+from minions.interfaces.wiring.extensions import built_in_extensions, extended
+from minions.interfaces.wiring.models import ModelChoice, Models
+from minions.interfaces.wiring.prices import make_prices
+from minions.recipe.catalog import Catalog
+from minions.recipe.model import AgentRecipe, ModelConfig
+
+__all__ = ["ModelsOfRecipe", "Runtime", "ServiceChanges", "make_runtime", "make_services"]
+
+ModelsOfRecipe: TypeAlias = Callable[[AgentRecipe, ModelChoice], ModelSource | ChatModel]
+"""Gives the models that answer the steps of one recipe."""
+Closer: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class ServiceChanges(TypedDict, total=False):
+    """The services in which runtimes of one process differ."""
+
+    journal: Journal
+    cache: StepCache | None
+    prices: PriceBook | None
+    decider: Decider
+    ids: Ids
+    worker_id: str
+    is_worker_gone: IsWorkerGone
+
+
+@frozen(kw_only=True)
+class Runtime:
+    """The parts of a process that its runs share, made once for each process, command or app."""
+
+    models: ModelsOfRecipe
+    extensions: Extensions
+    services: Services
+    tool_calls: ToolCallExecutorFactory | None = None
+    """How tool calls are carried out; None: by the run's toolbox."""
+    recipes: CompiledRecipes = Factory(
+        lambda self: CompiledRecipes(self.extensions.catalog()), takes_self=True
+    )
+    """The recipe store of the process: recipes by path or id, read once."""
+    preparation: Preparation = Factory(lambda self: Preparation(self.extensions), takes_self=True)
+    closers: tuple[Closer, ...] = field(default=(), repr=False)
+    """What gives back each part that was opened for this runtime, called in this order."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """What recipes may name, for the static checks."""
+        return self.recipes.catalog
+
+    def executor(self, recipe: AgentRecipe, choice: ModelChoice | None = None) -> AgentExecutor:
+        """An executor for runs of that recipe; it shares compiled recipes with all others.
+
+        Args:
+            choice: None: the recipe's own models, or the configured one.
+        """
+        return AgentExecutor(
+            self.models(recipe, choice or ModelChoice()),
+            extensions=self.extensions,
+            services=self.services,
+            tool_call_executor_factory=self.tool_calls,
+            preparation=self.preparation,
+        )
+
+    def named_model(self, recipe: AgentRecipe, config: ModelConfig) -> ChatModel:
+        """The model that a step of the recipe with that configuration would ask."""
+        models = self.models(recipe, ModelChoice())
+        return models if isinstance(models, ChatModel) else models(config)
+
+    def evolve(
+        self,
+        *,
+        models: ModelSource | ChatModel | None = None,
+        extensions: Extensions | None = None,
+        tool_calls: ToolCallExecutorFactory | None = None,
+        **services: Unpack[ServiceChanges],
+    ) -> Runtime:
+        """This runtime with other parts. Both share what was opened: close one of them.
+
+        Args:
+            models: Answer whatever recipes name.
+            services: Fields of `Services`. A journal or cache given here is the caller's to close.
+        """
+        changes = _of_extensions(extensions) if extensions is not None else {}
+        if services:
+            changes["services"] = attrs.evolve(self.services, **services)
+        if models is not None:
+            changes["models"] = _always(models)
+        if tool_calls is not None:
+            changes["tool_calls"] = tool_calls
+        return attrs.evolve(self, **changes)
+
+    async def aclose(self) -> None:
+        """Close what was opened for it."""
+        async with contextlib.AsyncExitStack() as stack:
+            for close in reversed(self.closers):
+                stack.push_async_callback(close)
+
+    async def __aenter__(self) -> Self:
+        """Itself; nothing is opened before it is needed."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """As `aclose`."""
+        await self.aclose()
+
+
+class _Changes(TypedDict, total=False):
+    """Fields of a `Runtime`."""
+
+    models: ModelsOfRecipe
+    extensions: Extensions
+    services: Services
+    tool_calls: ToolCallExecutorFactory
+    recipes: CompiledRecipes
+    preparation: Preparation
+
+
+def _of_extensions(extensions: Extensions) -> _Changes:
+    """With what is made of them: recipes that are read and compiled with others may differ."""
+    return {
+        "extensions": extensions,
+        "recipes": CompiledRecipes(extensions.catalog()),
+        "preparation": Preparation(extensions),
+    }
+
+
+def _always(models: ModelSource | ChatModel) -> ModelsOfRecipe:
+    return lambda _recipe, _choice: models
+
+
+def make_runtime(
+    settings: Settings,
+    extensions: Extensions,
+    *,
+    environ: Mapping[str, str],
+    folder_of: Callable[[str], Path],
+    log: Log,
+    services: Services | None = None,
+    recipe_folders: tuple[Path, ...] = (),
+    warn: Callable[[str], None] | None = None,
+) -> Runtime:
+    """As the operator configured it; opens nothing yet.
+
+    Args:
+        extensions: The operator's own, over what comes along.
+        folder_of: A settings key to the folder where relative paths under it start.
+        services: Another's to close; None: as `settings` say.
+        recipe_folders: As of a `Catalog`.
+        warn: Told of what slows model calls down; None: a logger of the models'.
+    Raises:
+        UsageError: A setting is wrong.
+    """
+    folder = folder_of("db")
+    state = make_state(settings, folder)
+    extensions = extended(built_in_extensions(state), extensions)
+    models = Models(
+        settings,
+        extensions,
+        environ=environ,
+        folder_of=folder_of,
+        recipe_folders=recipe_folders,
+        warn=warn,
+    )
+    closers: tuple[Closer, ...] = (models.aclose, state.aclose)
+    if services is None:
+        journal, cache = make_journal(settings, folder), make_cache(settings, folder)
+        services = make_services(journal, log, make_prices(settings), cache)
+        closers = (models.aclose, cache.aclose, journal.aclose, state.aclose)
+    return Runtime(models=models.source, extensions=extensions, services=services, closers=closers)
+
+
+def make_services(
+    journal: Journal,
+    log: Log,
+    prices: PriceBook | None = None,
+    cache: StepCache | None = None,
+) -> Services:
+    """The real world, with the full output parser; nobody consents to calls."""
+    from minions.adapters.models.structured_output import InstructorParser
+
+    return Services(
+        journal=journal,
+        parser=InstructorParser(),
+        log=log,
+        prices=prices,
+        decider=Deny(),
+        cache=cache,
+    )
