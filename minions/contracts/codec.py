@@ -141,6 +141,7 @@ def _converter() -> Converter:
         lambda hint: getattr(hint, "__origin__", None) is collections.abc.Iterable,
         lambda value, hint: converter.structure(value, _list_of(hint)),
     )
+    converter.register_structure_hook_factory(_is_list, _list_hook)
     converter.register_structure_hook_func(
         _is_mixed_union, lambda value, hint: _first_that_fits(converter, value, hint)
     )
@@ -148,7 +149,41 @@ def _converter() -> Converter:
 
 
 def _list_of(hint: object) -> type[list[object]]:
-    return types.GenericAlias(list, typing.get_args(hint))  # type: ignore[return-value]  # a hint
+    return types.GenericAlias(list, typing.get_args(hint)[:1])  # type: ignore[return-value]  # a hint
+
+
+_LISTS: Final[Mapping[object, Callable[[list[object]], object]]] = {
+    list: list,
+    tuple: tuple,
+    collections.abc.Sequence: tuple,
+    set: set,
+    frozenset: frozenset,
+    collections.abc.Set: frozenset,
+}
+"""Containers that JSON writes as an array, and what makes each of them."""
+
+
+def _is_list(hint: object) -> bool:
+    """Whether it is one of these containers, of any number of items of one type."""
+    if typing.get_origin(hint) not in _LISTS:
+        return False
+    return typing.get_origin(hint) is not tuple or typing.get_args(hint)[1:] == (...,)
+
+
+def _list_hook(hint: object, converter: Converter) -> Callable[[object, object], object]:
+    """As cattrs has it, which would take a text for its letters and an object for its keys."""
+    from cattrs.cols import list_structure_factory
+
+    listed = _list_of(hint)
+    items = list_structure_factory(listed, converter)
+    make = _LISTS[typing.get_origin(hint)]
+
+    def structure(value: object, _: object) -> object:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"expected array, got {_seen(value)}")
+        return make(items(value, listed))
+
+    return structure
 
 
 def _is_mixed_union(hint: object) -> bool:

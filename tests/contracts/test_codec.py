@@ -6,7 +6,7 @@ import datetime
 import enum
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import pytest
@@ -186,6 +186,14 @@ def test_json_becomes_what_was_asked_for(
         ([1], Box),
         (None, Box),
         ({"a": 1}, int | str),
+        ("ab", tuple[str, ...]),
+        ("ab", list[str]),
+        ({"a": 1}, list[str]),
+        ({"a": 1}, Sequence[str]),
+        ("ab", Iterable[str]),
+        ({"size": 1, "names": "ab"}, Box),
+        ("ab", set[str]),
+        ({"a": 1}, frozenset[str]),
     ],
 )
 def test_nothing_is_coerced_and_nothing_is_added(value: JsonValue, hint: type[object]) -> None:
