@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import attrs
 
+from minions.contracts.constraint import Constraint
 from minions.contracts.json_values import JsonValue, json_type
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def _converter() -> Converter:
         lambda value, hint: converter.structure(value, _list_of(hint)),
     )
     converter.register_structure_hook_factory(_is_list, _list_hook)
+    converter.register_structure_hook_factory(_is_constrained, _constrained_hook)
     converter.register_structure_hook_func(
         _is_mixed_union, lambda value, hint: _first_that_fits(converter, value, hint)
     )
@@ -182,6 +184,30 @@ def _list_hook(hint: object, converter: Converter) -> Callable[[object, object],
         if not isinstance(value, list | tuple):
             raise ValueError(f"expected array, got {_seen(value)}")
         return make(items(value, listed))
+
+    return structure
+
+
+def _is_constrained(hint: object) -> bool:
+    return typing.get_origin(hint) is typing.Annotated and _constraint_of(hint) is not None
+
+
+def _constraint_of(hint: object) -> Constraint | None:
+    annotations = typing.get_args(hint)[1:]
+    return next((each for each in annotations if isinstance(each, Constraint)), None)
+
+
+def _constrained_hook(hint: object, converter: Converter) -> Callable[[object, object], object]:
+    """As the type itself, and then the constraint."""
+    kind, constraint = typing.get_args(hint)[0], _constraint_of(hint)
+    assert constraint is not None  # noqa: S101  # as the predicate says
+    structured = converter.get_structure_hook(kind)
+
+    def structure(value: object, _: object) -> object:
+        made = structured(value, kind)
+        if not constraint.holds(made):
+            raise ValueError(f"expected {constraint.expected}, got {_seen(value)}")
+        return made
 
     return structure
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from minions.engine.compile.extensions import Extensions, ModelSource
-from minions.interfaces.settings import Settings, environment
+from minions.interfaces.setting_sources import environment
+from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import ModelChoice, Models
 from minions.recipe.model import AgentRecipe
 

@@ -17,7 +17,7 @@ def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
     if settings.max_parallel is not None:
         recipe = attrs.evolve(recipe, max_parallel=settings.max_parallel)
     if settings.timeout is not None:
-        recipe = _limited(recipe, "timeout_s", seconds_of(settings.timeout))
+        recipe = _limited(recipe, "timeout_s", seconds_of(str(settings.timeout)))
     if settings.max_cost_usd is not None:
         own = Limits.from_metadata(recipe.limits).max_cost_usd
         most = settings.max_cost_usd if own is None else min(own, settings.max_cost_usd)

@@ -14,7 +14,8 @@ import pytest
 from command_line import Cli, Write
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.console.money import dollars
-from minions.interfaces.settings import PriceSettings, load_settings
+from minions.interfaces.setting_sources import load_settings
+from minions.interfaces.settings import PriceSettings
 
 TWO = """
 id: two
@@ -145,8 +146,8 @@ def test_prices_and_the_limit_are_read(here: Path) -> None:
             '[prices."a/b"]\ninput_per_mtok = -1\noutput_mtok = true',
             (
                 "[prices.\"a/b\"]: unknown key 'output_mtok'. Did you mean 'output_per_mtok'?; "
-                "'output_per_mtok' is missing; 'input_per_mtok' is -1; US dollars per million "
-                "tokens were expected, from 0"
+                "'output_per_mtok' is missing; 'input_per_mtok' is -1; an amount from 0 in US "
+                "dollars per million tokens was expected"
             ),
         ),
         (

@@ -457,8 +457,8 @@ def test_paths_of_a_configuration_file_start_at_that_file(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[providers.mine]\nbase_url = 5\n", "providers.mine.base_url"),
-        ('[providers.mine]\napi_key_env = "X"\n', "a table with base_url"),
+        ("[providers.mine]\nbase_url = 5\n", "[providers.mine]: 'base_url' is 5; a text was"),
+        ('[providers.mine]\napi_key_env = "X"\n', "[providers.mine]: 'base_url' is missing"),
         (
             '[providers.mine]\nbase_url = "http://127.0.0.1:1"\ntools_with_schema = "no"\n',
             "true or false",

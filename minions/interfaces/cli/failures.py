@@ -16,7 +16,8 @@ from minions.contracts.executions import RunStatus
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.render import error_lines, error_to_json, stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES
-from minions.interfaces.settings import Settings, load_settings, user_settings_file
+from minions.interfaces.setting_sources import load_settings, user_settings_file
+from minions.interfaces.settings import Settings
 
 __all__ = ["report_failure"]
 

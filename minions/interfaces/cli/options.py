@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from attrs import evolve, frozen
 
-from minions.interfaces.settings import (
+from minions.interfaces.setting_sources import (
     Origin,
-    Settings,
     environment,
     load_settings,
     user_settings_file,
 )
+from minions.interfaces.settings import Settings
 
 if TYPE_CHECKING:
     from minions.contracts.journal import Journal

@@ -28,7 +28,8 @@ from minions.interfaces.server.live.run_starter import RunStarter
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.runtime import ServerRuntime
-from minions.interfaces.settings import Settings, environment
+from minions.interfaces.setting_sources import environment
+from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.databases import place_of_journal
 from minions.interfaces.wiring.runtime import make_runtime
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve, frozen
 
-from minions.contracts.calls import ChatModel, OutputMode
+from minions.contracts.calls import ChatModel
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_hint, near_names
 from minions.interfaces.settings import Settings
 from minions.recipe.model import AgentRecipe, ModelConfig
@@ -211,7 +211,7 @@ def operator_models(settings: Settings) -> OperatorModels:
         name: ProviderConfig(
             base_url=provider.base_url,
             api_key_env=provider.api_key_env,
-            output_mode=_output_mode(name, provider.output_mode),
+            output_mode=provider.output_mode,
             tools_with_schema=provider.tools_with_schema,
         )
         for name, provider in settings.providers.items()
@@ -221,16 +221,3 @@ def operator_models(settings: Settings) -> OperatorModels:
         trusted_hosts=frozenset(settings.trusted_hosts),
         recipe_key_variables=frozenset(settings.recipe_key_variables),
     )
-
-
-def _output_mode(name: str, text: str | None) -> OutputMode | None:
-    if text is None:
-        return None
-    try:
-        return OutputMode(text)
-    except ValueError as error:
-        modes = ", ".join(OutputMode)
-        raise UsageError(
-            f"providers.{name}.output_mode is {text!r}; expected one of {modes}.",
-            code="bad-configuration",
-        ) from error

@@ -1,0 +1,126 @@
+"""What is wrong with a configuration, in words: what was read, where, and what was expected."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
+
+import attrs
+from attrs import frozen
+
+from minions.contracts.errors import UsageError, did_you_mean, near_names
+from minions.interfaces.setting_types import SettingType, setting_types
+from minions.interfaces.settings import Settings
+
+if TYPE_CHECKING:  # loads the codec, which most commands do without
+    from minions.contracts.decoding_faults import DecodingFault
+
+__all__ = ["SettingFault", "bad_configuration", "bad_values", "faults_of", "price_name_faults"]
+
+Path: TypeAlias = tuple[str | int, ...]
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@frozen(kw_only=True)
+class SettingFault:
+    """One thing that is wrong."""
+
+    table: Path
+    """The table that it is in; (): the whole file."""
+    order: int
+    """Where it stands among the faults of its table: what is unknown, missing, wrong."""
+    text: str
+    unknown: str | None = None
+    """The key that the table does not have."""
+    keys: Sequence[str] = ()
+    """Those that it has."""
+
+
+def faults_of(faults: Iterable[DecodingFault]) -> Iterator[SettingFault]:
+    """What the codec found, in words."""
+    from minions.contracts.decoding_faults import FaultKind
+
+    for fault in faults:
+        name = _dotted(fault.path[len(fault.object_path) :])
+        if fault.kind is FaultKind.UNKNOWN:
+            yield _unknown(fault.object_path, str(fault.path[-1]), fault.hint)
+        elif fault.kind is FaultKind.MISSING:
+            yield SettingFault(table=fault.object_path, order=1, text=f"'{name}' is missing")
+        else:
+            expected = _expected(fault.path, SettingType.of(fault.hint))
+            text = f"'{name}' is {fault.value!r}; {expected} was expected"
+            yield SettingFault(table=fault.object_path, order=2, text=text)
+
+
+def _unknown(table: Path, key: str, kind: object) -> SettingFault:
+    keys = [each.name for each in attrs.fields(cast("type[attrs.AttrsInstance]", kind))]
+    hint = did_you_mean(key, keys)
+    text = f"unknown key '{key}'{'.' if hint else ''}{hint}"
+    return SettingFault(table=table, order=0, text=text, unknown=key, keys=keys)
+
+
+def _expected(path: Path, kind: SettingType) -> str:
+    """What stands in the settings themselves says more than its type."""
+    if len(path) == 1:
+        own: str | None = getattr(attrs.fields(Settings), str(path[0])).metadata.get("expected")
+        return own or kind.expected
+    return kind.expected
+
+
+def bad_values(values: Mapping[str, object]) -> Iterator[SettingFault]:
+    """Values of the right type that a key does not take, such as those of flags."""
+    for key, value in values.items():
+        kind = setting_types()[key]
+        if not kind.takes(value):
+            text = f"'{key}' is {value!r}; {_expected((key,), kind)} was expected"
+            yield SettingFault(table=(), order=2, text=text)
+
+
+def price_name_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
+    """Names that mean no model: TOML takes `[prices.gpt-4.1]` apart where there is a dot."""
+    prices = content.get("prices")
+    for name, table in prices.items() if isinstance(prices, Mapping) else ():
+        provider, _, model = str(name).partition("/")
+        if isinstance(table, Mapping) and not (provider and model):
+            text = "the table's name is no 'provider/name' in quotes"
+            yield SettingFault(table=("prices", str(name)), order=0, text=text)
+
+
+def bad_configuration(source: str, faults: Iterable[SettingFault]) -> UsageError:
+    """All of them as one error, one line for each table.
+
+    Args:
+        source: The file, or what else the values came from.
+    """
+    in_order = sorted(faults, key=lambda fault: (_dotted(fault.table), fault.order))
+    tables = itertools.groupby(in_order, key=lambda fault: fault.table)
+    unknown = next((each for each in in_order if each.unknown and not each.table), None)
+    return UsageError(
+        "\n".join(_line(source, table, list(own)) for table, own in tables),
+        code="bad-configuration" if unknown is None else "unknown-key",
+        where=source if source.endswith(".toml") else None,
+        suggestions=near_names(unknown.unknown or "", unknown.keys) if unknown else (),
+    )
+
+
+def _line(source: str, table: Path, faults: Sequence[SettingFault]) -> str:
+    place = f"[{_dotted(table)}]: " if table else ""
+    text = "; ".join(fault.text for fault in faults)
+    end = "" if text.endswith("?") else "."
+    keys = next((fault.keys for fault in faults if fault.keys), ())
+    hint = f" Keys are: {', '.join(keys)}." if keys else ""
+    return f"{source}: {place}{text}{end}{hint}"
+
+
+def _dotted(path: Path) -> str:
+    """As TOML writes it; an index of a list in brackets."""
+    text = ""
+    for key in path:
+        if isinstance(key, int):
+            text += f"[{key}]"
+        else:
+            shown = key if _BARE_KEY.fullmatch(key) else f'"{key}"'
+            text += f".{shown}" if text else shown
+    return text

@@ -1,0 +1,199 @@
+"""Where settings come from, and how the sources are merged.
+
+Flags win over `MINIONS_*`, then `minions.toml` or `[tool.minions]` upwards to the repository's
+root, then the user's own file, then defaults.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, cast
+
+from attrs import evolve, frozen
+
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
+from minions.interfaces.setting_faults import (
+    SettingFault,
+    bad_configuration,
+    bad_values,
+    faults_of,
+    price_name_faults,
+)
+from minions.interfaces.setting_types import setting_types
+from minions.interfaces.settings import Settings
+from minions.recipe.project_folders import project_file, read_toml
+
+__all__ = ["Origin", "environment", "load_settings", "user_settings_file"]
+
+
+@frozen(kw_only=True)
+class Origin:
+    """Settings and, per key, where the value came from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    folder: Path
+    """The current one: where relative paths of flags and environment start."""
+
+    def folder_of(self, key: str) -> Path:
+        """Where a relative path under that key starts: its file's folder, or the current one."""
+        origin = Path(self.origins[key])
+        return origin.parent if origin.suffix == ".toml" else self.folder
+
+
+def environment() -> Mapping[str, str]:
+    """The process's environment, read once where everything is wired."""
+    return dict(os.environ)
+
+
+def user_settings_file() -> Path:
+    """The user's own configuration; need not exist."""
+    from platformdirs import user_config_path
+
+    return user_config_path("minions") / "minions.toml"
+
+
+def load_settings(
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    *,
+    folder: Path,
+    user_file: Path | None,
+) -> Origin:
+    """Read all sources, strongest last.
+
+    Args:
+        flags: Only those that were given.
+        folder: Where the search for `minions.toml` starts.
+        user_file: The user's own configuration; None: there is none.
+    Raises:
+        UsageError: A file that cannot be read, an unknown key, a value of the wrong type.
+    """
+    settings, origins = Settings(), dict.fromkeys(setting_types(), "default")
+    project = project_file(folder)
+    for name, values in _sources(flags, environ, project, user_file):
+        settings = evolve(settings, **values)  # type: ignore[arg-type]  # of the keys' types
+        origins.update(dict.fromkeys(values, name))
+    return Origin(settings=settings, origins=origins, folder=folder)
+
+
+def _sources(
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    project: Path | None,
+    user_file: Path | None,
+) -> Iterator[tuple[str, Mapping[str, object]]]:
+    if user_file is not None and user_file.is_file():
+        yield str(user_file), _from_file(user_file)
+    if project is not None:
+        yield str(project), _from_file(project)
+    yield "environment", _checked("environment", _from_environment(environ))
+    yield "flag", _checked("flag", flags)
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def _from_file(path: Path) -> Mapping[str, object]:
+    """The values of the keys that it has.
+
+    Raises:
+        UsageError: With every fault found.
+    """
+    content = _content(path)
+    if not content:  # the codec takes its time to load
+        return {}
+    decoded = _decoded(path, content)
+    return {key: getattr(decoded, key) for key in content}
+
+
+def _content(path: Path) -> Mapping[str, object]:
+    content: Mapping[str, object] = read_toml(path)
+    if path.name != "pyproject.toml":
+        return content
+    tools = cast("Mapping[str, Mapping[str, object]]", content.get("tool", {}))
+    return tools.get("minions", {})
+
+
+def _decoded(path: Path, content: Mapping[str, object]) -> Settings:
+    from minions.contracts.codec import decode
+    from minions.contracts.decoding_faults import decoding_faults
+
+    faults: list[SettingFault] = list(price_name_faults(content))
+    try:
+        decoded = decode(cast("dict[str, JsonValue]", content), Settings)
+    except ValueError as error:
+        faults += faults_of(decoding_faults(error, content, Settings))
+        raise bad_configuration(str(path), faults) from error
+    if faults:
+        raise bad_configuration(str(path), faults)
+    return decoded
+
+
+# --- environment and flags ----------------------------------------------------------------------
+
+
+def _from_environment(environ: Mapping[str, str]) -> Mapping[str, object]:
+    """What `MINIONS_*` say; tables are for files alone."""
+    found: dict[str, object] = {}
+    for key, kind in setting_types().items():
+        text = environ.get(_variable(key))
+        if text is not None and kind.kind is not Mapping:
+            found[key] = _parsed(key, text, kind.kind)
+    return found
+
+
+def _variable(key: str) -> str:
+    return f"MINIONS_{key.upper()}"
+
+
+def _parsed(key: str, text: str, kind: object) -> object:
+    """The text as that type.
+
+    Raises:
+        UsageError: It is none of that type.
+    """
+    if kind not in _PARSERS:
+        return text
+    parse, expected = _PARSERS[kind]
+    try:
+        return parse(text)
+    except (ValueError, KeyError) as error:
+        raise UsageError(f"{_variable(key)}={text!r}: expected {expected}.") from error
+
+
+_TRUTH: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(("1", "true", "yes"), True),
+    **dict.fromkeys(("0", "false", "no", ""), False),
+}
+
+
+def _truth(text: str) -> bool:
+    return _TRUTH[text.lower()]
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+_PARSERS: Final[Mapping[object, tuple[Callable[[str], object], str]]] = {
+    bool: (_truth, "true or false"),
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+    tuple: (_parts, "texts with commas between them"),
+}
+"""How a type is read from a text; others are texts."""
+
+
+def _checked(source: str, values: Mapping[str, object]) -> Mapping[str, object]:
+    """Values that have their type already.
+
+    Raises:
+        UsageError: The key does not take such a value.
+    """
+    if faults := list(bad_values(values)):
+        raise bad_configuration(source, faults)
+    return values

@@ -1,0 +1,284 @@
+"""Settings: every source is read by the types of `Settings`, and told what does not fit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from command_line import Write
+from minions.contracts.calls import OutputMode
+from minions.contracts.errors import UsageError
+from minions.interfaces.operator_limits import bounded
+from minions.interfaces.setting_sources import Origin, load_settings
+from minions.interfaces.setting_types import setting_types
+from minions.interfaces.settings import PriceSettings, ProviderSettings, Settings
+from minions.recipe.model import AgentRecipe
+
+WHOLE = """
+model = "openai/gpt"
+params = "p.yaml"
+extensions = ["own.py", "more"]
+db = "j.sqlite"
+no_store = true
+no_cache = true
+max_parallel = 3
+timeout = "10m"
+max_cost_usd = 2
+approve = "deny"
+dry_run = true
+json = true
+events = false
+debug = true
+trusted_hosts = ["h"]
+recipe_key_variables = ["K"]
+caller_secrets = ["env:S"]
+max_model_requests = 7
+
+[providers.mine]
+base_url = "http://127.0.0.1:1"
+api_key_env = "MINE"
+output_mode = "md_json"
+tools_with_schema = true
+
+[prices."mine/m"]
+input_per_mtok = 1
+output_per_mtok = 2.5
+cached_input_per_mtok = 0
+
+[offline_models]
+demo = "scripted/demo.yaml"
+"""
+READ = Settings(
+    model="openai/gpt",
+    params="p.yaml",
+    extensions=("own.py", "more"),
+    db="j.sqlite",
+    no_store=True,
+    no_cache=True,
+    max_parallel=3,
+    timeout="10m",
+    max_cost_usd=2.0,
+    approve="deny",
+    dry_run=True,
+    json=True,
+    debug=True,
+    trusted_hosts=("h",),
+    recipe_key_variables=("K",),
+    caller_secrets=("env:S",),
+    max_model_requests=7,
+    providers={
+        "mine": ProviderSettings(
+            base_url="http://127.0.0.1:1",
+            api_key_env="MINE",
+            output_mode=OutputMode("md_json"),
+            tools_with_schema=True,
+        )
+    },
+    prices={
+        "mine/m": PriceSettings(input_per_mtok=1.0, output_per_mtok=2.5, cached_input_per_mtok=0.0)
+    },
+    offline_models={"demo": "scripted/demo.yaml"},
+)
+
+
+def origin_of(
+    folder: Path,
+    text: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+    user_file: Path | None = None,
+) -> Origin:
+    if text is not None:
+        (folder / "minions.toml").write_text(text, "utf-8")
+    return load_settings(flags or {}, environ or {}, folder=folder, user_file=user_file)
+
+
+def refused(folder: Path, text: str) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        origin_of(folder, text)
+    return caught.value
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+def test_a_file_may_set_every_key(here: Path) -> None:
+    assert origin_of(here, WHOLE).settings == READ
+    not_there = [key for key in setting_types() if f"\n{key} =" not in WHOLE]
+    assert [key for key in not_there if f"[{key}" not in WHOLE] == []
+
+
+def test_a_section_of_the_project_does_likewise(here: Path, write: Write) -> None:
+    inner = WHOLE.replace("[providers", "[tool.minions.providers").replace(
+        "[prices", "[tool.minions.prices"
+    )
+    inner = inner.replace("[offline_models", "[tool.minions.offline_models")
+    write("pyproject.toml", f"[tool.minions]\n{inner}")
+    assert origin_of(here).settings == READ
+
+
+def test_a_stronger_source_sets_its_own_keys_alone(here: Path, write: Write) -> None:
+    write("user.toml", 'model = "a/user"\ndb = "user.sqlite"\napprove = "all"\ntimeout = "1h"\n')
+    origin = origin_of(
+        here,
+        'model = "a/project"\ndb = "project.sqlite"\napprove = "deny"\n',
+        environ={"MINIONS_MODEL": "a/environment", "MINIONS_DB": "environment.sqlite"},
+        flags={"model": "a/flag"},
+        user_file=here / "user.toml",
+    )
+    keys = ("model", "db", "approve", "timeout", "params")
+    assert [getattr(origin.settings, key) for key in keys] == [
+        *("a/flag", "environment.sqlite", "deny", "1h"),
+        None,
+    ]
+    assert [Path(origin.origins[key]).name for key in keys] == [
+        *("flag", "environment", "minions.toml", "user.toml"),
+        "default",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("model", "a/b", "a/b"),
+        ("timeout", "90", "90"),
+        ("extensions", " own.py, more ,", ("own.py", "more")),
+        ("no_store", "Yes", True),
+        ("no_store", "0", False),
+        ("debug", "", False),
+        ("max_parallel", " 3 ", 3),
+        ("max_cost_usd", "1e-1", 0.1),
+    ],
+)
+def test_a_text_of_the_environment_is_parsed_by_the_type_of_its_key(
+    here: Path, key: str, text: str, value: object
+) -> None:
+    settings = origin_of(here, environ={f"MINIONS_{key.upper()}": text}).settings
+    assert getattr(settings, key) == value
+
+
+def test_tables_are_no_matter_of_the_environment(here: Path) -> None:
+    names = ("PROVIDERS", "PRICES", "OFFLINE_MODELS")
+    assert (
+        origin_of(here, environ={f"MINIONS_{name}": "x" for name in names}).settings == Settings()
+    )
+
+
+@pytest.mark.parametrize("text", ["timeout = 90", "timeout = 90.0", 'timeout = "90s"'])
+def test_a_time_in_seconds_needs_no_quotes(here: Path, text: str) -> None:
+    limited = bounded(AgentRecipe(id="r", steps=()), origin_of(here, text).settings)
+    assert limited.limits == {"timeout_s": 90.0}
+
+
+def test_every_key_has_a_type_with_words_for_it() -> None:
+    assert [kind.expected for kind in setting_types().values() if not kind.expected] == []
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("model = 5", "'model' is 5; a text was expected."),
+        ("model = 2020-01-01", "'model' is datetime.date(2020, 1, 1); a text was expected."),
+        ('json = "yes"', "'json' is 'yes'; true or false was expected."),
+        ("json = 1", "'json' is 1; true or false was expected."),
+        ("max_parallel = 0", "'max_parallel' is 0; a whole number from 1 was expected."),
+        ("max_parallel = true", "'max_parallel' is True; a whole number from 1 was expected."),
+        ("max_parallel = 1.5", "'max_parallel' is 1.5; a whole number from 1 was expected."),
+        ("max_model_requests = -1", "'max_model_requests' is -1; a whole number from 1 was"),
+        ("max_cost_usd = inf", "'max_cost_usd' is inf; a number above 0 was expected."),
+        ("timeout = true", "'timeout' is True; a text or a number was expected."),
+        ('extensions = "own.py"', "'extensions' is 'own.py'; a list of texts was expected."),
+        ("extensions = [5]", "'extensions[0]' is 5; a text was expected."),
+        ("offline_models = 5", "'offline_models' is 5; a table of texts was expected."),
+        ("[offline_models]\nr = 5", "'offline_models.r' is 5; a text was expected."),
+        ("providers = 5", "'providers' is 5; tables [providers.NAME] was expected."),
+        (
+            "[providers]\nmine = 5",
+            "'providers.mine' is 5; a table of base_url, api_key_env, output_mode, ",
+        ),
+        (
+            '[providers.mine]\nbase_uri = "http://x"',
+            "[providers.mine]: unknown key 'base_uri'. Did you mean 'base_url'?; 'base_url' is ",
+        ),
+        (
+            '[providers.mine]\nbase_url = "http://x"\noutput_mode = "jsn"',
+            "[providers.mine]: 'output_mode' is 'jsn'; one of ",
+        ),
+        (
+            "[prices.gpt-4.1]\ninput_per_mtok = 1",
+            "[prices.gpt-4]: the table's name is no 'provider/name' in quotes; unknown key '1'; ",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told_with_file_key_value_and_what_was_expected(
+    here: Path, text: str, words: str
+) -> None:
+    error = refused(here, text)
+    assert f"{here / 'minions.toml'}: {words}" in error.message
+    assert (error.error_code, error.where) == ("bad-configuration", str(here / "minions.toml"))
+
+
+def test_an_unknown_key_is_told_with_its_near_name_and_all_keys(here: Path) -> None:
+    error = refused(here, 'modle = "x"\n')
+    assert "unknown key 'modle'. Did you mean 'model'? Keys are: model, params, " in error.message
+    assert error.error_code == "unknown-key"
+    assert error.suggestions == ("model",)
+
+
+def test_a_file_is_told_every_fault_at_once(here: Path) -> None:
+    unknown = "unknown key 'modle'. Did you mean 'model'?"
+    keys = f"Keys are: {', '.join(setting_types())}."
+    text = 'modle = "x"\njson = 1\n[providers.mine]\nbase_url = 5\n[prices."a/b"]\n'
+    assert [line.split(": ", 1)[1] for line in refused(here, text).message.splitlines()] == [
+        f"{unknown}; 'json' is 1; true or false was expected. {keys}",
+        "[prices.\"a/b\"]: 'input_per_mtok' is missing; 'output_per_mtok' is missing.",
+        "[providers.mine]: 'base_url' is 5; a text was expected.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("NO_STORE", "maybe", "MINIONS_NO_STORE='maybe': expected true or false."),
+        ("MAX_PARALLEL", "x", "MINIONS_MAX_PARALLEL='x': expected a whole number."),
+        ("MAX_COST_USD", "x", "MINIONS_MAX_COST_USD='x': expected a number."),
+        (
+            "MAX_PARALLEL",
+            "0",
+            "environment: 'max_parallel' is 0; a whole number from 1 was expected.",
+        ),
+        ("MAX_COST_USD", "nan", "environment: 'max_cost_usd' is nan; a number above 0 was"),
+    ],
+)
+def test_a_text_of_the_environment_that_does_not_fit_is_told(
+    here: Path, name: str, text: str, words: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        origin_of(here, environ={f"MINIONS_{name}": text})
+    assert caught.value.message.startswith(words)
+
+
+# --- what is loaded -------------------------------------------------------------------------------
+
+
+def test_flags_and_environment_load_no_codec(here: Path, write: Write) -> None:
+    """It takes longer to load than a recipe to be validated; only a file's tables need it."""
+    write("r.yaml", "id: r\nsteps: [{id: a, set: {n: 1}}]\n")
+    check = (
+        "import os; os.environ['MINIONS_MAX_PARALLEL'] = '2'\n"
+        "from minions.interfaces.cli.main import run_command_line as r\n"
+        "assert r(['validate', 'r.yaml', '--json']) == 0\n"
+        "import sys; print('cattrs' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check], cwd=here, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-1] == "False", done.stderr
