@@ -15,19 +15,11 @@ import click
 
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.contracts.errors import MinionsError, NotFoundError, UsageError, did_you_mean
-from minions.contracts.events import (
-    AttemptFailed,
-    RunEvent,
-    StepCompleted,
-    StepDeltaEvent,
-    ToolFinished,
-    ToolStarted,
-)
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.sessions.context import get_context_summary
+from minions.interfaces.cli.console.answer_printer import AnswerPrinter
 from minions.interfaces.cli.console.console import for_stream, json_text, say, tell
-from minions.interfaces.cli.console.progress import retry_text
 from minions.interfaces.cli.console.render import error_lines, stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES, output_text, result_to_json
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
@@ -100,7 +92,7 @@ class _Conversation:
     def __init__(
         self, context: CommandContext, opened: OpenSession, pairs: tuple[str, ...], out: TextIO
     ) -> None:
-        self._around = context
+        self._context = context
         self._opened = opened
         self._runner = opened.runner(pairs)
         self._runner.check()
@@ -141,10 +133,10 @@ class _Conversation:
         return self._code
 
     async def _say_goodbye(self) -> None:
-        if self._around.settings.no_store:
+        if self._context.settings.no_store:
             tell("not stored (--no-store)")
         elif await self._runner.repository.get_step_count(self._session_id):
-            again = "".join(self._around.flags_again)
+            again = "".join(self._context.flags_again)
             tell(f"talk on: minions chat --session {shlex.quote(self._session_id)}{again}")
 
     async def _next_line(self) -> str | None:
@@ -199,7 +191,7 @@ class _Conversation:
 
     async def _turn(self, run: AgentRun) -> None:
         """Carry it out; the answer is written while it comes."""
-        shown = _AnswerPrinter(self._out, is_silent=self._around.settings.json)
+        shown = AnswerPrinter(self._out, is_silent=self._context.settings.json)
         run.listen(shown)
         self._run = run
         try:
@@ -209,8 +201,8 @@ class _Conversation:
         shown.close()
         self._report(result, shown)
 
-    def _report(self, result: AgentResult[object], shown: _AnswerPrinter) -> None:
-        if self._around.settings.json:
+    def _report(self, result: AgentResult[object], shown: AnswerPrinter) -> None:
+        if self._context.settings.json:
             say(json_text(result_to_json(result)), self._out)
         elif result.status in (RunStatus.COMPLETED, RunStatus.PARTIAL):
             if output_text(result.output) != shown.last:
@@ -294,51 +286,6 @@ class _Conversation:
 
     async def _quit(self, rest: str) -> None:
         self._has_ended.set()
-
-
-class _AnswerPrinter:
-    """Writes an answer while it comes, and tells of tools."""
-
-    def __init__(self, out: TextIO, *, is_silent: bool) -> None:
-        self._out = out
-        self._is_silent = is_silent
-        self._line = ""
-        self.last: str | None = None
-        """The last answer, as it was written."""
-        self._paint = stderr_painter()
-
-    def __call__(self, event: RunEvent) -> None:
-        """Show what there is to show of it."""
-        if isinstance(event, StepDeltaEvent):
-            self._write(event.delta.content or "")
-        elif isinstance(event, StepCompleted) and event.snapshot.is_assistant_step():
-            said = event.snapshot.content or ""
-            self._write(said.removeprefix(self._line) if said.startswith(self._line) else "")
-            self.close()
-            self.last = said
-        elif isinstance(event, ToolStarted):
-            self.close()
-            self._tell(f"{event.tool}({event.arguments})")
-        elif isinstance(event, ToolFinished) and event.error is not None:
-            self._tell(f"{event.tool}: {event.error.get('message')}")
-        elif isinstance(event, AttemptFailed):
-            self.close()
-            self._tell(retry_text(event))
-
-    def _tell(self, text: str) -> None:
-        tell(self._paint(f"  {for_stream(text, sys.stderr)}", "dim"))
-
-    def _write(self, text: str) -> None:
-        if text and not self._is_silent:
-            self._line += text
-            self._out.write(for_stream(text, self._out))
-            self._out.flush()
-
-    def close(self) -> None:
-        """End the line that was begun."""
-        if self._line and not self._is_silent:
-            say("", self._out)
-        self._line = ""
 
 
 def _number(text: str, usual: int) -> int:
