@@ -63,7 +63,7 @@ class _Place:
     hint: object
 
     def fault(self, kind: FaultKind, value: object = None) -> DecodingFault:
-        """That fault here."""
+        """A fault of that kind at this place."""
         return DecodingFault(
             kind=kind,
             path=self.path,
@@ -74,7 +74,7 @@ class _Place:
 
 
 def _faults(error: BaseException, place: _Place, value: object) -> Iterator[DecodingFault]:
-    """Of the value at that place."""
+    """The faults of the value at that place."""
     is_class = isinstance(error, ClassValidationError)
     if isinstance(error, KeyError):
         yield place.fault(FaultKind.MISSING)
@@ -93,7 +93,7 @@ def _faults(error: BaseException, place: _Place, value: object) -> Iterator[Deco
 def _faults_within(
     group: BaseValidationError, place: _Place, value: object
 ) -> Iterator[DecodingFault]:
-    """Of the parts of that value; what no part is to blame for is the whole one's."""
+    """The faults of its parts; an error that belongs to no part is one of the whole value."""
     assert isinstance(group, ClassValidationError | IterableValidationError)  # noqa: S101  # all
     around = place.path if isinstance(group, ClassValidationError) else place.object_path
     with_notes, others = group.group_exceptions()

@@ -26,7 +26,7 @@ from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.databases import journal_at, state_beside
 from minions.interfaces.wiring.extensions import built_in_extensions, extended
 from minions.interfaces.wiring.prices import make_prices
-from minions.interfaces.wiring.runtime import Runtime
+from minions.interfaces.wiring.runtime import Closer, Runtime
 
 __all__ = ["Approve", "Minions", "RecipeLike"]
 
@@ -76,12 +76,12 @@ class Minions(NewRuns, RecordedRuns):
             UsageError: `approve` is no policy.
         """
         chosen = _services(services, approve)
-        owned: Journal | None = None
+        owned: tuple[Closer, ...] = ()
         if isinstance(journal, Journal):
             chosen = evolve(chosen, journal=journal)
         elif journal is not None:
-            owned = journal_at(journal, chosen.clock)
-            chosen = evolve(chosen, journal=owned)
+            opened = journal_at(journal, chosen.clock)
+            chosen, owned = evolve(chosen, journal=opened), (opened.aclose,)
         state = state or state_beside(chosen.journal)
         known = _with_tools(extensions, tools, state)
         models = EnvironmentModels(known)
@@ -89,7 +89,7 @@ class Minions(NewRuns, RecordedRuns):
             models=models.source,
             extensions=known,
             services=chosen,
-            closers=(models.aclose, state.aclose, *((owned.aclose,) if owned else ())),
+            closers=(models.aclose, state.aclose, *owned),
         )
         super().__init__(runtime, model, listeners)
 
@@ -108,7 +108,7 @@ class Minions(NewRuns, RecordedRuns):
 
 
 def _services(given: Services | None, approve: Approve | None) -> Services:
-    """The application's own, or the real ones, with that policy."""
+    """The services that were given, else those of the real world, with that policy."""
     if given is None:
         from minions.adapters.models.structured_output import InstructorParser
 

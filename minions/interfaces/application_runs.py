@@ -48,7 +48,7 @@ class ApplicationRuns:
         self._listeners = list(listeners)
         self._executors: dict[int, AgentExecutor] = {}
         self._of_code: dict[str, AgentRecipe] = {}
-        """Recipes of Step objects by id: they cannot travel with a run."""
+        """Recipes of Step objects by id: a journal cannot hold them, a resume needs them."""
         self._active: set[str] = set()
         self._is_closed = False
 
@@ -121,7 +121,7 @@ class ApplicationRuns:
             )
 
     def _remember(self, recipe: AgentRecipe) -> None:
-        """The newest ones: an application that makes one for each run fills no memory."""
+        """Keep a recipe of Step objects for a resume; of many the oldest is forgotten."""
         self._of_code.pop(recipe.id, None)
         if len(self._of_code) >= _MOST_OF_CODE:
             del self._of_code[next(iter(self._of_code))]
@@ -135,7 +135,7 @@ class ApplicationRuns:
         return self._runtime.executor(recipe, ModelChoice(override=model))
 
     def _executor_of(self, recipe: AgentRecipe, model: ChatModel) -> AgentExecutor:
-        """One for each model object: it answers whatever a recipe names."""
+        """The executor with that model for all steps; one is kept for each model."""
         executor = self._executors.get(id(model))
         if executor is None:
             if len(self._executors) >= _MOST_MODELS:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class NewRuns(ApplicationRuns):
-    """Begins runs."""
+    """The half of `Minions` that begins runs."""
 
     @overload
     async def arun(

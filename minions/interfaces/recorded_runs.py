@@ -30,7 +30,7 @@ _REASONS: Final = "decision_reasons"
 
 
 class RecordedRuns(ApplicationRuns):
-    """Continues runs that are recorded."""
+    """The half of `Minions` that continues recorded runs: decisions, resume and retry."""
 
     @overload
     def decide(
@@ -251,13 +251,13 @@ class RecordedRuns(ApplicationRuns):
         return recorded.recipe(self.extensions.catalog())
 
     def _model_of(self, recorded: RecordedRun) -> ChatModel | str | None:
-        """The application's; else that with which the run began."""
+        """The application's model; else the one with which the run began."""
         noted = recorded.note.get("model")
         return self._model or (noted if isinstance(noted, str) else None)
 
 
 def _word(verdict: str) -> str:
-    """The engine's word for it.
+    """The engine's word for that verdict.
 
     Raises:
         UsageError: It decides nothing.

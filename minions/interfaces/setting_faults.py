@@ -35,7 +35,7 @@ class SettingFault:
     unknown: str | None = None
     """The key that the table does not have."""
     keys: Sequence[str] = ()
-    """Those that it has."""
+    """The keys that it has."""
 
 
 def faults_of(faults: Iterable[DecodingFault]) -> Iterator[SettingFault]:
@@ -89,7 +89,7 @@ def price_name_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
 
 
 def bad_configuration(source: str, faults: Iterable[SettingFault]) -> UsageError:
-    """All of them as one error, one line for each table.
+    """One error for all these faults, with a line for each table.
 
     Args:
         source: The file, or what else the values came from.

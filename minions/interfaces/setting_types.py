@@ -29,7 +29,7 @@ _WORDS: Final[Mapping[object, str]] = {
 
 @frozen
 class SettingType:
-    """What one key takes; that it may be left out is no part of it."""
+    """The type of one key's value; whether the key may be left out is no part of it."""
 
     kind: object
     """A class, a container's class, or a union."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
+import minions.interfaces
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.decisions import Deny
@@ -26,6 +28,22 @@ TALK = "id: talk\nsteps: [{id: a, goal: Speak.}]\n"
 @pytest.fixture
 def recipe() -> AgentRecipe:
     return load_recipe_text(TALK, "talk.yaml", Catalog())
+
+
+def _makes_an_executor(path: Path) -> bool:
+    calls = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))))
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "AgentExecutor"
+        for node in calls
+    )
+
+
+def test_executors_are_made_in_one_place_of_the_interfaces() -> None:
+    folder = Path(minions.interfaces.__path__[0])
+    places = [path for path in folder.rglob("*.py") if _makes_an_executor(path)]
+    assert [str(path.relative_to(folder)) for path in places] == ["wiring/runtime.py"]
 
 
 def runtime_of(*answers: str, extensions: Extensions | None = None) -> Runtime:

@@ -20,7 +20,7 @@ from minions.recipe.reading.sub_recipes import recipe_files
 __all__ = ["CompiledRecipes"]
 
 _Stamp: TypeAlias = tuple[int, int, int]
-"""Of a file: when it was written, its size, which file it is."""
+"""When a file was written, its size, and which file it is."""
 
 
 @frozen
@@ -36,7 +36,7 @@ class _CompiledRecipe:
 
 
 class CompiledRecipes:
-    """The recipes of one application."""
+    """The recipe store of one runtime."""
 
     def __init__(self, catalog: Catalog) -> None:
         """Read nothing yet.
@@ -97,7 +97,7 @@ def _stamps(files: Iterable[str]) -> dict[str, _Stamp | None]:
 
 
 def _stamp(path: str) -> _Stamp | None:
-    """None: it is not there."""
+    """The stamp of that file; None: it does not exist."""
     try:
         known = os.stat(path)  # noqa: PTH116  # asked for at every run
     except OSError:

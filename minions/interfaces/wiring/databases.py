@@ -37,7 +37,7 @@ def _default_database() -> Path:
 
 
 def database_of(settings: Settings, folder: Path) -> Path:
-    """The configured database file, where it is a file (`postgres_of`).
+    """The file of the configured SQLite database; ask `postgres_of` first.
 
     Raises:
         UsageError: A URL of another kind.
@@ -60,7 +60,7 @@ def postgres_of(settings: Settings) -> str | None:
 
 
 def place_of_journal(settings: Settings, folder: Path) -> str:
-    """Where the journal is, in words that may be shown.
+    """Where the journal is: a path, or a URL without its password.
 
     Raises:
         UsageError: A URL of another kind.
@@ -70,12 +70,12 @@ def place_of_journal(settings: Settings, folder: Path) -> str:
 
 
 def has_database(settings: Settings, folder: Path) -> bool:
-    """Whether there may be one already: a server is not asked."""
+    """Whether the configured database may exist already: a server is not asked."""
     return postgres_of(settings) is not None or database_of(settings, folder).exists()
 
 
 def make_journal(settings: Settings, folder: Path) -> Journal:
-    """SQLite or PostgreSQL, or memory with `no_store`; opens nothing yet."""
+    """The configured journal; in memory with `no_store`. Opens nothing yet."""
     from minions.engine.services.services import SystemClock
 
     if settings.no_store:
@@ -97,7 +97,7 @@ def journal_at(place: str | PathLike[str], clock: Clock) -> Journal:
 
 
 def make_state(settings: Settings, folder: Path) -> StateStore:
-    """In the journal's database, or memory with `no_store`; opens and loads nothing yet."""
+    """The store of saved values, in the journal's database. Opens and loads nothing yet."""
     if settings.no_store:
         return MemoryState()
     if (url := postgres_of(settings)) is not None:
@@ -110,7 +110,7 @@ def make_state(settings: Settings, folder: Path) -> StateStore:
 
 
 def state_beside(journal: Journal) -> StateStore:
-    """In the journal's database; memory for a journal that has none. Opens nothing yet."""
+    """The store of saved values in that journal's database; in memory where it has none."""
     from minions.engine.services.memory_journal import MemoryJournal
 
     if isinstance(journal, MemoryJournal):
@@ -126,7 +126,7 @@ def state_beside(journal: Journal) -> StateStore:
 
 
 def make_cache(settings: Settings, folder: Path) -> StepCache:
-    """In the journal's database, memory with `no_store`, none with `no_cache`; opens nothing."""
+    """The cache of step outputs, in the journal's database; none with `no_cache`. Opens nothing."""
     from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
 
     if settings.no_cache:

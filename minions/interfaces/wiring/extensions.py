@@ -1,4 +1,4 @@
-"""What recipes may name: the tools and toolsets that come along, and the operator's own."""
+"""What recipes may name: tools and toolsets of the distribution, and the operator's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["built_in_extensions", "built_in_tools", "built_in_toolsets", "extend
 
 
 def built_in_toolsets() -> Mapping[str, Toolset]:
-    """What comes along; nothing is opened."""
+    """The toolsets of the distribution by name; nothing is opened."""
     return BuiltInToolsets(lambda: datetime.now(UTC))
 
 
@@ -34,14 +34,18 @@ def built_in_tools(state: StateStore | None = None) -> Toolbox:
 
 
 def built_in_extensions(state: StateStore | None = None) -> Extensions:
-    """Both, as the operator brings his own."""
+    """The tools and toolsets of the distribution; nothing is opened.
+
+    Args:
+        state: As of `built_in_tools`.
+    """
     from minions.engine.compile.extensions import Extensions
 
     return Extensions(toolsets=built_in_toolsets(), tools=built_in_tools(state))
 
 
 def extended(base: Extensions, own: Extensions) -> Extensions:
-    """What comes along and what the operator brought; under one name the operator's counts."""
+    """Both in one value; under one name what `own` has counts."""
     from minions.engine.compile.extensions import Extensions
 
     kept = tuple(tool for tool in base.tools if tool.spec.name not in own.tools)

@@ -17,7 +17,7 @@ __all__ = ["knowledge_of_models", "make_prices"]
 
 
 def make_prices(settings: Settings) -> PriceBook:
-    """The operator's over the bundled ones; loads nothing yet."""
+    """The price book: the operator's own prices over the bundled ones. Loads nothing yet."""
     from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
 
     own = {
@@ -53,7 +53,7 @@ def knowledge_of_models(settings: Settings, environ: Mapping[str, str]) -> KnowM
 def _server_of(
     name: str, config: ModelConfig, settings: Settings, environ: Mapping[str, str]
 ) -> str | None:
-    """None: no server, or none that is configured."""
+    """The base URL of the server that would be asked; None: none, or none that is configured."""
     from minions.adapters.models.endpoints import base_url_of
 
     try:

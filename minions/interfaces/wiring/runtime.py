@@ -30,11 +30,12 @@ from minions.interfaces.wiring.prices import make_prices
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
 
-__all__ = ["ModelsOfRecipe", "Runtime", "ServiceChanges", "make_runtime", "make_services"]
+__all__ = ["Closer", "ModelsOfRecipe", "Runtime", "ServiceChanges", "make_runtime", "make_services"]
 
 ModelsOfRecipe: TypeAlias = Callable[[AgentRecipe, ModelChoice], ModelSource | ChatModel]
 """Gives the models that answer the steps of one recipe."""
 Closer: TypeAlias = Callable[[], Awaitable[None]]
+"""Gives back one part that was opened."""
 
 
 class ServiceChanges(TypedDict, total=False):
