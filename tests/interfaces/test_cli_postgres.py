@@ -142,10 +142,10 @@ def test_a_run_outlives_a_crash_of_the_server_and_one_that_does_not_is_resumed(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    _wait_for_facts(postgres_url, 8)
+    _wait_for_facts(postgres_url, 8, running)
     postgres.kill()
     postgres.start()
-    _wait_for_facts(postgres_url, 16)
+    _wait_for_facts(postgres_url, 16, running)
     postgres.kill()
     running.send_signal(signal.SIGKILL)
     running.communicate()
@@ -159,8 +159,9 @@ def test_a_run_outlives_a_crash_of_the_server_and_one_that_does_not_is_resumed(
     assert len(ends) == len(set(ends)) == 10
 
 
-def _wait_for_facts(url: str, many: int) -> None:
+def _wait_for_facts(url: str, many: int, running: subprocess.Popen[bytes]) -> None:
     while len(_facts(url)) < many:
+        assert running.poll() is None, running.communicate()
         time.sleep(0.02)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from patience import HANG_S
 
 OWN = """
@@ -268,6 +269,21 @@ steps:
     assert (here / "effects.txt").read_text().split() == ["look"] * 6  # b and d
     unknown = run(here, "retry", run_id, "--from", "bb")
     assert "has no step 'bb'" in unknown.stderr
+
+
+def test_the_journal_is_closed_where_there_is_no_such_run(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[SqliteJournal] = []
+    close = SqliteJournal.aclose
+
+    async def aclose(journal: SqliteJournal) -> None:
+        closed.append(journal)
+        await close(journal)
+
+    monkeypatch.setattr(SqliteJournal, "aclose", aclose)
+    assert cli("retry", "run_none", "--db", "j.sqlite").code == 2
+    assert len(closed) == 1
 
 
 def test_resume_is_told_what_it_cannot_find(cli: Cli) -> None:

@@ -66,6 +66,14 @@ class RecordedRunOpener:
             NotFoundError, UsageError: No such run, or several.
             LeaseHeldError: It goes on elsewhere.
         """
+        try:
+            await self._open()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def _open(self) -> None:
         self._signals = self._stack.enter_context(Signals())
         await self._stack.enter_async_context(self.runtime)
         self._recorded = await self._find()
@@ -77,7 +85,6 @@ class RecordedRunOpener:
             )
         if self._recorded is not None and not self._recorded.has_ended:
             await refuse_if_it_goes_on(Services(journal=self._journal), self.recorded)
-        return self
 
     @property
     def _journal(self) -> Journal:
