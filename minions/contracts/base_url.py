@@ -1,4 +1,6 @@
-"""What a base URL may look like. Who may have a key at it is the adapters' business."""
+"""Validation of base URLs of model servers. Which server receives
+which key is decided by the adapters.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,13 @@ _URL: Final = re.compile(
 
 
 def check_base_url(base_url: str, source: str) -> str:
-    """`base_url` without blanks around and slashes behind.
+    """Validate a base URL; returns it without surrounding blanks and trailing slashes.
 
+    Args:
+        source: Where the URL was set, for the error message: a variable, a file, an option.
     Raises:
-        UsageError: `bad-base-url`; `source` says whose it is. User names, queries and
-            fragments are refused: credentials belong in an environment variable.
+        UsageError: `bad-base-url`. User names, queries and fragments are refused: credentials
+            belong in an environment variable.
     """
     url = base_url.strip().rstrip("/")
     if _URL.fullmatch(url) and not set(url) & set("\\?#@") and _has_good_port(url):

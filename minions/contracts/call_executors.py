@@ -1,4 +1,4 @@
-"""Who carries out one attempt at a model call or a tool call: the two that applications replace."""
+"""Executors of one attempt at a model call or a tool call; applications may replace both."""
 
 from __future__ import annotations
 
@@ -28,29 +28,34 @@ __all__ = [
 
 
 class ModelCallExecutor(ABC):
-    """Carries out one attempt at a model call."""
+    """Executes one attempt at a model call."""
 
     @abstractmethod
     async def execute(
         self, call: ModelCall, context: RunContext
     ) -> Result[ModelCallResponse, ModelFailure]:
-        """One attempt. Retries, memory and the journal are the caller's.
+        """Execute one attempt. Retries, memory and the journal are the caller's task.
 
-        Memory is as it was before the first attempt, so every attempt sees an identical prompt.
+        Memory is as it was before the first attempt, so every attempt sends an identical prompt.
+
+        Returns:
+            The answer, or a failure as a value; only cancellation raises.
         """
 
 
 class ToolCallExecutor(ABC):
-    """Carries out one attempt at a tool call."""
+    """Executes one attempt at a tool call."""
 
     @abstractmethod
     async def execute(
         self, call: ToolCall, context: RunContext
     ) -> Result[ToolCallResponse, ToolFailure]:
-        """One attempt. Never raises for what the tool does; cancellation passes through."""
+        """Execute one attempt. Never raises for an error of the tool;
+        cancellation passes through.
+        """
 
 
 ModelCallExecutorFactory: TypeAlias = Callable[[ModelCall, "RunContext"], ModelCallExecutor]
-"""The executor of one model call, in the run that it belongs to."""
+"""Makes the executor of one model call, given the context of the run that it belongs to."""
 ToolCallExecutorFactory: TypeAlias = Callable[[ToolCall, "RunContext"], ToolCallExecutor]
-"""The executor of one tool call, in the run that it belongs to."""
+"""Makes the executor of one tool call, given the context of the run that it belongs to."""

@@ -1,4 +1,4 @@
-"""Model calls and tool calls: what is asked, what comes back, who carries them out."""
+"""Model calls and tool calls: requests, responses, failures, and the model that answers."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ T = TypeVar("T")
 
 @frozen(kw_only=True)
 class ModelOptions:
-    """Sampling and time limits of one call; None leaves it to the provider."""
+    """Sampling parameters and time limits of one call; None leaves the value to the provider."""
 
     temperature: float | None = None
     top_p: float | None = None
     max_output_tokens: int | None = None
     timeout_s: float = 120.0
-    """The whole call, first byte to last."""
+    """Seconds for the whole call, from the request to the last byte of the answer."""
     idle_timeout_s: float = 60.0
-    """Longest silence while the answer comes in."""
+    """Seconds without a byte after which a streamed answer counts as stalled."""
 
 
 def _as_specs(specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
@@ -73,26 +73,28 @@ def _as_specs(specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
 
 @frozen
 class Prompt:
-    """All that one model call sends."""
+    """Everything that one model call sends."""
 
     messages: tuple[Message, ...] = field(default=(), converter=as_messages)
     """Oldest first."""
     options: ModelOptions = field(factory=ModelOptions)
     instructions: OutputInstructions[object] | None = None
-    """The declared output: told in words, whether or not the answer is constrained."""
+    """The declared output, described in the prompt whether or not the answer is constrained."""
     tools: tuple[ToolSpec, ...] = field(default=(), kw_only=True, converter=_as_specs)
     output_request: OutputRequest | None = field(default=None, kw_only=True)
-    """Set when this answer is constrained to the schema."""
+    """The constraining part of the request; None: the answer is free text."""
 
 
 @frozen(kw_only=True)
 class ModelCapabilities:
-    """What a model's server can be trusted with."""
+    """What the server of a model supports."""
 
     output_mode: OutputMode | None = OutputMode.JSON_SCHEMA
-    """How to constrain an answer; None: words only."""
+    """How to constrain an answer to a schema; None: the schema is only described in the prompt."""
     tools_with_schema: bool = False
-    """Off by default: several servers drop tool calls when a schema is set too."""
+    """Whether tools and a schema may be sent together. Off by default: several
+    servers drop tool calls then.
+    """
 
 
 # --- what comes back -----------------------------------------------------------------------
@@ -100,7 +102,7 @@ class ModelCapabilities:
 
 @frozen(kw_only=True)
 class StepCompletionInstruction:
-    """The model's own word on whether the step is done."""
+    """What the model itself reports about completion of the step."""
 
     is_complete: bool = False
     is_more_calls_needed: bool = False
@@ -117,37 +119,37 @@ class ModelCallResponse:
     usage: TokenUsage = field(factory=TokenUsage)
     finish_reason: str | None = None
     model_name: str | None = None
-    """As the server named itself."""
+    """The model's name as the server reported it; None: not reported."""
     provider: str | None = None
     first_token_latency_ms: float | None = None
     completion_instruction: StepCompletionInstruction | None = None
 
     @property
     def text(self) -> str | None:
-        """What the model said; None when it only called tools."""
+        """The text of the answer; None when it holds tool calls only."""
         return self.message.content
 
     @property
     def tool_calls(self) -> tuple[ToolCallRequest, ...]:
-        """In the order the model asked."""
+        """The requested tool calls, in the order of the answer."""
         return self.message.tool_calls
 
 
 @frozen(kw_only=True)
 class ToolCallResponse:
-    """What one tool call gave."""
+    """The result of one tool call."""
 
     content: str
-    """What the model reads."""
+    """The text that the model reads."""
     value: JsonValue = None
-    """The result as data, for templates."""
+    """The result as JSON, for templates."""
     is_error: bool = False
-    """The content tells the model what to mend."""
+    """Whether the tool reported an error; `content` then tells the model what to correct."""
 
 
 @frozen(kw_only=True)
 class ModelFailure:
-    """Why a model call gave no answer."""
+    """Why a model call has no answer."""
 
     code: str
     """`model-unreachable`, `model-timeout`, `rate-limited`, `auth-rejected`, `bad-request`,
@@ -156,17 +158,17 @@ class ModelFailure:
     is_retryable: bool = False
     retry_after_s: float | None = None
     usage: TokenUsage = field(factory=TokenUsage)
-    """Paid for all the same, where the server said so."""
+    """Tokens that the failed call used nevertheless, as far as the server reported them."""
     suggestions: tuple[str, ...] = ()
 
     def info(self) -> FailureInfo:
-        """The reportable form."""
+        """The failure as results and rows hold it."""
         return FailureInfo(code=self.code, message=self.message, suggestions=self.suggestions)
 
 
 @frozen(kw_only=True)
 class ToolFailure:
-    """Why a tool call gave no result."""
+    """Why a tool call has no result."""
 
     code: str
     """`unknown-tool`, `bad-arguments`, `tool-error`, `tool-failed`, `tool-timeout`,
@@ -174,11 +176,13 @@ class ToolFailure:
     message: str
     is_retryable: bool = False
     is_mendable: bool = False
-    """The model can mend it, so its text goes to the model whatever the policy."""
+    """Whether the model can correct it: `message` is then sent to the
+    model whatever the step's policy.
+    """
     suggestions: tuple[str, ...] = ()
 
     def info(self) -> FailureInfo:
-        """The reportable form."""
+        """The failure as results and rows hold it."""
         return FailureInfo(code=self.code, message=self.message, suggestions=self.suggestions)
 
 
@@ -189,16 +193,16 @@ Failure: TypeAlias = ModelFailure | ToolFailure | OutputFailure
 
 
 class CallOrigin(StrEnum):
-    """Who wrote the arguments of a tool call."""
+    """Who wrote the arguments of a tool call: decides whether secrets are put into them."""
 
     MODEL = "model"
-    """Nothing in them is replaced: what a model says may come from anybody."""
+    """A model. Markers of secrets stay as they are, for the text may come from anybody."""
     STEP = "step"
-    """The recipe or code of the application: markers of secrets mean the secrets."""
+    """The recipe or application code. Markers of secrets are replaced by their values."""
 
 
 class CallStatus(StrEnum):
-    """Where a call stands."""
+    """The state of a model call or tool call."""
 
     PENDING = "pending"
     EXECUTING = "executing"
@@ -208,7 +212,7 @@ class CallStatus(StrEnum):
 
 @frozen(kw_only=True)
 class ModelCall:
-    """One logical model call: repairs are calls of their own, transport retries are attempts."""
+    """One logical model call. A repair is a call of its own; a transport retry is an attempt."""
 
     key: str
     """Unique in the run: `step/visit/iteration/phase/turn`."""
@@ -219,14 +223,14 @@ class ModelCall:
     response: ModelCallResponse | None = None
     failure: ModelFailure | None = None
     retried_usage: TokenUsage = field(factory=TokenUsage)
-    """Of failed attempts that were tried again, where the server counted."""
+    """Tokens of failed attempts that were retried, as far as the server reported them."""
     attempts: int = 0
     started_at: datetime | None = None
     completed_at: datetime | None = None
 
     @property
     def usage(self) -> TokenUsage:
-        """Of all attempts, failed ones too where the server counted."""
+        """Tokens of all attempts; of failed ones as far as the server reported them."""
         last = self.response.usage if self.response is not None else TokenUsage()
         failed = self.failure.usage if self.failure is not None else TokenUsage()
         return self.retried_usage + last + failed
@@ -234,14 +238,16 @@ class ModelCall:
 
 @frozen(kw_only=True)
 class ToolCall:
-    """One tool call."""
+    """One tool call, with its state and result."""
 
     key: str
     """Unique in the run: `step/visit/iteration/phase/turn/index`."""
     request: ToolCallRequest
     origin: CallOrigin = CallOrigin.MODEL
     effect_key: str | None = None
-    """The idempotency key, where the call was begun in an earlier run; None: one of its own."""
+    """The idempotency key of a call that an earlier run started; None:
+    derived from this call's own key.
+    """
     status: CallStatus = CallStatus.PENDING
     response: ToolCallResponse | None = None
     failure: ToolFailure | None = None
@@ -251,7 +257,7 @@ class ToolCall:
 
     @property
     def name(self) -> str:
-        """The tool's."""
+        """The tool's name."""
         return self.request.name
 
 
@@ -260,72 +266,74 @@ class ToolCall:
 
 @frozen(kw_only=True)
 class ModelDelta:
-    """A piece of a streamed answer. Best effort: shown, never stored."""
+    """A fragment of a streamed answer: shown while the call runs, never stored."""
 
     content: str | None = None
     tool_call: Mapping[str, JsonValue] | None = None
-    """A fragment as the provider sent it, with its `index`."""
+    """A fragment of a tool call in the provider's form, with its `index`."""
 
 
 DeltaSink: TypeAlias = Callable[[ModelDelta], None]
-"""Takes each piece of a streamed answer; it returns at once."""
+"""Receives each fragment of a streamed answer; must return at once."""
 
 
 class ChatModel(ABC):
-    """A model that answers prompts. The only thing a provider adapter must be."""
+    """A model that answers prompts: the one class that a provider adapter has to implement."""
 
     @property
     def name(self) -> str:
-        """`provider/model`, as it is shown in every run that uses it."""
+        """`provider/model`; shown in every run that uses the model."""
         return type(self).__name__
 
     @property
     def base_url(self) -> str | None:
-        """Of the server that answers, for its price; None: the provider's own, or none at all."""
+        """Base URL of the server, which may decide the price; None: the
+        provider's own, or no server.
+        """
         return None
 
     @property
     def capabilities(self) -> ModelCapabilities:
-        """What its server can be trusted with."""
+        """What the model's server supports."""
         return ModelCapabilities()
 
     @abstractmethod
     async def complete(
         self, prompt: Prompt, on_delta: DeltaSink | None = None
     ) -> Result[ModelCallResponse, ModelFailure]:
-        """One request, one answer. Never retries: that is the engine's.
+        """Send one request and return its answer. Never retries: retries are the engine's task.
 
         Args:
-            on_delta: Called with each piece while the answer comes in; None asks for no stream.
+            on_delta: Called with each fragment while the answer arrives; None: do not stream.
         """
 
     def recall(self, prompt: Prompt) -> None:
-        """An answer recorded earlier stands for the call with this prompt: it is not made again.
+        """A recorded answer is replayed in place of the call with this prompt.
 
-        Only a model whose answers depend on how often it was asked needs to know.
+        Only a model whose answers depend on the number of calls (a script) has to know.
         """
 
     async def warm_up(self) -> None:
-        """Load what the first call needs, without holding up the event loop.
+        """Load what the first call needs, without blocking the event loop.
 
-        Awaited before the clock of the first step that asks this model starts.
+        Awaited before the timeout of the first step that calls this model starts.
         """
 
     async def aclose(self) -> None:
-        """Give back what is held open. Called once, after the last run."""
+        """Close connections. Called once, after the last run."""
 
 
 class OutputParser(ABC):
-    """Builds the constraining part of a request and reads answers against the schema."""
+    """Builds the part of a request that constrains the answer, and parses answers by the schema."""
 
     async def warm_up(self, mode: OutputMode) -> None:
-        """Load what the first `request` in that mode needs; as `ChatModel.warm_up`."""
+        """Load what the first `request` in that mode needs, without blocking the event loop."""
 
     @abstractmethod
     def request(
         self, instructions: OutputInstructions[T], mode: OutputMode
     ) -> OutputRequest | None:
-        """The part to merge into a request; None where this parser cannot constrain."""
+        """The part to merge into a request; None where this parser cannot constrain the answer."""
 
     @abstractmethod
     def parse(
@@ -334,8 +342,9 @@ class OutputParser(ABC):
         response: ModelCallResponse,
         mode: OutputMode | None,
     ) -> Result[T, OutputFailure]:
-        """The answer as the declared type.
+        """Parse an answer into the declared type.
 
         Args:
-            mode: How the answer was constrained; None: it was not, find the JSON in the text.
+            mode: How the answer was constrained; None: it was not, so the JSON is searched in the
+                text.
         """

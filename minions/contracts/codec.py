@@ -1,4 +1,4 @@
-"""One converter between contracts and JSON: strict, closed to unknown keys, no coercion."""
+"""The converter between values and JSON: strict, refuses unknown keys, never coerces."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> JsonValue:
-    """`value` as JSON: attrs classes, dataclasses, enums, dates, paths and containers of these.
+    """`value` as JSON. Takes attrs classes, dataclasses, enums, dates, paths and containers of
+    these.
 
     Raises:
-        TypeError: Something that JSON cannot say; the message names its type.
+        TypeError: A part is not representable in JSON; the message names its type.
     """
     try:
         return _copied(value)
@@ -39,14 +40,14 @@ def encode(value: object) -> JsonValue:
 
 
 class _NotPlainError(Exception):
-    """The converter is needed, which takes 20 ms to make and copies all again."""
+    """A value that is not plain JSON: it needs the converter, which takes 20 ms to build."""
 
 
 _ATOMS: Final = frozenset((bool, int, str, type(None)))
 
 
 def _copied(value: object) -> JsonValue:
-    """A copy of what is plain JSON already."""
+    """A deep copy of plain JSON; raises `_NotPlainError` for anything else."""
     kind = type(value)
     if kind in _ATOMS:
         return cast("JsonValue", value)
@@ -63,7 +64,7 @@ def _copied(value: object) -> JsonValue:
 
 
 def _plain(value: object) -> JsonValue:
-    """Check, and turn tuples into lists."""
+    """The converter's result with tuples as lists; raises TypeError for what is not JSON."""
     if isinstance(value, enum.Enum):  # a StrEnum or IntEnum counts as plain for the converter
         return _plain(value.value)
     if value is None or isinstance(value, bool | int | str):
@@ -80,7 +81,7 @@ def _plain(value: object) -> JsonValue:
 
 
 def _in_order(items: Iterable[object]) -> list[object]:
-    """A set as a list that is the same in every process."""
+    """A set as a list in an order that is the same in every process."""
     return sorted(items, key=str)
 
 
@@ -108,7 +109,7 @@ def decode(value: JsonValue, target: type[T]) -> T:
 
 
 def _words(error: BaseException, hint: type[object] | None) -> str:
-    """Our own hooks say what was expected and what stood there; the rest is worded by cattrs."""
+    """The message of one conversion error: our own for our hooks, else that of cattrs."""
     from cattrs.v import format_exception
 
     own = isinstance(error, ValueError) and str(error).startswith("expected ")
@@ -213,7 +214,7 @@ def _constrained_hook(hint: object, converter: Converter) -> Callable[[object, o
 
 
 def _is_mixed_union(hint: object) -> bool:
-    """Unions that cattrs leaves to us: more than `X | None`, and not of attrs classes alone."""
+    """Unions that cattrs does not handle: more than `X | None`, and not only attrs classes."""
     if typing.get_origin(hint) not in (typing.Union, types.UnionType):
         return False
     members = [member for member in typing.get_args(hint) if member is not type(None)]
@@ -221,7 +222,10 @@ def _is_mixed_union(hint: object) -> bool:
 
 
 def _first_that_fits(converter: Converter, value: object, hint: object) -> object:
-    """As the first member that takes the value; one of exactly its type goes first."""
+    """Structure `value` as the first member of the union that accepts it.
+
+    A member of exactly its type is tried first: `1` for `str | int` stays a number.
+    """
     members = sorted(typing.get_args(hint), key=lambda member: member is not type(value))
     for member in members:
         try:
@@ -241,14 +245,14 @@ _JSON_NAMES: Final[Mapping[type, str]] = {str: "string", int: "integer", bool: "
 
 
 def _seen(value: object) -> str:
-    """What stood there, in JSON's words: models read this too."""
+    """The value's type in JSON's terms, for messages that models read too."""
     if value is None or isinstance(value, bool):
         return str(value).lower().replace("none", "null")
     return f"{json_type(value)} {value!r}"
 
 
 def _as_subclass(value: object, hint: type[T]) -> T:
-    """The hook of a class answers for its subclasses too, such as every StrEnum."""
+    """Structure by the hook of the base class, so that it serves every subclass (each StrEnum)."""
     make: Callable[[object], T] = hint
     return make(value)
 

@@ -1,4 +1,4 @@
-"""Is this step done? An open chain of links; the first decisive one wins."""
+"""The completion chain of a step: links that give verdicts; the first decisive verdict wins."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ __all__ = [
 
 
 class CompletionLink(ABC):
-    """One rule. Synchronous and pure: it looks at the execution and says one thing."""
+    """One completion rule. Synchronous and pure: it inspects the
+    execution and gives one verdict.
+    """
 
     @property
     def name(self) -> str:
-        """How the chain and error messages call it."""
+        """The link's name in the chain and in error messages."""
         return type(self).__name__
 
     @abstractmethod
@@ -40,10 +42,10 @@ StepCompletionLink: TypeAlias = CompletionLink
 
 
 def _checked(link: CompletionLink, answer: object) -> Completion:
-    """What a link said; nothing means it passes.
+    """The verdict of `link`; None counts as UNDECIDED.
 
     Raises:
-        UsageError: It is neither a `Completion` nor None.
+        UsageError: The link returned neither a `Completion` nor None.
     """
     if answer is None:
         return Completion.UNDECIDED
@@ -68,24 +70,24 @@ def _as_links(links: Iterable[CompletionLink]) -> tuple[CompletionLink, ...]:
 
 @frozen(kw_only=True)
 class CompletionCriteria:
-    """When a step is done, as data."""
+    """When a step is complete, as data."""
 
     mode: CompletionMode = field(default=CompletionMode.SIGNAL, converter=CompletionMode)
     patterns: tuple[str, ...] = field(default=(), converter=_as_texts)
-    """Regular expressions; one that is found in the model's text completes the step."""
+    """Regular expressions; a match of any in the model's text completes the step."""
 
 
 @frozen
 class StepCompletionChain:
-    """Links in order. Immutable: each change gives a new chain.
+    """Completion links in order. Immutable: each change returns a new chain.
 
-    A link to insert at is named by its class or its `name`.
+    Positions are named by a link's class or its `name`.
     """
 
     links: tuple[CompletionLink, ...] = field(default=(), converter=_as_links)
 
     def check(self, execution: StepExecution[object]) -> Completion:
-        """The first decisive verdict; UNDECIDED when every link passes."""
+        """The first decisive verdict; UNDECIDED when no link decides."""
         for link in self.links:
             completion = _checked(link, link.check(execution))
             if completion.verdict is not Verdict.UNDECIDED:
@@ -93,20 +95,20 @@ class StepCompletionChain:
         return Completion.UNDECIDED
 
     def prepend(self, *links: CompletionLink) -> StepCompletionChain:
-        """At the start."""
+        """A chain with `links` in front."""
         return StepCompletionChain((*links, *self.links))
 
     def append(self, *links: CompletionLink) -> StepCompletionChain:
-        """At the end."""
+        """A chain with `links` at the end."""
         return StepCompletionChain((*self.links, *links))
 
     def insert_before(
         self, target: type[CompletionLink] | str, *links: CompletionLink
     ) -> StepCompletionChain:
-        """Just before `target`.
+        """A chain with `links` just before `target`.
 
         Raises:
-            UsageError: No such link here.
+            UsageError: The chain has no such link.
         """
         at = self._index(target)
         return StepCompletionChain((*self.links[:at], *links, *self.links[at:]))
@@ -114,10 +116,10 @@ class StepCompletionChain:
     def insert_after(
         self, target: type[CompletionLink] | str, *links: CompletionLink
     ) -> StepCompletionChain:
-        """Just after `target`.
+        """A chain with `links` just after `target`.
 
         Raises:
-            UsageError: No such link here.
+            UsageError: The chain has no such link.
         """
         at = self._index(target) + 1
         return StepCompletionChain((*self.links[:at], *links, *self.links[at:]))
@@ -125,10 +127,10 @@ class StepCompletionChain:
     def replace(
         self, target: type[CompletionLink] | str, *links: CompletionLink
     ) -> StepCompletionChain:
-        """`links` in the place of `target`; none removes it.
+        """A chain with `links` in place of `target`; no links: `target` is removed.
 
         Raises:
-            UsageError: No such link here.
+            UsageError: The chain has no such link.
         """
         at = self._index(target)
         return StepCompletionChain((*self.links[:at], *links, *self.links[at + 1 :]))

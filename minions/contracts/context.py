@@ -1,4 +1,4 @@
-"""What steps, executors and links may see of the run they are in."""
+"""The run as steps, executors, tools and completion links see it, and its limits."""
 
 from __future__ import annotations
 
@@ -25,35 +25,39 @@ __all__ = ["Limits", "RunContext", "snake_case"]
 
 @frozen(kw_only=True)
 class Limits:
-    """How much a step and a run may spend. Read once per step from `AgentContext.metadata`."""
+    """The limits of a step and of a run. Read once per step from `AgentContext.metadata`."""
 
     max_model_calls_per_step: int = field(default=10, validator=ge(1))
-    """Logical model calls: repairs count, transport retries do not."""
+    """Logical model calls of one step: repairs count, transport retries do not."""
     max_tool_call_retries: int = field(default=2, validator=ge(0))
     """Extra attempts per tool call; 0 means one attempt."""
     sequential_tool_calls: bool = False
-    """Run the tool calls of one answer one after the other."""
+    """Execute the tool calls of one answer one after the other instead of in parallel."""
     allow_repeated_steps: bool = False
-    """A transition graph may come back to a step; needs `max_steps`."""
+    """Whether a transition graph may execute a step more than once; needs `max_steps`."""
     max_steps: int | None = field(default=None, validator=optional(ge(1)))
-    """Steps executed in the run."""
+    """Step executions of the whole run; None: unlimited."""
     max_tokens: int | None = field(default=None, validator=optional(ge(1)))
-    """Tokens of the run, input and output."""
+    """Tokens of the whole run, input and output together; None: unlimited."""
     max_cost_usd: float | None = field(default=None, validator=optional(gt(0)))
-    """US dollars of the run; a model whose price is not known is then not asked."""
+    """US dollars of the whole run; None: unlimited. With a limit, a model without
+    a known price is not called.
+    """
     timeout_s: float | None = field(default=None, validator=optional(gt(0)))
-    """Wall time: of the run where the run's limits say it, of the step where a step does."""
+    """Seconds of wall time: of the run in the run's limits, of the
+    step in a step's; None: unlimited.
+    """
     tool_timeout_s: float = field(default=120.0, validator=gt(0))
-    """Wall time of one attempt at a tool call."""
+    """Seconds of wall time for one attempt at a tool call."""
     max_tool_result_bytes: int = field(default=1_048_576, validator=ge(1))
-    """A tool result longer than this, as UTF-8 JSON, is an error."""
+    """UTF-8 bytes of a tool result as JSON; a longer one is an error."""
 
     @classmethod
     def of_step(cls, metadata: Mapping[str, object], *, base: Limits) -> Limits:
-        """A step's own limits over `base`.
+        """The limits of one step: those among `metadata` over `base`.
 
         Raises:
-            MetadataError: As `from_metadata`, or a limit that only a whole run can have.
+            MetadataError: As for `from_metadata`, or a limit that only a whole run can have.
         """
         if not metadata:
             return base
@@ -67,11 +71,12 @@ class Limits:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, object], *, base: Limits | None = None) -> Limits:
-        """The limits among `metadata`, over `base`; camelCase keys work too, other keys are left.
+        """The limits among `metadata` over `base`. camelCase keys work too; other keys are
+        ignored.
 
         Raises:
-            MetadataError: A limit of the wrong type or range, a limit given in both spellings,
-                or a key that is nearly a limit's name.
+            MetadataError: A limit of the wrong type or range, a limit given in both spellings, or a
+                key that is nearly a limit's name.
         """
         if not metadata:
             return base or _DEFAULTS
@@ -131,42 +136,46 @@ def _checked_limit(key: str, name: str, value: object) -> object:
 
 
 class RunContext(ABC):
-    """The run as a step, an executor or a tool sees it. The engine's `AgentContext` is one."""
+    """The run as a step, an executor or a tool sees it; the engine's
+    `AgentContext` implements it.
+    """
 
     @property
     @abstractmethod
     def run_id(self) -> str:
-        """`run_…`."""
+        """The run's id, `run_…`."""
 
     @property
     @abstractmethod
     def session_id(self) -> str:
-        """`ses_…`; runs of one conversation share it."""
+        """The session's id, `ses_…`, which runs of one conversation share."""
 
     @property
     @abstractmethod
     def inputs(self) -> Mapping[str, JsonValue]:
-        """The run's inputs, checked and with their defaults."""
+        """The run's inputs: validated, with defaults filled in."""
 
     @property
     @abstractmethod
     def values(self) -> Mapping[str, JsonValue]:
-        """What templates may name: `inputs`, `steps`, ids and `save_as` names of what is done."""
+        """The names that templates may use: `inputs`, and outputs of ended
+        steps by id and `save_as`.
+        """
 
     @property
     @abstractmethod
     def limits(self) -> Limits:
-        """The limits that hold here, most specific first."""
+        """The limits in force: the step's over the run's over the defaults."""
 
     @property
     @abstractmethod
     def metadata(self) -> Mapping[str, object]:
-        """What the application put beside the run."""
+        """The metadata that the application attached to the run."""
 
     @property
     @abstractmethod
     def tools(self) -> Toolbox:
-        """Every tool of the run; a step's own set may be smaller."""
+        """All tools of the run; a step may be allowed fewer."""
 
     @property
     @abstractmethod
@@ -175,26 +184,26 @@ class RunContext(ABC):
 
     @property
     def step_id(self) -> str:
-        """The step this view belongs to; empty outside of one."""
+        """The id of the step that this context belongs to; empty outside of a step."""
         return ""
 
     @property
     def may_write(self) -> bool:
-        """Whether tools with a declared write may run."""
+        """Whether tools that declare a write may be called."""
         return False
 
     def now(self) -> datetime:
-        """The time of day by the run's clock, in UTC with its zone."""
+        """The time of day of the run's clock, in UTC with its zone."""
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, by the run's own `sleep`; a cancelled step ends it at once."""
+        """Wait by the run's `sleep`; cancelling the step ends it at once."""
         import asyncio  # here: checking a recipe needs no event loop
 
         await asyncio.sleep(seconds)
 
     def refusal(self, tool: ToolSpec) -> str | None:
-        """Why the run has no right to call that tool, for a person; None: it has."""
+        """Why the run may not call that tool, as a text for people; None: it may."""
         if not tool.is_write or self.may_write:
             return None
         return (
@@ -204,10 +213,12 @@ class RunContext(ABC):
 
     @property
     def secrets(self) -> Secrets:
-        """The declared secrets of the run, for whoever carries out tool calls."""
+        """The declared secrets of the run, for the executor of tool calls."""
         return Secrets()
 
     @property
     def delta_sink(self) -> DeltaSink | None:
-        """Where pieces of a streamed answer go; None: nobody watches, ask for no stream."""
+        """Where fragments of a streamed answer go; None: nobody listens,
+        so answers are not streamed.
+        """
         return None

@@ -1,4 +1,4 @@
-"""What a person decides while a run waits, and the words that rows and command lines hold of it."""
+"""Decisions of a person about a waiting run, and their text form in rows and command lines."""
 
 from __future__ import annotations
 
@@ -24,65 +24,65 @@ __all__ = [
 
 
 class Approve(Struct, frozen=True):
-    """The call may be made. `approve:DIGEST`."""
+    """Approve the tool call. Text form: `approve:DIGEST`."""
 
     digest: str | None = None
-    """The tool and arguments that were consented to; None: those that are shown just now."""
+    """Fingerprint of the approved tool and arguments; None: those that are shown at present."""
 
 
 class Reject(Struct, frozen=True):
-    """The call must not be made. `reject:DIGEST`."""
+    """Reject the tool call. Text form: `reject:DIGEST`."""
 
     digest: str | None = None
-    """As of `Approve`."""
+    """Fingerprint of the rejected tool and arguments; None: those that are shown at present."""
 
 
 class Answer(Struct, frozen=True):
-    """The answer to a question. `answer:JSON`; a person may give a bare text."""
+    """Answer a question. Text form: `answer:JSON`; people may enter a bare text."""
 
     text: str
 
     @classmethod
     def of(cls, value: JsonValue) -> Answer:
-        """The answer as rows hold it."""
+        """The answer `value` in its stored form."""
         return cls(dumps(value))
 
     @property
     def value(self) -> JsonValue:
-        """The answer itself.
+        """The answer as JSON.
 
         Raises:
-            ValueError: It is still a person's text, and no JSON.
+            ValueError: It is a text as a person entered it, and not JSON.
         """
         return parse_json(self.text)
 
 
 class Redo(Struct, frozen=True):
-    """The call in doubt is made again. `redo`."""
+    """Repeat the tool call in doubt. Text form: `redo`."""
 
 
 class Done(Struct, frozen=True):
-    """The call in doubt was made. `done`, or `done:JSON` with what it gave."""
+    """Count the tool call in doubt as made. Text form: `done`, or `done:JSON` with its result."""
 
     text: str | None = None
 
     @classmethod
     def of(cls, value: JsonValue) -> Done:
-        """It was made, and gave that."""
+        """The decision that the call was made and returned `value`."""
         return cls(dumps(value))
 
     @property
     def value(self) -> JsonValue:
-        """What it gave; None where nobody said.
+        """The call's result; None where none was entered.
 
         Raises:
-            ValueError: The text is no JSON.
+            ValueError: The text is not JSON.
         """
         return None if self.text is None else parse_json(self.text)
 
 
 class Fail(Struct, frozen=True):
-    """The call in doubt counts as failed. `fail`."""
+    """Count the tool call in doubt as failed. Text form: `fail`."""
 
 
 Decision: TypeAlias = Approve | Reject | Answer | Redo | Done | Fail
@@ -100,10 +100,10 @@ _CLASSES: Final = {name: kind for kind, name in _NAMES.items()}
 
 
 def parse_decision(word: str) -> Decision:
-    """The decision that a word says.
+    """The decision of a text form.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a decision.
     """
     name, colon, text = word.partition(":")
     kind = _CLASSES.get(name)
@@ -119,7 +119,7 @@ def parse_decision(word: str) -> Decision:
 
 
 def said_decision(word: str) -> Decision | None:
-    """What a person's word says; None: no decision."""
+    """The decision of a text that a person entered; None: it is not a decision."""
     try:
         return parse_decision(word)
     except ValueError:
@@ -127,12 +127,12 @@ def said_decision(word: str) -> Decision | None:
 
 
 def name_of(decision: Decision) -> str:
-    """The word without what it is about: `approve`."""
+    """The decision's keyword alone: `approve`."""
     return _NAMES[type(decision)]
 
 
 def word_of(decision: Decision) -> str:
-    """The word that rows hold."""
+    """The decision's text form, as rows hold it."""
     match decision:
         case Approve(about) | Reject(about) | Done(about) | Answer(about):
             name = name_of(decision)

@@ -1,4 +1,4 @@
-"""What a person decides while a run waits: whether a call may be made, and answers to questions."""
+"""What a run asks of a person: approval of a tool call, and answers to questions."""
 
 from __future__ import annotations
 
@@ -14,68 +14,69 @@ __all__ = ["ApprovalRequest", "Decider", "Deny", "NoAnswer", "Question", "Verdic
 
 
 class Verdict(StrEnum):
-    """About a call that needs approval."""
+    """The decision about a tool call that needs approval."""
 
     APPROVED = "approved"
     REJECTED = "rejected"
     LATER = "later"
-    """Nobody is there to say: the run ends waiting, and goes on after the decision."""
+    """Nobody can decide now: the run ends as waiting, and is resumed after the decision."""
 
 
 @frozen(kw_only=True)
 class ApprovalRequest:
-    """A tool call that may be made only with somebody's consent."""
+    """A tool call that may be made only after approval."""
 
     key: str
-    """Of the decision in its run."""
+    """The key of the pending decision in its run."""
     run_id: str
     step_id: str
     tool: str
     arguments: str
-    """JSON."""
+    """The call's arguments, as JSON text."""
     digest: str
-    """Of tool and arguments: consent is to exactly these."""
+    """Fingerprint of tool and arguments: an approval covers exactly these."""
 
 
 @frozen(kw_only=True)
 class Question:
-    """What an `ask` step wants to know."""
+    """The question of an `ask` step."""
 
     key: str
-    """Of the decision in its run."""
+    """The key of the pending decision in its run."""
     run_id: str
     step_id: str
     text: str
     form: JsonSchema | None = None
-    """What the answer has to fit; None: any text."""
+    """JSON Schema that the answer has to fit; None: any text."""
     default: JsonValue = None
     has_default: bool = False
     timeout_s: float | None = None
-    """After which the default counts."""
+    """Seconds after which the default counts as the answer; None: waits without limit."""
 
 
 class NoAnswer(StrEnum):
-    """That a question has no answer yet."""
+    """Says that a question has no answer yet."""
 
     LATER = "later"
 
 
 class Decider(ABC):
-    """Who is asked. Everything it says is stored with the run, so it is asked once."""
+    """Decides while a run is executed. Every decision is stored with
+    the run, so each is asked for once.
+    """
 
     @abstractmethod
     async def approve(self, request: ApprovalRequest) -> Verdict:
-        """Whether that call may be made."""
+        """Decide whether the call may be made."""
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
-        """The answer, which fits `question.form`; or that nobody is there to give one."""
+        """The answer, which fits `question.form`; `NoAnswer` when nobody can answer now."""
         return NoAnswer.LATER
 
 
 @frozen
 class Deny(Decider):
-    """Nobody consents; questions wait. The default where no person is near."""
+    """Rejects every call and leaves questions pending: the default where nobody can be asked."""
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
-        """Never."""
         return Verdict.REJECTED

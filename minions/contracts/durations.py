@@ -14,10 +14,10 @@ _FORM: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)\s*")
 
 
 def seconds_of(text: str) -> float:
-    """The text in seconds.
+    """The duration in seconds.
 
     Raises:
-        UsageError: Another form, or zero.
+        UsageError: `text` has another form, or is zero.
     """
     found = _FORM.fullmatch(text)
     seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
@@ -27,7 +27,7 @@ def seconds_of(text: str) -> float:
 
 
 def spoken(duration_ms: float) -> str:
-    """Short for people: `12 ms`, `1.2 s`, `3 min 5 s`."""
+    """A duration in short form for people: `12 ms`, `1.2 s`, `3 min 5 s`."""
     if duration_ms < 1_000:
         return f"{duration_ms:.0f} ms"
     if duration_ms < 60_000:

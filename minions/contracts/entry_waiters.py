@@ -1,6 +1,7 @@
-"""Who waits for the next fact of which session: what all journals share of `Journal.wait`.
+"""Waiting for the next entry of a session: what all implementations of `Journal.wait` share.
 
-How a journal learns of facts that others wrote is its own: it hands in a look and a watch.
+How a journal learns of entries that other processes wrote is its own task: it hands in a function
+that looks up the last position, and a watch that reports new entries.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from attrs import frozen
 __all__ = ["EntryWaiters", "Watch"]
 
 Watch: TypeAlias = Callable[[], Awaitable[None]]
-"""Tells the room of new facts while somebody waits; it may end when nobody does."""
+"""Reports new entries by `EntryWaiters.tell` while somebody
+waits; it may return when nobody does.
+"""
 
 
 @frozen(eq=False)
@@ -26,13 +29,13 @@ class _Waiter:
 
 
 class EntryWaiters:
-    """Waiters of any number of event loops, each loop with at most one watch.
+    """The waiters of any number of event loops, each loop with at most one watch.
 
-    The lock is of the lists alone, held for microseconds: facts may be told by any thread.
+    The lock guards the lists alone and is held for microseconds: any thread may report entries.
     """
 
     def __init__(self, watch: Watch | None = None) -> None:
-        """No watch: every fact is told by who appends it."""
+        """Without a watch, whoever appends an entry has to report it by `tell`."""
         self._watch = watch
         self._waiting: dict[str, set[_Waiter]] = {}
         self._watches: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
@@ -41,10 +44,11 @@ class EntryWaiters:
     async def wait(
         self, session_id: str, after: int, timeout_s: float, look: Callable[[], Awaitable[int]]
     ) -> bool:
-        """As `Journal.wait`.
+        """Wait for an entry after that position, as specified by `Journal.wait`.
 
         Args:
-            look: Gives the last position of the session; asked once, when nothing can be missed.
+            look: Looks up the last position of the session. Called once, after the waiter is
+                registered, so that no entry is missed.
         """
         with self._waiter(session_id, after) as future:
             if await look() > after:
@@ -55,7 +59,9 @@ class EntryWaiters:
             return future.done() and future.result()
 
     def tell(self, session_id: str, position: int) -> None:
-        """That fact is stored. Nearly nothing when nobody waits."""
+        """Wake those who wait for that entry, which is stored. Costs next
+        to nothing when nobody waits.
+        """
         if not self._waiting:
             return
         with self._guard:
@@ -66,18 +72,18 @@ class EntryWaiters:
             _soon(future.get_loop(), _resolve, future, True)
 
     def tell_all(self, positions: Mapping[str, int]) -> None:
-        """The last positions of some sessions."""
+        """Wake those who wait for entries up to these positions, by session id."""
         for session_id, position in positions.items():
             self.tell(session_id, position)
 
     def fail(self, error: Exception) -> None:
-        """Nobody of this event loop can learn anything any more."""
+        """Let every waiter of the running event loop raise `error`."""
         for future in self._futures(asyncio.get_running_loop()):
             if not future.done():
                 future.set_exception(error)
 
     def sessions(self) -> Collection[str]:
-        """Those for which somebody of this event loop waits."""
+        """Ids of the sessions for which somebody in the running event loop waits."""
         loop = asyncio.get_running_loop()
         with self._guard:
             return [
@@ -87,7 +93,7 @@ class EntryWaiters:
             ]
 
     async def aclose(self) -> None:
-        """Send everybody away and end the watches; it can be used again."""
+        """End all waiting with False and stop the watches. The object can be used again."""
         mine = asyncio.get_running_loop()
         with self._guard:
             watches, self._watches = self._watches, {}
@@ -138,7 +144,7 @@ class EntryWaiters:
                 self._watches[loop] = loop.create_task(self._watched(self._watch))
 
     async def _watched(self, watch: Watch) -> None:
-        """Until nobody waits; whatever ends it otherwise ends the waiting."""
+        """Run the watch until it returns; its error becomes that of every waiter."""
         try:
             await watch()
         except Exception as error:  # noqa: BLE001  # the waiters raise it
@@ -153,6 +159,8 @@ def _resolve(future: asyncio.Future[bool], is_there: bool) -> None:  # a callbac
 def _soon(
     loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *arguments: object
 ) -> None:
-    """In that loop; nothing where it has ended, and those who waited in it with it."""
+    """Call `callback` in that loop. Does nothing if the loop is
+    closed: its waiters ended with it.
+    """
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(callback, *arguments)

@@ -1,20 +1,20 @@
-"""Every error a person meets, and the value form that travels in results.
+"""Every error that a person meets, and its form as a value in results.
 
 MinionsError
-├── UsageError              the caller asked for something that cannot be (exit 2)
-│   ├── RecipeError         a recipe is wrong; carries every fault at once
-│   ├── NotFoundError       a name that nothing answers to
+├── UsageError              the request cannot be carried out as given (exit 2)
+│   ├── RecipeError         the recipe has faults; carries all of them
+│   ├── NotFoundError       nothing has that name
 │   ├── MetadataError       limits or metadata of a wrong name or type
-│   ├── GraphError          steps and edges that make no graph
-│   └── SchemaError         a JSON Schema that is broken or unsafe
-├── EnvironmentRefusedError the surroundings say no: key, model, database (exit 4)
-│   └── JournalError        the store of facts cannot be read or written
-│       ├── FencedError     another worker owns this run now
+│   ├── GraphError          steps and edges that form no valid graph
+│   └── SchemaError         a JSON Schema that is invalid or unsafe
+├── EnvironmentRefusedError a key, model or database is missing or refuses (exit 4)
+│   └── JournalError        the journal cannot be read or written
+│       ├── FencedError     another worker took over this run
 │       └── LeaseHeldError  another run of this session is active
 ├── AgentExecutionError     raised by `AgentResult.unwrap()` only
-├── StaleSnapshotError      a memory mark that an older restore made void
+├── StaleSnapshotError      a memory snapshot that is no longer valid
 ├── StepFailedError         inside a step: a call failed, the step ends FAILED
-└── ToolError               the model can mend it: its text is what the model reads
+└── ToolError               the model can correct it: its text is sent to the model
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ __all__ = [
 
 
 NEEDS_DECISION: Final = "needs-decision"
-"""Code of what waits for a person: not an end."""
+"""Code of a run or step that waits for a person; it can be resumed."""
 
 
 @frozen(kw_only=True)
 class FailureInfo:
-    """A failure as data: what results, rows and `run --json` carry."""
+    """A failure as data, as results, rows and `run --json` carry it."""
 
     code: str
     """Stable, lower case with hyphens: `max-model-calls`, `tool-failed`."""
     message: str
-    """What was read, where, what was expected, what to try; for a person."""
+    """For a person: what was read, where, what was expected, what to try."""
     where: str | None = None
     """`file:line:column`, a step id, or None where no place applies."""
     suggestions: tuple[str, ...] = ()
-    """Near names or commands to try, best first."""
+    """Similar names or commands to try, best first."""
 
     def to_json(self) -> dict[str, str | None]:
-        """The three fields that `run --json` keeps stable."""
+        """`code`, `message` and `where`: the fields that `run --json` keeps stable."""
         return {"code": self.code, "message": self.message, "where": self.where}
 
 
 class MinionsError(Exception):
-    """Base of all errors raised on purpose. A person must mend it."""
+    """Base class of all errors that Minions raises on purpose and that a person has to fix."""
 
     code: ClassVar[str] = "minions-error"
 
@@ -87,12 +87,12 @@ class MinionsError(Exception):
         super().__init__(message)
         self.message = message
         self.error_code = code or self.code
-        """This error's code: the class's own unless a finer one was given."""
+        """This error's code: the class's own unless a more specific one was given."""
         self.where = where
         self.suggestions = tuple(suggestions)
 
     def info(self) -> FailureInfo:
-        """The same error as a value."""
+        """The error as a value."""
         return FailureInfo(
             code=self.error_code,
             message=self.message,
@@ -102,13 +102,13 @@ class MinionsError(Exception):
 
 
 class UsageError(MinionsError):
-    """The caller's words are off; nothing was started."""
+    """A request that cannot be carried out as given; nothing was started."""
 
     code = "usage"
 
 
 class NotFoundError(UsageError):
-    """Nothing answers to this name; `suggestions` hold the near ones."""
+    """Nothing has this name; `suggestions` holds similar ones."""
 
     code = "not-found"
 
@@ -120,46 +120,48 @@ class MetadataError(UsageError):
 
 
 class GraphError(UsageError):
-    """Steps and edges that make no graph; the message names the offender."""
+    """Steps and edges that form no valid graph; the message names the faulty one."""
 
     code = "bad-graph"
 
 
 class SchemaError(UsageError):
-    """A JSON Schema that is broken, points outside itself, or can hang a validator."""
+    """A JSON Schema that is invalid, refers outside itself, or can
+    take a validator unbounded time.
+    """
 
     code = "bad-schema"
 
 
 @frozen(kw_only=True)
 class Fault:
-    """One thing wrong with a recipe, at one place."""
+    """One fault of a recipe, at one place."""
 
     code: str
     message: str
     file: str = "<recipe>"
     line: int = 1
-    """From 1."""
+    """Line number, from 1."""
     column: int = 1
-    """From 1."""
+    """Column number in characters, from 1."""
     length: int = 1
-    """How many characters the caret underlines."""
+    """Number of characters to underline."""
     source_line: str | None = None
-    """The line as written, for the caret; None where there is no text."""
+    """The line of the recipe's text, to show the place; None: there is no text."""
     label: str | None = None
-    """Short text beside the caret, such as "did you mean 'summarize'?"."""
+    """Short text beside the underlined place, such as "did you mean 'summarize'?"."""
     help: str | None = None
-    """What would be right: allowed values, near names."""
+    """What would be valid: allowed values, similar names."""
     is_warning: bool = False
 
     @property
     def where(self) -> str:
-        """`file:line:column`."""
+        """The place as `file:line:column`."""
         return f"{self.file}:{self.line}:{self.column}"
 
 
 class RecipeError(UsageError):
-    """A recipe that cannot run; `faults` holds every one, in file order."""
+    """A recipe that cannot run; `faults` holds every fault, in the order of the file."""
 
     code = "invalid-recipe"
 
@@ -176,7 +178,9 @@ class RecipeError(UsageError):
 
 
 class EnvironmentRefusedError(MinionsError):
-    """The surroundings say no: a key, a model, a database, a sandbox is missing."""
+    """Something that the process needs is missing or refuses: a key,
+    a model, a database, a sandbox.
+    """
 
     code = "environment"
 
@@ -188,8 +192,10 @@ class JournalError(EnvironmentRefusedError):
 
     @property
     def is_about_one_fact(self) -> bool:
-        """Whether the store works and refuses this fact for ever; else it may work again later,
-        and a run that met this error has not ended: it is resumed.
+        """Whether the journal works and refuses only this fact.
+
+        False: the journal itself failed and may work again later, so the run has not ended: it can
+        be resumed.
         """
         return self.error_code in _ABOUT_ONE_FACT
 
@@ -200,7 +206,9 @@ _ABOUT_ONE_FACT: Final = frozenset(
 
 
 class FencedError(JournalError):
-    """This worker's epoch is stale: another one owns the run and may be writing."""
+    """This worker's lease is no longer valid: another worker took
+    over the run and may be writing.
+    """
 
     code = "fenced"
 
@@ -213,19 +221,19 @@ class LeaseHeldError(JournalError):
     def __init__(self, message: str, *, worker_id: str, run_id: str = "") -> None:
         super().__init__(message)
         self.worker_id = worker_id
-        """Who is active."""
+        """The worker that executes the active run."""
         self.run_id = run_id
-        """In which run; empty where that is not known."""
+        """The active run; empty where it is not known."""
 
 
 class StaleSnapshotError(MinionsError):
-    """An older memory mark was restored since this one was taken."""
+    """A snapshot that is invalid because an older one was restored since."""
 
     code = "stale-snapshot"
 
 
 class StepFailedError(MinionsError):
-    """Ends the step FAILED with `failure`; raised by what a step calls in its scope."""
+    """Ends the step as FAILED with `failure`; raised by the methods of `StepScope`."""
 
     code = "step-failed"
 
@@ -240,13 +248,13 @@ class StepFailedError(MinionsError):
 
 
 class ToolError(MinionsError):
-    """Raised by a tool for what the model can mend; its text goes to the model."""
+    """Raised by a tool for an error that the model can correct; its text is sent to the model."""
 
     code = "tool-error"
 
 
 def words_of(error: BaseException) -> str:
-    """`Class: text` of any error, also of one whose text cannot be had."""
+    """`Class: text` of any error, also of one whose `__str__` raises."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001  # a stranger's __str__ may raise anything
@@ -255,7 +263,7 @@ def words_of(error: BaseException) -> str:
 
 
 def near_names(name: str, options: Iterable[str], *, limit: int = 3) -> tuple[str, ...]:
-    """The options that look like `name`, best first; empty when none comes near."""
+    """The options that look like `name`, best first; empty when none is similar."""
     import difflib
 
     by_folded = {option.casefold(): option for option in options}
@@ -264,10 +272,14 @@ def near_names(name: str, options: Iterable[str], *, limit: int = 3) -> tuple[st
 
 
 def near_hint(near: Sequence[str]) -> str:
-    """` Did you mean 'x'?` for within a message, or nothing; takes what `near_names` gives."""
+    """` Did you mean 'x'?` to append to a message; empty without similar names.
+
+    Args:
+        near: As `near_names` returns them.
+    """
     return f" Did you mean '{near[0]}'?" if near else ""
 
 
 def did_you_mean(name: str, options: Iterable[str]) -> str:
-    """`near_hint` of the names that are like it."""
+    """` Did you mean 'x'?` for the options similar to `name`; empty when there are none."""
     return near_hint(near_names(name, options, limit=1))

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on. One closed union; JSON, SSE and the terminal share it."""
+"""The events of a run: one closed union, which JSON, SSE and the terminal share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Event:
     timestamp: datetime
     """UTC."""
     position: int | None = None
-    """In the journal; None for what is shown but not stored."""
+    """Position of the event's journal entry; None for events that are not stored."""
 
 
 @frozen(kw_only=True)
@@ -58,9 +58,9 @@ class RunStarted(_Event):
     status: str = field(default=RunState.RUNNING.value, metadata=_STATE)
     """One of `RunState`, as in the last event of the run."""
     model_name: str | None
-    """Which model will answer; None when the recipe asks none."""
+    """The models that the run will call; None when the recipe calls none."""
     data: Mapping[str, JsonValue] = field(factory=dict)
-    """`query`: the inputs."""
+    """`query`: the run's inputs."""
 
 
 @frozen(kw_only=True)
@@ -70,20 +70,20 @@ class StepStarted(_Event):
     type: ClassVar[str] = "step_started"
     step_id: str
     index: int | None = None
-    """Of a loop: for which item, from 0; None: the step as a whole."""
+    """In a loop: the item's index from 0; None: the step as a whole."""
 
 
 @frozen(kw_only=True)
 class StepDelta:
-    """A piece of a streamed answer."""
+    """A fragment of a streamed answer."""
 
     content: str | None = None
-    """To append."""
+    """Text to append to what was received so far."""
     tool_calls: tuple[Mapping[str, JsonValue], ...] = ()
-    """Fragments in the provider's form; `index` tells which call one belongs to."""
+    """Fragments of tool calls in the provider's form; `index` tells which call one belongs to."""
 
     def to_json(self) -> dict[str, JsonValue]:
-        """What there is."""
+        """The fields that are set."""
         result: dict[str, JsonValue] = {}
         if self.content is not None:
             result["content"] = self.content
@@ -94,7 +94,7 @@ class StepDelta:
 
 @frozen(kw_only=True)
 class StepDeltaEvent(_Event):
-    """A piece of a streamed answer arrived. Best effort: never stored."""
+    """A fragment of a streamed answer arrived. Never stored, and may be dropped."""
 
     type: ClassVar[str] = "step_delta"
     step_id: str
@@ -108,12 +108,12 @@ class StepCompleted(_Event):
     type: ClassVar[str] = "step_completed"
     step_id: str
     snapshot: SessionStep
-    """The whole message; its `sequence` is 0 where the step is no part of the conversation."""
+    """The whole message; its `sequence` is 0 where it is not part of the session's conversation."""
 
 
 @frozen(kw_only=True)
 class ToolStarted(_Event):
-    """A tool call was recorded and begins."""
+    """A tool call was recorded and starts."""
 
     type: ClassVar[str] = "tool_started"
     step_id: str
@@ -124,7 +124,7 @@ class ToolStarted(_Event):
 
 @frozen(kw_only=True)
 class ToolFinished(_Event):
-    """A tool call ended, well or not."""
+    """A tool call ended, with a result or an error."""
 
     type: ClassVar[str] = "tool_finished"
     step_id: str
@@ -136,14 +136,14 @@ class ToolFinished(_Event):
 
 @frozen(kw_only=True)
 class AttemptFailed(_Event):
-    """An attempt failed and another follows. Not stored on its own."""
+    """An attempt at a call failed and will be retried. Not stored on its own."""
 
     type: ClassVar[str] = "retrying"
     step_id: str
     what: str
     """`model` or the tool's name."""
     attempt: int
-    """The one that failed, from 1."""
+    """Number of the failed attempt, from 1."""
     delay_s: float
     error: Mapping[str, JsonValue]
 
@@ -163,30 +163,32 @@ class StepFinished(_Event):
     tool_calls: int = 0
     attempts: int = 1
     index: int | None = None
-    """Of a loop: for which item, from 0; None: the step as a whole."""
+    """In a loop: the item's index from 0; None: the step as a whole."""
     cached_from: str | None = None
-    """The run that did the work, where an earlier one did."""
+    """The run whose cached output was taken; None: the step was executed."""
     pinned_from: str | None = None
-    """Where the output of a step that was not asked for comes from."""
+    """The run whose output was taken because the step was not selected; None: it was executed."""
 
 
 @frozen(kw_only=True)
 class StepWaiting(_Event):
-    """A step needs a person: an approval, or an answer."""
+    """A step waits for a person: for an approval or an answer."""
 
     type: ClassVar[str] = "waiting"
     step_id: str
     key: str
-    """Of the decision: `minions approve RUN KEY`, `minions answer RUN KEY VALUE`."""
+    """The key of the pending decision: `minions approve RUN KEY`,
+    `minions answer RUN KEY VALUE`.
+    """
     what: str
     """`approval` or `answer`."""
     data: Mapping[str, JsonValue] = field(factory=dict)
-    """`tool`, `arguments`, `digest`; or `question` and `form`."""
+    """For an approval `tool`, `arguments` and `digest`; for an answer `question` and `form`."""
 
 
 @frozen(kw_only=True)
 class LimitReached(_Event):
-    """The run's ledger is spent; nothing new starts."""
+    """A limit of the run is reached; no further work starts."""
 
     type: ClassVar[str] = "limit_reached"
     limit: str
@@ -195,24 +197,24 @@ class LimitReached(_Event):
 
 @frozen(kw_only=True)
 class RunCompleted(_Event):
-    """The last event of a run that did what it should."""
+    """The last event of a run that completed."""
 
     type: ClassVar[str] = "run_completed"
     status: str = field(metadata=_STATE)
     """One of `RunState`."""
     data: Mapping[str, JsonValue] = field(factory=dict)
-    """`response` and `metrics`."""
+    """`response`: the run's output. `metrics`: its usage."""
 
 
 @frozen(kw_only=True)
 class RunFailed(_Event):
-    """The last event of a run that did not."""
+    """The last event of a run that did not complete."""
 
     type: ClassVar[str] = "run_failed"
     status: str = field(metadata=_STATE)
     """One of `RunState`."""
     data: Mapping[str, JsonValue] = field(factory=dict)
-    """`error` with `code` and `message`."""
+    """`error`, with `code` and `message`."""
 
 
 RunEvent: TypeAlias = (
@@ -229,10 +231,10 @@ RunEvent: TypeAlias = (
     | RunCompleted
     | RunFailed
 )
-"""Anything that a run shows while it goes on; a closed union, told apart by class or `type`."""
+"""Any event of a run: a closed union, told apart by class or by `type`."""
 
 StepEvent: TypeAlias = RunEvent
-"""The same, as conversations call it."""
+"""The same union under the name that sessions use for it."""
 
 
 class StepEventType(StrEnum):
@@ -253,7 +255,7 @@ class StepEventType(StrEnum):
 
 
 def event_to_json(event: RunEvent) -> dict[str, JsonValue]:
-    """`type` first, then the fields; what is None is absent."""
+    """The event as JSON: `type` first, then the fields; fields that are None are absent."""
     result: dict[str, JsonValue] = {"type": event.type}
     for attribute in attrs.fields(type(event)):
         value = getattr(event, attribute.name)
@@ -267,7 +269,9 @@ def event_to_json(event: RunEvent) -> dict[str, JsonValue]:
 
 
 def _known(name: str, value: JsonValue) -> JsonValue:
-    """Numbers and errors without what is None; what a model or tool gave is left as it is."""
+    """Numbers and errors without members that are None; outputs
+    of models and tools stay complete.
+    """
     if not isinstance(value, Mapping):
         return value
     if name in ("usage", "error", "metrics"):

@@ -1,4 +1,4 @@
-"""What came out: of one step, and of a whole run."""
+"""The result of one step and of a whole run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class StepStatus(StrEnum):
-    """Where a step stands."""
+    """The status of a step."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -52,16 +52,17 @@ class RunStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     PARTIAL = "partial"
-    """Only optional steps failed."""
+    """Completed, although optional steps failed."""
     LIMIT_REACHED = "limit_reached"
     NEEDS_DECISION = "needs_decision"
     CANCELLED = "cancelled"
 
 
 class RunState(StrEnum):
-    """Where a run stands: the one name that commands, the HTTP API, events and the page give it.
+    """The state of a run, under the one name that commands, the HTTP API, events and the web
+    page use.
 
-    Those of `RunStatus`, and four of runs of which no end can be told.
+    The members of `RunStatus`, and four for runs without a recorded end.
     """
 
     RUNNING = "running"
@@ -88,22 +89,22 @@ RUN_STATES: Final[Mapping[RunState, str]] = {
     RunState.REJECTED: "it never began: its recipe has faults",
     RunState.UNREADABLE: "the entry of its start, of a resume or of its end is damaged",
 }
-"""What each state means, for documents and help texts."""
+"""The meaning of each state, for documents and help texts."""
 
 RUN_STATE_SCHEMA: Final[Mapping[str, JsonValue]] = {
     "type": "string",
     "enum": [state.value for state in RUN_STATES],
     "description": "; ".join(f"`{state.value}`: {words}" for state, words in RUN_STATES.items()),
 }
-"""The JSON Schema of a run's state, with the meaning of each."""
+"""JSON Schema of a run's state, with the meaning of each value."""
 
 OPEN_STATES: Final = frozenset({RunState.RUNNING, RunState.INTERRUPTED})
-"""States of runs that began and whose end is not recorded."""
+"""States of runs that started and have no recorded end."""
 
 
 @frozen(kw_only=True)
 class RunWarning:
-    """Something odd that did not stop the work; recorded and shown."""
+    """Something unusual that did not stop the work; recorded and shown."""
 
     code: str
     message: str
@@ -111,58 +112,58 @@ class RunWarning:
 
 @frozen(kw_only=True)
 class StepExecution(Generic[T_co]):
-    """One run of one step: every call, the verdict, the output. Frozen."""
+    """One execution of a step: its calls, verdict and output. Immutable."""
 
     id: str
     step_id: str
     status: StepStatus = StepStatus.IN_PROGRESS
     reason: str | None = None
-    """Why SKIPPED or FAILED, for a person."""
+    """Why the step was SKIPPED or FAILED, for a person."""
     output: T_co | None = None
-    """Only of a COMPLETED step; fits the declared schema."""
+    """The output, which fits the declared schema; None unless the step COMPLETED."""
     error: FailureInfo | None = None
     completion: Completion | None = None
     """The verdict that ended the step."""
     model_calls: tuple[ModelCall, ...] = ()
-    """In order of start; the successful and the failed."""
+    """All model calls, successful and failed, in order of start."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """In request order."""
+    """All tool calls, in the order in which they were requested."""
     calls: tuple[ModelCall | ToolCall, ...] = ()
-    """Both kinds, chronologically."""
+    """Model calls and tool calls together, in order of time."""
     iterations: tuple[StepExecution[object], ...] = ()
-    """Of a loop: one for each item, in the order of the list."""
+    """Executions of a loop's items, in the order of the list."""
     steps: tuple[StepExecution[object], ...] = ()
-    """Of a recipe that was the step's work: its steps; their calls are among this one's."""
+    """Executions of the steps of a nested recipe; their calls are in `calls` too."""
     warnings: tuple[RunWarning, ...] = ()
     started_at: datetime | None = None
     completed_at: datetime | None = None
     duration_ms: float = 0.0
     optional: bool = False
     model_call_limit: int = 10
-    """The call budget that held."""
+    """The number of model calls that the step was allowed."""
     completion_mode: CompletionMode = CompletionMode.SIGNAL
     completion_patterns: tuple[str, ...] = ()
     declares_output: bool = False
     cached_from: str | None = None
-    """The run that did the work; None: this one."""
+    """The run whose cached output was taken; None: the step was executed in this run."""
     pinned_from: str | None = None
-    """Where the output was taken from because the step was not asked for; None: it was."""
+    """The run whose output was taken because the step was not selected; None: it was executed."""
 
     @property
     def is_finished(self) -> bool:
-        """COMPLETED, FAILED or SKIPPED."""
+        """Whether the status is COMPLETED, FAILED or SKIPPED."""
         return self.status not in (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 
     @property
     def is_complete(self) -> bool:
-        """COMPLETED."""
+        """Whether the status is COMPLETED."""
         return self.status is StepStatus.COMPLETED
 
     def unwrap(self) -> T_co:
         """The output of a COMPLETED step.
 
         Raises:
-            StepFailedError: It FAILED or was SKIPPED; the message says why.
+            StepFailedError: The step FAILED or was SKIPPED; the message says why.
         """
         if self.is_complete:
             return cast("T_co", self.output)
@@ -177,25 +178,25 @@ class StepExecution(Generic[T_co]):
 
     @property
     def last_response(self) -> ModelCallResponse | None:
-        """The newest answer of the model."""
+        """The newest answer of the model; None: there is none."""
         return self.model_calls[-1].response if self.model_calls else None
 
     @property
     def last_text(self) -> str | None:
-        """The newest words of the model; None when it only called tools."""
+        """The text of the newest answer; None when it holds tool calls only."""
         response = self.last_response
         return response.text if response else None
 
     @property
     def last_tool_calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls of the newest answer, carried out, in request order."""
+        """The tool calls of the newest answer with their results, in request order."""
         response = self.last_response
         count = len(response.tool_calls) if response else 0
         return self.tool_calls[-count:] if count else ()
 
     @property
     def usage(self) -> TokenUsage:
-        """Of all model calls, failed ones too where the server counted."""
+        """Tokens of all model calls; of failed ones as far as the server reported them."""
         total = TokenUsage()
         for call in self.model_calls:
             total += call.usage
@@ -203,7 +204,9 @@ class StepExecution(Generic[T_co]):
 
     @property
     def attempts(self) -> int:
-        """The most attempts that any one call of the step needed; 1 for a step without calls."""
+        """The largest number of attempts that one call of the step took;
+        1 for a step without calls.
+        """
         return max((call.attempts for call in self.calls), default=1)
 
 
@@ -216,25 +219,25 @@ class AgentResult(Generic[T_co]):
     recipe_id: str
     status: RunStatus
     executions: tuple[StepExecution[object], ...] = ()
-    """In order of their end; skipped steps at the point where they were passed over."""
+    """Executions in order of their end; a skipped step stands where it was skipped."""
     output: T_co | None = None
     usage: TokenUsage = field(factory=TokenUsage)
     error: FailureInfo | None = None
     model_name: str | None = None
-    """Which model answered; None when no step asked one."""
+    """The models that answered; None when no step called one."""
     warnings: tuple[RunWarning, ...] = ()
     step_ids: Mapping[str, int] = field(factory=dict, repr=False)
-    """Position of each step's latest execution."""
+    """Index in `executions` of each step's latest execution, by step id."""
 
     def __repr__(self) -> str:
-        """Short, however long the run was: asyncio shows a task's result without being asked."""
+        """A short form, however long the run was: asyncio logs the result of a task by its repr."""
         return f"AgentResult({self.run_id}, {self.status}, {len(self.executions)} steps)"
 
     def step(self, step_id: str) -> StepExecution[object]:
         """The latest execution of that step.
 
         Raises:
-            NotFoundError: No such step ran or was skipped.
+            NotFoundError: No step of that id was executed or skipped.
         """
         index = self.step_ids.get(step_id)
         if index is None:
@@ -247,10 +250,10 @@ class AgentResult(Generic[T_co]):
         return self.executions[index]
 
     def unwrap(self) -> T_co:
-        """The output of a run that COMPLETED (or is PARTIAL).
+        """The output of a run that ended COMPLETED or PARTIAL.
 
         Raises:
-            AgentExecutionError: Any other end; `error.result` is this result.
+            AgentExecutionError: The run has another status; `error.result` is this result.
         """
         if self.status in (RunStatus.COMPLETED, RunStatus.PARTIAL):
             return cast("T_co", self.output)
@@ -260,7 +263,7 @@ class AgentResult(Generic[T_co]):
 
 
 class AgentExecutionError(MinionsError):
-    """A run did not complete; raised by `AgentResult.unwrap()` alone."""
+    """The run did not complete; raised only by `AgentResult.unwrap()`."""
 
     code = "agent-execution"
 

@@ -1,11 +1,11 @@
-"""The facts of the journal: for each kind and state of an entry, what its body holds.
+"""The facts of the journal: what the body of an entry holds, by kind and state of the entry.
 
-A fact is a value of one of these classes, which is the schema of its row: a body that lacks a
-field, or has one of another type, is no fact (`UnreadableFact`). Fields stand in the order of the
-row. One that is left out of the row is None here, or UNSET where the row may also say `null`.
+A fact is a value of one of these classes, and the class is the schema of its row: a body that lacks
+a field, or has one of another type, becomes an `UnreadableFact`. Fields stand in the order of the
+row. A field that is missing from the row is None here, or UNSET where the row may also say `null`.
 
-This module holds shapes only. What is made of facts (a run's state, a conversation, events) are
-folds elsewhere.
+This module holds shapes only. What is computed from facts (a run's state, a conversation, events)
+are folds elsewhere.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ __all__ = [
 ]
 
 Object: TypeAlias = Mapping[str, JsonValue]
-"""A JSON object that is read elsewhere: usage, metrics, an error."""
+"""A JSON object that other code interprets: usage, metrics, an error."""
 
 T = TypeVar("T")
 
 
 class _Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What all have in common."""
+    """The base of all facts."""
 
     kind: ClassVar[str]
     state: ClassVar[str]
@@ -97,7 +97,7 @@ class _Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 class _OfStep(_Fact, frozen=True, kw_only=True):
     step_id: str
-    """The step as the whole run knows it: `outer/inner` in a recipe that is a step."""
+    """The step's path in the whole run: `outer/inner` for a step of a nested recipe."""
 
 
 # --- runs ----------------------------------------------------------------------------------
@@ -107,48 +107,48 @@ _STATUSES: Final = tuple(each.value for each in RunStatus)
 
 
 class RecordedConversation(Struct, frozen=True, kw_only=True, gc=False):
-    """Where in the session's conversation a run begins."""
+    """How much of the session's conversation a run starts with."""
 
     keep: int | None
-    """The messages that stay, from the first on; None: all."""
+    """Number of messages that stay, counted from the first; None: all."""
     continues: bool
-    """Whether it goes on with what is there; else the input `message` comes first."""
+    """Whether the run continues the conversation as it is; else it appends the input `message`."""
 
 
 class RecordedPart(Struct, frozen=True, kw_only=True, gc=False):
-    """Which steps of the recipe were asked for, and what the others gave before."""
+    """Which steps of the recipe were selected, and the recorded outputs of the others."""
 
     runs: Sequence[str]
     passed_over: Sequence[str]
     pinned_from: str
     pinned: str
-    """Blob: outputs by step."""
+    """Digest of a blob: a JSON object of outputs by step id."""
 
 
 class RunBeginning(_Fact, frozen=True, kw_only=True):
-    """An execution of a run begins."""
+    """The start of an execution of a run."""
 
     recipe: str
     """The recipe's id."""
     version: str | None = None
-    """The recipe's own version."""
+    """The version that the recipe itself states."""
     inputs: Object | None = None
-    """Checked; secrets as references."""
+    """The validated inputs; secrets as references."""
     model: str | None | UnsetType = UNSET
-    """Which models answer, as far as it was known."""
+    """The models that the run calls, as far as known at the start."""
     note: Object | None = None
-    """What the caller wants to find again: the command line's flags, the server's mark."""
+    """What the caller wants to find again: flags of the command line, the server's mark."""
     thread: RecordedConversation | None = None
     part: RecordedPart | None = None
-    """None: all of the recipe runs."""
+    """The selected part of the recipe; None: all of it."""
     document: str | None = None
-    """Blob: the resolved recipe. A recipe made by code has `steps` instead."""
+    """Digest of a blob: the resolved recipe. A recipe built in code has `steps` instead."""
     directory: str | None | UnsetType = UNSET
-    """The folder of the recipe's file: relative paths begin there."""
+    """The folder of the recipe's file, which relative paths start from."""
     recipes: str | None = None
-    """Blob: the recipes that its steps are."""
+    """Digest of a blob: the nested recipes."""
     steps: Mapping[str, str] | None = None
-    """Step ids to the versions of their code."""
+    """Versions of the steps' code, by step id."""
 
     def __post_init__(self) -> None:
         if self.document is None and self.steps is None:
@@ -156,24 +156,26 @@ class RunBeginning(_Fact, frozen=True, kw_only=True):
 
 
 class RunStarted(RunBeginning, frozen=True, kw_only=True):
-    """The first execution of a run begins."""
+    """The first execution of a run starts."""
 
     kind: ClassVar[str] = "run"
     state: ClassVar[str] = "started"
 
 
 class RunResumed(RunBeginning, frozen=True, kw_only=True):
-    """A later execution of a run begins: by `resume`, `retry` or a decision."""
+    """A later execution of a run starts: by `resume`, `retry` or a decision."""
 
     kind: ClassVar[str] = "run"
     state: ClassVar[str] = "resumed"
 
     retries: bool | None = None
-    """Whether failed steps run anew."""
+    """Whether failed steps are retried."""
     anew: Sequence[str] | None = None
-    """Steps that run anew whatever they gave: `outer/inner`, or `outer/` with all within."""
+    """Steps that are rerun although they have outputs: `outer/inner`,
+    or `outer/` with all steps within.
+    """
     decisions: Mapping[str, str] | None = None
-    """What was decided with it: words by the key of the decision or call."""
+    """Decisions made with the resume: their text forms by the key of the decision or tool call."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,12 +184,12 @@ class RunResumed(RunBeginning, frozen=True, kw_only=True):
 
     @property
     def decided(self) -> Mapping[str, Decision]:
-        """What was decided with it, by the key of the decision or call."""
+        """Decisions made with the resume, by the key of the decision or tool call."""
         return {key: parse_decision(word) for key, word in (self.decisions or {}).items()}
 
 
 class RunFinished(_Fact, frozen=True, kw_only=True):
-    """An execution came to an end; its status says whether it can be resumed."""
+    """An execution of a run ended; its status tells whether the run can be resumed."""
 
     kind: ClassVar[str] = "run"
     state: ClassVar[str] = "finished"
@@ -197,7 +199,9 @@ class RunFinished(_Fact, frozen=True, kw_only=True):
     usage: Object | None = None
     error: Object | None | UnsetType = UNSET
     sequence: int | None = None
-    """The last message of the session that counts again, where a retry failed."""
+    """The session's last message that counts again after a failed
+    retry; None: nothing is restored.
+    """
 
     def __post_init__(self) -> None:
         if self.status not in _STATUSES:
@@ -205,7 +209,7 @@ class RunFinished(_Fact, frozen=True, kw_only=True):
 
 
 class RunLimitReached(_Fact, frozen=True, kw_only=True):
-    """A limit kept the run from beginning anything more."""
+    """A limit of the run is reached, so that no further work starts."""
 
     kind: ClassVar[str] = "run"
     state: ClassVar[str] = "limit_reached"
@@ -215,7 +219,7 @@ class RunLimitReached(_Fact, frozen=True, kw_only=True):
 
 
 class RunRejected(_Fact, frozen=True, kw_only=True):
-    """The recipe has faults: the run never began."""
+    """The recipe has faults, so that the run never started."""
 
     kind: ClassVar[str] = "run"
     state: ClassVar[str] = "rejected"
@@ -230,39 +234,41 @@ class RunRejected(_Fact, frozen=True, kw_only=True):
 
 
 class StepFact(_OfStep, frozen=True, kw_only=True):
-    """Something about an execution of a step as a whole."""
+    """A fact about an execution of a step as a whole."""
 
     kind: ClassVar[str] = "step"
 
 
 class StepStarted(StepFact, frozen=True, kw_only=True):
-    """An execution of a step begins."""
+    """An execution of a step starts."""
 
     kind: ClassVar[str] = "step"
     state: ClassVar[str] = "started"
 
     version: str | None = None
     index: int | None = None
-    """The item of a loop, or the attempt of a `while`."""
+    """Index of the loop's item or of the attempt of a `while`,
+    from 0; None: the step as a whole.
+    """
     total: int | None = None
-    """The items of the loop that this row is about."""
+    """Number of items of the loop."""
     attempts: int | None = None
-    """The most attempts that a `while` may make."""
+    """The most attempts that the `while` may make."""
     conversation: str | None = None
     messages: tuple[Message, ...] | None = None
     """The opening prompt, oldest first."""
     history: tuple[int, int] | None = None
-    """Where the session's messages stand in it: position and count."""
+    """Where the session's messages stand in the opening prompt: index and count."""
 
 
 class StepEnd(StepFact, frozen=True, kw_only=True):
-    """An execution of a step is over, or needs no work."""
+    """An execution of a step ended, or was omitted."""
 
     status: str
 
 
 class StepOutcome(StepEnd, frozen=True, kw_only=True):
-    """It ended after it had begun."""
+    """An execution of a step that had started ended."""
 
     duration_ms: float | None = None
     index: int | None = None
@@ -274,27 +280,29 @@ class StepOutcome(StepEnd, frozen=True, kw_only=True):
     error: Object | None = None
     reason: str | None = None
     output: JsonValue | UnsetType = UNSET
-    """Left out where a `while` gave nothing; of a failed loop what its items gave all the same."""
+    """Missing where a `while` has no output; in a failed loop the outputs
+    of the items that completed.
+    """
     decided_by: str | None | UnsetType = UNSET
-    """The completion link that decided."""
+    """Name of the completion link that decided."""
     next_step_id: str | None = None
-    """Where the model wishes to go on."""
+    """The step that the model asked to run next."""
 
 
 class StepFinished(StepOutcome, frozen=True, kw_only=True):
-    """It completed, with its output."""
+    """The step completed with an output."""
 
     kind: ClassVar[str] = "step"
     state: ClassVar[str] = "finished"
 
     cached_from: str | None = None
-    """The run from which the output was taken."""
+    """The run from whose cached output this one was taken; None: the step was executed."""
     cache_key: str | None = None
     pinned_from: str | None = None
 
 
 class StepFailed(StepOutcome, frozen=True, kw_only=True):
-    """It failed for good."""
+    """The step failed for good."""
 
     kind: ClassVar[str] = "step"
     state: ClassVar[str] = "failed"
@@ -303,7 +311,7 @@ class StepFailed(StepOutcome, frozen=True, kw_only=True):
 
 
 class StepInterrupted(StepOutcome, frozen=True, kw_only=True):
-    """It was cut off from outside, or waits for a person: a resumed run takes it up again."""
+    """The step was cancelled, or waits for a person: resuming the run continues it."""
 
     kind: ClassVar[str] = "step"
     state: ClassVar[str] = "interrupted"
@@ -312,20 +320,22 @@ class StepInterrupted(StepOutcome, frozen=True, kw_only=True):
 
 
 class StepOmission(StepEnd, frozen=True, kw_only=True):
-    """Nothing of it runs."""
+    """The step was not executed."""
 
     reason: str | None = None
 
 
 class StepSkipped(StepOmission, frozen=True, kw_only=True):
-    """It did not run, and why."""
+    """The step was skipped; `reason` says why."""
 
     kind: ClassVar[str] = "step"
     state: ClassVar[str] = "skipped"
 
 
 class StepWithdrawn(StepOmission, frozen=True, kw_only=True):
-    """It waited for a person when the run went back: nobody is asked any more."""
+    """The step waited for a person when the run took a back edge:
+    its decision is no longer pending.
+    """
 
     kind: ClassVar[str] = "step"
     state: ClassVar[str] = "withdrawn"
@@ -335,7 +345,9 @@ class StepWithdrawn(StepOmission, frozen=True, kw_only=True):
 
 
 class ConversationStarted(_OfStep, frozen=True, kw_only=True):
-    """A question of a Python step or of parameter extraction begins."""
+    """A conversation outside of the model loop starts: of a Python
+    step, or of parameter extraction.
+    """
 
     kind: ClassVar[str] = "conversation"
     state: ClassVar[str] = "started"
@@ -345,17 +357,17 @@ class ConversationStarted(_OfStep, frozen=True, kw_only=True):
 
 
 class ModelCallFact(_OfStep, frozen=True, kw_only=True):
-    """A model call is over, its attempts included."""
+    """A model call ended, with all its attempts."""
 
     phase: str | None = None
-    """`model`, `final`, `repair` …"""
+    """`model`, `final`, `repair` and so on."""
     attempts: int | None = None
     retried_usage: Object | None = None
-    """What attempts took that were made again."""
+    """Tokens of failed attempts that were retried."""
 
 
 class ModelCallFinished(ModelCallFact, frozen=True, kw_only=True):
-    """A model answered."""
+    """The model answered."""
 
     kind: ClassVar[str] = "model_call"
     state: ClassVar[str] = "finished"
@@ -363,41 +375,41 @@ class ModelCallFinished(ModelCallFact, frozen=True, kw_only=True):
     conversation: str | None = None
     message: Message
     sequence: int | None = None
-    """The number of the session's message; None: outside of its conversation."""
+    """Number of the message in the session; None: not part of the session's conversation."""
     metrics: Object | None = None
     finish_reason: str | None | UnsetType = UNSET
     instruction: StepCompletionInstruction | None = None
-    """What the answer said of completion."""
+    """What the answer says about completion of the step."""
 
 
 class ModelCallLoss(ModelCallFact, frozen=True, kw_only=True):
-    """No answer came."""
+    """A model call ended without an answer."""
 
     error: Object | None = None
     usage: Object | None = None
 
 
 class ModelCallFailed(ModelCallLoss, frozen=True, kw_only=True):
-    """All of its attempts failed."""
+    """All attempts at the call failed."""
 
     kind: ClassVar[str] = "model_call"
     state: ClassVar[str] = "failed"
 
 
 class ModelCallInterrupted(ModelCallLoss, frozen=True, kw_only=True):
-    """It was cut off from outside."""
+    """The call was cancelled."""
 
     kind: ClassVar[str] = "model_call"
     state: ClassVar[str] = "interrupted"
 
 
 class SavedMessage(Struct, frozen=True, kw_only=True, gc=False):
-    """What an application that stored a message said of it."""
+    """What an application states about a message that it stores itself."""
 
     id: str | None = None
     run_id: str | None = None
     created_at: str | None = None
-    """ISO 8601."""
+    """ISO 8601 date and time."""
 
     def __post_init__(self) -> None:
         if self.created_at is not None:
@@ -405,7 +417,7 @@ class SavedMessage(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class MessageRecorded(_Fact, frozen=True, kw_only=True):
-    """A message enters a conversation: in full, or as the result of a tool call."""
+    """A message enters a conversation: as text, or as a reference to the result of a tool call."""
 
     kind: ClassVar[str] = "message"
     state: ClassVar[str] = "recorded"
@@ -414,7 +426,7 @@ class MessageRecorded(_Fact, frozen=True, kw_only=True):
     conversation: str | None = None
     message: Message | None = None
     call: str | None = None
-    """The key of the tool call whose result it is."""
+    """Key of the tool call whose result the message is; None: the text is in `message`."""
     tool_call_id: str | None = None
     name: str | None = None
     """The tool's name."""
@@ -422,7 +434,7 @@ class MessageRecorded(_Fact, frozen=True, kw_only=True):
     saved: SavedMessage | None = None
     metrics: Object | None = None
     replaces: int | None = None
-    """The sequence in whose place it stands."""
+    """Sequence of the message that this one replaces; None: it is appended."""
 
     def __post_init__(self) -> None:
         if self.message is None and self.call is None:
@@ -430,7 +442,7 @@ class MessageRecorded(_Fact, frozen=True, kw_only=True):
 
 
 class Rollback(_Fact, frozen=True, kw_only=True):
-    """A failed attempt's messages leave the conversation: it goes back to a position."""
+    """Messages of a failed attempt leave the conversation, which returns to an earlier position."""
 
     kind: ClassVar[str] = "rollback"
     state: ClassVar[str] = "recorded"
@@ -445,7 +457,7 @@ class Rollback(_Fact, frozen=True, kw_only=True):
 
 
 class ToolCallFact(_OfStep, frozen=True, kw_only=True):
-    """Something about a tool call."""
+    """A fact about a tool call."""
 
     kind: ClassVar[str] = "tool_call"
 
@@ -453,11 +465,13 @@ class ToolCallFact(_OfStep, frozen=True, kw_only=True):
     """The provider's id of the call."""
     tool: str
     pending: str | None = None
-    """The place in the session of the call that was left without an answer."""
+    """Where the session holds this call, if an earlier run left it without a result."""
 
 
 class ToolCallStarted(ToolCallFact, frozen=True, kw_only=True):
-    """Committed before the tool is called: from here on it may have had its effect."""
+    """The tool is about to be called. Committed before the call: from
+    here on it may have had its effect.
+    """
 
     kind: ClassVar[str] = "tool_call"
     state: ClassVar[str] = "started"
@@ -467,43 +481,43 @@ class ToolCallStarted(ToolCallFact, frozen=True, kw_only=True):
 
 
 class ToolCallOutcome(ToolCallFact, frozen=True, kw_only=True):
-    """It is over, one way or another."""
+    """A tool call ended, with a result or without."""
 
     attempts: int | None = None
     duration_ms: float | None = None
     content: str | None = None
-    """What a model reads, where that is not the value's own text."""
+    """The text that a model reads, where it differs from the text of `value`."""
     value: JsonValue | UnsetType = UNSET
     error: Object | None = None
     arguments: str | None = None
-    """JSON text, where no start holds it."""
+    """JSON text; set where no `ToolCallStarted` holds it."""
     decided: str | None = None
-    """The word of a person that settled it."""
+    """Text form of the decision by which a person settled the call."""
 
 
 class ToolCallFinished(ToolCallOutcome, frozen=True, kw_only=True):
-    """The tool gave a result, or an error that the model reads."""
+    """The tool returned a result, or an error that the model reads."""
 
     kind: ClassVar[str] = "tool_call"
     state: ClassVar[str] = "finished"
 
 
 class ToolCallFailed(ToolCallOutcome, frozen=True, kw_only=True):
-    """It failed for good."""
+    """The call failed for good."""
 
     kind: ClassVar[str] = "tool_call"
     state: ClassVar[str] = "failed"
 
 
 class ToolCallInterrupted(ToolCallOutcome, frozen=True, kw_only=True):
-    """It was cut off from outside; its effect may be there."""
+    """The call was cancelled; the tool may have had its effect."""
 
     kind: ClassVar[str] = "tool_call"
     state: ClassVar[str] = "interrupted"
 
 
 class ToolCallInDoubt(ToolCallFact, frozen=True, kw_only=True):
-    """Started, its end unknown, and not declared safe to repeat: a person decides."""
+    """The call started, its end is unknown and it is not safe to repeat: a person has to decide."""
 
     kind: ClassVar[str] = "tool_call"
     state: ClassVar[str] = "in_doubt"
@@ -515,18 +529,18 @@ class ToolCallInDoubt(ToolCallFact, frozen=True, kw_only=True):
 
 
 class DecisionFact(_Fact, frozen=True, kw_only=True):
-    """What a person has to say before a step goes on."""
+    """A decision of a person that a step needs to continue."""
 
     kind: ClassVar[str] = "decision"
 
     what: Literal["approval", "answer"]
     step_id: str
     path: str | None = None
-    """The step as it is shown: `outer/step[2]`."""
+    """The step as people see it: `outer/step[2]`."""
     tool: str | None = None
     arguments: str | None = None
     digest: str | None = None
-    """The fingerprint of tool and arguments: consent is to exactly these."""
+    """Fingerprint of tool and arguments: an approval covers exactly these."""
     question: str | None = None
     form: Object | None = None
     """JSON Schema of the answer."""
@@ -535,45 +549,45 @@ class DecisionFact(_Fact, frozen=True, kw_only=True):
 
 
 class DecisionWaiting(DecisionFact, frozen=True, kw_only=True):
-    """Nobody has said it yet."""
+    """The decision is pending."""
 
     kind: ClassVar[str] = "decision"
     state: ClassVar[str] = "waiting"
 
 
 class DecisionTaken(DecisionFact, frozen=True, kw_only=True):
-    """Somebody said it."""
+    """The decision was made."""
 
     word: str
-    """`approve:DIGEST`, `reject:DIGEST` or `answer:JSON`."""
+    """Text form of the decision: `approve:DIGEST`, `reject:DIGEST` or `answer:JSON`."""
     is_default: bool = False
-    """Whether nobody answered in time."""
+    """Whether the default counted because the time for an answer was over."""
 
     def __post_init__(self) -> None:
         _stored_decision(self.word)
 
     @property
     def decision(self) -> Decision:
-        """What was said."""
+        """The decision that `word` stands for."""
         return parse_decision(self.word)
 
 
 class DecisionRecorded(DecisionTaken, frozen=True, kw_only=True):
-    """Somebody said it in this journal."""
+    """The decision was made in this journal."""
 
     kind: ClassVar[str] = "decision"
     state: ClassVar[str] = "recorded"
 
 
 class DecisionImported(DecisionTaken, frozen=True, kw_only=True):
-    """Somebody said it in another journal: it is shown, and decides nothing here."""
+    """The decision was made in another journal: it is shown, and decides nothing here."""
 
     kind: ClassVar[str] = "decision"
     state: ClassVar[str] = "imported"
 
 
 class BackEdge(_Fact, frozen=True, kw_only=True):
-    """The run goes back because a step failed."""
+    """The run takes a back edge because a step failed."""
 
     kind: ClassVar[str] = "goto"
     state: ClassVar[str] = "recorded"
@@ -587,7 +601,7 @@ class BackEdge(_Fact, frozen=True, kw_only=True):
 
 
 class RouteFinished(_OfStep, frozen=True, kw_only=True):
-    """A model said which step comes next."""
+    """A model chose the next step."""
 
     kind: ClassVar[str] = "route"
     state: ClassVar[str] = "finished"
@@ -597,7 +611,7 @@ class RouteFinished(_OfStep, frozen=True, kw_only=True):
 
 
 class RouteFailed(_OfStep, frozen=True, kw_only=True):
-    """Nobody could say which step comes next."""
+    """The model could not choose the next step."""
 
     kind: ClassVar[str] = "route"
     state: ClassVar[str] = "failed"
@@ -607,7 +621,7 @@ class RouteFailed(_OfStep, frozen=True, kw_only=True):
 
 
 class WarningRecorded(_Fact, frozen=True, kw_only=True):
-    """Something that a person should know and that stops nothing."""
+    """Something that a person should know and that does not stop the run."""
 
     kind: ClassVar[str] = "warning"
     state: ClassVar[str] = "recorded"
@@ -631,23 +645,23 @@ class SessionOpened(_Fact, frozen=True, kw_only=True):
 
 
 class SessionForked(_Fact, frozen=True, kw_only=True):
-    """A new session that begins with the messages of another one."""
+    """A new session that starts with the messages of another one."""
 
     kind: ClassVar[str] = "session"
     state: ClassVar[str] = "forked"
 
     parent: str
     sequence: int
-    """The last message that is read of the parent."""
+    """Sequence of the last message that is taken from the parent."""
     position: int
-    """The last entry that is read of the parent."""
+    """Position of the last entry that is read from the parent."""
     recipe: str | None | UnsetType = UNSET
     name: str | None | UnsetType = UNSET
     inputs: Object | None = None
 
 
 class SessionCut(_Fact, frozen=True, kw_only=True):
-    """Messages behind that sequence leave the conversation."""
+    """Messages after `sequence` leave the conversation."""
 
     kind: ClassVar[str] = "session"
     state: ClassVar[str] = "cut"
@@ -689,7 +703,7 @@ Fact: TypeAlias = (
     | SessionForked
     | SessionCut
 )
-"""Closed: a `match` over it ends in `assert_never`."""
+"""Every fact that a row may hold. Closed: a `match` over it ends in `assert_never`."""
 
 FACTS: Final[tuple[type[Fact], ...]] = Fact.__args__
 """Every class of fact, in the order of the union."""
@@ -700,23 +714,23 @@ _CLASSES: Final[Mapping[tuple[str, str], type[Fact]]] = {
 
 
 class UnreadableFact(Struct, frozen=True, kw_only=True, gc=False):
-    """What stands where a fact is expected."""
+    """A body that is not the fact of its kind and state."""
 
     kind: str
     state: str
     problem: str
     """What was expected, and where in the body: "Expected `str`, got `int` - at `$.recipe`"."""
     body: Object | None = None
-    """What is there; None: nothing that could be shown."""
+    """The body as it is stored; None: there is none that could be shown."""
 
 
 def class_of(kind: str, state: str) -> type[Fact] | None:
-    """The class of the facts of that kind and state; None: there are none."""
+    """The class of facts of that kind and state; None: there is none."""
     return _CLASSES.get((kind, state))
 
 
 def fact_of(kind: str, state: str, body: Object) -> Fact | UnreadableFact:
-    """The fact that such a body tells."""
+    """The body as a fact of that kind and state, or as an `UnreadableFact` if it is not one."""
     found = _CLASSES.get((kind, state))
     if found is None:
         problem = _unknown(kind, state)
@@ -729,7 +743,7 @@ def fact_of(kind: str, state: str, body: Object) -> Fact | UnreadableFact:
 
 
 def _unknown(kind: str, state: str) -> str:
-    """Why there is no such fact."""
+    """The message about a kind or state that does not exist."""
     states = [known for each, known in _CLASSES if each == kind]
     if states:
         return f"{kind} has no state {state!r:.40}; its states are: {', '.join(states)}"
@@ -738,7 +752,7 @@ def _unknown(kind: str, state: str) -> str:
 
 
 _LAYOUTS: Final[dict[type[Struct], tuple[tuple[str, object], ...]]] = {}
-"""The names of a class's fields, with what they hold where the row leaves them out."""
+"""For each class the names of its fields, each with the default that the row leaves out."""
 
 
 def _layout(kind: type[Struct]) -> tuple[tuple[str, object], ...]:
@@ -749,7 +763,7 @@ def _layout(kind: type[Struct]) -> tuple[tuple[str, object], ...]:
 
 
 def body_of(fact: Struct) -> dict[str, JsonValue]:
-    """The body of the entry that holds it, without what is to be left out of the row."""
+    """The fact as the body of its entry, without the fields that the row leaves out."""
     if isinstance(fact, UnreadableFact):
         return dict(fact.body or {})
     return _members(fact)
@@ -765,7 +779,7 @@ def _members(part: Struct) -> dict[str, JsonValue]:
 
 
 def _fault_members(fault: Fault) -> dict[str, JsonValue]:
-    """What it says, without the line of the recipe's text."""
+    """The fault without the line of the recipe's text: rows hold no recipe text."""
     return {name: getattr(fault, name) for name in _FAULT_MEMBERS}
 
 
@@ -785,19 +799,19 @@ _FORMS: Final[Mapping[type, Callable[[Any], Any]]] = {  # Any: each form takes i
     SavedMessage: _members,
     tuple: _listed,
 }
-"""What is no JSON in a fact, and how the row says it."""
+"""How values that are not JSON are written into a row, by their class."""
 
 
 def given(value: T | UnsetType) -> T | None:
-    """What the row holds; None also where it says nothing."""
+    """The field's value; None where the row lacks the field."""
     return None if isinstance(value, UnsetType) else value
 
 
 def _stored_decision(word: str) -> None:
-    """Refuse a word that no decision can be read from.
+    """Refuse a text that is not a decision.
 
     Raises:
-        ValueError: It is none, or not JSON where it must be.
+        ValueError: It is not a decision, or holds invalid JSON where it must hold JSON.
     """
     decision = parse_decision(word)
     if isinstance(decision, Answer | Done):

@@ -1,4 +1,4 @@
-"""Which step may follow which. Two kinds stand behind one contract."""
+"""The graph of steps: which step may follow which. The engine has two implementations."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["StepGraph"]
 
 
 class StepGraph(ABC):
-    """An immutable graph of steps, checked when it is built.
+    """An immutable graph of steps, validated when it is built.
 
-    A *transition graph* picks one successor of the step that just ended; a *dependency graph*
+    A *transition graph* selects one successor of the step that just ended; a *dependency graph*
     starts every step whose dependencies are done.
     """
 
@@ -27,4 +27,4 @@ class StepGraph(ABC):
 
     @abstractmethod
     def possible_next_steps(self, step: Step[object]) -> tuple[Step[object], ...]:
-        """What may follow `step`, in edge order; empty at an end."""
+        """The steps that may follow `step`, in the order of the edges; empty at an end."""

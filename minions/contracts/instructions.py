@@ -1,4 +1,6 @@
-"""The output a step declares, and how a request asks for it. Reading answers is `output`'s."""
+"""The output that a step declares, and how a request asks for
+it. Parsing of answers is in `output`.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ if TYPE_CHECKING:
     T_co = TypeVarWithDefault("T_co", covariant=True, default=object)
 else:
     T_co = TypeVar("T_co", covariant=True)
-"""The type of an output. Only checkers need the default: a bare `Step` is a `Step[object]`."""
+"""The type of an output. The default is for type checkers: a bare `Step` is a `Step[object]`."""
 
 
 class OutputMode(StrEnum):
-    """How a schema is put to a server (instructor's names)."""
+    """How a schema is sent to a server; the values are instructor's names."""
 
     JSON_SCHEMA = "json_schema"
     JSON = "json"
@@ -39,27 +41,28 @@ def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
 
 @frozen(kw_only=True)
 class OutputInstructions(Generic[T_co]):
-    """What the output of a step must look like. Subclass to define your own.
+    """The output that a step has to produce. Subclass it for an output of your own.
 
-    Give `output_class` (attrs class or type hint), or `schema`, or both: the schema
-    is what the model sees, the class is what the caller gets.
+    Give `output_class` (attrs class or type hint), or `schema`, or both: the model is shown the
+    schema, the caller gets an instance of the class.
     """
 
     instructions: tuple[str, ...] = field(default=(), converter=_as_texts)
-    """System messages that go with the schema."""
+    """System messages that are sent with the schema."""
     schema: JsonSchema | str | None = None
     """A JSON Schema, as mapping or JSON text; None: made from `output_class`."""
     output_class: type[T_co] | None = None
     name: str = "output"
-    """How the schema is called in the request."""
+    """The schema's name in the request."""
     _read: dict[str, JsonSchema] = field(factory=dict, init=False, eq=False, repr=False)
-    """The schema once it was made: it is asked for at every call."""
+    """The schema after it was made once: every call asks for it."""
 
     def json_schema(self) -> JsonSchema:
-        """The schema the output is checked against.
+        """The schema that outputs are checked against.
 
         Raises:
-            SchemaError: Neither schema nor class, broken JSON, or an unsafe schema.
+            SchemaError: Neither schema nor class is given, the JSON is invalid, or the schema is
+                unsafe.
         """
         known = self._read.get("schema")
         if known is None:
@@ -67,10 +70,11 @@ class OutputInstructions(Generic[T_co]):
         return known
 
     def convert(self, value: JsonValue) -> T_co:
-        """A value that fits the schema, as the caller's type. Override for your own.
+        """Convert a value that fits the schema to the caller's type. Override it for a type of
+        your own.
 
         Raises:
-            ValueError: The class refuses the value; the text goes to the model for repair.
+            ValueError: The class refuses the value; the model reads the message in a repair.
         """
         if self.output_class is None:
             return cast("T_co", value)  # no class: T is JSON
@@ -80,7 +84,7 @@ class OutputInstructions(Generic[T_co]):
 
 
 def _schema_of(instructions: OutputInstructions[object]) -> JsonSchema:
-    """From its text, itself or the class."""
+    """The declared schema, parsed if it is a text, else the schema of the class."""
     schema = instructions.schema
     if schema is None:
         if instructions.output_class is None:
@@ -99,7 +103,7 @@ def _schema_of(instructions: OutputInstructions[object]) -> JsonSchema:
 
 @frozen(kw_only=True)
 class OutputRequest:
-    """The part of a request that constrains the answer, from the structured-output library."""
+    """The part of a request that constrains the answer, made by the structured-output library."""
 
     mode: OutputMode
     body: Mapping[str, JsonValue] = field(factory=dict)
@@ -114,8 +118,8 @@ class OutputFailure:
 
     message: str
     errors: tuple[str, ...] = ()
-    """The validator's, one line per place."""
+    """The validator's errors, one line per place."""
 
     def info(self) -> FailureInfo:
-        """The reportable form."""
+        """The failure as results and rows hold it."""
         return FailureInfo(code="invalid-output", message=self.message)

@@ -1,4 +1,4 @@
-"""The append-only log of facts: the one truth about every run."""
+"""The append-only journal: the single source of truth about every run."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ __all__ = [
 ]
 
 SPARED_S: Final = 3_600.0
-"""Seconds. A run puts a blob before the fact that names it: a young one may be wanted still."""
+"""Seconds for which a new blob is never collected: a run stores
+a blob before the fact that names it.
+"""
 
 
 class EntryDraft(Struct, frozen=True, kw_only=True, gc=False):
-    """A fact before it is stored."""
+    """A fact that is to be stored."""
 
     key: str
-    """Path of the work; with kind and state unique per run and generation."""
+    """Path of the work; unique in the run together with kind, state and generation."""
     fact: Fact
 
     @property
@@ -53,53 +55,53 @@ class JournalEntry(Struct, frozen=True, kw_only=True, gc=False):
 
     session_id: str
     position: int
-    """Gapless from 1 in its session."""
+    """Number of the entry in its session, from 1 without gaps."""
     run_id: str
     generation: int
-    """From 1; a retry starts the next and hides what it supersedes."""
+    """The run's generation, from 1. A retry starts the next one, which hides what it supersedes."""
     key: str
     fact: Fact | UnreadableFact
     epoch: int
-    """Of the lease under which it was written."""
+    """Epoch of the lease under which the entry was written."""
     at: datetime
     """UTC."""
 
     @property
     def kind(self) -> str:
-        """As of its draft."""
+        """Kind of the fact: `session`, `run`, `step`, `model_call` and so on."""
         return self.fact.kind
 
     @property
     def state(self) -> str:
-        """As of its draft."""
+        """State of the fact: `started`, `finished`, `failed` and so on."""
         return self.fact.state
 
     @property
     def body(self) -> Mapping[str, JsonValue]:
-        """The fact as JSON, for views; made at each look."""
+        """The fact as JSON, for views. Computed at each access."""
         return body_of(self.fact)
 
 
 @frozen(kw_only=True)
 class Lease:
-    """The right to write one run."""
+    """The right to append entries of one run."""
 
     session_id: str
     run_id: str
     worker_id: str
     epoch: int
-    """Grows with every acquisition; a stale one is refused."""
+    """Grows with every acquisition; the journal refuses appends under an older epoch."""
     generation: int = 1
-    """What is written under this lease belongs to it."""
+    """The generation of all entries that are appended under this lease."""
 
 
 @frozen(kw_only=True)
 class HeldLease:
-    """A lease that was not given back."""
+    """A lease that was not released."""
 
     lease: Lease
     has_expired: bool
-    """Whether anybody may take it."""
+    """Whether its time is over, so that any worker may take it."""
 
 
 @frozen(kw_only=True)
@@ -108,7 +110,7 @@ class BlobCollection:
 
     blobs: int
     bytes: int
-    """As they are stored."""
+    """Their stored size in total."""
 
 
 class Journal(ABC):
@@ -128,45 +130,48 @@ class Journal(ABC):
         next_generation: bool = False,
         takes_over: str | None = None,
     ) -> Lease:
-        """Become the writer of this run; steals a lease that has run out.
+        """Become the writer of a run. A lease that has expired is taken over.
 
-        The lease's generation is the newest in which the run has entries; 1 where it has none.
+        The lease's generation is the newest one with entries of the run; 1 where there are none.
 
         Args:
-            next_generation: Begin one more, in which keys are free again.
-            takes_over: A worker that is known to be dead: its lease is stolen before its time.
+            ttl_s: Seconds until the lease expires unless it is renewed.
+            next_generation: Start the next generation, in which all keys are free again.
+            takes_over: A worker that is known to be dead: its lease is taken over before it
+                expires.
         Raises:
             LeaseHeldError: Another run of the session, or another worker of this run, is active.
-            JournalError: The store refuses.
+            JournalError: The journal cannot be written.
         """
 
     @abstractmethod
     async def renew(self, lease: Lease, ttl_s: float) -> None:
-        """Keep the lease.
+        """Extend the lease; it expires `ttl_s` seconds from now.
 
         Raises:
-            FencedError: Another worker has it now.
+            FencedError: Another worker took over the run.
         """
 
     @abstractmethod
     async def release(self, lease: Lease) -> None:
-        """Give the lease back; a stale one is ignored."""
+        """Release the lease. One that was taken over is ignored."""
 
     @abstractmethod
     async def held_leases(self) -> Sequence[HeldLease]:
-        """Leases that were not given back, in no particular order.
+        """Leases that were not released, in no particular order.
 
-        Whoever holds one is at work, or died, or lost the store. Costs what is held, not what was
-        ever recorded.
+        Their holders are at work, or died, or lost the database. Costs as much as there are such
+        leases, not as much as was ever recorded.
         """
 
     @abstractmethod
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
-        """Store one fact; when this returns it survives the death of the process.
+        """Store one fact. When this returns, the fact survives the death of the process.
 
         Raises:
-            FencedError: The lease's epoch is stale; nothing was stored.
-            JournalError: The key is taken, or the store refuses; nothing was stored.
+            FencedError: The lease's epoch is outdated; nothing was stored.
+            JournalError: The key exists already, or the journal cannot be written; nothing was
+                stored.
         """
 
     @abstractmethod
@@ -182,18 +187,20 @@ class Journal(ABC):
         newest_first: bool = False,
         with_damaged: bool = False,
     ) -> Sequence[JournalEntry]:
-        """Facts in order of session and position; None means all.
+        """Entries in order of session and position.
 
         Args:
+            session_id: Only of this session; None: of all.
+            run_id: Only of this run; None: of all.
             after: Only positions greater than this.
             until: Only positions up to this.
-            limit: At most so many; they are the first in the order that is asked for.
-            newest_first: That order backwards. With a limit, the last facts of one session cost
-                the same however long it is.
-            with_damaged: Also give entries that hold an `UnreadableFact`: for lists, in which one
+            limit: At most this many, from the start of the requested order.
+            newest_first: Reverse the order. With a limit, reading the last entries of one session
+                costs the same however long it is.
+            with_damaged: Also return entries that hold an `UnreadableFact`: for lists, in which one
                 damaged run must not hide the others.
         Raises:
-            JournalError: The store cannot be read, or (`corrupt-entry`) an entry cannot.
+            JournalError: The journal cannot be read, or (`corrupt-entry`) one of the entries.
         """
 
     @abstractmethod
@@ -205,21 +212,21 @@ class Journal(ABC):
         offset: int = 0,
         after: RunRow | None = None,
     ) -> Sequence[RunRow]:
-        """What lists show of runs, the newest first; of those that began at once, by their ids.
+        """Rows of runs for lists, newest first; runs that started at the same time, by id.
 
-        Kept with the entries, in the same transaction: no entry is read for it. It costs what it
-        gives, not what was ever recorded; with a `text`, what is looked through.
+        The rows are stored with the entries in the same transaction, so that no entry is read.
+        Costs as much as is returned; with a `text`, as much as is searched.
 
         Args:
-            wanted: None: all.
-            limit: At most so many.
-            offset: So many of the first are left out.
-            after: Only those behind this one in the list, whether it is still there or not.
+            wanted: Which runs; None: all.
+            limit: At most this many.
+            offset: Skip this many.
+            after: Only rows behind this one in the list, whether or not it still exists.
         """
 
     @abstractmethod
     async def count_runs(self, wanted: RunFilter | None = None) -> int:
-        """How many there are."""
+        """The number of runs that `wanted` selects; None: of all."""
 
     @abstractmethod
     async def sessions(
@@ -230,78 +237,86 @@ class Journal(ABC):
         offset: int = 0,
         after: SessionRow | None = None,
     ) -> Sequence[SessionRow]:
-        """What lists show of sessions; those first in which a run began or ended last.
+        """Rows of sessions for lists, by the time at which a run last started or ended, newest
+        first.
 
-        A session in which steps were stored, and that was neither opened nor ran, is in no list.
+        A session in which only messages were stored is in no list.
 
         Args:
-            wanted: None: all.
-            limit: At most so many.
-            offset: So many of the first are left out.
-            after: Only those behind this one in the list, whether it is still there or not.
+            wanted: Which sessions; None: all.
+            limit: At most this many.
+            offset: Skip this many.
+            after: Only rows behind this one in the list, whether or not it still exists.
         """
 
     @abstractmethod
     async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
-        """How many there are."""
+        """The number of sessions that `wanted` selects; None: of all."""
 
     @abstractmethod
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
-        """Whether the session has a fact after that position: at once, or as soon as it has.
+        """Wait until the session has an entry after that position; returns at once if it has.
 
-        Many may wait at the same time; it costs little.
+        Any number of callers may wait at the same time at little cost.
 
         Returns:
-            False when that time is over, or the journal was closed meanwhile.
+            Whether there is such an entry. False: the time is over, or the journal was closed.
         Raises:
-            JournalError: The store cannot be read.
+            JournalError: The journal cannot be read.
         """
 
     @abstractmethod
     async def adopt(self, session_id: str, entries: Sequence[JournalEntry]) -> None:
-        """Store all facts of a session as they are, each at its position, or none of them.
+        """Store all entries of a session of another journal, each at its position, or none of
+        them.
 
         Args:
-            entries: Of that session alone, gapless from position 1; those of another journal.
+            entries: All entries of that session, and no others, without gaps from position 1.
         Raises:
-            JournalError: `session-exists`: it has facts here; `duplicate-entry`: one of its runs
-                is here in another session; `bad-entries`: they are not what is expected; or the
-                store refuses.
-            LeaseHeldError: A run of it is about to begin.
+            JournalError: `session-exists`: the session has entries here; `duplicate-entry`: one of
+                its runs is here in another session; `bad-entries`: they are not as specified; or
+                the journal cannot be written.
+            LeaseHeldError: A run of the session is about to start.
         """
 
     @abstractmethod
     async def remove_session(self, session_id: str) -> bool:
-        """Forget all its facts; False where there were none. Its blobs stay, see `collect`.
+        """Delete all entries of a session. Its blobs stay until `collect`.
 
+        Returns:
+            False where there were none.
         Raises:
-            LeaseHeldError: A run of it is active; nothing was removed.
+            LeaseHeldError: A run of the session is active; nothing was deleted.
         """
 
     @abstractmethod
     async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
-        """Forget the blobs that no fact names, itself or in a blob that it names.
+        """Delete the blobs that no fact names, neither directly nor through another blob.
 
         Args:
             dry_run: Only count them.
-            spare_s: What was put within that time stays.
+            spare_s: Blobs younger than this many seconds stay.
         """
 
     async def compact(self) -> int:
-        """Give the room of what was removed back to the disk; how many bytes. 0: nothing to do."""
+        """Return the space of deleted rows to the disk.
+
+        Returns:
+            Number of bytes; 0: there was nothing to return.
+        """
         return 0
 
     @abstractmethod
     async def put_blob(self, data: bytes) -> str:
-        """Store bytes under their SHA-256, once; gives the hash in hex."""
+        """Store bytes under their SHA-256, once; returns the hash in hex."""
 
     @abstractmethod
     async def get_blob(self, digest: str) -> bytes:
         """The bytes of that hash.
 
         Raises:
-            NotFoundError: There are none.
+            NotFoundError: There is no such blob.
         """
 
     async def aclose(self) -> None:
-        """Give back what is held open."""
+        """Close files and connections."""

@@ -1,4 +1,4 @@
-"""JSON as a type, and the one JSON value inside a model's text."""
+"""JSON as a type, and the extraction of a JSON value from a model's text."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     )
 else:
     JsonValue = object  # so that hints can be read anywhere: a recursive alias cannot
-"""What YAML, tools, models and the journal exchange."""
+"""JSON as YAML files, tools, models and the journal exchange it."""
 
 
 class _NoNumberError(ValueError):
-    """JSON but for a number that it cannot say."""
+    """Valid JSON except for a number outside of JSON's range."""
 
 
 def _refused(name: str) -> float:
@@ -26,7 +26,7 @@ def _refused(name: str) -> float:
 
 
 def _finite(text: str) -> float:
-    """A float that JSON can say again; `1e999` would be infinite."""
+    """A finite float; `1e999` would become infinite, which JSON cannot express."""
     value = float(text)
     return value if value - value == 0 else _refused(text)
 
@@ -55,21 +55,21 @@ _TYPES: Final[Sequence[tuple[str, type | tuple[type, ...]]]] = (
 
 
 def dumps(value: JsonValue) -> str:
-    """Compact JSON text; refuses NaN and infinities.
+    """Compact JSON text.
 
     Raises:
-        ValueError: A float that JSON cannot say.
+        ValueError: It holds NaN or an infinite number.
     """
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def parse_json(text: str, *, unique_keys: bool = False) -> JsonValue:
-    """The JSON value that `text` is.
+    """Parse JSON text.
 
     Args:
         unique_keys: Refuse an object that has a key twice; else the last one counts.
     Raises:
-        ValueError: Not JSON, nested too deep, or a number that JSON cannot say again.
+        ValueError: It is not JSON, is nested too deep, or has a number outside of JSON's range.
     """
     decoder = _STRICT_DECODER if unique_keys else _DECODER
     try:
@@ -80,9 +80,10 @@ def parse_json(text: str, *, unique_keys: bool = False) -> JsonValue:
 
 
 def json_type(value: object) -> str:
-    """JSON's word for what this is: `object`, `array`, `string`, `number`, `boolean`, `null`.
+    """JSON's name of the value's type: `object`, `array`, `string`, `number`, `boolean`,
+    `null`.
 
-    Another class's own name for what is not JSON.
+    The name of the class for a value that is not JSON.
     """
     for word, kinds in _TYPES:
         if isinstance(value, kinds):
@@ -93,11 +94,11 @@ def json_type(value: object) -> str:
 def find_json_value(text: str) -> JsonValue:
     """The one JSON value in `text`: bare, in a code fence, or with prose around it.
 
-    The whole text wins; then the largest object or array that stands in it, so that a
-    small `{}` in the prose before does not hide the answer. Braces inside strings do not count.
+    The whole text is tried first; then the largest object or array in it is taken, so that a small
+    `{}` in the prose does not hide the answer. Braces inside strings do not count.
 
     Raises:
-        ValueError: There is none; the message says what stands there instead.
+        ValueError: There is none; the message shows the text instead.
     """
     stripped = text.strip()
     if not stripped:
@@ -122,14 +123,14 @@ def find_json_value(text: str) -> JsonValue:
 
 
 _MOST_ATTEMPTS = 200
-"""Openings tried before giving up: prose full of braces must not cost quadratic time."""
+"""Opening brackets that are tried: a text full of braces must not cost quadratic time."""
 
 
 def _embedded_values(text: str, refusals: list[_NoNumberError]) -> Iterator[tuple[int, JsonValue]]:
-    """Each top-level object or array with its length in characters, in order.
+    """Each top-level object or array in the text with its length in characters, in order.
 
     Args:
-        refusals: Takes what would have been one but for a number.
+        refusals: Collects objects and arrays that only a number made invalid.
     """
     position = 0
     for _ in range(_MOST_ATTEMPTS):

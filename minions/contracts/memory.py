@@ -1,4 +1,4 @@
-"""The messages of each conversation, with the way back after a failed call."""
+"""The messages of each conversation, with snapshots for the return after a failed call."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["MemorySnapshot", "ModelMemory"]
 
 @frozen(kw_only=True)
 class MemorySnapshot:
-    """An opaque mark: a position in one conversation, not a copy of it."""
+    """An opaque mark of a position in one conversation; not a copy of it."""
 
     conversation_id: str
     position: int
     stamp: int
-    """Tells marks apart whose stretch of the conversation was rewritten since."""
+    """Distinguishes snapshots of one position if messages before it were replaced in between."""
 
 
 class ModelMemory(ABC):
@@ -31,19 +31,20 @@ class ModelMemory(ABC):
 
     @abstractmethod
     def save_prompt(self, conversation_id: str, messages: Iterable[Message]) -> None:
-        """Append what was put to the model."""
+        """Append messages that are sent to the model."""
 
     @abstractmethod
     def save_chat_response(self, conversation_id: str, message: Message) -> None:
-        """Append what the model said."""
+        """Append the model's answer."""
 
     @abstractmethod
     def save_tool_response(self, conversation_id: str, message: Message) -> None:
-        """Append the answer to one tool call."""
+        """Append the result of one tool call."""
 
     @abstractmethod
     def replace_message(self, conversation_id: str, index: int, message: Message) -> None:
-        """Edit an existing message, counted from 0; a later restore undoes it.
+        """Replace the message at `index`, counted from 0; restoring an earlier snapshot undoes
+        it.
 
         Raises:
             IndexError: There is no such message.
@@ -51,12 +52,12 @@ class ModelMemory(ABC):
 
     @abstractmethod
     def take_snapshot(self, conversation_id: str) -> MemorySnapshot:
-        """Mark the present state. Cheap: a position, not a copy of the messages."""
+        """Mark the present position. Cheap: nothing is copied."""
 
     @abstractmethod
     def restore_snapshot(self, snapshot: MemorySnapshot) -> None:
-        """Forget everything since `snapshot`, exactly, and any number of times.
+        """Return the conversation exactly to `snapshot`; may be repeated.
 
         Raises:
-            StaleSnapshotError: An older mark was restored in between.
+            StaleSnapshotError: An older snapshot was restored in between.
         """

@@ -1,4 +1,4 @@
-"""Messages as the model reads them, bundles of them, and what tokens were used."""
+"""Messages as models read them, bundles of messages, and token usage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class MessageRole(StrEnum):
-    """Who speaks. GOAL is a user message with a meaning of its own: the step's aim."""
+    """The author of a message. GOAL is sent as a user message; it holds the step's aim."""
 
     SYSTEM = "system"
     USER = "user"
@@ -37,13 +37,13 @@ class MessageRole(StrEnum):
 
 
 def as_role(role: str) -> MessageRole:
-    """Of the role or its name; a converter for fields."""
+    """The role, also given by its name; a converter for fields."""
     return role if type(role) is MessageRole else MessageRole(role)
 
 
 @frozen(kw_only=True)
 class ToolCallRequest:
-    """One tool call as the model asked for it. Ids are data: weak servers reuse them."""
+    """A tool call as the model requested it. Ids are not unique: weak servers reuse them."""
 
     id: str
     name: str
@@ -51,13 +51,13 @@ class ToolCallRequest:
     """JSON text exactly as the model wrote it; may be broken."""
 
     def to_message_dict(self) -> dict[str, JsonValue]:
-        """OpenAI form."""
+        """The call in OpenAI's form."""
         function: dict[str, JsonValue] = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": function}
 
     @classmethod
     def from_message_dict(cls, value: Mapping[str, JsonValue]) -> ToolCallRequest:
-        """Of OpenAI form.
+        """The call from OpenAI's form.
 
         Raises:
             ValueError: It has no `id`, or no `function` with a `name`.
@@ -77,7 +77,7 @@ class ToolCallRequest:
 
 @frozen(kw_only=True)
 class Message:
-    """One native chat message."""
+    """One chat message."""
 
     role: MessageRole = field(converter=as_role)
     content: str | None = None
@@ -88,7 +88,9 @@ class Message:
     name: str | None = None
 
     def to_message_dict(self) -> dict[str, JsonValue]:
-        """The provider's form: `role` and whatever is set; a GOAL speaks as the user."""
+        """The provider's form: `role` and the fields that are set;
+        a GOAL becomes a user message.
+        """
         role = MessageRole.USER if self.role is MessageRole.GOAL else self.role
         result: dict[str, JsonValue] = {"role": role.value}
         if self.content is not None:
@@ -103,10 +105,10 @@ class Message:
 
 
 def message_from_dict(value: Mapping[str, JsonValue]) -> Message:
-    """A message in the provider's form, as `to_message_dict` gives it.
+    """A message from the provider's form that `to_message_dict` returns.
 
     Raises:
-        ValueError: No such role, a content that is no text, or a tool call of another form.
+        ValueError: Unknown role, content that is not a text, or a malformed tool call.
     """
     texts: dict[str, str] = {}
     for key in ("role", "content", "tool_call_id", "name"):
@@ -128,7 +130,7 @@ def message_from_dict(value: Mapping[str, JsonValue]) -> Message:
 
 
 def message_to_json(message: Message) -> dict[str, JsonValue]:
-    """The message as rows hold it, without what is not set; `decode` gives it back."""
+    """The message as rows hold it, without fields that are not set; `decode` reads it."""
     result: dict[str, JsonValue] = {"role": message.role.value}
     if message.content is not None:
         result["content"] = message.content
@@ -155,28 +157,28 @@ def user(text: str) -> Message:
 
 
 def goal(text: str) -> Message:
-    """The aim of a step."""
+    """A goal message: the aim of a step."""
     return Message(role=MessageRole.GOAL, content=text)
 
 
 def assistant(text: str | None = None, *, tool_calls: Iterable[ToolCallRequest] = ()) -> Message:
-    """What a model said."""
+    """An answer of a model."""
     return Message(role=MessageRole.ASSISTANT, content=text, tool_calls=tuple(tool_calls))
 
 
 def tool_result(text: str, *, tool_call_id: str, name: str | None = None) -> Message:
-    """The answer to one tool call."""
+    """The result of one tool call."""
     return Message(role=MessageRole.TOOL, content=text, tool_call_id=tool_call_id, name=name)
 
 
 def as_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """Any iterable of messages as a tuple; a converter for fields."""
+    """Messages as a tuple; a converter for fields."""
     return tuple(messages)
 
 
 @frozen
 class MessageBundle:
-    """The messages a step brings along, in the order they were given."""
+    """The messages of a step, in the order given."""
 
     messages: tuple[Message, ...] = field(default=(), converter=as_messages)
 
@@ -184,7 +186,7 @@ class MessageBundle:
     def of(
         cls, *, system: str | None = None, goal: str | None = None, user: str | None = None
     ) -> MessageBundle:
-        """A bundle from up to one text per role."""
+        """A bundle from at most one text per role."""
         roles = (
             (MessageRole.SYSTEM, system),
             (MessageRole.GOAL, goal),
@@ -199,7 +201,7 @@ class MessageBundle:
 
 @frozen(kw_only=True)
 class TokenUsage:
-    """Tokens as the provider counted them; adds up with `+`."""
+    """Tokens as the provider counted them; `+` adds them up."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -222,7 +224,7 @@ class TokenUsage:
         )
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The `usage` object of `run --json`."""
+        """The usage as the `usage` object of `run --json`."""
         return {
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
@@ -233,7 +235,7 @@ class TokenUsage:
 
 
 def _add_costs(left: TokenUsage, right: TokenUsage) -> float | None:
-    """An unknown part makes the sum unknown, unless that part used nothing."""
+    """The sum of costs; unknown if one is unknown, unless that part used no tokens."""
     if left.cost_usd is None:
         return right.cost_usd if left.total_tokens == 0 else None
     if right.cost_usd is None:

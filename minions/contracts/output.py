@@ -1,4 +1,4 @@
-"""The declared output in words for the model, and read back out of what it answered."""
+"""The declared output described in a prompt, and parsed from the model's answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def output_words(instructions: OutputInstructions[T]) -> str:
-    """The declared output in words: for the system message of every call of the step."""
+    """A description of the declared output, for the system message of every call of the step."""
     own = "\n".join(instructions.instructions)
     words = (
         "Your final answer must be one JSON value that fits this JSON Schema, and nothing else:\n"
@@ -34,7 +34,7 @@ def output_words(instructions: OutputInstructions[T]) -> str:
 def parse_text(
     instructions: OutputInstructions[T], validator: SchemaValidator, text: str
 ) -> Result[T, OutputFailure]:
-    """The declared output inside a free text, or the text itself where a string is declared."""
+    """The declared output found in a free text; the text itself where a string is declared."""
     try:
         value = find_json_value(text)
     except ValueError as error:
@@ -55,7 +55,7 @@ def bare_text(
     """A text without quotes where a string is declared: models leave them out.
 
     Args:
-        otherwise: The result where the schema does not take the text.
+        otherwise: The result if the text does not fit the schema.
     """
     stripped = text.strip()
     if not stripped or validator.errors(stripped):
@@ -66,7 +66,9 @@ def bare_text(
 def checked_output(
     instructions: OutputInstructions[T], validator: SchemaValidator, value: JsonValue
 ) -> Result[T, OutputFailure]:
-    """`value` if it fits the schema and the class takes it."""
+    """`value` as the caller's type if it fits the schema and the
+    class accepts it, else the failure.
+    """
     if errors := validator.errors(value):
         return Failure(
             OutputFailure(

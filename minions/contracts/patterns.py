@@ -1,7 +1,8 @@
-"""Patterns of strangers: bounded before they are compiled, matched within a time.
+"""Regular expressions from untrusted texts: bounded before they are compiled, matched with a
+timeout.
 
-Which ones explode cannot be told beforehand. Compiling has no time limit, so what it has to do is
-limited instead: the engine writes out every repetition that must be there.
+Whether a pattern takes exponential time cannot be decided beforehand. Compiling has no timeout, so
+the size of the pattern is limited instead: the engine writes out every required repetition.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ from typing import Final, TypeAlias, cast
 __all__ = ["PATTERN_TIME_S", "PatternNode", "check_engine", "pattern_tree", "search"]
 
 PATTERN_TIME_S: Final = 0.5
-"""For one pattern on one text."""
+"""Seconds for one pattern on one text."""
 
 PatternNode: TypeAlias = tuple[object, object]
-"""Operator and argument, as the stdlib's parser has them."""
+"""Operator and argument, in the form of the standard library's parser."""
 
 _LONGEST: Final = 1_000
 _DEEPEST: Final = 150
-"""Levels of the parse tree, three for a group in a group: both parsers recurse."""
+"""Levels of the parse tree, three for each nested group: both parsers recurse."""
 _MOST_PARTS: Final = 10_000
-"""What a pattern is when `a{3}` is written out as `aaa`: 20 MB, 10 ms."""
+"""Nodes of a pattern with `a{3}` written out as `aaa`: 20 MB and 10 ms of compiling."""
 
 
 def pattern_tree(pattern: str) -> Sequence[PatternNode]:
-    """The stdlib's own parse tree: `re` has no public door to it.
+    """The standard library's parse tree of a pattern; `re` has no public function for it.
 
     Raises:
-        re.error: Not a regular expression, or a larger one than is taken.
+        re.error: It is not a regular expression, or exceeds the limits.
     """
     if len(pattern) > _LONGEST:
         raise re.error(f"it has {len(pattern)} characters; at most {_LONGEST} are taken")
@@ -50,7 +51,7 @@ def _too_deep() -> re.error:
 
 
 def _parts(argument: object, depth: int) -> int:
-    """Of a tree, a node, or anything in one."""
+    """Number of nodes in a tree, a node, or a part of one, with repetitions written out."""
     if depth > _DEEPEST:
         raise _too_deep()
     if not isinstance(argument, tuple | list) and not hasattr(argument, "getwidth"):
@@ -63,10 +64,10 @@ def _parts(argument: object, depth: int) -> int:
 
 
 def check_engine(pattern: str) -> None:
-    """That the engine of `search` takes the pattern; `pattern_tree` was asked before.
+    """Check that the engine of `search` accepts a pattern that `pattern_tree` accepted.
 
     Raises:
-        ValueError: It does not.
+        ValueError: The engine refuses it.
     """
     import regex
 
@@ -77,11 +78,11 @@ def check_engine(pattern: str) -> None:
 
 
 def search(pattern: str, text: str) -> str | None:
-    """What matched first; None when nothing does.
+    """The first match; None when nothing matches.
 
     Raises:
-        TimeoutError: The time is up.
-        ValueError: No pattern that the engine knows.
+        TimeoutError: Matching took longer than `PATTERN_TIME_S`.
+        ValueError: The engine refuses the pattern.
     """
     import regex  # an engine that stops when its time is up; the stdlib's does not
 

@@ -1,4 +1,4 @@
-"""How often and after what delay a failed call is tried again, as data."""
+"""How often and after which delay a failed call is retried, as data."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ __all__ = ["RetryConfig"]
 
 @frozen(kw_only=True)
 class RetryConfig:
-    """Governs model and tool calls, never whole steps. Delays in seconds."""
+    """Retries of model and tool calls, never of whole steps. Delays are in seconds."""
 
     max_attempts: int = field(default=3, validator=ge(1))
-    """Of a model call, the first included. Tool calls: `max_tool_call_retries` + 1."""
+    """Attempts at a model call, the first included. Tool calls: `max_tool_call_retries` + 1."""
     initial_delay: float = field(default=1.0, validator=ge(0))
     max_delay: float = field(default=60.0, validator=ge(0))
     exponential_base: float = field(default=2.0, validator=ge(1))
     jitter: bool = True
-    """Each delay times a random factor in [0.5, 1.5), then capped at `max_delay`."""
+    """Whether each delay is multiplied by a random factor in [0.5,
+    1.5), then capped at `max_delay`.
+    """
 
     def delay_s(self, failures: int, random: float) -> float:
-        """Seconds to wait after that many failures.
+        """Seconds to wait before the next attempt.
 
         Args:
-            failures: From 1.
+            failures: Number of failed attempts, from 1.
             random: In [0, 1); used only with jitter.
         """
         try:

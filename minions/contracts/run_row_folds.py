@@ -1,4 +1,4 @@
-"""The rows of runs and sessions, made of entries one after the other."""
+"""Folds of journal entries into the rows of runs and sessions."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _BEGUN: Final = frozenset(("started", "rejected"))
 _EXECUTED: Final = frozenset(("started", "resumed", "rejected"))
 _MARKS: Final = ("server", "imported")
 _LONGEST_MESSAGE: Final = 200
-"""Characters of an error that a row holds; the entry has all of it."""
+"""Characters of an error's message in a row; the entry holds all of it."""
 
 
 def run_row_after(row: RunRow | None, entry: JournalEntry) -> RunRow | None:
-    """The row of the entry's run after that entry; None: it has not begun.
+    """The row of the entry's run after that entry; None: the run has not started.
 
     Args:
-        row: After all entries of that run before this one.
+        row: The row after all earlier entries of the run; None: there were none.
     """
     match entry.fact:
         case RunStarted() | RunRejected() as fact:
@@ -111,15 +111,15 @@ def _ended(row: RunRow, entry: JournalEntry, fact: RunFinished) -> RunRow:
 
 
 def _kept(row: RunRow, status: str) -> str:
-    """What cannot be read stays so, whatever comes behind it."""
+    """The new status, except that an unreadable run stays unreadable whatever entries follow."""
     return status if row.problem is None else RunState.UNREADABLE.value
 
 
 def session_row_after(row: SessionRow | None, entry: JournalEntry) -> SessionRow | None:
-    """The row of the entry's session after that entry; None: no list shows it.
+    """The row of the entry's session after that entry; None: no list shows the session.
 
     Args:
-        row: After all entries of that session before this one.
+        row: The row after all earlier entries of the session; None: there were none.
     """
     if entry.kind not in LISTED:
         return row
@@ -180,17 +180,17 @@ def _with_run(
 
 
 class FoldedRows(NamedTuple):
-    """Those of some entries, by their ids."""
+    """Rows by id: of runs and of sessions."""
 
     runs: dict[str, RunRow]
     sessions: dict[str, SessionRow]
 
 
 def folded(entries: Iterable[JournalEntry]) -> FoldedRows:
-    """The rows of these entries.
+    """The rows that these entries add up to.
 
     Args:
-        entries: All of the sessions that are meant, or all of the kinds `LISTED`; in order.
+        entries: All entries of the sessions in question, or all of the kinds in `LISTED`; in order.
     """
     rows = FoldedRows({}, {})
     for entry in entries:
@@ -204,7 +204,7 @@ def folded(entries: Iterable[JournalEntry]) -> FoldedRows:
 
 
 def list_problem(entry: JournalEntry) -> str | None:
-    """Why a list cannot show what a run or session entry says; None: it can."""
+    """Why a run or session entry cannot be listed; None: it can."""
     fact = entry.fact
     if not isinstance(fact, UnreadableFact):
         return None
@@ -212,7 +212,7 @@ def list_problem(entry: JournalEntry) -> str | None:
 
 
 def _text(body: Mapping[str, JsonValue], name: str) -> str | None:
-    """None where it is something else: an entry that cannot be read must not end a list."""
+    """The member if it is a text, else None: an unreadable entry must not break a list."""
     value = body.get(name)
     return value if isinstance(value, str) else None
 

@@ -1,7 +1,7 @@
-"""What lists need of each run and each session: one row, made of entries one after the other.
+"""One row for each run and each session, for lists: a fold of journal entries.
 
-The rows are derived. A journal keeps them beside its entries, so that looking something up costs
-what is looked up; entries stay the truth, and folding them anew gives the same rows.
+Rows are derived data. A journal stores them beside its entries so that a look-up costs as much as
+it returns; the entries stay the truth, and folding them again gives the same rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 LISTED: Final = frozenset(("run", "session"))
-"""Kinds of entries that rows are made of."""
+"""Kinds of entries from which rows are computed."""
 
 Number: TypeAlias = int | float | None
 
@@ -42,58 +42,64 @@ class RunRow:
     run_id: str
     session_id: str
     position: int
-    """Of the entry with which it began."""
+    """Position of the entry with which the run started."""
     recipe: str
-    """`?` where nobody can read it."""
+    """The recipe's id; `?` if it cannot be read."""
     status: str = RunState.INTERRUPTED.value
-    """One of `RunState`, but `running`: whether a worker executes it, only leases tell."""
+    """A member of `RunState` other than `running`: only leases
+    tell whether a worker executes it.
+    """
     model: str | None = None
     started_at: datetime
     ended_at: datetime | None = None
-    """None: no end is recorded, or it goes on since."""
+    """When the run last ended; None: no end is recorded, or the run was resumed since."""
     usage: Mapping[str, Number] = field(factory=dict)
-    """Tokens and cost, of its last end."""
+    """Tokens and cost at its last end."""
     error_code: str | None = None
     error_message: str | None = None
-    """At most 200 characters of it."""
+    """The first 200 characters of the error's message."""
     mark: str | None = None
-    """`server`: a server began it; `imported`: it came in a file. Of its last beginning."""
+    """How its last execution started. `server`: by a server; `imported`:
+    the run came from a file.
+    """
     problem: str | None = None
     """Of an unreadable run: which entry cannot be read, and why."""
 
 
 @frozen(kw_only=True)
 class SessionRow:
-    """One session in which something ran, or that was opened or forked."""
+    """One session in which a run started, or that was opened or forked."""
 
     session_id: str
     created_at: datetime
     updated_at: datetime
-    """When a run of it began or ended last, or when it was made."""
+    """When a run of it last started or ended, else when the session was made."""
     last_at: datetime
-    """When anything of that kind happened, also a cut."""
+    """When anything changed, including a cut of the conversation."""
     last_position: int
-    """Of the entry that it was made of last."""
+    """Position of the last entry that the row contains."""
     name: str | None = None
     parent: str | None = None
-    """From which it was forked."""
+    """The session from which it was forked."""
     forked_at: int | None = None
-    """The sequence of the parent's last message that it begins with."""
+    """Sequence of the parent's last message that it starts with."""
     has_inputs: bool = False
-    """Whether its first entry has inputs for its turns."""
+    """Whether the session was opened with inputs for its turns."""
     own_recipe: str | None = None
-    """The one that it was opened with."""
+    """The recipe with which the session was opened."""
     ran_recipe: str | None = None
-    """That of its last run."""
+    """The recipe of its last run."""
     is_mixed: bool = False
     """Whether its runs were of several recipes."""
     last_run_id: str | None = None
     status: str | None = None
-    """That of its last run, as in `RunRow`; None: there was none."""
+    """State of its last run, as in `RunRow`; None: it has no run."""
 
     @property
     def recipe(self) -> str | None:
-        """Which one a turn runs; None: none was named, or its runs were of several."""
+        """The recipe that a turn runs; None: none was named, or the
+        runs were of several recipes.
+        """
         return self.own_recipe or (None if self.is_mixed else self.ran_recipe)
 
 
@@ -102,29 +108,29 @@ class SessionRow:
 
 @frozen(kw_only=True)
 class RunFilter:
-    """Which runs are wanted: those that fit all of it. None: whatever it is."""
+    """Selects runs that fulfil all fields. None: the field selects every run."""
 
     run_ids: Collection[str] | None = None
     id_start: str | None = None
-    """What their ids begin with."""
+    """Start of the run's id."""
     session_id: str | None = None
     statuses: Collection[str] | None = None
-    """Of `RunState`."""
+    """States, members of `RunState`."""
     recipe: str | None = None
     text: str | None = None
-    """Words, each of which is in the recipe, the model, the status or an id, in any case."""
+    """Words, each of which occurs in the recipe, the model, the status or an id, in any case."""
     since: datetime | None = None
-    """Begun then or later."""
+    """Only runs that started at this time or later."""
     running: Collection[str] = ()
-    """Runs that a worker executes: where no end is recorded, they are `running`."""
+    """Ids of runs that a worker executes: without a recorded end they count as `running`."""
 
     def status_of(self, row: RunRow) -> str:
-        """The status, where one that is not over may be `running`."""
+        """The state of a run, where one without an end may be `running`."""
         is_running = row.status == RunState.INTERRUPTED and row.run_id in self.running
         return RunState.RUNNING.value if is_running else row.status
 
     def fits(self, row: RunRow) -> bool:
-        """Whether the run is wanted."""
+        """Whether the run is selected."""
         return (
             (self.run_ids is None or row.run_id in self.run_ids)
             and (self.id_start is None or row.run_id.startswith(self.id_start))
@@ -136,7 +142,7 @@ class RunFilter:
         )
 
     def has_text(self, row: RunRow) -> bool:
-        """Whether the words are there."""
+        """Whether the run's row contains the words of `text`."""
         if not self.text:
             return True
         places = (row.recipe, row.model, self.status_of(row), row.run_id, row.session_id)
@@ -145,19 +151,19 @@ class RunFilter:
 
 @frozen(kw_only=True)
 class SessionFilter:
-    """Which sessions are wanted: those that fit all of it. None: whatever it is."""
+    """Selects sessions that fulfil all fields. None: the field selects every session."""
 
     session_ids: Collection[str] | None = None
     id_start: str | None = None
-    """What their ids begin with."""
+    """Start of the session's id."""
     name: str | None = None
     parent: str | None = None
-    """The session from which they were forked."""
+    """The session from which it was forked."""
     text: str | None = None
-    """Words, each of which is in the name, the recipe or the id, in any case."""
+    """Words, each of which occurs in the name, the recipe or the id, in any case."""
 
     def fits(self, row: SessionRow) -> bool:
-        """Whether the session is wanted."""
+        """Whether the session is selected."""
         return (
             (self.session_ids is None or row.session_id in self.session_ids)
             and (self.id_start is None or row.session_id.startswith(self.id_start))
@@ -167,5 +173,5 @@ class SessionFilter:
         )
 
     def has_text(self, row: SessionRow) -> bool:
-        """Whether the words are there."""
+        """Whether the session's row contains the words of `text`."""
         return not self.text or has_words(self.text, row.name, row.recipe, row.session_id)

@@ -1,4 +1,7 @@
-"""Everything nondeterministic, as values that are handed in: a seed then replays a run."""
+"""Everything nondeterministic (clock, random, ids, prices), as values that are handed in.
+
+A test with a fixed seed then repeats a run exactly.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class Clock(ABC):
 
     @abstractmethod
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
+        """Seconds from an arbitrary start; never decreases."""
 
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
@@ -35,24 +38,27 @@ Ids: TypeAlias = Callable[[str], str]
 """A new id with that prefix: `ids("run")` gives `run_…`."""
 
 IsWorkerGone: TypeAlias = Callable[[str], bool]
-"""Whether the worker of that name is known to be dead. What cannot be known is False."""
+"""Whether the worker of that name is known to be dead; False where it cannot be known."""
 
 
 class PriceBook(ABC):
-    """What model calls cost. It asks nobody: a price is known here or it is not."""
+    """Prices of model calls. Look-ups only: no request is made,
+    and an unknown price stays unknown.
+    """
 
     @abstractmethod
     def cost_usd(
         self, model: str, usage: TokenUsage, *, at: datetime, base_url: str | None = None
     ) -> float | None:
-        """US dollars for these tokens; None where the price is not known, never 0 for that.
+        """The price of these tokens in US dollars; None where it is not known, never 0 for
+        that.
 
-        Microseconds for a model that was asked about before.
+        Takes microseconds for a model that was looked up before.
 
         Args:
             model: `provider/name`, as it was configured.
             at: When the call was made, with its zone: prices change.
-            base_url: Of the server that answers; None: the provider's own.
+            base_url: Base URL of the server that answers; None: the provider's own.
         """
 
     def context_tokens(self, model: str, *, base_url: str | None = None) -> int | None:
@@ -60,14 +66,16 @@ class PriceBook(ABC):
         return None
 
     def expect(self, model: str, *, base_url: str | None = None) -> None:
-        """That model is about to be asked: load meanwhile what its price needs. Returns at once."""
+        """Load in the background what the price of a model needs, before
+        it is called. Returns at once.
+        """
 
 
 class Log(Protocol):
     """What the engine needs of a structured logger (structlog's bound loggers fit)."""
 
     def info(self, event: str, /, **facts: object) -> None:
-        """A stable snake_case name and facts."""
+        """Log an event under a stable snake_case name."""
 
     def warning(self, event: str, /, **facts: object) -> None:
-        """The same, for what someone should look at."""
+        """Log an event that someone should look at."""

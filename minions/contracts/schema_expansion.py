@@ -1,6 +1,6 @@
-"""How much of a schema one value is checked against: `allOf`, `$ref` and the like, followed.
+"""How many schemas apply to one value when `allOf`, `$ref` and the like are followed.
 
-References make a short schema an endless one, or one whose checks double with every line.
+With references, a short schema may never end, or its checks may double with every line.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _SCHEMA: Final = ("not", "if", "then", "else")
 _LISTS: Final = ("allOf", "anyOf", "oneOf")
 _REFERENCES: Final = ("$ref", "$dynamicRef")
 _MOST: Final = 5_000
-"""Schemas for one value: some 100 ms."""
+"""Schemas for one value: some 100 ms of validation."""
 _DEEPEST: Final = 40
-"""Each level takes several frames of the validator's stack."""
+"""Levels of nesting: each takes several frames of the validator's stack."""
 
 
 @frozen
 class Expansion:
-    """Counts the schemas that apply to the same value as a given one; each is counted once."""
+    """Counts the schemas that apply to the same value as a given schema; each is counted once."""
 
     resolve: Callable[[str], JsonValue]
-    """A local reference to what it leads to."""
+    """Looks up the target of a local reference."""
     _known: dict[int, int] = field(factory=dict)
-    """By identity. The schema is alive as long as this is."""
+    """Counts by identity of the schema, which lives at least as long as this object."""
 
     def check(self, node: Mapping[str, JsonValue], path: str) -> None:
-        """Refuse what would not end, or not soon.
+        """Refuse a schema whose expansion is endless or too large.
 
         Raises:
             SchemaError: The message names `path`.

@@ -1,6 +1,6 @@
-"""The keywords of JSON Schema as they are checked here: each evaluation counted, each one bounded.
+"""Keywords of JSON Schema with a bounded cost: each evaluation is counted.
 
-The library's own may take time without a limit, or raise, for values that somebody chose for that.
+The library's own may take unbounded time, or raise, for values that are crafted for that.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ __all__ = ["CheckBudget", "CheckTooLongError", "bounded_keywords"]
 _Check: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[Any] | None]
 
 _MOST: Final = 200_000
-"""Evaluations of a keyword in one check: some tenths of a second."""
+"""Evaluations of keywords in one check: some tenths of a second."""
 _MOST_PER_VALUE: Final = 10
-"""Large values have more: what must not be is a cost that doubles with each level."""
+"""Evaluations per value in a large document; what must not happen
+is a cost that doubles with each level.
+"""
 _EVALUATIONS_PER_ERROR: Final = 5
-"""What an error takes, with its way up through the choices that keep it."""
+"""What an error costs, as it is passed up through all choices that contain it."""
 _CHARACTERS_PER_EVALUATION: Final = 1_000
-"""Of an error's text, which shows the value: as much time as one evaluation."""
+"""Characters of an error's message (which shows the value) that take as long as one evaluation."""
 _MOST_TIMEOUTS: Final = 5
 _LONGEST_NAME: Final = 200
-"""Of a property that the library matches itself, without a limit of time."""
+"""Characters of a property name that the library may match by itself, without a timeout."""
 
 
 class CheckTooLongError(Exception):
-    """A check has used up its budget; it never leaves `SchemaValidator`."""
+    """A check has exhausted its budget; never leaves `SchemaValidator`."""
 
 
 @define
@@ -44,20 +46,20 @@ class CheckBudget:
     """What the check of one value may still cost."""
 
     value: JsonValue = None
-    """None when there is no check."""
+    """The value being checked; None outside of a check."""
     used: int = 0
     most: int = _MOST
-    """Evaluations; of a large value it grows when they are used."""
+    """Evaluations allowed; raised for a large value when they are exhausted."""
 
     def restart(self, value: JsonValue) -> None:
-        """Begin the check of `value`."""
+        """Start the check of `value`."""
         self.value, self.used, self.most = value, 0, _MOST
 
     def spend(self, amount: int = 1) -> None:
-        """Count some evaluations.
+        """Count evaluations.
 
         Raises:
-            CheckTooLongError: They are too many for this value.
+            CheckTooLongError: They exceed the budget of this value.
         """
         self.used += amount
         if self.used <= self.most:
@@ -71,16 +73,16 @@ class CheckBudget:
             )
 
     def spend_timeout(self) -> None:
-        """Count a pattern whose time was up.
+        """Count a pattern that hit its timeout.
 
         Raises:
-            CheckTooLongError: As `spend`.
+            CheckTooLongError: The budget of this value is exhausted.
         """
         self.spend(self.most // _MOST_TIMEOUTS)
 
 
 def _size(value: JsonValue) -> int:
-    """How many values it holds, itself included."""
+    """The number of values in it, itself included."""
     size, waiting = 0, [value]
     while waiting:
         size, inner = size + 1, waiting.pop()
@@ -94,10 +96,10 @@ def _size(value: JsonValue) -> int:
 def bounded_keywords(
     checks: Mapping[str, _Check], budget: CheckBudget, *, has_pattern_properties: bool
 ) -> dict[str, _Check]:
-    """All of the library's `checks`, with those in their place that have none of its faults.
+    """All keywords of the library, with bounded versions of those that can take unbounded time.
 
     Args:
-        has_pattern_properties: Whether the schema has the keyword anywhere.
+        has_pattern_properties: Whether `patternProperties` occurs anywhere in the schema.
     """
     patterns = _Patterns(budget)
     own: dict[str, _Check] = {
@@ -134,7 +136,7 @@ def _counted(name: str, check: _Check, budget: CheckBudget) -> _Check:
 
 @define
 class _Patterns:
-    """The keywords with regular expressions, by an engine that stops when its time is up."""
+    """The keywords with regular expressions, matched by an engine with a timeout."""
 
     budget: CheckBudget
 
@@ -169,7 +171,7 @@ class _Patterns:
                 yield from validator.descend(value, subschema, path=name, schema_path=pattern)
 
     def additional_properties(self, library: _Check) -> _Check:
-        """The library's check, or without it where there are patterns."""
+        """`additionalProperties`: the library's own unless the schema has patterns beside it."""
 
         def check(
             validator: Any, wanted: object, instance: object, schema: Mapping[str, Any]
@@ -221,7 +223,7 @@ class _Patterns:
 
 
 def _with_short_names(library: _Check) -> _Check:
-    """The library's check, which matches names against patterns by itself."""
+    """The library's keyword for short property names only: it matches them without a timeout."""
 
     def check(
         validator: Any, wanted: object, instance: object, schema: object
@@ -243,7 +245,7 @@ def _with_short_names(library: _Check) -> _Check:
 def _distinct_items(
     _validator: object, wanted: object, instance: object, _schema: object
 ) -> Iterator[ValidationError]:
-    """As jsonschema's own `uniqueItems`, which compares each object with each other one."""
+    """`uniqueItems` in linear time; the library compares each object with each other one."""
     from jsonschema import ValidationError
 
     if wanted is not True or not isinstance(instance, list | tuple):
@@ -253,7 +255,7 @@ def _distinct_items(
 
 
 def _ordered(value: JsonValue) -> JsonValue:
-    """The same for equal values: keys in order, 1 for 1.0."""
+    """A form that is the same for equal values: keys in order, 1 for 1.0."""
     if isinstance(value, Mapping):
         return {key: _ordered(value[key]) for key in sorted(value)}
     if isinstance(value, list | tuple):

@@ -1,6 +1,6 @@
-"""Secrets by reference: what a run stores, shows and templates is a marker, never the value.
+"""Secrets by reference: runs store, show and template a marker, never the value.
 
-Where values come from is handed in as a `SecretSource`; nothing is read here.
+Values come from a `SecretSource` that is handed in; nothing is read here.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ def _check_source(_ref: SecretRef, _attribute: Attribute[str], source: object) -
 
 @frozen
 class SecretRef:
-    """Names a secret; holds none."""
+    """The name of a secret, without its value."""
 
     source: str = field(validator=_check_source)
     """`env:NAME` or `file:/absolute/path` (a newline at the file's end does not count)."""
 
     @classmethod
     def parse(cls, text: str) -> SecretRef:
-        """The reference that `text` is: a source, or a marker.
+        """Parse a source or a marker.
 
         Raises:
-            UsageError: `bad-secret-ref`; the text is not repeated, it may be a secret.
+            UsageError: `bad-secret-ref`; the message does not repeat the text, which may be a
+                secret.
         """
         if text.startswith(_HEAD) and text.endswith("}"):
             text = text[len(_HEAD) : -1]
@@ -63,7 +64,7 @@ class SecretRef:
 
     @property
     def marker(self) -> str:
-        """The text that stands for the value everywhere but in the call of a tool."""
+        """The text that stands for the value everywhere except in the call of a tool."""
         return f"{_HEAD}{self.source}}}"
 
     def __str__(self) -> str:
@@ -71,24 +72,26 @@ class SecretRef:
 
 
 SecretSource: TypeAlias = Callable[[SecretRef], str]
-"""The value of a reference.
+"""Looks up the value of a reference.
 
 Raises:
-    EnvironmentRefusedError: `missing-secret`; says which variable or file, never a value.
+    EnvironmentRefusedError: `missing-secret`; names the variable or file, never a value.
 """
 
 InputValue: TypeAlias = JsonValue | SecretRef
-"""What a run may be given: JSON, or a reference where the recipe declares a secret."""
+"""A value of an input: JSON, or a reference where the recipe declares a secret."""
 
 
 class Secrets:
-    """The declared secrets of one run: markers to values on the way out, back on the way in."""
+    """The declared secrets of one run: puts values in place of markers,
+    and markers in place of values.
+    """
 
     def __init__(self, values: Mapping[SecretRef, str] | None = None) -> None:
-        """Keep them.
+        """Prepare the replacements.
 
         Raises:
-            EnvironmentRefusedError: `short-secret`; a value that cannot be kept out of outputs.
+            EnvironmentRefusedError: `short-secret`: the value would be found in ordinary text.
         """
         values = values or {}
         _check_values(values)
@@ -101,10 +104,10 @@ class Secrets:
 
     @classmethod
     def resolve(cls, refs: Iterable[SecretRef], source: SecretSource) -> Secrets:
-        """All values, now, so that a run does not fail in the middle for a missing one.
+        """Look up all values at once, so that a missing one stops the run before it starts.
 
         Raises:
-            EnvironmentRefusedError: As `source`, or `short-secret`.
+            EnvironmentRefusedError: As for `source`, or `short-secret`.
         """
         return cls({ref: source(ref) for ref in dict.fromkeys(refs)})
 
@@ -112,30 +115,34 @@ class Secrets:
         return bool(self._disarm.texts)
 
     def reveal(self, value: JsonValue) -> JsonValue:
-        """`value` with each marker of a declared secret replaced by the secret; keys stay."""
+        """`value` with each marker of a declared secret replaced by the
+        secret; keys of objects stay.
+        """
         return self._reveal.deep(value, with_keys=False)
 
     def clean(self, value: JsonValue) -> JsonValue:
-        """What a stranger gave, with each secret replaced by its marker.
+        """An untrusted `value` with each secret replaced by its marker.
 
-        Secrets are found as they are and as JSON, Python and URLs write them. A marker that
-        the stranger wrote is made powerless as `disarm` does.
+        Secrets are found as they are and as JSON, Python and URLs write them. Markers in the value
+        are disarmed as by `disarm`.
         """
         return self._clean.deep(value)
 
     def clean_text(self, text: str) -> str:
-        """As `clean`."""
+        """As `clean`, for a text."""
         return self._clean.text(text)
 
     def disarm(self, value: JsonValue) -> JsonValue:
-        """`value` with `$(secret:…)` for each marker, which no tool call replaces.
+        """`value` with `$(secret:…)` in place of each marker; tool calls do not replace that
+        form.
 
-        For what a model said: nobody may send a secret anywhere by having its name printed.
+        For output of models: nobody may have a secret sent anywhere by making a model print its
+        name.
         """
         return self._disarm.deep(value)
 
     def are_named_in(self, value: JsonValue) -> bool:
-        """Whether a marker stands anywhere in `value`."""
+        """Whether a marker occurs anywhere in `value`."""
         return self.disarm(value) != value
 
 
@@ -153,7 +160,7 @@ def _check_values(values: Mapping[SecretRef, str]) -> None:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """The value as it is and as libraries write it into texts."""
+    """The value as it is, and as libraries write it into texts."""
     yield value
     yield repr(value)[1:-1]
     yield ascii(value)[1:-1]
@@ -170,7 +177,7 @@ def _in_json(text: str) -> tuple[str, str]:
 
 
 class _Replacement:
-    """Texts for texts, anywhere in a value; longest first, for one may hold another."""
+    """Replaces texts anywhere in a value; longest first, for one may contain another."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self.texts = texts

@@ -1,4 +1,4 @@
-"""Sessions: conversations as steps, each a native chat message with what is known about it."""
+"""Sessions, and their messages together with what is known about each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["AgentHooks", "Session", "SessionStep", "StepMetrics"]
 
 @frozen(kw_only=True)
 class StepMetrics:
-    """What one message took; None where it does not apply or nobody counted."""
+    """Tokens, cost and time of one message; None where it does not apply or was not counted."""
 
     duration_ms: float | None = None
     first_token_latency_ms: float | None = None
@@ -30,16 +30,16 @@ class StepMetrics:
     model_name: str | None = None
     provider: str | None = None
     tool_exec_time_ms: float | None = None
-    """Of an answer to a tool call: how long the tool took."""
+    """How long the tool took; set on results of tool calls."""
 
     @classmethod
     def of(cls, values: Mapping[str, JsonValue]) -> StepMetrics:
-        """Of a recorded row; what is no metric is left out."""
+        """The metrics of a recorded row; unknown members are ignored."""
         known = {name: values[name] for name in _METRICS if values.get(name) is not None}
         return cls(**known)  # type: ignore[arg-type]  # rows hold what this class wrote
 
     def to_json(self) -> dict[str, JsonValue]:
-        """What is known."""
+        """The metrics that are set."""
         values = ((name, getattr(self, name)) for name in _METRICS)
         return {name: value for name, value in values if value is not None}
 
@@ -50,7 +50,7 @@ _METRICS = tuple(attribute.name for attribute in attrs.fields(StepMetrics))
 def _as_calls(
     calls: Iterable[ToolCallRequest | Mapping[str, JsonValue]] | None,
 ) -> tuple[ToolCallRequest, ...]:
-    """Also the provider's form, `{id, type, function: {name, arguments}}`; None means none."""
+    """Calls as a tuple, also from the provider's form `{id, type, function: {name, arguments}}`."""
     return tuple(
         call if isinstance(call, ToolCallRequest) else ToolCallRequest.from_message_dict(call)
         for call in calls or ()
@@ -59,7 +59,7 @@ def _as_calls(
 
 @frozen(kw_only=True)
 class SessionStep:
-    """One message of a conversation: the provider's own form, and where, when and at what cost."""
+    """One message of a session in the provider's form, with its place, time and metrics."""
 
     session_id: str
     role: MessageRole = field(converter=as_role)
@@ -72,15 +72,15 @@ class SessionStep:
     sequence: int = 0
     """From 1, contiguous in its session. 0: not (yet) a part of the session's conversation."""
     id: str = ""
-    """Given when it is stored, where it is empty."""
+    """The message's id; where it is empty, one is generated when the message is stored."""
     run_id: str = ""
     metrics: StepMetrics = field(factory=StepMetrics)
     created_at: datetime | None = None
-    """UTC; None: not stored yet."""
+    """When it was stored, in UTC; None: not stored yet."""
 
     @property
     def message(self) -> Message:
-        """The message alone."""
+        """The message without the rest."""
         return Message(
             role=self.role,
             content=self.content,
@@ -90,27 +90,27 @@ class SessionStep:
         )
 
     def is_user_step(self) -> bool:
-        """Whether a person said it."""
+        """Whether it is a user's message."""
         return self.role is MessageRole.USER
 
     def is_assistant_step(self) -> bool:
-        """Whether a model said it."""
+        """Whether it is a model's answer."""
         return self.role is MessageRole.ASSISTANT
 
     def is_tool_step(self) -> bool:
-        """Whether it is what came of a tool call."""
+        """Whether it is the result of a tool call."""
         return self.role is MessageRole.TOOL
 
     def has_tool_calls(self) -> bool:
-        """Whether a model asks for tools in it."""
+        """Whether it is a model's answer with tool calls."""
         return self.is_assistant_step() and bool(self.tool_calls)
 
     def to_message_dict(self) -> dict[str, JsonValue]:
-        """The provider's form: no metadata, and nothing that is None."""
+        """The provider's form: without metadata and without fields that are None."""
         return self.message.to_message_dict()
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Everything that is known; what is not is absent. `sequence` is absent where it is 0."""
+        """All fields that are set; `sequence` is absent where it is 0."""
         result: dict[str, JsonValue] = {"session_id": self.session_id}
         if self.id:
             result["id"] = self.id
@@ -128,28 +128,28 @@ class SessionStep:
 
 @frozen(kw_only=True)
 class Session:
-    """A conversation, or a place for runs, and where it came from."""
+    """A session: a conversation, or a container for runs, and where it was forked from."""
 
     id: str
     """`ses_…`."""
     recipe: str | None = None
-    """Which one a turn runs; None: none was named, or its runs were of several."""
+    """The recipe that a turn runs; None: none was named, or its runs were of several recipes."""
     name: str | None = None
     inputs: Mapping[str, JsonValue] = field(factory=dict)
-    """Of each turn, beside the message."""
+    """Inputs of each turn, in addition to the message."""
     created_at: datetime
     """UTC."""
     updated_at: datetime
-    """UTC; when its last run began or ended, or when it was made."""
+    """When its last run started or ended, or when it was made; UTC."""
     parent_session_id: str | None = None
     forked_at_sequence: int | None = None
-    """Of the parent's last message that it begins with."""
+    """Sequence of the parent's last message that it starts with; None: not forked."""
     last_run_id: str | None = None
     status: str | None = None
-    """That of its last run, one of `RunState`; None: there was none."""
+    """State of its last run, one of `RunState`; None: it has no run."""
 
     def to_json(self) -> dict[str, JsonValue]:
-        """What is known; None is absent."""
+        """The fields that are not None."""
         values = {each.name: getattr(self, each.name) for each in attrs.fields(Session)}
         return {
             name: value.isoformat() if isinstance(value, datetime) else value
@@ -159,13 +159,20 @@ class Session:
 
 
 class AgentHooks:
-    """What an application wants to do around the turns of a `StepRunner`; each does nothing."""
+    """Callbacks of an application around the turns of a `StepRunner`;
+    by default they do nothing.
+    """
 
     async def on_run_start(self, session_id: str, run_id: str, query: str | None) -> None:
-        """Before the first event of a turn; `query` is None where it goes on with what is there."""
+        """Called before the first event of a turn.
+
+        Args:
+            query: The turn's message; None: the turn continues the conversation without a new
+                message.
+        """
 
     async def on_run_end(self, session_id: str, run_id: str, response: JsonValue) -> None:
-        """The turn came to its answer."""
+        """Called when the turn completed with `response`."""
 
     async def on_error(self, session_id: str, run_id: str, error: Mapping[str, JsonValue]) -> None:
-        """The turn did not: `error` has `code` and `message`."""
+        """Called when the turn failed; `error` has `code` and `message`."""

@@ -1,4 +1,4 @@
-"""What unchanged steps gave before: the contract of the one store of outputs by content."""
+"""The cache of step outputs: looked up by a hash of everything that the output depends on."""
 
 from __future__ import annotations
 
@@ -14,46 +14,47 @@ __all__ = ["CachedStep", "StepCache"]
 
 @frozen(kw_only=True)
 class CachedStep:
-    """The output of a step that COMPLETED."""
+    """The cached output of a step that COMPLETED."""
 
     output: JsonValue
     run_id: str
-    """Of the run that did the work."""
+    """The run that executed the step."""
     created_at: datetime
     """UTC."""
 
 
 class StepCache(ABC):
-    """Outputs under a hash of all that they rest on; shared by runs, recipes and processes.
+    """Step outputs by a hash of everything they depend on; shared by runs, recipes and
+    processes.
 
-    A cache is no memory: it may forget at any time, and a run goes on without it.
+    A cache may forget any entry at any time, and a run works without it.
     """
 
     @abstractmethod
     async def get(self, key: str) -> CachedStep | None:
-        """What was put last under that key; None where nothing is.
+        """The entry last stored under that key; None: there is none.
 
         Raises:
-            JournalError: It cannot be read now; the step is then done.
+            JournalError: The cache cannot be read now; the step is then executed.
         """
 
     @abstractmethod
     async def put(self, key: str, entry: CachedStep) -> None:
-        """Keep `entry` in place of what was there.
+        """Store `entry`, replacing an earlier one.
 
         Args:
             key: 64 hex digits.
         Raises:
-            JournalError: It cannot be written now; nothing was kept.
+            JournalError: The cache cannot be written now; nothing was stored.
         """
 
     async def clear(self) -> int:
-        """Forget everything; how many outputs that were.
+        """Delete all entries; returns their number.
 
         Raises:
-            JournalError: It cannot be written now; nothing was forgotten.
+            JournalError: The cache cannot be written now; nothing was deleted.
         """
         return 0
 
     async def aclose(self) -> None:
-        """Give back what is held; a later call takes it again."""
+        """Close files and connections; a later call opens them again."""

@@ -1,4 +1,4 @@
-"""Units of work. Subclass `Step` for a model loop of your own, `PythonStep` for code."""
+"""Steps: the units of work. Subclass `Step` for a model loop of your own, `PythonStep` for code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _no_metadata() -> Mapping[str, object]:
 
 
 class Step(ABC, Generic[T_co]):
-    """A unit of work: everything but `id` has a default. T_co is the type of its output."""
+    """A unit of work. Everything but `id` has a default; `T_co` is the type of its output."""
 
     @property
     @abstractmethod
@@ -52,80 +52,94 @@ class Step(ABC, Generic[T_co]):
 
     @property
     def goal(self) -> Message | None:
-        """The aim, in the first prompt of this step and nowhere else."""
+        """The aim of the step: part of the first prompt of this step only."""
         return None
 
     @property
     def system_prompt(self) -> Message | None:
-        """How to behave, for this step only."""
+        """The system message of this step only."""
         return None
 
     @property
     def available_tools(self) -> frozenset[str]:
-        """Only these reach the model."""
+        """Names of the tools that the model is offered."""
         return frozenset()
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """Limits for this step (`max_model_calls_per_step` …, both spellings) and what you like."""
+        """Limits of this step (`max_model_calls_per_step` …, in both spellings)
+        and values of your own.
+        """
         return {}
 
     @property
     def completion_criteria(self) -> CompletionCriteria:
-        """When the step is done, as data; `completion_chain` overrules it.
+        """When the step is complete, as data; `completion_chain` takes precedence.
 
-        Unless you say otherwise: `structured` where `output` is declared, else `signal`.
+        Default: `structured` where `output` is declared, else `signal`.
         """
         return _default_criteria(self.output)
 
     @property
     def completion_chain(self) -> StepCompletionChain | None:
-        """Your own chain; None: the default chain for `completion_criteria`."""
+        """A completion chain of your own; None: the default chain for `completion_criteria`."""
         return None
 
     @property
     def output(self) -> OutputInstructions[T_co] | None:
-        """The declared output: the step is COMPLETED with a value that fits it, or not at all."""
+        """The declared output; the step completes only with a value
+        that fits it. None: any text.
+        """
         return None
 
     @property
     def decision_tool(self) -> ToolCallRequest | None:
-        """With several successors: a tool whose result names the next step."""
+        """With several successors: a tool call whose result names the next
+        step. None: the model chooses.
+        """
         return None
 
     @property
     def is_optional(self) -> bool:
-        """Its failure does not stop the run."""
+        """Whether the run continues if the step fails."""
         return False
 
     @property
     def tool_failure(self) -> str:
-        """`fail` or `report`: what an exception left over after the retries does."""
+        """What an exception left after the retries of a tool call does: `fail` the step,
+        or `report` it to the model.
+        """
         return "fail"
 
     @property
     def shares_conversation(self) -> bool:
-        """Its prompt goes on with what was said in the steps before that share it, too."""
+        """Whether its prompt starts with the messages of earlier steps that
+        share the conversation too.
+        """
         return False
 
     @property
     def retry(self) -> RetryConfig | None:
-        """How its model and tool calls are tried again; None: as the recipe says."""
+        """How its model and tool calls are retried; None: as the recipe says."""
         return None
 
     @property
     def version(self) -> str:
-        """Change it when your code changes what a recorded run would do."""
+        """Version of the step's code. Change it when the code would treat
+        a recorded run differently.
+        """
         return "1"
 
     def messages(self, view: RunContext) -> Sequence[Message]:
-        """What this step puts to the model first, after the agent's own prompt and goal."""
+        """The messages that open the step's prompt, after the agent's
+        own system message and goal.
+        """
         return [message for message in (self.system_prompt, self.goal) if message is not None]
 
 
 @frozen(kw_only=True)
 class DefaultStep(Step[T_co]):
-    """A step from its parts; loops until a link of the chain decides, as in the guide."""
+    """A step built from its parts; loops until a link of its completion chain decides."""
 
     id: str
     bundle: MessageBundle = field(default=MessageBundle(), alias="messages")
@@ -150,56 +164,54 @@ class DefaultStep(Step[T_co]):
 
     @property
     def goal(self) -> Message | None:
-        """The first GOAL message of the bundle."""
         return self.bundle.first(MessageRole.GOAL)
 
     @property
     def system_prompt(self) -> Message | None:
-        """The first SYSTEM message of the bundle."""
         return self.bundle.first(MessageRole.SYSTEM)
 
     def messages(self, view: RunContext) -> Sequence[Message]:
-        """The whole bundle, in the order given."""
         return self.bundle.messages
 
 
 class StepScope(ABC):
-    """What a Python step may do: everything it does through here is journalled."""
+    """What a Python step may do; all of it is recorded in the journal."""
 
     @property
     @abstractmethod
     def context(self) -> RunContext:
-        """The run: inputs, values of earlier steps, limits."""
+        """The run: inputs, outputs of earlier steps, limits."""
 
     def now(self) -> datetime:
-        """The time of day by the run's clock, in UTC with its zone."""
+        """The time of day of the run's clock, in UTC with its zone."""
         return self.context.now()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; the step's timeout and a cancelled run end it at once."""
+        """Wait that many seconds; the step's timeout and cancelling the run end it at once."""
         await self.context.sleep(seconds)
 
     @abstractmethod
     async def call_model(self, messages: Iterable[Message] | str) -> str:
-        """One fresh model call; its text.
+        """Make one model call in a fresh conversation; returns the text of the answer.
 
         Raises:
-            StepFailedError: The call failed for good; let it pass and the step is FAILED.
+            StepFailedError: The call failed for good. Uncaught, it ends the step as FAILED.
         """
 
     @abstractmethod
     async def ask_model(
         self, messages: Iterable[Message] | str, output: OutputInstructions[U]
     ) -> U:
-        """One fresh model call with a declared output; repaired once, then refused.
+        """Make one model call with a declared output, in a fresh conversation; one repair is
+        allowed.
 
         Raises:
-            StepFailedError: As `call_model`, or the output does not fit.
+            StepFailedError: As for `call_model`, or the repaired output does not fit either.
         """
 
     @abstractmethod
     async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
-        """One tool call; its result as data.
+        """Make one tool call; returns its result as JSON.
 
         Raises:
             StepFailedError: Unknown tool, arguments that do not fit, or the tool failed for good.
@@ -207,26 +219,26 @@ class StepScope(ABC):
 
     @abstractmethod
     async def call_recipe(self, name: str, inputs: Mapping[str, JsonValue]) -> JsonValue:
-        """Another recipe, run within this step; its output as data.
+        """Run another recipe within this step; returns its output as JSON.
 
         Raises:
-            NotFoundError, UsageError: No such recipe, or inputs that it does not take.
-            StepFailedError: It failed.
+            NotFoundError, UsageError: No such recipe, or inputs that it does not accept.
+            StepFailedError: The recipe failed.
         """
 
 
 class PythonStep(Step[T_co]):
-    """A step whose work is code."""
+    """A step whose work is done by code."""
 
     @property
     def is_instant(self) -> bool:
-        """Touches nothing outside and takes no time: its end is the only row it needs."""
+        """Whether the step has no side effects and takes no time: only its end is recorded."""
         return False
 
     @abstractmethod
     async def run(self, scope: StepScope) -> T_co:
-        """Do the work; what is returned is the step's output.
+        """Do the work; the return value is the step's output.
 
         Raises:
-            Exception: Anything makes the step FAILED, with its text.
+            Exception: Any exception ends the step as FAILED, with its text.
         """

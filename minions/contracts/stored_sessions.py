@@ -1,4 +1,6 @@
-"""What all journals share: whole sessions taken in, blobs that are named, damaged entries."""
+"""What all journals share: checks of imported sessions, digests
+of blobs in texts, damaged entries.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _DIGEST_IN_BYTES: Final = re.compile(_DIGEST.pattern.encode())
 
 
 def digests_in(*texts: str | bytes) -> set[str]:
-    """All that may be names of blobs; whatever looks like one counts, so that none is missed."""
+    """Everything in the texts that looks like a digest of a blob,
+    so that no reference is missed.
+    """
     found: set[str] = set()
     for text in texts:
         if isinstance(text, str):
@@ -28,7 +32,7 @@ def digests_in(*texts: str | bytes) -> set[str]:
 
 
 def bad_entries(session_id: str, entries: Sequence[JournalEntry]) -> JournalError | None:
-    """Why they are not all facts of that session; None: they are."""
+    """The error if these are not all entries of that session; None: they are."""
     why = None
     strangers = {entry.session_id for entry in entries} - {session_id}
     positions = [entry.position for entry in entries]
@@ -50,12 +54,12 @@ def bad_entries(session_id: str, entries: Sequence[JournalEntry]) -> JournalErro
 
 
 def refuse_damaged(entries: Iterable[JournalEntry], journal: str | None = None) -> None:
-    """Refuse what nobody can go by.
+    """Refuse entries that cannot be read.
 
     Args:
-        journal: Where it is, for the message.
+        journal: Location of the journal, for the message.
     Raises:
-        JournalError: `corrupt-entry`, about the first that cannot be read.
+        JournalError: `corrupt-entry`, for the first unreadable entry.
     """
     for entry in entries:
         if isinstance(entry.fact, UnreadableFact):
@@ -63,7 +67,7 @@ def refuse_damaged(entries: Iterable[JournalEntry], journal: str | None = None) 
 
 
 def unreadable_entry(entry: JournalEntry, problem: str, journal: str | None = None) -> JournalError:
-    """An entry that holds what was never written to it, or not what its kind must hold."""
+    """The error for an entry whose content is not what its kind and state require."""
     place = f" in {journal}" if journal is not None else ""
     return JournalError(
         f"Entry {entry.position} of session '{entry.session_id}' ({entry.kind} {entry.state} of "
@@ -76,7 +80,7 @@ def unreadable_entry(entry: JournalEntry, problem: str, journal: str | None = No
 
 
 def session_exists(session_id: str, count: int) -> JournalError:
-    """It cannot be taken in."""
+    """The error for importing a session that is already in the journal."""
     return JournalError(
         f"Session '{session_id}' is here already, with {count} facts. Nothing was stored.",
         code="session-exists",

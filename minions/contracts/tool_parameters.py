@@ -1,4 +1,6 @@
-"""A tool's parameters as they are sent to a model: the same meaning, in words any server takes."""
+"""The parameters of a tool as they are sent to a model: the same
+meaning, in a form any server accepts.
+"""
 
 from __future__ import annotations
 
@@ -34,19 +36,20 @@ _SCHEMAS: Final = (
 
 
 _TESTS: Final = ("if", "not")
-"""Schemas that something must not fit, or need not: narrower ones would let more through."""
+"""Keywords with schemas that need not fit: narrowing those would accept more values, not fewer."""
 
 
 def sent_parameters(schema: JsonSchema, *, drops_null: bool = True) -> dict[str, JsonValue]:
-    """The schema without a list of types, and with optional properties as their plain type.
+    """The schema with one type per property, and with optional properties as their plain type.
 
-    Chat templates of local models read `type` as a text; servers with such a template refuse every
-    request that offers `{"type": ["integer", "null"]}`. A property that may be left out need not
-    also take null: leaving it out says the same. What comes back is checked against the schema as
-    it was declared, so a null is still taken.
+    Chat templates of local models treat `type` as a text; servers with such a template refuse every
+    request with `{"type": ["integer", "null"]}`. An optional property need not accept null as well:
+    leaving it out means the same. Arguments are validated by the schema as declared, so that a null
+    is still accepted.
 
     Args:
-        drops_null: False: only the lists of types are written otherwise.
+        drops_null: Whether optional properties lose their null; False: only lists of types are
+            rewritten.
     """
     sent: dict[str, JsonValue] = {}
     for keyword, value in schema.items():
@@ -79,7 +82,7 @@ def _properties(
 
 
 def _without_null(schema: JsonValue) -> JsonValue:
-    """An optional property, which is left out instead of being null."""
+    """The schema of an optional property without `null`."""
     if not isinstance(schema, Mapping):
         return schema
     kept = {name: each for name, each in schema.items() if (name, each) != ("default", None)}

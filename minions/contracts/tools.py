@@ -1,4 +1,4 @@
-"""What a tool is, what it may change, and the box that holds them."""
+"""Tools: what they do, what they may change, and the toolbox that holds them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["Effect", "Tool", "ToolScope", "ToolSpec", "Toolbox", "Toolset"]
 
 
 class Effect(StrEnum):
-    """What happens outside when the tool runs: decides retries, permissions and recovery."""
+    """What a tool changes outside: decides about retries, permissions and recovery."""
 
     PURE = "pure"
-    """Changes nothing: free to run again."""
+    """Changes nothing: may be repeated freely."""
     IDEMPOTENT = "idempotent"
     """A write that may be repeated under the same `ToolScope.idempotency_key`."""
     ONCE = "once"
     """A write that must not be repeated once started."""
     UNDECLARED = "undeclared"
-    """Nobody said: a raised exception is retried, a crash in the middle is in doubt."""
+    """Not declared: exceptions are retried, a call that a crash interrupted is in doubt."""
 
 
 def _any_object() -> JsonSchema:
@@ -37,28 +37,30 @@ def _any_object() -> JsonSchema:
 
 @frozen(kw_only=True)
 class ToolSpec:
-    """A tool as the model and the checks see it."""
+    """A tool as the model and the checks see it: name, parameters and effect."""
 
     name: str
     """Stable; letters, digits, `_` and `-`, at most 64 characters (the providers' limit)."""
     description: str = ""
     parameters: JsonSchema = field(factory=_any_object)
-    """JSON Schema of the arguments, an object."""
+    """JSON Schema of the arguments, of type object."""
     effect: Effect = Effect.UNDECLARED
     timeout_s: float | None = None
-    """None: the step's `tool_timeout_s`."""
+    """Seconds per attempt; None: the step's `tool_timeout_s`."""
     origin: str | None = None
-    """`files__read`, where the toolset `files` was opened under another name; None: its name."""
+    """The name from its toolset (`files__read`) if that was opened
+    under another prefix; None: `name`.
+    """
     success_key: bool = True
-    """A mapping result with `success: false` counts as failure; False switches that off."""
+    """Whether a mapping result with `success: false` counts as a failure."""
 
     @property
     def is_write(self) -> bool:
-        """A declared write, which needs `permissions.allow_write`."""
+        """Whether it declares a write, which needs `permissions.allow_write`."""
         return self.effect in (Effect.IDEMPOTENT, Effect.ONCE)
 
     def to_message_dict(self) -> dict[str, JsonValue]:
-        """OpenAI form; of the parameters see `sent_parameters`."""
+        """OpenAI's form; `sent_parameters` explains how the parameters differ."""
         function: dict[str, JsonValue] = {
             "name": self.name,
             "description": self.description,
@@ -79,65 +81,67 @@ async def _sleep(seconds: float) -> None:
 
 @frozen(kw_only=True)
 class ToolScope:
-    """What a running tool may know about its caller."""
+    """What a running tool may know about its call."""
 
     run_id: str
     step_id: str
     call_id: str
     idempotency_key: str
-    """The same for every attempt at the same work, also after a crash."""
+    """The same for every attempt at the same work, also after a crash and resume."""
     max_result_bytes: int = 1_048_576
-    """A longer result will be refused; a tool that can stop earlier should."""
+    """UTF-8 bytes; a longer result is refused, so a tool that can stop earlier should."""
     now: Callable[[], datetime] = _utc_now
-    """The time of day by the run's clock, in UTC with its zone."""
+    """The time of day of the run's clock, in UTC with its zone."""
     sleep: Sleep = _sleep
-    """Waits that many seconds, by the run's own `sleep`."""
+    """Waits that many seconds by the run's `sleep`."""
 
 
 class Tool(ABC):
-    """One thing that a step or a model can do."""
+    """A function that a step or a model can call."""
 
     @property
     @abstractmethod
     def spec(self) -> ToolSpec:
-        """Name, parameters and effect. The same at every call."""
+        """Name, parameters and effect; the same at every access."""
 
     @abstractmethod
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
-        """Do it. `arguments` already fit `spec.parameters`.
+        """Execute the tool. `arguments` fit `spec.parameters`.
 
         Returns:
-            JSON, or attrs values that become JSON.
+            JSON, or attrs values that are converted to JSON.
         Raises:
-            ToolError: The model can mend it; the text is what it reads.
+            ToolError: The model can correct the call; it reads the message.
             Exception: Anything else is retried as `spec.effect` allows, then fails the call.
         """
 
 
 @frozen(kw_only=True)
 class Toolset:
-    """A family of tools that a recipe asks for by name, with options."""
+    """A group of tools that a recipe requests by name, with options."""
 
     name: str
     description: str
     options: JsonSchema
-    """JSON Schema of the options, an object."""
+    """JSON Schema of the options, of type object."""
     specs: tuple[ToolSpec, ...]
-    """The tools it will give, under their short names (`read`); known without opening it."""
+    """The tools under their short names (`read`); known without opening the toolset."""
     open: Callable[[Mapping[str, JsonValue], str], Sequence[Tool]]
-    """Options (already checked) and prefix to tools called `prefix__read`. Touches nothing yet."""
+    """Makes the tools, called `prefix__read`, from validated options
+    and a prefix; opens no resource.
+    """
 
     def specs_under(self, prefix: str | None) -> tuple[ToolSpec, ...]:
-        """The tools as they are called when it is opened under that prefix; None: its name."""
+        """The tools as they are named under that prefix; None: the toolset's own name."""
         prefix = prefix or self.name
         named = (evolve(spec, name=f"{prefix}__{spec.name}") for spec in self.specs)
         return tuple(self._with_origin(spec, prefix) for spec in named)
 
     def open_under(self, prefix: str | None, options: Mapping[str, JsonValue]) -> tuple[Tool, ...]:
-        """As `open`; the tools tell where they come from, whatever they are called.
+        """The tools under that prefix, each with its original name as `origin`.
 
         Raises:
-            Exception: What `open` raises.
+            Exception: Whatever `open` raises.
         """
         prefix = prefix or self.name
         return tuple(self._telling(tool, prefix) for tool in self.open(options, prefix))
@@ -154,13 +158,12 @@ class Toolset:
 
 @frozen
 class _ToolFrom(Tool):
-    """A tool of a toolset that was opened under another name."""
+    """A tool of a toolset that was opened under another prefix."""
 
     tool: Tool
     spec: ToolSpec
 
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
-        """As the tool does."""
         return await self.tool.invoke(arguments, scope)
 
 
@@ -170,7 +173,7 @@ def _as_tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
 
 @frozen
 class Toolbox:
-    """Tools by name, immutable."""
+    """An immutable collection of tools by name."""
 
     tools: tuple[Tool, ...] = field(default=(), converter=_as_tools)
     _by_name: Mapping[str, Tool] = field(init=False, repr=False, eq=False)
@@ -194,18 +197,18 @@ class Toolbox:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """In the order they were put in."""
+        """The names, in the order in which the tools were added."""
         return tuple(self._by_name)
 
     def find(self, name: str) -> Tool | None:
-        """The tool of exactly that name; None when there is none."""
+        """The tool of exactly that name; None: there is none."""
         return self._by_name.get(name)
 
     def get(self, name: str) -> Tool:
-        """As `find`.
+        """The tool of exactly that name.
 
         Raises:
-            NotFoundError: With the near names.
+            NotFoundError: There is none; the message suggests similar names.
         """
         if (tool := self.find(name)) is not None:
             return tool
@@ -218,12 +221,12 @@ class Toolbox:
         )
 
     def subset(self, names: Iterable[str]) -> Toolbox:
-        """Only these, in this box's order; names that are not here are left out."""
+        """A toolbox of only these tools, in this one's order; unknown names are ignored."""
         wanted = frozenset(names)
         return Toolbox(tuple(tool for tool in self.tools if tool.spec.name in wanted))
 
     def plus(self, tools: Iterable[Tool]) -> Toolbox:
-        """This box and more tools.
+        """A toolbox with more tools.
 
         Raises:
             UsageError: A name occurs twice.

@@ -1,4 +1,4 @@
-"""Is a step done? The verdict of one completion link, and how a step is judged."""
+"""The verdict of a completion link on whether a step is complete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Completion", "CompletionMode", "Verdict"]
 
 
 class Verdict(StrEnum):
-    """What a link says."""
+    """The three verdicts of a completion link."""
 
     COMPLETE = "complete"
     FAILED = "failed"
@@ -20,31 +20,31 @@ class Verdict(StrEnum):
 
 @frozen
 class Completion:
-    """A verdict with its reason, who gave it and what it rests on."""
+    """A verdict with its reason, its evidence and the link that gave it."""
 
     COMPLETE: ClassVar[Completion]
     UNDECIDED: ClassVar[Completion]
 
     verdict: Verdict
     reason: str = ""
-    """Why, for a person; of a FAILED verdict it is the step's failure text."""
+    """Why, for a person; of a FAILED verdict, the error message of the step."""
     evidence: str | None = None
-    """The words or result that decided."""
+    """The words or the result that decided; None: nothing to quote."""
     code: str = "not-complete"
-    """The failure's code; only for FAILED."""
+    """Error code of the step; used only if FAILED."""
     next_step_id: str | None = None
-    """A wish for the next step; honoured where the graph allows it."""
+    """The step that the model asked to run next; honoured where the graph has that edge."""
     decided_by: str | None = None
-    """The link's name; set by the chain."""
+    """Name of the link; set by the chain."""
 
     @classmethod
     def complete(cls, reason: str = "", *, evidence: str | None = None) -> Completion:
-        """Done; a declared output is validated next."""
+        """The step is done; a declared output is validated next."""
         return cls(Verdict.COMPLETE, reason, evidence)
 
     @classmethod
     def failed(cls, reason: str, *, code: str = "not-complete") -> Completion:
-        """Not done and not going to be."""
+        """The step is not done and cannot be completed."""
         return cls(Verdict.FAILED, reason, code=code)
 
 
@@ -53,11 +53,11 @@ Completion.UNDECIDED = Completion(Verdict.UNDECIDED)
 
 
 class CompletionMode(StrEnum):
-    """What completes a step when nothing else decides."""
+    """What completes a step when no other link decides."""
 
     TEXT = "text"
     """An answer without tool calls."""
     STRUCTURED = "structured"
     """An answer without tool calls that fits the declared output."""
     SIGNAL = "signal"
-    """Only a link: an instruction, a pattern, a tool's outcome. The guide's loop."""
+    """Only a completion link: an instruction, a pattern, a tool's result. The Java guide's loop."""

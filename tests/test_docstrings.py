@@ -1,0 +1,80 @@
+"""Every public method is documented, once: an override has the docstring of its contract."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+ROOT: Final = Path(__file__).parents[1] / "minions"
+
+_WITHOUT_METHODS: Final = frozenset(
+    {"ABC", "Generic", "Protocol", "Struct", "NamedTuple", "StrEnum", "Exception", "ValueError"}
+)
+"""Bases from elsewhere that declare no method which our classes document anew."""
+
+
+@frozen(kw_only=True)
+class _Class:
+    place: str
+    bases: frozenset[str]
+    methods: dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
+
+
+def _base_name(node: ast.expr) -> str:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.attr if isinstance(node, ast.Attribute) else ast.unparse(node)
+
+
+def _classes() -> Iterator[tuple[str, _Class]]:
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                yield (
+                    node.name,
+                    _Class(
+                        place=f"{path.relative_to(ROOT.parent)}: {node.name}",
+                        bases=frozenset(map(_base_name, node.bases)),
+                        methods={
+                            each.name: each
+                            for each in node.body
+                            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+                        },
+                    ),
+                )
+
+
+def _is_inherited(method: str, bases: frozenset[str], known: dict[str, list[_Class]]) -> bool:
+    """Whether a base declares the method; of a base from elsewhere it is assumed."""
+    for base in bases - _WITHOUT_METHODS:
+        for each in known.get(base, ()):
+            if method in each.methods or _is_inherited(method, each.bases, known):
+                return True
+        if base not in known:
+            return True
+    return False
+
+
+def _needs_docstring(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    decorators = {ast.unparse(each).rpartition(".")[2] for each in method.decorator_list}
+    is_documented = ast.get_docstring(method) is not None
+    return not (is_documented or method.name.startswith("_") or decorators & {"overload", "setter"})
+
+
+def test_every_public_method_is_documented_here_or_in_its_contract() -> None:
+    known: dict[str, list[_Class]] = {}
+    for name, each in _classes():
+        known.setdefault(name, []).append(each)
+    missing = [
+        f"{each.place}.{name}"
+        for title, group in known.items()
+        if not title.startswith("_")
+        for each in group
+        for name, method in each.methods.items()
+        if _needs_docstring(method) and not _is_inherited(name, each.bases, known)
+    ]
+    assert sorted(missing) == []
