@@ -1,1 +1,1 @@
-"""From a person's words to a recipe. What is written here is a recipe again, and checked as one."""
+"""Turns instructions in prose into recipes, by a recipe whose output is checked as one."""

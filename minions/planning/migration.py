@@ -1,4 +1,6 @@
-"""An older instruction, in prose, and the recipe that turns it into a recipe. Nothing runs here."""
+"""Migration: an instruction in prose, and the recipe that turns
+it into a recipe. Nothing runs here.
+"""
 
 from __future__ import annotations
 
@@ -21,31 +23,31 @@ from minions.recipe.text.nodes import read_document, to_plain
 __all__ = ["CheckRecipe", "Instruction", "migration_inputs", "migration_recipe", "read_instruction"]
 
 MAX_BYTES: Final = 100_000
-"""Of an instruction: it goes into a prompt as a whole."""
+"""Bytes of an instruction: all of it becomes part of a prompt."""
 _YAML: Final = (".yaml", ".yml")
 _ROOM: Final = "minions.planning"
 
 
 @frozen(kw_only=True)
 class Instruction:
-    """A file that says in words, or in an older format, what is to be done."""
+    """A file that describes work in prose, or in an older format."""
 
     text: str
     name: str
-    """What its recipe is to be called."""
+    """The name of the recipe to be written."""
     is_recipe: bool = False
-    """It has steps: there is nothing to turn."""
+    """Whether it has steps: it is a recipe already and needs no migration."""
     may_write: bool = False
-    """It says so itself."""
+    """Whether the instruction itself asks for writes."""
 
 
 def read_instruction(path: Path) -> Instruction:
-    """The instruction in a YAML file or in a text of any kind.
+    """The instruction in a YAML file or in a text file of any kind.
 
     Raises:
         NotFoundError: There is no such file.
-        UsageError: It cannot be read, is empty, too long, or no text.
-        RecipeError: It is named as YAML and is none.
+        UsageError: It cannot be read, is empty, too long, or not text.
+        RecipeError: Its name says YAML, but it is not YAML.
     """
     text = _text_of(path)
     plain = _mapping_of(text, path)
@@ -88,7 +90,7 @@ def _no_text(path: Path, why: str) -> UsageError:
 
 
 def _mapping_of(text: str, path: Path) -> Mapping[str, JsonValue]:
-    """What a YAML file says; nothing for any other text."""
+    """The mapping in a YAML file; empty for any other text."""
     if path.suffix.lower() not in _YAML:
         return {}
     plain = to_plain(read_document(text, str(path)))
@@ -106,17 +108,17 @@ def migration_recipe(catalog: Catalog) -> AgentRecipe:
     """The recipe that writes recipes.
 
     Args:
-        catalog: Where it runs; `check_recipe` must be among its tools.
+        catalog: The names that are available; `check_recipe` must be among its tools.
     """
     text = files(_ROOM).joinpath("migrate.yaml").read_text("utf-8")
     return load_recipe_text(text, "migrate.yaml", catalog)
 
 
 def migration_inputs(instruction: Instruction, catalog: Catalog) -> dict[str, JsonValue]:
-    """What `migration_recipe` is run with.
+    """The inputs of `migration_recipe`.
 
     Args:
-        catalog: What the new recipe may name.
+        catalog: The names that the new recipe may use.
     """
     rights = "It may write." if instruction.may_write else "Writing is not allowed: no permissions."
     return {
@@ -129,7 +131,7 @@ def migration_inputs(instruction: Instruction, catalog: Catalog) -> dict[str, Js
 
 
 def _tool_lines(catalog: Catalog) -> Iterator[str]:
-    """Every tool in one line, below the toolset that has to be asked for."""
+    """Every tool in one line, below the toolset that it belongs to."""
     yield "These need no entry under `tools`:"
     yield from (_tool_line(spec) for spec in catalog.tools.values())
     for name in catalog.toolsets:
@@ -157,15 +159,14 @@ def _tool_line(spec: ToolSpec) -> str:
 
 @frozen
 class CheckRecipe(Tool):
-    """The static checks as a tool: what is wrong with a recipe's text, for whoever wrote it."""
+    """The static checks of recipes as a tool, for the model that writes a recipe."""
 
     catalog: Catalog
-    """What recipes may name where they are going to run."""
+    """The names that are available where the recipes are going to run."""
     may_write: bool = field(default=False, kw_only=True)
 
     @property
     def spec(self) -> ToolSpec:
-        """`check_recipe(text)`."""
         return ToolSpec(
             name="check_recipe",
             description="All faults of a recipe.",
@@ -179,7 +180,9 @@ class CheckRecipe(Tool):
         )
 
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
-        """`{ok, text, faults}`: whether there is none, the text without a fence, one line each."""
+        """Returns `{ok, text, faults}`: whether there are none, the text without a
+        code fence, one line per fault.
+        """
         text = _without_fence(str(arguments["text"]))
         loaded = check_recipe_text(text, "recipe.yaml", self.catalog)
         faults = [_told(fault) for fault in loaded.errors]
@@ -190,7 +193,7 @@ class CheckRecipe(Tool):
 
 
 def _without_fence(text: str) -> str:
-    """Models put YAML between fences, asked or not."""
+    """The text without a code fence: models put YAML into one, asked to or not."""
     found = re.fullmatch(r"\s*```\w*\n(.*?)\n?```\s*", text, re.DOTALL)
     return (found[1] if found else text).strip("\n") + "\n"
 

@@ -1,1 +1,1 @@
-"""Text to a checked `AgentRecipe`: nothing here runs, spawns or connects."""
+"""Loads and checks recipes: text to `AgentRecipe`. Nothing here runs, spawns or connects."""

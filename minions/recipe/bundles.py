@@ -1,4 +1,4 @@
-"""The recipes that a recipe runs as steps, as one value that travels with its runs."""
+"""The nested recipes of a recipe as one JSON value, which is stored with its runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ __all__ = ["BundledRecipes", "bundle_of"]
 
 
 def bundle_of(recipe: AgentRecipe) -> dict[str, JsonValue]:
-    """Name to `{document, directory, recipes}`, nested; {} where no step is a recipe.
+    """The nested recipes by name, each as `{document, directory, recipes}`; {} where there are
+    none.
 
-    Recipes made by code have no text: they are registered, or not there.
+    Recipes made by code have no text: on resume they must be registered again.
     """
     bundle: dict[str, JsonValue] = {}
     for step in recipe.steps:
@@ -36,7 +37,7 @@ def bundle_of(recipe: AgentRecipe) -> dict[str, JsonValue]:
 
 @frozen
 class BundledRecipes:
-    """Finds recipes in a bundle; no file is read."""
+    """Looks up nested recipes in a stored bundle; no file is read."""
 
     bundle: Mapping[str, JsonValue]
 
@@ -44,7 +45,7 @@ class BundledRecipes:
         """The recipe of that name.
 
         Raises:
-            NotFoundError: The bundle has none.
+            NotFoundError: The bundle has none of that name.
         """
         found = cast("Mapping[str, JsonValue] | None", self.bundle.get(name))
         if found is None:

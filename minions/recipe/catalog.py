@@ -1,4 +1,4 @@
-"""What a recipe may name: handed in by the operator, so that checking touches nothing."""
+"""The catalog of names that a recipe may use: handed in, so that checks need no I/O."""
 
 from __future__ import annotations
 
@@ -28,41 +28,49 @@ def _no_tools() -> Mapping[str, ToolSpec]:
 
 @frozen(kw_only=True)
 class FoundRecipe:
-    """A recipe that a step names: found, not checked yet. It has a text, or a document."""
+    """A recipe that a step names: located, not checked yet. It has a text, or a document."""
 
     identity: str
-    """The same for the same recipe, however it is named: it shows cycles."""
+    """The same for the same recipe under any name: detects cycles."""
     file: str
-    """For messages."""
+    """The file's name, for messages."""
     text: bytes | None = None
     document: Mapping[str, JsonValue] | None = None
     directory: str | None = None
-    """Where its own relative paths start."""
+    """The folder that relative paths in the recipe start from."""
     recipes: FindRecipe | None = None
-    """Finds those that it names itself; None: the same as before."""
+    """Looks up the recipes that it names in turn; None: by the same function as itself."""
 
 
 FindRecipe: TypeAlias = Callable[[str, str | None], FoundRecipe]
-"""A name and the naming recipe's directory to the recipe; raises NotFoundError."""
+"""Looks up a recipe by its name and the directory of the recipe that names it.
+
+Raises:
+    NotFoundError: There is no such recipe.
+"""
 
 
 @frozen(kw_only=True)
 class Catalog:
-    """The names that exist where the recipe is going to run."""
+    """The names that are available where the recipe is going to run."""
 
     toolsets: Mapping[str, Toolset] = field(factory=_no_toolsets)
-    """By the name a recipe asks for: `files`."""
+    """Toolsets by the name that recipes use: `files`."""
     tools: Mapping[str, ToolSpec] = field(factory=_no_tools)
-    """The operator's registered Python tools, by name."""
+    """The operator's registered Python tools by name."""
     links: frozenset[str] = frozenset()
-    """Registered completion links."""
+    """Names of registered completion links."""
     models: frozenset[str] = frozenset()
-    """Registered model names that are not `provider/name`, such as scripted ones."""
+    """Names of registered models that are not of the form `provider/name`,
+    such as scripted ones.
+    """
     recipes: Mapping[str, AgentRecipe] = field(factory=dict)
-    """Registered recipes, made by code."""
+    """Registered recipes, made by code, by name."""
     steps: Mapping[str, JsonSchema] = field(factory=dict)
-    """Registered `Step` classes by name: what `with` may give them, as JSON Schema."""
+    """JSON Schemas of the arguments (`with`) of registered `Step` classes, by name."""
     recipe_folders: tuple[Path, ...] = ()
-    """The server's: recipes name files beneath these and the project; none: see `NamedFiles`."""
+    """The server's folders of recipes. Recipes may name files below these and in the
+    project; empty: see `NamedFiles`.
+    """
     find_recipe: FindRecipe | None = None
-    """Finds recipes that steps name; None: among files."""
+    """Looks up recipes that steps name; None: among files."""

@@ -1,4 +1,6 @@
-"""A recipe between text and value: what the checks look at while faults are collected."""
+"""Drafts: a recipe between its text and its values, on which
+checks work while faults are collected.
+"""
 
 from __future__ import annotations
 
@@ -44,75 +46,75 @@ __all__ = [
 
 
 TEXT_OUTPUT: Final[JsonSchema] = {"type": "string"}
-"""What a step gives that answers in text and declares no output. Compared by identity."""
+"""The output of a step that answers with text and declares no output. Compared by identity."""
 
 
 class TemplateUse(Struct, frozen=True, kw_only=True, eq=False):
-    """One string with templates, and what it reads."""
+    """A string with templates, and what it reads."""
 
     node: ScalarNode
     references: tuple[Reference, ...]
     term: Term | None = None
-    """The expression, where the string is one and nothing else."""
+    """The expression, if the string consists of one expression only."""
 
     def place_of(self, reference: Reference) -> Place:
-        """Where that reference stands."""
+        """The place of that reference in the recipe's text."""
         return self.node.part(reference.offset, len(reference.text))
 
 
 class GoalParts(Struct, frozen=True, kw_only=True):
-    """What only a goal step has, already as values."""
+    """The parts of a goal step, already as values."""
 
     messages: tuple[MessageSpec, ...] = ()
     schema: JsonSchema | None = None
-    """The declared output, in full."""
+    """The declared output as a full JSON Schema."""
     completion: CompletionCriteria | None = None
     links: tuple[str, ...] = ()
     model: ModelConfig | None = None
 
 
 class StepDraft(Struct, kw_only=True, eq=False):
-    """One step with everything that was readable of it."""
+    """One step with everything that could be read of it."""
 
     id: str
-    """A stand-in such as `<step 3>` where the recipe gives none."""
+    """The id; a placeholder such as `<step 3>` where the recipe states none."""
     index: int
     kind: str | None
     section: Section
     templates: tuple[TemplateUse, ...] = ()
     output: JsonSchema = field(default_factory=dict)
-    """What its output is known to be; {} says nothing."""
+    """What is known of the output, as JSON Schema; {}: nothing."""
     goal: GoalParts = field(default_factory=GoalParts)
     limits: Mapping[str, JsonValue] = field(default_factory=dict)
     conditions: tuple[str, ...] = ()
-    """Of an assert step."""
+    """The conditions of an assert step."""
     tools: tuple[str, ...] = ()
-    """Of a goal step: full names."""
+    """Full names of the tools of a goal step."""
     depends_on: tuple[int, ...] = ()
     declared: tuple[int, ...] = ()
-    """Of `depends_on`, those that are written there."""
+    """Indices of the steps that `depends_on` names explicitly."""
     after: tuple[int, ...] = ()
     outer_templates: tuple[TemplateUse, ...] = ()
-    """Of `when` and `loop`: they are read before there is an item."""
+    """Templates of `when` and `loop`, which are evaluated before there is an item."""
     has_loop: bool = False
     retry: RetryConfig | None = None
     has_while: bool = False
     repeat_templates: tuple[TemplateUse, ...] = ()
-    """Of `while`: read after each attempt."""
+    """Templates of `while`, which are evaluated after each attempt."""
     goto: ScalarNode | None = None
-    """Of `on_error`: the name of the step to go back to."""
+    """The target of the back edge in `on_error`."""
     route_templates: tuple[TemplateUse, ...] = ()
-    """Of `route` and `decision_tool`: read when the step has ended."""
+    """Templates of `route` and `decision_tool`, which are evaluated after the step has ended."""
     decision: Section | None = None
-    """Of `decision_tool`."""
+    """The `decision_tool` of the step."""
     waits_s: float | None = None
-    """Of an ask step."""
+    """Timeout of an ask step in seconds; None: none."""
     recipe: AgentRecipe | None = None
-    """Of a recipe step: what it runs."""
+    """The recipe that a recipe step runs."""
 
     @property
     def condition(self) -> Term | None:
-        """Of `when`, where it is an expression that can be read."""
+        """The expression of `when`, if it could be parsed."""
         node = self.section.node("when")
         if node is None:
             return None
@@ -120,12 +122,12 @@ class StepDraft(Struct, kw_only=True, eq=False):
 
     @property
     def is_named(self) -> bool:
-        """Whether `id` is what the recipe calls it."""
+        """Whether `id` is stated by the recipe."""
         return self.section.text("id") is not None
 
     @property
     def all_templates(self) -> tuple[TemplateUse, ...]:
-        """Wherever they stand in the step."""
+        """All templates of the step."""
         return (
             *self.outer_templates,
             *self.templates,
@@ -135,23 +137,25 @@ class StepDraft(Struct, kw_only=True, eq=False):
 
     @property
     def title(self) -> str:
-        """For messages."""
+        """The step's name in messages."""
         return f"'{self.id}'" if self.is_named else f"step {self.index + 1}"
 
     @property
     def lost_names(self) -> tuple[str, ...]:
-        """What others may call it, though it cannot be called so."""
+        """Names that other steps may refer to this one by, although they
+        are invalid and were reported.
+        """
         nodes = (self.section.refused.get(key) for key in ("id", "save_as"))
         return tuple(str(node.value) for node in nodes if isinstance(node, ScalarNode))
 
     @property
     def save_as(self) -> str | None:
-        """The step's other name."""
+        """The step's second name."""
         return self.section.text("save_as")
 
     @property
     def place(self) -> Place:
-        """Of its id, or of the whole step."""
+        """The place of the step's id, or of the whole step."""
         return self.section.place_of("id")
 
 
@@ -159,15 +163,15 @@ class ToolNames(Struct, frozen=True, kw_only=True):
     """The tools that steps may name."""
 
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
-    """By full name: `files__read`, or a registered tool's."""
+    """Tools by full name: `files__read`, or the name of a registered tool."""
     prefixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """A toolset's prefix to the full names of its tools."""
+    """Full names of each toolset's tools, by the toolset's prefix."""
     is_complete: bool = True
-    """False where an entry of `tools` was faulty: then a missing name proves nothing."""
+    """False where an entry of `tools` was faulty: an unknown tool name is then not reported."""
 
 
 class RecipeDraft(Struct, kw_only=True, eq=False):
-    """The whole recipe, as far as it was readable."""
+    """The whole recipe, as far as it could be read."""
 
     section: Section
     mode: ExecutionMode = ExecutionMode.SEQUENTIAL
@@ -182,18 +186,20 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
     tests: tuple[RecipeTest, ...] = ()
     output_templates: tuple[TemplateUse, ...] = ()
     paths: GraphPaths | None = None
-    """Of `graph`, where all of it could be read."""
+    """Paths through `graph`, if all of it could be read."""
     prompt_templates: tuple[TemplateUse, ...] = ()
-    """Of the agent's own prompt and goal and of tool options: they may read inputs only."""
+    """Templates of the agent's system prompt and goal and of tool options,
+    which may read inputs only.
+    """
 
     @property
     def has_graph(self) -> bool:
-        """Whether it says what may follow what, readable or not."""
+        """Whether the recipe has transitions, valid or not."""
         return "graph" in self.section.entries or "graph" in self.section.refused
 
 
 def is_lost_name(draft: RecipeDraft, name: str) -> bool:
-    """Whether a step is, or may be, called so whose name was reported as faulty already."""
+    """Whether the name is, or may be, that of a step whose name was reported as faulty."""
     if "steps" in draft.section.refused or any(name in step.lost_names for step in draft.steps):
         return True
     if all(step.is_named or step.lost_names for step in draft.steps):
@@ -204,7 +210,7 @@ def is_lost_name(draft: RecipeDraft, name: str) -> bool:
 
 
 def read_templates(node: Node | None, report: Report) -> tuple[TemplateUse, ...]:
-    """Every string below `node` that holds templates; broken ones are reported."""
+    """Every string below `node` that holds templates; faulty templates are reported."""
     if node is None:
         return ()
     uses: list[TemplateUse] = []
@@ -236,7 +242,7 @@ def _compiled(node: ScalarNode, text: str, report: Report) -> TemplateUse | None
 
 
 def read_condition(node: ScalarNode | None, report: Report) -> tuple[TemplateUse, ...]:
-    """The references of a `when`; a broken one is reported."""
+    """The references of a `when`; a faulty condition is reported."""
     if node is None or not isinstance(node.value, str):
         return ()
     try:

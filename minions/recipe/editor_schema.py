@@ -1,4 +1,4 @@
-"""The JSON Schema of recipes for editors, made from the key tables that the loader reads."""
+"""The JSON Schema of recipes for editors, generated from the key tables that the loader uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["recipe_schema"]
 
 
 def recipe_schema() -> JsonSchema:
-    """Draft 2020-12. Closed: what the loader refuses as unknown, an editor marks too."""
+    """The schema (draft 2020-12). An editor marks the same unknown keys that the loader refuses."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Minions recipe",
@@ -46,7 +46,7 @@ def _step(kind: StepKind) -> dict[str, JsonValue]:
 
 
 def _extending() -> dict[str, JsonValue]:
-    """A step that takes its kind from a template: any key of any kind may stand in it."""
+    """The schema of a step that takes its kind from a template: keys of every kind are allowed."""
     body = _object(Table("a step", (*step_keys.STEP.keys, *_of_all_kinds())))
     body["required"] = ["id", "extends"]
     body["not"] = {"anyOf": [{"required": [kind]} for kind in KINDS]}
@@ -109,7 +109,7 @@ def _not_both(one: str, other: str) -> Mapping[str, JsonValue]:
 
 
 def _message() -> dict[str, JsonValue]:
-    """One role, in one of three spellings."""
+    """The schema of a message: one role, in one of three spellings."""
     forms: list[JsonValue] = [
         {"required": ["role", "content"], "maxProperties": 2},
         {"required": ["system"], "maxProperties": 1},

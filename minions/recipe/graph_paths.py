@@ -1,6 +1,6 @@
-"""The ways through a transition graph: what can be reached, and around which steps.
+"""Paths through a transition graph: what can be reached, and without passing which steps.
 
-Steps are positions; the first one begins. Nothing here knows of templates.
+Steps are indices; a run starts at step 0. Independent of templates.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ def _as_edges(following: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]
 
 @define(slots=False, eq=False)
 class GraphPaths:
-    """All ways from the first step on; each question costs at most one walk over the edges."""
+    """All paths from the first step; each question costs at most one traversal of the edges."""
 
     following: tuple[tuple[int, ...], ...] = field(converter=_as_edges)
-    """For each step those that may come right after it."""
+    """For each step, those that may come right after it."""
 
     @classmethod
     def of(cls, ids: Sequence[str], graph: Mapping[str, Sequence[str]]) -> GraphPaths:
-        """Of the graph of a recipe; `ids` are its steps in list order."""
+        """The paths of a recipe's graph; `ids` are its steps in list order."""
         places = {step_id: place for place, step_id in enumerate(ids)}
         return cls([places[other] for other in graph.get(step_id, ())] for step_id in ids)
 
     @cached_property
     def ends(self) -> frozenset[int]:
-        """Steps that nothing follows."""
+        """Steps without a successor."""
         return frozenset(step for step, others in enumerate(self.following) if not others)
 
     @cached_property
     def reached(self) -> frozenset[int]:
-        """Steps that some way leads to."""
+        """Steps that can be reached."""
         return frozenset(self._parents(0, ()))
 
     def after(self, step: int) -> frozenset[int]:
-        """Steps that may run when that one has: itself, too, where a way leads back."""
+        """Steps that may run after that step; includes the step itself if it lies on a cycle."""
         found: set[int] = set()
         pending = list(self.following[step])
         while pending:
@@ -53,9 +53,9 @@ class GraphPaths:
         return frozenset(found)
 
     def way(self, to: Collection[int], around: Collection[int] = ()) -> tuple[int, ...] | None:
-        """A shortest way from the first step to one of `to` that passes none of `around`.
+        """A shortest path from the first step to one of `to` that passes none of `around`.
 
-        The step that it leads to may itself be one of `around`. None: there is no such way.
+        The target itself may be one of `around`. None: there is no such path.
         """
         parents = self._parents(0, around)
         end = next((step for step in parents if step in to), None)
@@ -68,7 +68,7 @@ class GraphPaths:
 
     @cached_property
     def circle(self) -> tuple[int, ...] | None:
-        """Steps that lead round in a circle, the first one again at the end; None: none do."""
+        """The steps of a cycle, the first one again at the end; None: the graph has no cycle."""
         done: set[int] = set()
         path, places = [0], {0: 0}
         pending = [iter(self.following[0])]
@@ -88,7 +88,7 @@ class GraphPaths:
         return None
 
     def most_visits(self, step: int, most_steps: int) -> int:
-        """How often a run of so many steps can come to that one, at most."""
+        """How often a run of `most_steps` steps can visit that step, at most."""
         first = self.way([step])
         if first is None or len(first) > most_steps:
             return 0
@@ -96,7 +96,7 @@ class GraphPaths:
         return 1 if length is None else 1 + (most_steps - len(first)) // length
 
     def _round(self, step: int) -> int | None:
-        """Steps of the shortest way from one visit of that step to the next."""
+        """Length of the shortest cycle through that step; None: there is none."""
         lengths = [self._distance(other, step) for other in self.following[step]]
         return min((length + 1 for length in lengths if length is not None), default=None)
 
@@ -110,7 +110,7 @@ class GraphPaths:
         return count
 
     def _parents(self, start: int, around: Collection[int]) -> dict[int, int | None]:
-        """Each step that is reached with the one before it, nearest first."""
+        """Each reached step with its predecessor, nearest first."""
         parents: dict[int, int | None] = {start: None}
         pending = deque([start])
         while pending:

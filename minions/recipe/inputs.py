@@ -1,4 +1,4 @@
-"""What a run is given, checked against what the recipe declares."""
+"""The inputs of a run: validated against the inputs that the recipe declares."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ def resolve_inputs(
     from_text: frozenset[str] | bool = False,
     base: Path,
 ) -> dict[str, JsonValue]:
-    """Every declared input with its value: given, or the default; of a secret its marker.
+    """Every declared input with its value: given, or the default; a secret as its marker.
 
     Args:
         from_text: Which of `given` were typed as text (all: True) and become numbers, booleans,
-            lists or mappings where the schema says so. Text stays text everywhere else.
-        base: Where relative paths that were given start; those of defaults start at the recipe.
+            lists or mappings where the schema allows it. A text stays a text everywhere else.
+        base: The folder that given relative paths start from; those of defaults start at the
+            recipe.
 
     Raises:
         UsageError: With one line for each input that is unknown, missing or does not fit
-            (`bad-input`; `literal-secret` where all that is wrong are secrets given as they are).
+            (`bad-input`; `literal-secret` if the only faults are secrets given as plain values).
     """
     problems = list(_unknown(recipe, given))
     literal = 0
@@ -120,7 +121,7 @@ def _variable(name: str) -> str:
 
 
 def _secret(name: str, value: InputValue) -> _Outcome:
-    """Its marker. What is no reference is never shown: it may be the secret itself."""
+    """The marker of a reference. Anything else is never shown: it may be the secret itself."""
     try:
         text = value if isinstance(value, str) else ""
         ref = value if isinstance(value, SecretRef) else SecretRef.parse(text)
@@ -135,7 +136,7 @@ def _secret(name: str, value: InputValue) -> _Outcome:
 
 
 def _smuggled(recipe: AgentRecipe, values: Mapping[str, JsonValue]) -> Iterator[str]:
-    """Markers in inputs that are not secret: nobody but the recipe says where a secret goes."""
+    """Markers in inputs that are not secret: only the recipe decides where a secret is used."""
     names = [name for name in values if recipe.inputs[name].is_secret]
     markers = [cast("str", values[name]) for name in names]
     for name, value in values.items():
@@ -149,7 +150,7 @@ def _smuggled(recipe: AgentRecipe, values: Mapping[str, JsonValue]) -> Iterator[
 
 
 def _texts(value: JsonValue) -> Iterator[str]:
-    """Every text in it, keys too."""
+    """Every text in the value, including keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -162,7 +163,7 @@ def _texts(value: JsonValue) -> Iterator[str]:
 
 
 def _takes(schema: JsonSchema) -> str:
-    """What fits, in a few words."""
+    """A short description of what fits the schema."""
     choices = schema.get("enum")
     if isinstance(choices, list | tuple):
         return f"one of {', '.join(dumps(choice) for choice in choices)}"
@@ -183,9 +184,10 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def _from_text(text: str, schema: JsonSchema) -> JsonValue:
-    """What was typed, as the first declared type that it can be read as; else the text itself.
+    """The typed text as a value of the first declared type that it can be parsed as; else as
+    text.
 
-    Where the schema takes text too, text it stays.
+    A text stays a text where the schema allows one.
     """
     kind = schema.get("type")
     kinds = [str(name) for name in kind] if isinstance(kind, list | tuple) else [str(kind)]
@@ -217,7 +219,9 @@ _JSON_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
 
 
 def _absolute(value: JsonValue, schema: JsonSchema, base: Path) -> JsonValue:
-    """Text of `format: path` as an absolute path; no links are followed, nothing is touched."""
+    """Text of `format: path` as an absolute path; links are not followed
+    and the file is not accessed.
+    """
     if schema.get("format") != "path" or not isinstance(value, str):
         return value
     return str(Path(base).absolute() / Path(value).expanduser())

@@ -1,4 +1,4 @@
-"""Recipes by path, or by id among folders."""
+"""The recipe files in folders, by path and by id."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _NAME_LINE: Final = re.compile(
 
 
 def find_recipe(name_or_path: str, folders: Sequence[Path]) -> Path:
-    """The file that `name_or_path` means: an existing path, else an id found under `folders`.
+    """The file of an existing path, else of the id under `folders`.
 
     Raises:
-        NotFoundError: Neither (`recipe-not-found`); the message says where was looked.
+        NotFoundError: Neither exists (`recipe-not-found`); the message names the folders.
     """
     path = _expanded(name_or_path)
     if is_file(path):
@@ -56,7 +56,7 @@ def _expanded(name: str) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Likewise of a name that no file can have."""
+    """Whether it is a file; False also for a name that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -70,10 +70,10 @@ def _always(_: Path) -> bool:
 def recipe_ids(
     folders: Sequence[Path], may_read: Callable[[Path], bool] = _always
 ) -> dict[str, Path]:
-    """Every recipe under `folders` by its id; the first folder wins, then the first path.
+    """Paths of all recipes under `folders` by id; the first folder wins, then the first path.
 
     Args:
-        may_read: Whether an id may be taken from that file; else its name stands for it.
+        may_read: Whether a file may be read for its id; if not, its stem is taken as its id.
     """
     found: dict[str, Path] = {}
     for folder in folders:
@@ -83,7 +83,11 @@ def recipe_ids(
 
 
 def recipe_ids_beside(folder: Path, may_read: Callable[[Path], bool] = _always) -> dict[str, Path]:
-    """Every recipe in that folder itself, by its id; the first path wins. As `recipe_ids`."""
+    """Paths of the recipes directly in that folder by id; the first path wins.
+
+    Args:
+        may_read: Whether a file may be read for its id; if not, its stem is taken as its id.
+    """
     found: dict[str, Path] = {}
     with contextlib.suppress(OSError):
         names = (path for path in folder.iterdir() if path.suffix in SUFFIXES)
@@ -104,9 +108,9 @@ def _id_of(path: Path, may_read: Callable[[Path], bool]) -> str:
 
 
 def recipe_id_of(path: Path) -> str:
-    """As written at the top level, else of its name, else the file's stem.
+    """The id at the top level of the file, else one made from its name, else the file's stem.
 
-    Not parsed: the file may be broken.
+    The file is searched, not parsed: it may be broken.
     """
     try:
         with path.open("rb") as file:
@@ -123,7 +127,7 @@ def recipe_id_of(path: Path) -> str:
 def slug_of(name: str) -> str:
     """The id of a recipe that has only a name: `day-watch` of "Day Watch".
 
-    A name that could be an id stays as it is; one without a letter or digit of ASCII gives "".
+    A name that is a valid id stays as it is; one without an ASCII letter or digit gives "".
     """
     if re.fullmatch(NAME_PATTERN, name):
         return name
@@ -132,7 +136,7 @@ def slug_of(name: str) -> str:
 
 
 def _near_files(path: Path) -> tuple[str, ...]:
-    """Recipes beside where `path` would be, whose names look like it."""
+    """Recipes in the folder of `path` that have a similar name."""
     if path.suffix not in SUFFIXES:
         return ()
     by_stem: dict[str, str] = {}

@@ -1,4 +1,6 @@
-"""The recipe as frozen values: the single source of the loader, the editor schema and the docs."""
+"""The recipe as immutable values: the single source of the
+loader, the editor schema and the docs.
+"""
 
 from __future__ import annotations
 
@@ -61,18 +63,18 @@ class Where:
 
 
 class ExecutionMode(StrEnum):
-    """In which order the steps of a dependency graph run."""
+    """The order in which the steps of a dependency graph run."""
 
     SEQUENTIAL = "sequential"
-    """YAML order, one at a time."""
+    """In the order of the file, one at a time."""
     PLANNED = "planned"
-    """Topological, stable in YAML order, one at a time."""
+    """In topological order, ties in the order of the file, one at a time."""
     PARALLEL = "parallel"
-    """Ready steps together, at most `max_parallel`."""
+    """Ready steps at the same time, at most `max_parallel`."""
 
 
 class OnFailure(StrEnum):
-    """What a failed required step does to the others."""
+    """What happens to the other steps when a required step fails."""
 
     STOP = "stop"
     CONTINUE = "continue"
@@ -80,7 +82,7 @@ class OnFailure(StrEnum):
 
 @frozen(kw_only=True)
 class ModelConfig:
-    """Which model answers, and how it is asked."""
+    """Which model answers, and its settings."""
 
     name: str | None = None
     base_url: str | None = None
@@ -93,14 +95,14 @@ class ModelConfig:
     output_mode: OutputMode | None = None
 
     def overlaid(self, own: ModelConfig) -> ModelConfig:
-        """These settings with what `own` says over them. Another model starts from `own` alone."""
+        """These settings overridden by `own`. If `own` names another model, `own` alone counts."""
         if own.name is not None and own.name != self.name:
             return own
         said = {name: value for name, value in attrs.asdict(own).items() if value is not None}
         return attrs.evolve(self, **said)
 
     def options(self) -> ModelOptions:
-        """What goes with each call."""
+        """The sampling parameters and time limits of each call."""
         defaults = ModelOptions()
         return ModelOptions(
             temperature=self.temperature,
@@ -113,42 +115,46 @@ class ModelConfig:
 
 @frozen(kw_only=True)
 class Permissions:
-    """What the run may change."""
+    """What the run is allowed to change."""
 
     allow_write: bool = False
     tools: Mapping[str, bool] = field(factory=dict)
-    """YAML keys `allow_<tool>`: full names; over `allow_write`."""
+    """YAML keys `allow_<tool>`: permissions by full name of the
+    tool; they override `allow_write`.
+    """
     requires_approval: tuple[str, ...] = ()
-    """Full names of tools whose every call needs somebody's consent."""
+    """Full names of tools of which every call needs approval."""
 
 
 @frozen(kw_only=True)
 class ToolsetUse:
-    """A toolset with options, or a registered tool by its name."""
+    """A toolset with its options, or a registered tool."""
 
     name: str
     options: Mapping[str, JsonValue] = field(factory=_empty)
-    """Templates over `inputs` are rendered before the run."""
+    """Options of the toolset; templates over `inputs` are rendered before the run."""
     prefix: str | None = None
-    """YAML key `as`: tools are called `prefix__name`; None: the toolset's own name."""
+    """YAML key `as`: the tools are named `prefix__name`; None: the toolset's own name."""
 
 
 @frozen(kw_only=True)
 class InputSpec:
-    """One declared input."""
+    """One input that the recipe declares."""
 
     schema: JsonSchema
-    """JSON Schema; `format: path` makes text an absolute path."""
+    """JSON Schema of the value; `format: path` makes a text an absolute path."""
     default: JsonValue = None
     has_default: bool = False
     description: str = ""
     is_secret: bool = False
-    """Takes a `SecretRef`; in `inputs` stands its marker, and only tools get the value."""
+    """Whether it takes a `SecretRef`: `inputs` holds the marker,
+    and only tools receive the value.
+    """
 
 
 @frozen(kw_only=True)
 class MessageSpec:
-    """A message of a goal step; `content` is a template."""
+    """A message of a goal step; its content is a template."""
 
     role: str
     content: str
@@ -156,60 +162,64 @@ class MessageSpec:
 
 @frozen(kw_only=True)
 class LoopSpec:
-    """A step that is done for each item of a list."""
+    """A loop: the step is executed once for each item of a list."""
 
     over: JsonValue
-    """A template that gives a list, or the list."""
+    """The list, or a template of it."""
     aggregate: bool = False
-    """The output is the list of the items' outputs; else an envelope that also has the errors."""
+    """Whether the output is the list of the items' outputs; else an
+    object that also has their errors.
+    """
     max_parallel: int = 1
-    """Items that are done together."""
+    """Items that are executed at the same time."""
 
 
 @frozen(kw_only=True)
 class WhileSpec:
-    """A step that is done again as long as a condition holds."""
+    """A `while` loop: the step is repeated as long as a condition holds."""
 
     condition: str
-    """Looked at after each attempt."""
+    """The condition, evaluated after each attempt."""
     max_iterations: int = 10
-    """Attempts; when the condition still holds after the last, the step fails."""
+    """Most attempts; the step fails if the condition still holds after the last one."""
     allow_repeats: bool = False
-    """An attempt may give what an earlier one gave; else that fails the step: it is stuck."""
+    """Whether an attempt may return the same output as an earlier
+    one; else the step fails as stuck.
+    """
 
 
 class OnError(StrEnum):
-    """What becomes of the run when a step fails."""
+    """What happens to the run when a step fails."""
 
     FAIL = "fail"
     CONTINUE = "continue"
-    """It counts as optional, and what only has to come after it goes on."""
+    """The step counts as optional; steps that only have to come after it run."""
     GOTO = "goto"
-    """An earlier step runs again and is told what went wrong."""
+    """An earlier step runs again and is told the error."""
 
 
 @frozen(kw_only=True)
 class OnErrorSpec:
-    """Of one step."""
+    """The `on_error` of one step."""
 
     action: OnError = OnError.FAIL
     goto: str | None = None
-    """The step to go back to: this one, or one that it depends on."""
+    """Target of the back edge: this step, or one that it depends on."""
     max_times: int = 2
-    """How often; after that the step has failed."""
+    """How often the back edge is taken; after that the step has failed."""
 
 
 MOST_ROUTING_CALLS: Final = 2
-"""Model calls for one choice of a next step: the answer, and one repair of it."""
+"""Model calls for one choice of the next step: the answer and one repair."""
 
 
 @frozen(kw_only=True)
 class DecisionToolSpec:
-    """A tool whose result names the next step."""
+    """A tool call whose result names the next step."""
 
     tool: str
     params: Mapping[str, JsonValue] = field(factory=_empty)
-    """Templates are filled in when the step has ended."""
+    """Arguments; their templates are rendered when the step has ended."""
 
 
 @frozen(kw_only=True)
@@ -217,121 +227,129 @@ class PersonQuestion:
     """What a step asks a person."""
 
     text: str
-    """A template."""
+    """The question; a template."""
     form: JsonSchema | None
     """JSON Schema of the answer; None: any text."""
     timeout_s: float | None
-    """Seconds; None: as long as it takes."""
+    """Seconds to wait for an answer; None: without limit."""
     default: JsonValue = None
     has_default: bool = False
 
 
 @frozen(kw_only=True)
 class StepSpec:
-    """What every kind of step may say, and what can be asked of any step without running it.
+    """A step of a recipe: the keys that all kinds share, and questions that can be asked of any
+    step.
 
     A kind of step (`minions.recipe.kinds`) subclasses it, adds its own keys as fields, and
-    overrides what differs for its steps.
+    overrides what differs.
     """
 
     kind: ClassVar[str]
-    """The key that makes a step one of its kind; the word in pictures."""
+    """The key that makes a step one of its kind; its name in pictures."""
     asks_model: ClassVar[bool] = False
-    """Whether its work is to ask a model."""
+    """Whether the step's work is done by a model."""
     fills_in: ClassVar[bool] = False
-    """Whether a model is asked only for what the step's parameters leave open."""
+    """Whether a model is called only for parameters that have no arguments."""
     asks_person: ClassVar[bool] = False
-    """Whether a person answers it."""
+    """Whether a person answers the step."""
     calls_tools: ClassVar[bool] = False
-    """Whether it may call tools: a person can be asked to consent."""
+    """Whether it may call tools, and so need approval."""
     needs_sandbox: ClassVar[bool] = False
-    """Whether it is code that runs in a sandbox only."""
+    """Whether it is code that runs only in a sandbox."""
 
     id: str
     description: str = ""
     depends_on: tuple[str, ...] = ()
-    """Step ids, after `save_as` names were resolved; with those whose values templates read."""
+    """Ids of the steps it depends on: `depends_on` with `save_as` names resolved, and
+    the steps that its templates read.
+    """
     declared: tuple[str, ...] = ()
-    """Those of `depends_on` that the author wrote there: only they may be shown to a model."""
+    """The part of `depends_on` that the recipe states: only outputs
+    of these may be shown to a model.
+    """
     after: tuple[str, ...] = ()
-    """Steps that only have to end first: every reference to them can do without."""
+    """Ids of steps that only have to end first: every reference to them has a default."""
     when: str | None = None
-    """A condition; false means SKIPPED."""
+    """A condition; the step is SKIPPED if it is false. None: the step always runs."""
     loop: LoopSpec | None = None
     repeat: WhileSpec | None = None
-    """YAML key `while`."""
+    """The `while` loop of the step (YAML key `while`)."""
     on_error: OnErrorSpec = field(factory=OnErrorSpec)
     route: str | None = None
-    """In a transition graph: a template that gives the next step's id, or a question to a model."""
+    """In a transition graph: a template of the next step's id, or a question to a model."""
     decision_tool: DecisionToolSpec | None = None
     save_as: str | None = None
     optional: bool = False
     timeout_s: float | None = None
     cache: bool = False
-    """An output that rests on the same is not asked for again, in whatever run."""
+    """Whether an output is taken from the cache, also from other runs, if all
+    that it depends on is unchanged.
+    """
     idle_timeout_s: float | None = None
-    """Longest silence of the step's model; None: the model's own."""
+    """Seconds without a byte from the step's model; None: as set for the model."""
     retry: RetryConfig | None = None
-    """None: the recipe's."""
+    """Retries of the step's calls; None: as set for the recipe."""
     limits: Mapping[str, JsonValue] = field(factory=_empty)
     metadata: Mapping[str, JsonValue] = field(factory=_empty)
     where: Where = field(factory=Where, eq=False)
 
     @property
     def own_model(self) -> ModelConfig | None:
-        """What it says of the model that it asks; None: nothing."""
+        """The model settings of the step itself; None: it has none."""
         return None
 
     @property
     def called_tools(self) -> tuple[str, ...]:
-        """Full names of the tools that it calls itself."""
+        """Full names of the tools that the step calls itself."""
         return ()
 
     @property
     def offered_tools(self) -> tuple[str, ...]:
-        """Full names of the tools that it offers to its model."""
+        """Full names of the tools that the step offers to its model."""
         return ()
 
     @property
     def inner(self) -> AgentRecipe | None:
-        """The recipe that is its work; None: it is no such step."""
+        """The nested recipe that the step runs; None: it is not a recipe step."""
         return None
 
     @property
     def inner_inputs(self) -> Mapping[str, JsonValue]:
-        """What that recipe is given: templates by the names of its inputs."""
+        """Templates of the nested recipe's inputs, by name."""
         return {}
 
     @property
     def registered_class(self) -> str | None:
-        """The name of the registered `Step` class that is its work; None: it is no such step."""
+        """Name of the registered `Step` class that the step runs; None: it runs none."""
         return None
 
     @property
     def question(self) -> PersonQuestion | None:
-        """What a person is asked; None: nobody is."""
+        """What the step asks a person; None: nothing."""
         return None
 
     @property
     def shares_conversation(self) -> bool:
-        """Whether it goes on with what was said in the steps before it."""
+        """Whether the step continues the conversation of the steps before it."""
         return False
 
     @property
     def content(self) -> str:
-        """What it does, in the words of its own key; empty: nothing to show."""
+        """What the step does, in the text of its kind's key; empty: nothing to show."""
         return ""
 
     @property
     def label(self) -> str:
-        """What pictures show of it: the description, else its content."""
+        """The step's text in pictures: its description, else its content."""
         return self.description or self.content
 
     def may_ask_model(self, tools: Mapping[str, ToolSpec]) -> bool:
-        """Whether its work may ask a model; of a registered class nobody knows it here.
+        """Whether the step may call a model; False for a registered class, of which it is not
+        known here.
 
         Args:
-            tools: Those that its recipe can reach, by full name.
+            tools: The tools of its recipe, by full name.
         """
         return self.asks_model
 
@@ -344,20 +362,20 @@ def _as_steps(
 
 @frozen(kw_only=True)
 class RecipeTest:
-    """A run with scripted answers, and what has to come out."""
+    """A test of the recipe: a run with scripted answers, and the expected result."""
 
     name: str
     inputs: Mapping[str, JsonValue] = field(factory=_empty)
     answers: tuple[JsonValue, ...] = ()
-    """As in a script file."""
+    """The model's answers, in the form of a script file."""
     model: str | None = None
     tools: Mapping[str, JsonValue] = field(factory=_empty)
-    """Full names of tools that are not called, to what they give."""
+    """Results of tools by full name; these tools are not called."""
     decisions: Mapping[str, str] = field(factory=dict)
     status: RunStatus = field(default=RunStatus.COMPLETED, converter=RunStatus)
     output: JsonValue = None
     has_output: bool = False
-    """Whether the output is expected to be just `output`."""
+    """Whether the output has to equal `output`."""
     error: str | None = None
     holds: tuple[str, ...] = ()
     where: Where = field(factory=Where, eq=False)
@@ -368,48 +386,49 @@ Edges: TypeAlias = Mapping[str, Sequence[str]]
 
 @frozen(kw_only=True)
 class AgentRecipe:
-    """Everything a run needs to know beforehand.
+    """Everything that a run needs to know before it starts.
 
-    Steps are specs (from YAML: a dependency graph, or a transition graph where `graph` is given)
-    or `Step` objects (from Python: a transition graph, in list order unless `graph` says
-    otherwise).
+    Steps are specs (from YAML: a dependency graph, or a transition graph where `graph` is given) or
+    `Step` objects (from Python: a transition graph, in list order unless `graph` says otherwise).
     """
 
     id: str
     version: str = "1"
     name: str = ""
-    """What people call it; empty: its id."""
+    """The name shown to people; empty: the id is shown."""
     description: str = ""
     inputs: Mapping[str, InputSpec] = field(factory=dict)
     system_prompt: str | None = None
-    """In the first prompt of each model step, once."""
+    """Part of the first prompt of each model step."""
     goal: str | None = None
-    """The agent's aim: likewise."""
+    """The agent's aim: part of the first prompt of each model step."""
     messages: MessageBundle = field(default=MessageBundle())
     """Further messages for every model step, such as the user's."""
     model: ModelConfig = field(factory=ModelConfig)
     tools: tuple[ToolsetUse, ...] = ()
     permissions: Permissions = field(factory=Permissions)
     limits: Mapping[str, JsonValue] = field(factory=_empty)
-    """Become `AgentContext.metadata`."""
+    """Limits of the run; they become `AgentContext.metadata`."""
     retry: RetryConfig = field(factory=RetryConfig)
     execution_mode: ExecutionMode = field(default=ExecutionMode.SEQUENTIAL, converter=ExecutionMode)
     max_parallel: int = field(default=16, validator=ge(1))
     on_failure: OnFailure = field(default=OnFailure.STOP, converter=OnFailure)
     steps: tuple[StepSpec | Step[object], ...] = field(converter=_as_steps)
     graph: Edges | StepGraph | None = None
-    """Transitions, step id to next ids; of Step objects None is list order, {} no edges."""
+    """Transitions: step id to ids of next steps. For Step objects None is the
+    list order and {} means no edges.
+    """
     output: JsonValue = None
-    """A template of the run's result; None: the last completed step's output."""
+    """A template of the run's output; None: the output of the last completed step."""
     tests: tuple[RecipeTest, ...] = ()
-    """What `minions test` runs."""
+    """The tests that `minions test` runs."""
     enabled: bool = True
-    """For whatever runs recipes by a plan."""
+    """Whether schedulers should run it; Minions itself does not use it."""
     schedule: JsonValue = None
-    """When it is to run, as it is written: likewise."""
+    """When schedulers should run it, as written; Minions itself does not use it."""
     metadata: Mapping[str, JsonValue] = field(factory=_empty)
-    """Whatever the application wants to keep beside the recipe."""
+    """Values of the application's own."""
     document: Mapping[str, JsonValue] | None = field(default=None, eq=False, repr=False)
-    """The recipe as it was read; travels with the run so that resume needs no file."""
+    """The recipe as it was read; stored with the run, so that resume needs no file."""
     directory: str | None = field(default=None, eq=False)
-    """Of the recipe's file: where its own relative paths start."""
+    """The folder of the recipe's file, which relative paths start from; None: there is no file."""

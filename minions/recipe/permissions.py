@@ -1,7 +1,7 @@
-"""Which tools a recipe may call: a recipe within another has no more rights than that one.
+"""Which tools a recipe may call: a nested recipe has no more rights than the recipes around it.
 
-A recipe may open a toolset under another name. What the recipes around it say of a tool counts for
-it under every name; in one recipe, two openings of a toolset have rights of their own.
+A recipe may open a toolset under another prefix. Permissions of outer recipes hold for a tool under
+every name; within one recipe, two openings of a toolset have separate permissions.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ ALLOW_WRITE: Final = "allow_write"
 
 
 class _OwnRights(Struct, frozen=True):
-    """By one recipe."""
+    """The permissions that one recipe states."""
 
     permissions: Permissions
     toolsets: Mapping[str, str]
-    """By the prefixes under which that recipe itself opens them."""
+    """The toolset's own name, by the prefix under which the recipe opens it."""
 
     @classmethod
     def by(cls, recipe: AgentRecipe) -> _OwnRights:
-        """All that it says."""
+        """The permissions that `recipe` states."""
         return cls(recipe.permissions, {use.prefix or use.name: use.name for use in recipe.tools})
 
     def missing(self, tool: ToolSpec, *, is_own: bool) -> str | None:
-        """The permission that the tool would need; None: it has all."""
+        """The permission that the tool lacks in this recipe; None: it may be called."""
         said = self.permissions.tools
         for written in (name for name, is_allowed in said.items() if not is_allowed):
             if self._is_about(written, tool, is_own=is_own):
@@ -44,7 +44,7 @@ class _OwnRights(Struct, frozen=True):
         return None if is_granted else ALLOW_WRITE
 
     def asks(self, tool: ToolSpec, *, is_own: bool) -> bool:
-        """Whether each call of it needs consent: it is named, or the toolset that it is from."""
+        """Whether each call of the tool needs approval: the tool is named, or its toolset."""
         return any(
             self._is_about(written, tool, is_own=is_own, with_toolset=True)
             for written in self.permissions.requires_approval
@@ -53,7 +53,9 @@ class _OwnRights(Struct, frozen=True):
     def _is_about(
         self, written: str, tool: ToolSpec, *, is_own: bool, with_toolset: bool = False
     ) -> bool:
-        """Whether a restriction holds for the tool: under its name here or where it comes from."""
+        """Whether a restriction under that name applies to the tool, by its
+        present or its original name.
+        """
         origin = self._origin(written)
         if is_own and origin is not None:
             called, meant = {tool.name}, {written}
@@ -65,14 +67,18 @@ class _OwnRights(Struct, frozen=True):
         return with_toolset and any(name.startswith(below) for name in called)
 
     def _grants(self, written: str, tool: ToolSpec, *, is_own: bool) -> bool:
-        """A name that another tool has taken over gives no right to it."""
+        """Whether a permission under that name applies to the tool: not if the
+        name means another tool here.
+        """
         origin = self._origin(written)
         if origin is None or is_own:
             return written in (tool.name, tool.origin)
         return origin == (tool.origin or tool.name)
 
     def _origin(self, written: str) -> str | None:
-        """What the recipe itself opens under that name; None: it opens no such thing."""
+        """The original name of what the recipe opens under that name;
+        None: it opens no such toolset.
+        """
         prefixes = [prefix for prefix in self.toolsets if f"{written}__".startswith(f"{prefix}__")]
         if not prefixes:
             return None
@@ -81,40 +87,40 @@ class _OwnRights(Struct, frozen=True):
 
 
 class Rights(Struct, frozen=True):
-    """Of a recipe at its place in a run."""
+    """The rights of a recipe at its place in a run."""
 
     _said: tuple[_OwnRights, ...]
-    """By the recipes around it, the outermost first, and by itself."""
+    """What the recipes state: the outer ones first, then this one."""
 
     @classmethod
     def of(cls, recipe: AgentRecipe) -> Rights:
-        """Of the recipe that is run."""
+        """The rights of the outermost recipe."""
         return cls((_OwnRights.by(recipe),))
 
     def within(self, recipe: AgentRecipe) -> Rights:
-        """Of a recipe that is a step of this one."""
+        """The rights of a recipe that is a step of this one."""
         return Rights((*self._said, _OwnRights.by(recipe)))
 
     @property
     def may_write(self) -> bool:
-        """Whether tools with a declared write may run, where nothing is said of one alone."""
+        """Whether tools that declare a write may be called, apart from
+        permissions for single tools.
+        """
         return all(each.permissions.allow_write for each in self._said)
 
     def missing(self, tool: ToolSpec) -> str | None:
-        """The permission that keeps the tool from being called: `allow_write`, `allow_<tool>`.
-
-        Returns:
-            As the outermost recipe that does not give it says it; None: the tool may be called.
+        """The permission that the tool lacks: `allow_write` or `allow_<tool>`, as the outermost
+        recipe that denies it calls it; None: the tool may be called.
         """
         own = self._said[-1]
         found = (each.missing(tool, is_own=each is own) for each in self._said)
         return next((name for name in found if name is not None), None)
 
     def allows(self, tool: ToolSpec) -> bool:
-        """Whether it may be called."""
+        """Whether the tool may be called."""
         return self.missing(tool) is None
 
     def needs_approval(self, tool: ToolSpec) -> bool:
-        """Whether somebody has to consent to each call of it."""
+        """Whether each call of the tool needs approval."""
         own = self._said[-1]
         return any(each.asks(tool, is_own=each is own) for each in self._said)

@@ -1,4 +1,4 @@
-"""Which folders a recipe may name files in: its project's and the operator's, nothing else."""
+"""The folders in which a recipe may name files: those of its project and of the operator."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from minions.contracts.errors import UsageError
 __all__ = ["USUAL_FOLDER", "NamedFiles", "project_file", "project_root", "read_toml"]
 
 USUAL_FOLDER: Final = Path("recipes")
-"""Of the current folder: where recipes are found by their id."""
+"""The folder below the current one in which recipes are found by their id."""
 
 
 def project_file(folder: Path) -> Path | None:
-    """The nearest configuration upwards, not past the root of the repository.
+    """The nearest configuration file in this or an outer folder, up to the root of the
+    repository.
 
     Raises:
         UsageError: A `pyproject.toml` on the way cannot be read.
@@ -35,7 +36,9 @@ def project_file(folder: Path) -> Path | None:
 
 
 def project_root(folder: Path) -> Path | None:
-    """Where the project's configuration is, else the repository's root; None: there is none."""
+    """The folder of the project's configuration, else the root of the
+    repository; None: neither exists.
+    """
     try:
         file = project_file(folder)
     except UsageError as error:  # it may be the project's: nothing above it counts
@@ -51,10 +54,10 @@ def _has_section(pyproject: Path) -> bool:
 
 
 def read_toml(path: Path) -> dict[str, dict[str, object]]:
-    """The file's tables.
+    """The tables of a TOML file.
 
     Raises:
-        UsageError: `bad-configuration`.
+        UsageError: `bad-configuration`: the file cannot be read.
     """
     import tomllib
 
@@ -68,18 +71,20 @@ def read_toml(path: Path) -> dict[str, dict[str, object]]:
 
 @frozen
 class NamedFiles:
-    """Files that a recipe names, and the recipes that it names in turn."""
+    """The files that a recipe may name, and the recipes that it names may name in turn."""
 
     home: Path
-    """The folder of the first recipe."""
+    """The folder of the outermost recipe."""
     folders: tuple[Path, ...] = ()
-    """Of the server's recipes; none: a person named the recipe, whose own folder counts."""
+    """The server's folders of recipes; empty: a person named the recipe,
+    so that its own folder counts.
+    """
 
     def check(self, path: Path, name: str) -> None:
-        """Refuse a path that leads elsewhere, whether or not anything is there.
+        """Refuse a path outside of these folders, whether or not the file exists.
 
         Args:
-            name: What was written, for the message.
+            name: The path as written, for the message.
         Raises:
             UsageError: `outside-project`.
         """
@@ -92,7 +97,7 @@ class NamedFiles:
             )
 
     def hold(self, path: Path) -> bool:
-        """Whether it and the folder that it is named in lie in the folders, links followed."""
+        """Whether the path and its folder lie in these folders after following links."""
         try:
             places = {Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))}
         except ValueError:  # a NUL: no file is called so
@@ -100,7 +105,7 @@ class NamedFiles:
         return _are_beneath(places, self._roots())
 
     def _roots(self) -> Iterator[Path]:
-        """Cheap ones first: they are looked at until one fits."""
+        """The allowed folders, those that cost least to find first."""
         home = Path(os.path.realpath(self.home))
         yield from (Path(os.path.realpath(folder)) for folder in self.folders)
         if not self.folders:

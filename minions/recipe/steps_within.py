@@ -1,4 +1,4 @@
-"""The steps of a recipe and of all recipes that are steps in it, in one walk."""
+"""The steps of a recipe and of all its nested recipes, in one walk."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["StepWithin", "recipes_within", "steps_within"]
 
 
 class StepWithin(NamedTuple):
-    """A step where it stands."""
+    """A step and its place in the outermost recipe."""
 
     path: str
-    """`outer/inner`; of a step of the outermost recipe its id."""
+    """`outer/inner`; the id alone for a step of the outermost recipe."""
     recipe: AgentRecipe
-    """That it is a step of."""
+    """The recipe that the step belongs to."""
     step: StepSpec | Step[object]
 
 
 def steps_within(recipe: AgentRecipe, prefix: str = "") -> Iterator[StepWithin]:
-    """Each step, followed by those of the recipe that it is.
+    """Each step, followed by the steps of the recipe that it runs.
 
     Args:
-        prefix: Before the path of each: `outer/`.
+        prefix: Prepended to every path: `outer/`.
     """
     for step in recipe.steps:
         path = f"{prefix}{step.id}"
@@ -35,7 +35,7 @@ def steps_within(recipe: AgentRecipe, prefix: str = "") -> Iterator[StepWithin]:
 
 
 def recipes_within(recipe: AgentRecipe) -> Iterator[AgentRecipe]:
-    """The recipe itself, then those that are steps in it, as often as they are."""
+    """The recipe itself, then its nested recipes, each as often as it is used."""
     yield recipe
     for found in steps_within(recipe):
         if isinstance(found.step, StepSpec) and found.step.inner is not None:

@@ -1,1 +1,1 @@
-"""Static checks: each looks at a draft and reports faults; running is not their business."""
+"""Static checks of a recipe: each inspects a draft and reports faults. Nothing is executed."""

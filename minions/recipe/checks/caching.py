@@ -1,4 +1,4 @@
-"""Steps that say `cache: true`: only what changes nothing outside may be left out."""
+"""Checks of steps with `cache: true`: only steps without side effects may be cached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ __all__ = ["check_caching"]
 
 
 def check_caching(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
-    """A cached step does nothing the second time: report those of which more is expected."""
+    """Report cached steps that have side effects, which would be
+    missing when the output is cached.
+    """
     for step in draft.steps:
         if step.section.plain("cache") is not True:
             continue
@@ -41,7 +43,11 @@ def _problems(draft: RecipeDraft, step: StepDraft, catalog: Catalog) -> Iterator
 
 
 def _of_tool(spec: ToolSpec | None) -> Iterator[str]:
-    """None: a name that was reported as unknown."""
+    """Why the tool's calls may not be cached.
+
+    Args:
+        spec: None: the name is unknown, which was reported already.
+    """
     if spec is not None and spec.effect is not Effect.PURE:
         yield f"the tool '{spec.name}' is not declared pure (it is {spec.effect.value})"
 
@@ -62,7 +68,7 @@ def _of_recipe(recipe: AgentRecipe, catalog: Catalog) -> Iterator[str]:
 
 
 def _spec(name: str, recipe: AgentRecipe, catalog: Catalog) -> ToolSpec | None:
-    """Of a tool as that recipe calls it."""
+    """The spec of the tool that has that name in the recipe; None: there is no such tool."""
     for use in recipe.tools:
         toolset = catalog.toolsets.get(use.name)
         prefix = f"{use.prefix or use.name}__"

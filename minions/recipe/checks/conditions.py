@@ -1,4 +1,4 @@
-"""What must hold where a condition holds: facts that can be compared without running anything."""
+"""What a condition implies: facts that can be compared without executing anything."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from minions.recipe.expressions.values import PathPart, Reference, is_number
 __all__ = ["NO_FACTS", "Facts", "facts_of", "merged"]
 
 Facts: TypeAlias = Mapping[Hashable, Hashable]
-"""What is known to be true or false, or to have a certain value; two that differ cannot both be."""
+"""Expressions that are known to be true or false, or to have a certain value. Two sets with
+different values for one key exclude each other.
+"""
 NO_FACTS: Final[Facts] = {}
 
 _OPPOSITES: Final = {"!=": "==", ">=": "<", "<=": ">", "not in": "in"}
 _NEVER: Final = ("never",)
-"""A fact of conditions that contradict themselves: it is known nowhere, so nothing implies them."""
+"""The key of a contradiction: no step ever knows it, so that nothing implies it."""
 _MOST: Final = 32
-"""Facts that are handed on: what is known of a long chain must not grow with it."""
+"""Facts that are passed on from step to step: their number must not grow with the recipe."""
 
 
 def facts_of(term: Term, *, is_true: bool = True) -> Facts:
-    """What follows from a condition being true, or false."""
+    """The facts that follow from a condition being true, or false."""
     if isinstance(term, Not):
         return facts_of(term.operand, is_true=not is_true)
     if isinstance(term, Logic) and term.is_and is is_true:
@@ -42,7 +44,7 @@ def facts_of(term: Term, *, is_true: bool = True) -> Facts:
 
 
 def merged(own: Facts, inherited: Iterable[Facts]) -> Facts:
-    """Everything that is known; only what is a step's own where it would be too much."""
+    """All known facts; only the step's own where they exceed the limit."""
     others = [facts for facts in inherited if facts]
     if len(others) + bool(own) < 2:
         return others[0] if others else own
@@ -64,7 +66,7 @@ def _of_comparison(left: Term, operator: str, right: Term, *, is_true: bool) -> 
 
 
 def _key(part: object) -> Hashable:
-    """The same for expressions that mean the same, wherever they are written."""
+    """A key that is equal for equivalent expressions, wherever they are written."""
     if isinstance(part, Literal):
         value = part.literal
         return ("number", value) if is_number(value) else ("literal", repr(value))
@@ -81,6 +83,6 @@ def _key(part: object) -> Hashable:
 
 
 def _path(path: tuple[PathPart, ...]) -> tuple[PathPart, ...]:
-    """`steps.a.output.x` is `a.x`."""
+    """The path in its short form: `a.x` for `steps.a.output.x`."""
     is_output = len(path) > 2 and path[0] == "steps" and path[2] == "output"
     return (path[1], *path[3:]) if is_output else path

@@ -1,4 +1,4 @@
-"""The decisions that a recipe's tests take: about steps that there are, in words that fit them."""
+"""Checks of the `decisions` in a recipe's tests: each names a step and has a text that fits it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONSENT: Final = ("approve", "reject")
 
 
 def check_decisions(draft: RecipeDraft, node: MappingNode | None, report: Report) -> None:
-    """`STEP` or `STEP/STEP…`, and `approve`, `reject` or `answer:VALUE`."""
+    """Check keys (`STEP` or `STEP/STEP…`) and values (`approve`, `reject` or `answer:VALUE`)."""
     if node is None:
         return
     known = {named.path: named for named in _steps_of(draft)}
@@ -32,7 +32,7 @@ def check_decisions(draft: RecipeDraft, node: MappingNode | None, report: Report
 
 
 class _DecidableStep(Struct, frozen=True):
-    """A step, and what can be decided about it."""
+    """A step with the decisions that it may need."""
 
     path: str
     asks: bool
@@ -60,7 +60,7 @@ def _inner_steps(prefix: str, recipe: AgentRecipe) -> Iterator[_DecidableStep]:
 
 
 def _is_beyond(draft: RecipeDraft, path: str) -> bool:
-    """Whether it leads into a recipe that could not be loaded: that is the fault."""
+    """Whether the path leads into a recipe that could not be loaded: that was reported already."""
     first, slash, _ = path.partition("/")
     return any(step.id == first and slash and _is_lost(step) for step in draft.steps)
 

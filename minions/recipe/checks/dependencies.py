@@ -1,4 +1,4 @@
-"""Which step waits for which: `depends_on`, what templates imply, cycles, forward edges."""
+"""Dependencies between steps: `depends_on`, references in templates, cycles, forward references."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from minions.recipe.text.sections import Report, Texts, read_texts, suggestion
 __all__ = ["link_steps"]
 
 Edges: TypeAlias = Mapping[tuple[int, int], Callable[[], Place]]
-"""Consumer and producer, with where the recipe says so: looked up for faults only."""
+"""Consumer and producer of each dependency, with a function that locates it in the text:
+places are computed only for faults.
+"""
 
 
 def link_steps(
     draft: RecipeDraft, readings: tuple[Readings, ...], report: Report
 ) -> frozenset[str]:
-    """Give every step its `depends_on` and `after`; report what cannot be ordered.
+    """Set `depends_on` and `after` of every step; report dependencies that allow no order.
 
     Returns:
         The names that `depends_on` mentions.
@@ -69,7 +71,7 @@ def _place_of(text: Texts) -> Place:
 
 
 class _Names:
-    """Steps by what `depends_on` may call them."""
+    """Steps by the names that `depends_on` may use."""
 
     def __init__(self, draft: RecipeDraft) -> None:
         self._draft = draft
@@ -82,7 +84,7 @@ class _Names:
                 self._saved.setdefault(step.save_as, []).append(step)
 
     def find(self, step: StepDraft, name: Texts, report: Report) -> StepDraft | None:
-        """The step that `name` means in `step`; None where a fault was reported."""
+        """The step that `name` refers to in `step`; None: a fault was reported."""
         own = self._ids.get(name.text)
         found = [own] if own is not None else self._saved.get(name.text, [])
         if not found and is_lost_name(self._draft, name.text):
@@ -113,7 +115,7 @@ class _Names:
 
 
 def _report_cycles(draft: RecipeDraft, edges: Edges, report: Report) -> set[tuple[int, int]]:
-    """One fault per cycle found; the edges that lie on one."""
+    """Report one fault per cycle; returns the edges that lie on a cycle."""
     following: dict[int, list[int]] = {}
     for consumer, producer in edges:
         following.setdefault(consumer, []).append(producer)
@@ -133,7 +135,7 @@ def _report_cycles(draft: RecipeDraft, edges: Edges, report: Report) -> set[tupl
 
 
 def _cycles(following: Mapping[int, list[int]], count: int) -> Iterator[tuple[int, ...]]:
-    """Depth first, without recursion: a chain may be as long as the recipe."""
+    """Cycles by a depth-first search without recursion: a chain may be as long as the recipe."""
     done: set[int] = set()
     for start in range(count):
         path: list[int] = [start]

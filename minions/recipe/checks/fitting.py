@@ -1,4 +1,6 @@
-"""Values that can never fit where they go: a tool's parameter, a loop that goes over no list."""
+"""Type checks across steps: values that never fit a tool's parameter,
+loops over what is not a list.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _LIST: Final = Shape.of({"type": "array"})
 
 
 def check_fitting(draft: RecipeDraft, sources: Sources, report: Report) -> None:
-    """Report only what is known of both sides for sure."""
+    """Report type mismatches that are certain from the schemas of both sides."""
     for step in draft.steps:
         if step.has_loop:
             _check_loop(step, sources, report)
@@ -52,7 +54,7 @@ def _check_loop(step: StepDraft, sources: Sources, report: Report) -> None:
 
 
 def _lists_in(use: TemplateUse, shape: Shape) -> str | None:
-    """Most often the list is one of the members: those of a loop's own output, too."""
+    """A hint that names the value's members that are lists: usually one of them was meant."""
     if not isinstance(use.term, Path):
         return None
     root = path_text(use.term.reference.path)
@@ -63,7 +65,7 @@ def _lists_in(use: TemplateUse, shape: Shape) -> str | None:
 
 
 class _Consumer(Struct):
-    """A step that hands parameters on."""
+    """A step that passes arguments on."""
 
     step: StepDraft
     owner: str
@@ -71,7 +73,7 @@ class _Consumer(Struct):
     report: Report
 
     def check(self, parameters: JsonSchema) -> None:
-        """Every parameter that is not constant; constants are looked at elsewhere."""
+        """Check every argument that holds a template; constants are checked elsewhere."""
         uses = {id(use.node): use for use in self.step.templates}
         wanted = Shape.of(parameters)
         for key, entry in given_parameters(self.step).items():
@@ -100,7 +102,7 @@ class _Consumer(Struct):
 def _pairs(
     node: Node, wanted: Shape, path: tuple[str | int, ...]
 ) -> Iterator[tuple[Node, Shape, tuple[str | int, ...]]]:
-    """Every node with the shape of its place."""
+    """Every node with the schema and path of its place."""
     yield node, wanted, path
     if isinstance(node, MappingNode):
         for entry in node.entries:
@@ -111,7 +113,7 @@ def _pairs(
 
 
 def _shape_of(node: Node) -> Shape:
-    """Of what is written there, without its members: they are looked at one by one."""
+    """The type of what is written there, without its members, which are checked one by one."""
     if isinstance(node, ScalarNode):
         return Shape.of({"type": kind_of(node.value)})
     return Shape.of({"type": "object" if isinstance(node, MappingNode) else "array"})

@@ -1,4 +1,4 @@
-"""Ids and `save_as` names: unique, not reserved, and read by somebody."""
+"""Checks of ids and `save_as` names: unique, not reserved, and used."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from minions.recipe.text.sections import Report
 __all__ = ["check_names", "check_unused_names"]
 
 RESERVED: Final = ("inputs", "steps", "loop", "run", "env")
-"""What templates begin with; no step may be called so."""
+"""Roots of template expressions, which no step may have as its name."""
 
 
 def check_names(draft: RecipeDraft, report: Report) -> None:
-    """Duplicate ids, reserved names, and `save_as` names that hide a step."""
+    """Report duplicate ids, reserved names, and `save_as` names that hide a step."""
     inputs = draft.section.mapping("inputs")
     for entry in inputs.entries if inputs else ():
         if entry.key in WORDS:
@@ -69,7 +69,7 @@ def _reserved(place: Place, message: str, *, is_root: bool = False) -> Fault:
 
 
 def check_unused_names(draft: RecipeDraft, used: frozenset[str], report: Report) -> None:
-    """A `save_as` that nobody reads: a warning.
+    """Warn about every `save_as` name that nothing reads.
 
     Args:
         used: Every name that a template or `depends_on` mentions.

@@ -1,4 +1,4 @@
-"""What recipes that are steps are given: inputs that fit, secrets that are this recipe's own."""
+"""Checks of recipes that run as steps: inputs that fit, secrets, permissions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ __all__ = ["check_given", "check_rights"]
 
 
 def check_given(draft: RecipeDraft, step: StepDraft, recipe: AgentRecipe, report: Report) -> None:
-    """Unknown, missing and misfit inputs of one step; secrets that are not this recipe's."""
+    """Report unknown, missing and mismatched inputs of one recipe step, and
+    secrets that are not secret inputs.
+    """
     owner = f"the recipe '{recipe.id}'"
     node = step.section.mapping("with")
     given: dict[str, Entry] = {entry.key: entry for entry in node.entries} if node else {}
@@ -36,7 +38,7 @@ def check_given(draft: RecipeDraft, step: StepDraft, recipe: AgentRecipe, report
 
 
 def check_rights(draft: RecipeDraft, report: Report) -> None:
-    """A recipe within this one has no more rights than this one."""
+    """Warn where a nested recipe writes and the outer one does not allow it."""
     for step in draft.steps:
         inner = step.recipe
         if inner is None or not inner.permissions.allow_write or draft.permissions.allow_write:
@@ -52,7 +54,10 @@ def check_rights(draft: RecipeDraft, report: Report) -> None:
 
 
 def _check_secret(draft: RecipeDraft, owner: str, entry: Entry, report: Report) -> None:
-    """Whoever runs the recipe says what is secret: no recipe chooses a variable or a file."""
+    """Report a secret of the nested recipe that is not bound to a secret input of this recipe.
+
+    Secrets are chosen by whoever starts the run: no recipe picks a variable or a file.
+    """
     secrets = [name for name, spec in draft.inputs.items() if spec.is_secret]
     name = _input_named_by(entry.value)
     if name in secrets or (name is not None and name not in draft.inputs):
@@ -68,7 +73,7 @@ def _check_secret(draft: RecipeDraft, owner: str, entry: Entry, report: Report) 
 
 
 def _input_named_by(node: Node) -> str | None:
-    """The input that the value is, with nothing around it."""
+    """The input that the value consists of; None: the value is anything else."""
     value = to_plain(node)
     try:
         term = compile_template(value).term if isinstance(value, str) else None
@@ -81,7 +86,9 @@ def _input_named_by(node: Node) -> str | None:
 def _check_missing(
     step: StepDraft, recipe: AgentRecipe, given: Mapping[str, Entry], report: Report
 ) -> None:
-    """A secret is given by whoever runs the recipe: its own default counts only on its own."""
+    """Report inputs without a value. A secret's default counts only
+    when its recipe is run by itself.
+    """
     missing = [
         name
         for name, spec in recipe.inputs.items()

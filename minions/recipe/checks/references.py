@@ -1,4 +1,4 @@
-"""What templates read: every root and path that can be known, and which steps must come before."""
+"""Checks of references in templates: unknown names and paths, and which steps they depend on."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ _INDEX: Final = Shape.of({"type": "integer"})
 
 
 class RequiredOutput(Struct, frozen=True):
-    """Where a step's output is read without saying what stands there if there is none."""
+    """A reference to a step's output that has no default for a missing one."""
 
     use: TemplateUse
     reference: Reference
 
     @property
     def place(self) -> Place:
-        """Of the reference."""
+        """The place of the reference in the text."""
         return self.use.place_of(self.reference)
 
 
 class Readings(Struct, kw_only=True, eq=False):
-    """Which steps a step's templates read."""
+    """Which steps the templates of one step read."""
 
     values: dict[int, TemplateUse] = field(default_factory=dict)
-    """Producers whose output is needed, each with the first template that says so."""
+    """Producers whose output is needed, by index, each with the first template that needs it."""
     states: dict[int, TemplateUse] = field(default_factory=dict)
-    """Producers that must only be over."""
+    """Producers that only have to end, by index, with the first template that reads their state."""
     places: dict[int, Reference] = field(default_factory=dict)
     declared: frozenset[int] = frozenset()
     """Producers that `depends_on` names."""
     needed: dict[int, RequiredOutput] = field(default_factory=dict)
-    """Producers without whose output it cannot be: read by a name that is theirs alone."""
+    """Producers without whose output the step cannot run: read by a name that no other step has."""
 
 
 class AllReadings(Struct, frozen=True, kw_only=True):
-    """Who reads what."""
+    """The readings of the whole recipe."""
 
     steps: tuple[Readings, ...]
-    """In the order of the steps."""
+    """The readings of each step, in the order of the steps."""
     output: Readings
-    """What the run's result is made of."""
+    """The readings of the recipe's `output`."""
 
 
 def check_references(draft: RecipeDraft, sources: Sources, report: Report) -> AllReadings:
-    """Report what can never be read; say for each step what it reads of the others."""
+    """Report references that can never be resolved; returns what each step reads of the others."""
     checker = _Checker(draft, sources, report)
     readings = tuple(checker.step(step) for step in draft.steps)
     output = Readings()
@@ -166,7 +166,7 @@ class _Checker:
             self._unknown(use, reference, f"'run' has no '{name}'", RUN_KEYS, name)
 
     def _itself(self, use: TemplateUse, reference: Reference, reader: StepDraft) -> None:
-        """What the last attempt gave, by the step's own name."""
+        """Check a reference of a step to its own output: that of the previous attempt."""
         start = 3 if reference.path[0] == "steps" else 1
         self._shape(use, reference, Shape.of(reader.output), start)
 

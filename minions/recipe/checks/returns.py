@@ -1,4 +1,4 @@
-"""Where failures lead back to: `on_error: {goto: STEP}`."""
+"""Checks of back edges: `on_error: {goto: STEP}`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["check_returns"]
 
 
 def check_returns(draft: RecipeDraft, report: Report) -> None:
-    """Targets that are no step, or none that the failing step rests on."""
+    """Report targets that are not a step, or not one that the failing step depends on."""
     if not any(step.goto is not None for step in draft.steps):
         return
     ids = {step.id: step for step in draft.steps if step.is_named}

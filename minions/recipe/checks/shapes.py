@@ -1,6 +1,7 @@
-"""What is known of a value by its schema: which paths can exist, of which types it can be.
+"""What a schema tells about a value beforehand: which paths can exist and which types they can
+have.
 
-Only what is certain counts: where a schema says little, everything may be.
+Only certainties count: where a schema says little, everything is possible.
 """
 
 from __future__ import annotations
@@ -31,38 +32,38 @@ _MOST_LEVELS: Final = 20
 
 
 class DeadEnd(Struct, frozen=True, kw_only=True):
-    """Where a path leaves what the schema allows."""
+    """The place where a path leaves what the schema allows."""
 
     depth: int
-    """How many parts can be followed."""
+    """Number of parts of the path that exist."""
     reason: str
     names: tuple[str, ...] = ()
-    """The keys that exist there."""
+    """The keys that exist at that place."""
 
 
 class Mismatch(Struct, frozen=True, kw_only=True):
     """Why no value of one schema can be a value of another."""
 
     path: tuple[str, ...]
-    """Of the place inside the value; () is the whole."""
+    """The place inside the value; () is the whole value."""
     given: str
-    """What stands there, such as "text"."""
+    """The type of the value at that place, such as "text"."""
     wanted: str
 
 
 class Shape(Struct, frozen=True):
-    """A part of a schema, with the whole that its references point into."""
+    """A part of a schema, together with the whole schema that its references point into."""
 
     node: JsonValue
     root: JsonSchema
 
     @classmethod
     def of(cls, schema: JsonSchema) -> Shape:
-        """Of a whole schema."""
+        """The shape of a whole schema."""
         return cls(schema, schema)
 
     def at(self, path: tuple[PathPart, ...]) -> Shape:
-        """Of what that path leads to; anything where that is not known."""
+        """The shape of what the path leads to; any value where it is not known."""
         node = self.node
         for part in path:
             node = _followed(node, self.root)
@@ -75,25 +76,25 @@ class Shape(Struct, frozen=True):
         return Shape(node, self.root)
 
     def kinds(self) -> frozenset[str] | None:
-        """The JSON types that it can be of, at most; None says nothing."""
+        """The JSON types that the value can have; None: any."""
         node = _followed(self.node, self.root)
         return _kinds(node) if isinstance(node, Mapping) else None
 
     def items(self) -> Shape:
-        """Of each item, where this is a list."""
+        """The shape of each item, if the value is a list."""
         node = _followed(self.node, self.root)
         if not isinstance(node, Mapping) or "prefixItems" in node or _is_open(node):
             return ANYTHING
         return Shape(node.get("items", {}), self.root)
 
     def names(self) -> tuple[str, ...]:
-        """The keys that it is known to have."""
+        """The keys that the value is known to have."""
         node = _followed(self.node, self.root)
         known = node.get("properties") if isinstance(node, Mapping) else None
         return tuple(known) if isinstance(known, Mapping) else ()
 
     def mismatch(self, wanted: Shape) -> Mismatch | None:
-        """Why nothing of this shape can ever be of that one; None where something might."""
+        """Why no value of this shape can be of the `wanted` one; None where one might."""
         return _mismatch(self, wanted, ())
 
 
@@ -101,12 +102,14 @@ ANYTHING: Final = Shape({}, {})
 
 
 def kind_names(kinds: frozenset[str]) -> str:
-    """For messages: "text or null"."""
+    """The types in words for messages: "text or null"."""
     return " or ".join(name for kind, name in _NAMES.items() if kind in kinds)
 
 
 def find_dead_end(shape: Shape, path: tuple[PathPart, ...]) -> DeadEnd | None:
-    """The first part of `path` that can never exist in a value of that shape; None if all may."""
+    """The first part of `path` that can never exist in a value of that
+    shape; None: all parts may exist.
+    """
     node = shape.node
     for depth, part in enumerate(path):
         node = _followed(node, shape.root)
@@ -126,7 +129,7 @@ def _is_open(node: Mapping[str, JsonValue]) -> bool:
 
 
 def _followed(node: JsonValue, root: JsonSchema) -> JsonValue:
-    """Behind local references; a chain that goes on too long is given up."""
+    """The target of local references; a chain that is too long counts as unknown."""
     for _ in range(_MOST_LEVELS):
         reference = node.get("$ref") if isinstance(node, Mapping) else None
         if not isinstance(reference, str):
@@ -139,7 +142,7 @@ def _followed(node: JsonValue, root: JsonSchema) -> JsonValue:
 
 
 def _step(node: Mapping[str, JsonValue], part: PathPart) -> JsonValue:
-    """The schema of that member, or the reason as text why there is none."""
+    """The schema of that member, or a text that says why there is none."""
     kinds = _kinds(node)
     if kinds is not None and kinds <= _LEAVES:
         return f"it is {kind_names(kinds)}, which has no members"
@@ -193,7 +196,7 @@ def _kinds(node: Mapping[str, JsonValue]) -> frozenset[str] | None:
 
 
 def kind_of(value: JsonValue) -> str:
-    """The narrowest JSON type that this is of."""
+    """The narrowest JSON type of the value."""
     if isinstance(value, Mapping):
         return "object"
     if value is None or is_list(value):
@@ -219,7 +222,7 @@ def _widened(kinds: frozenset[str]) -> frozenset[str]:
 
 
 def _mismatch_inside(given: Shape, wanted: Shape, path: tuple[str, ...]) -> Mismatch | None:
-    """Of members that are always there."""
+    """The first mismatch of members that are always present."""
     one, other = _followed(given.node, given.root), _followed(wanted.node, wanted.root)
     if not isinstance(one, Mapping) or not isinstance(other, Mapping):
         return None

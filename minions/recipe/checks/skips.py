@@ -1,6 +1,7 @@
-"""Steps that may be skipped and those that read them; steps that can never run.
+"""Checks of skips: steps that read what may be skipped, and steps that can never run.
 
-What a run does then is `engine.scheduling`'s; docs/design/joins-and-skips.md says why.
+What a run does with skipped steps is in the engine's scheduling; docs/design/joins-and-skips.md has
+the reasons.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ __all__ = ["check_skips"]
 def check_skips(
     draft: RecipeDraft, sources: Sources, readings: AllReadings, report: Report
 ) -> None:
-    """Report steps that never run, and readers for which a skip would be a surprise.
+    """Report steps that never run, and steps that are skipped unexpectedly because of another.
 
-    Nothing is said of a recipe with transitions of its own: there, a step may run again.
+    A recipe with transitions is not checked: a step may run again there.
     """
     if draft.section.node("graph") is not None:
         return
@@ -44,7 +45,7 @@ def check_skips(
 def _check_reader(
     step: StepDraft, reading: Readings, skips: _Skips, never: set[int], report: Report
 ) -> None:
-    """A step without conditions of its own that can vanish all the same: a warning."""
+    """Warn where a step without a condition is skipped together with a step that it reads."""
     known: Facts | None = None
     for index, needed in reading.needed.items():
         producer = skips.steps[index]
@@ -68,9 +69,11 @@ def _check_reader(
 
 
 def _check_output(output: Readings, skips: _Skips, never: set[int], report: Report) -> None:
-    """The run would fail at its very end.
+    """Report outputs of the recipe that read a step which may be skipped: the run would fail at
+    its end.
 
-    A warning where the step has no condition of its own: how likely that is, its author must say.
+    Only a warning where the step has no condition of its own: how likely that is, only its author
+    knows.
     """
     for index, needed in output.needed.items():
         root = index if index in never else skips.roots.get(index)
@@ -104,9 +107,9 @@ def _defaulted(needed: RequiredOutput) -> str:
 
 
 def _report_never(skips: _Skips, report: Report) -> set[int]:
-    """Steps whose condition is false as written, and those that cannot be without them.
+    """Report steps that can never run, and those that need one; returns their indices.
 
-    Two conditions that exclude each other are a mistake; `when: false` is a way of saying it.
+    Two conditions that exclude each other are a mistake; `when: false` is intended.
     """
     never = [step.index for step in skips.steps if skips.is_never_true(step)]
     for index in never:
@@ -144,7 +147,7 @@ def _report_never(skips: _Skips, report: Report) -> set[int]:
 
 @frozen
 class _Clash:
-    """Two things that a step needs, of which only one can be."""
+    """Two requirements of one step that exclude each other."""
 
     step: StepDraft
     needed: RequiredOutput
@@ -156,15 +159,17 @@ class _Clash:
 
 @define(slots=False)
 class _Skips:
-    """What of the recipe's steps is certain, and what may be skipped."""
+    """What is certain about the recipe's steps, and which of them may be skipped."""
 
     draft: RecipeDraft
     sources: Sources
     readings: Sequence[Readings]
     own: dict[int, Facts] = field(factory=dict)
-    """Of steps with a condition, or optional ones: what holds when they have completed."""
+    """Steps with a condition and optional steps: the facts that hold once they have completed."""
     certain: list[Facts] = field(factory=list)
-    """Of each step: what holds when it runs, by its own condition and those of what it needs."""
+    """For each step the facts that hold when it runs: by its own condition
+    and those of the steps it needs.
+    """
     clashes: list[_Clash] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -176,29 +181,29 @@ class _Skips:
 
     @property
     def steps(self) -> tuple[StepDraft, ...]:
-        """All of them."""
+        """All steps of the recipe."""
         return self.draft.steps
 
     def may_skip_itself(self, step: StepDraft) -> bool:
-        """Whether it has a condition that may be false, or is optional and may fail."""
+        """Whether the step has a condition that may be false, or is optional and may fail."""
         return step.index in self.own
 
     def is_never_true(self, step: StepDraft) -> bool:
-        """Whether it has a condition that is false as written."""
+        """Whether the step has a condition that is false as written."""
         term = step.condition
         if term is None:
             return step.section.plain("when") is False
         return next(term.references(), None) is None and _constant(term) is False
 
     def known_by_waiting(self, reading: Readings) -> Facts:
-        """What holds where all that the step is said to wait for has run."""
+        """The facts that hold where every declared dependency of the step has run."""
         known = dict(self._asserted)
         for index in reading.declared:
             known.update(self.certain[index])
         return known
 
     def lost_with(self, never: Sequence[int]) -> Iterator[tuple[StepDraft, StepDraft]]:
-        """Steps that cannot run where those never do, each with one that it needs."""
+        """Steps that need a step which never runs, each with one such step."""
         waiting = [len(step.depends_on) for step in self.steps]
         found, pending = set(never), list(never)
         while pending:
@@ -213,7 +218,9 @@ class _Skips:
 
     @cached_property
     def roots(self) -> dict[int, int]:
-        """Every step that may be without output, and which condition or failure is the reason."""
+        """Every step that may be without output, mapped to the step whose condition
+        or failure is the cause.
+        """
         found = {index: index for index in self.own if not self._is_asserted(index)}
         waiting = [len(step.depends_on) for step in self.steps]
         pending = list(found)
@@ -245,7 +252,7 @@ class _Skips:
         return merged(own, [facts for _, facts in needed])
 
     def _known_of(self, index: int) -> Facts:
-        """Of a step that may come later in the text: then its own condition at least."""
+        """The facts certain of a step; none yet for a step that comes later in the text."""
         return self.certain[index] if index < len(self.certain) else NO_FACTS
 
     def _own_facts(self, step: StepDraft) -> Facts:
@@ -256,7 +263,9 @@ class _Skips:
         return self.own[step.index]
 
     def _condition_facts(self, step: StepDraft) -> Facts | None:
-        """None where there is no condition, or one that is true as written."""
+        """The facts of the step's condition; None: there is no condition,
+        or one that is always true.
+        """
         term = step.condition
         if term is None:
             return {} if step.section.plain("when") is False else None
@@ -274,7 +283,7 @@ class _Skips:
         return section.plain("optional") is True or section.text("on_error") == OnError.CONTINUE
 
     def has_run(self, producer: StepDraft, known: Facts) -> bool:
-        """Whether it cannot have been skipped where that is known."""
+        """Whether the step cannot have been skipped where these facts hold."""
         if ("ran", producer.index) in known:
             return True
         facts = self._condition_facts(producer)
@@ -286,7 +295,9 @@ class _Skips:
 
     @cached_property
     def _asserted(self) -> Facts:
-        """What holds in every run that does not fail: the conditions of steps that always run."""
+        """Facts that hold in every run that does not fail: conditions of
+        `assert` steps that always run.
+        """
         facts: dict[Hashable, Hashable] = {}
         for step in self.steps:
             if step.kind == "assert" and not step.has_loop and self._always_runs(step):
@@ -301,7 +312,7 @@ class _Skips:
         return is_free and not self.certain[step.index]
 
     def _are_skipped_together(self, index: int) -> bool:
-        """Whether one condition that is false skips all that the step waits for."""
+        """Whether one false condition skips every dependency of the step."""
         all_facts = [self.certain[other] for other in self.steps[index].depends_on]
         common = {key for key in all_facts[0] if not _is_of_a_run(key)}
         return any(all(_agree(key, facts, all_facts[0]) for facts in all_facts) for key in common)
@@ -354,7 +365,7 @@ def _reason(producer: StepDraft, other: StepDraft | None) -> str:
 
 
 def _constant(term: Term) -> bool | None:
-    """What a condition without names always gives; None where it fails."""
+    """The value of a condition without references; None where it cannot be evaluated."""
     try:
         return bool(term.value({}))
     except (EvaluationError, MissingValueError):

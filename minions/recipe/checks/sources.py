@@ -1,4 +1,6 @@
-"""Whose value a name is, and what is known of it before anything ran."""
+"""The sources of values: which step or input a name refers
+to, and the known schema of its value.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ TEXT: Final = Shape.of({"type": "string"})
 
 
 class KnownShape(Struct, frozen=True, kw_only=True):
-    """The shape of what a reference reads, and where the recipe says so."""
+    """The shape of what a reference reads, and where the recipe declares it."""
 
     shape: Shape
     place: Place
@@ -43,7 +45,9 @@ class Sources:
     """The names of a recipe: steps by id and by `save_as`, inputs, a loop's item."""
 
     def __init__(self, draft: RecipeDraft) -> None:
-        """Also works out what `set` steps are known to hold, from what they copy."""
+        """Collect the names; also derives the shapes of `set` steps
+        from the values that they copy.
+        """
         self._draft = draft
         self.ids: dict[str, StepDraft] = {}
         self.saved: dict[str, list[StepDraft]] = {}
@@ -53,20 +57,21 @@ class Sources:
             if step.save_as is not None:
                 self.saved.setdefault(step.save_as, []).append(step)
         self._movable_roots: dict[int, tuple[JsonSchema, bool]] = {}
-        """By id: a whole schema, and whether it is without references."""
+        """By id of a root schema: a self-contained form of it, and whether it has no references."""
         for step in draft.steps:
             if step.kind == "set" and not step.has_loop:
                 self._see_through(step)
 
     def named(self, name: str) -> list[StepDraft]:
-        """The steps whose value is called so: one by id, one or more by `save_as`."""
+        """The steps that the name refers to: one by id, one or more by `save_as`."""
         return [self.ids[name]] if name in self.ids else self.saved.get(name, [])
 
     def known(self, reference: Reference, reader: StepDraft | None = None) -> KnownShape | None:
-        """What a reference reads, where that is the value of one step, an input, or an item.
+        """The shape of what a reference reads, if that is the value of one step, an input, or a
+        loop's item.
 
         Args:
-            reader: Whose item `loop.item` is.
+            reader: The step whose item `loop.item` is.
         """
         path = reference.path
         if path[0] == "loop":
@@ -86,7 +91,7 @@ class Sources:
         )
 
     def shape_of(self, use: TemplateUse, reader: StepDraft | None = None) -> Shape:
-        """What is known of a rendered template; `{{ 'text' }}` is a way past the checks."""
+        """The shape of a rendered template; `{{ 'text' }}` deliberately avoids the checks."""
         if use.term is None:
             return TEXT
         return ANYTHING if isinstance(use.term, Literal) else self._shape_of(use.term, reader)
@@ -112,7 +117,7 @@ class Sources:
         return ANYTHING
 
     def item(self, step: StepDraft | None, path: tuple[str | int, ...] = ()) -> KnownShape | None:
-        """What the step's loop gives it each time, or a part of that."""
+        """The shape of one item of the step's loop, or of a part of it."""
         node = step.section.node("loop") if step is not None else None
         use = (
             next((use for use in step.outer_templates if use.node is node), None) if step else None
@@ -151,7 +156,7 @@ class Sources:
         self._movable_roots[id(step.output)] = (step.output, True)  # made of such parts
 
     def _movable(self, shape: Shape) -> JsonSchema:
-        """A schema that means the same elsewhere: nothing in it points to its surroundings."""
+        """The schema in a self-contained form: without references to what is around it."""
         key, node = id(shape.root), shape.node
         if key not in self._movable_roots:
             self._movable_roots[key] = (shape.root, not _has_references(shape.root))
@@ -176,7 +181,7 @@ def _has_references(schema: JsonValue) -> bool:
 
 
 def _place(step: StepDraft) -> Place:
-    """Where it is said what the step gives."""
+    """Where the step declares its output."""
     for name in ("output", "output_format", "set"):
         if (entry := step.section.entries.get(name)) is not None:
             return entry.key_node.place

@@ -1,4 +1,4 @@
-"""Tools that steps name, and the arguments they give them."""
+"""Checks of the tools that steps name, and of the arguments that they pass."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["check_against_schema", "check_tools", "given_parameters", "is_consta
 
 
 def check_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
-    """Unknown tools, parameters they do not know, parameters they lack, constants of wrong type.
+    """Report unknown tools, unknown and missing parameters, and constants of the wrong type.
 
-    Likewise for `Step` classes that the operator registered.
+    Also for the arguments of `Step` classes that the operator registered.
     """
     validators: dict[str, SchemaValidator] = {}
     for step in draft.steps:
@@ -41,7 +41,7 @@ def _check_use(
     validators: dict[str, SchemaValidator],
     report: Report,
 ) -> None:
-    """What `with` gives a registered `Step` class."""
+    """Check the arguments (`with`) of a registered `Step` class."""
     name = step.section.text("uses")
     if name is None:
         return
@@ -128,7 +128,7 @@ def _check_decision(
     validators: dict[str, SchemaValidator],
     report: Report,
 ) -> None:
-    """The tool that names the next step: no model fills in what it is not given."""
+    """Check the tool that names the next step: no model fills in missing arguments here."""
     name = section.text("tool")
     if name is None:
         return
@@ -149,7 +149,7 @@ def _check_decision(
 
 
 def given_parameters(step: StepDraft) -> dict[str, Entry]:
-    """Parameters as the call will see them: `params_template` over `params`."""
+    """The arguments as the call will see them: `params_template` over `params`."""
     given: dict[str, Entry] = {}
     for section in ("params", "params_template"):
         node = step.section.mapping(section)
@@ -186,10 +186,10 @@ def check_against_schema(
     validators: dict[str, SchemaValidator],
     name: str,
 ) -> None:
-    """Unknown names, and constants that do not fit; values with templates are not looked at.
+    """Report unknown names, and constants that do not fit. Values with templates are skipped.
 
     Args:
-        validators: Kept from call to call, by `name`.
+        validators: Cache of compiled schemas by `name`, shared between calls.
     """
     properties = schema.get("properties")
     known = properties if isinstance(properties, Mapping) else {}
@@ -210,7 +210,7 @@ def check_against_schema(
 
 
 def is_constant(node: Node) -> bool:
-    """Whether no string below `node` holds a template; a broken one was reported elsewhere."""
+    """Whether no text below `node` holds a template; broken templates were reported elsewhere."""
     try:
         return compile_template(to_plain(node)).is_constant
     except TemplateError:
@@ -218,7 +218,7 @@ def is_constant(node: Node) -> bool:
 
 
 def _is_plainly_right(node: Node, schema: JsonValue) -> bool:
-    """The usual case without a validator: text where any text will do."""
+    """Whether the value obviously fits, without a validator: text where any text is allowed."""
     if not isinstance(schema, Mapping) or set(schema) - {"type", "description", "title", "default"}:
         return False
     return schema.get("type") == "string" and isinstance(to_plain(node), str)
@@ -234,7 +234,7 @@ def _unknown_parameter(entry: Entry, owner: str, known: tuple[str, ...]) -> Faul
 
 
 def _leads_through(path: str, key: str) -> bool:
-    """Whether a JSON path such as `$.key[0].a` begins with that key."""
+    """Whether a JSON path such as `$.key[0].a` starts with that key."""
     for first in (f"$.{key}", f"$['{key}']", f'$["{key}"]'):
         if path.startswith(first) and path[len(first) : len(first) + 1] in ("", ".", "["):
             return True

@@ -1,4 +1,6 @@
-"""Transition graphs: what follows what, what decides it, and what has run when a step is read."""
+"""Checks of transition graphs: edges, routing, and which steps
+have run where a template reads them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _ROOTS: Final = ("inputs", "run", "loop", "env", "feedback")
 
 
 def check_transitions(draft: RecipeDraft, sources: Sources, report: Report) -> None:
-    """Read the graph; report what is wrong with it and with who reads whom."""
+    """Read the graph; report faults in it, and templates that
+    read a step which may not have run.
+    """
     for fault in _conflicts(draft) if draft.has_graph else _choices_without_graph(draft):
         report(fault)
     graph = draft.section.mapping("graph")
@@ -48,7 +52,7 @@ def check_transitions(draft: RecipeDraft, sources: Sources, report: Report) -> N
 
 
 def graph_of(draft: RecipeDraft) -> Mapping[str, Sequence[str]] | None:
-    """The transitions as the engine takes them; None where the recipe has none."""
+    """The transitions in the engine's form; None where the recipe has none."""
     if draft.paths is None:
         return None
     ids = [step.id for step in draft.steps]
@@ -63,7 +67,7 @@ def graph_of(draft: RecipeDraft) -> Mapping[str, Sequence[str]] | None:
 
 
 def _conflicts(draft: RecipeDraft) -> Iterator[Fault]:
-    """What a dependency graph has and a transition graph has not."""
+    """Report keys of dependency graphs, which do not apply to transition graphs."""
     if draft.mode is not ExecutionMode.SEQUENTIAL:
         yield draft.section.place_of("execution_mode").fault(
             "kind-conflict",
@@ -101,7 +105,7 @@ def _choices_without_graph(draft: RecipeDraft) -> Iterator[Fault]:
 
 
 class _Edges:
-    """The graph as it is read."""
+    """The edges while they are read from the text."""
 
     def __init__(self, draft: RecipeDraft, sources: Sources, report: Report) -> None:
         self._draft = draft
@@ -175,7 +179,7 @@ def _items(node: Node) -> tuple[Node, ...]:
 
 
 def _check_ways(draft: RecipeDraft, paths: GraphPaths, edges: _Edges, report: Report) -> None:
-    """Steps that no way leads to, and circles without a bound."""
+    """Report steps that cannot be reached, and cycles without a limit."""
     first = draft.steps[0]
     for step in draft.steps:
         if step.index not in paths.reached and edges.ids.get(step.id) is step:
@@ -221,7 +225,7 @@ def _check_ways(draft: RecipeDraft, paths: GraphPaths, edges: _Edges, report: Re
 def _with_returns(
     draft: RecipeDraft, paths: GraphPaths, sources: Sources, report: Report
 ) -> GraphPaths:
-    """The ways with those that lead back from steps that fail."""
+    """The paths with the back edges of failing steps added."""
     following = list(paths.following)
     for step in draft.steps:
         if step.goto is None or (target := sources.ids.get(str(step.goto.value))) is None:
@@ -243,7 +247,7 @@ def _with_returns(
 
 
 def _check_choice(draft: RecipeDraft, step: StepDraft, sources: Sources, report: Report) -> None:
-    """Where there is a choice something has to decide, and only there."""
+    """Report a `route` without alternatives, and alternatives without a `route`."""
     assert draft.paths is not None  # noqa: S101  # asked only then
     nexts = tuple(draft.steps[other].id for other in draft.paths.following[step.index])
     name = next((key for key in ("route", "decision_tool") if key in step.section.entries), None)
@@ -271,13 +275,15 @@ def _check_choice(draft: RecipeDraft, step: StepDraft, sources: Sources, report:
 
 
 def _asks_for_signal(step: StepDraft) -> bool:
-    """Whether the step's own model may say in its answer what comes next."""
+    """Whether the answer of the step's model may name the next step."""
     completion = step.goal.completion
     return completion is not None and completion.mode is CompletionMode.SIGNAL
 
 
 def _check_route(step: StepDraft, nexts: tuple[str, ...], sources: Sources, report: Report) -> None:
-    """An id that is not one of those that may come next can be seen beforehand, sometimes."""
+    """Report routes that name a step which may not come next,
+    as far as that is known beforehand.
+    """
     node = step.section.scalar("route")
     if node is None:
         return
@@ -316,7 +322,7 @@ def _check_route(step: StepDraft, nexts: tuple[str, ...], sources: Sources, repo
 
 
 def _constant_route(node: ScalarNode, step: StepDraft, nexts: tuple[str, ...]) -> Fault | None:
-    """Of a template that always gives the same; a question to a model is none."""
+    """The fault of a template that always names the same wrong step; None: it has none."""
     text = str(node.value)
     if "{{" not in text:
         return None
@@ -339,16 +345,16 @@ def _constant_route(node: ScalarNode, step: StepDraft, nexts: tuple[str, ...]) -
 
 
 class _ReadPlace(Struct, frozen=True):
-    """One place where a step is read."""
+    """A place where a template reads a step."""
 
     use: TemplateUse
     reference: Reference
     producers: tuple[StepDraft, ...]
-    """One by its id; by a `save_as` name there may be several."""
+    """The step of that id; several steps may share a `save_as` name."""
 
     @property
     def is_output(self) -> bool:
-        """Whether what is read is there only when the step has completed."""
+        """Whether the value exists only if the step has completed."""
         path = self.reference.path
         return not (path[0] == "steps" and path[2:3] in (("status",), ("error",)))
 
@@ -360,7 +366,7 @@ class _ReadPlace(Struct, frozen=True):
 
 
 class _Readers(Struct, frozen=True):
-    """What has run, for sure or perhaps, where a template is filled in."""
+    """Checks templates by which steps have certainly or possibly run before them."""
 
     draft: RecipeDraft
     sources: Sources
@@ -369,12 +375,12 @@ class _Readers(Struct, frozen=True):
 
     @property
     def ends(self) -> frozenset[int]:
-        """Steps after which the run is over."""
+        """The reachable steps after which the run ends."""
         assert self.draft.paths is not None  # noqa: S101  # made before
         return self.draft.paths.ends & self.paths.reached
 
     def step(self, step: StepDraft) -> None:
-        """All templates of a step that runs at all."""
+        """Check all templates of a step, if the step can be reached."""
         if step.index not in self.paths.reached:
             return
         for use in (*step.outer_templates, *step.templates):
@@ -385,7 +391,9 @@ class _Readers(Struct, frozen=True):
                 self._check(reading, step, has_run=True)
 
     def output(self, use: TemplateUse) -> None:
-        """Of the recipe: filled in behind each step that ends the run."""
+        """Check a template of the recipe's `output`, which is rendered after
+        each step that ends the run.
+        """
         for reading in self._readings(use):
             sure = self._sure(reading)
             ends = self.ends - sure
@@ -409,10 +417,10 @@ class _Readers(Struct, frozen=True):
         return [found] if found is not None else []
 
     def _check(self, reading: _ReadPlace, reader: StepDraft, *, has_run: bool) -> None:
-        """Whether it can have run, and then whether it must have.
+        """Report the reading if the step can never have run, or may not have run.
 
         Args:
-            has_run: The template is filled in when the reader has run.
+            has_run: Whether the template is rendered after the reading step has run.
         """
         producers = {step.index for step in reading.producers}
         at, is_itself = reader.index, reader.index in producers
@@ -426,7 +434,7 @@ class _Readers(Struct, frozen=True):
                 self._report_missing(reader.title, reading, way, is_itself=is_itself)
 
     def _sure(self, reading: _ReadPlace) -> frozenset[int]:
-        """Those that leave what is read whenever the run comes to them."""
+        """The producers that always leave the value when they run."""
         return frozenset(
             step.index
             for step in reading.producers

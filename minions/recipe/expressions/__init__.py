@@ -1,1 +1,1 @@
-"""`{{ templates }}` and conditions: compiled once, evaluated over values. Knows no YAML."""
+"""`{{ templates }}` and conditions: compiled once, evaluated with values. Independent of YAML."""

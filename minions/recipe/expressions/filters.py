@@ -1,4 +1,4 @@
-"""The filters and tests that expressions may use: plain functions of JSON values, all bounded."""
+"""Filters and tests of expressions: functions of JSON values, with a bounded cost."""
 
 from __future__ import annotations
 
@@ -284,13 +284,13 @@ def items(value: JsonValue) -> JsonValue:
 
 
 class Filter(NamedTuple):
-    """One filter."""
+    """One filter of the expression language."""
 
     name: str
     function: Function
-    """Takes the value and the arguments in parentheses."""
+    """Called with the value and the arguments in parentheses."""
     gives: str | None = None
-    """The JSON type of its result; None: it depends on what it is given."""
+    """The JSON type of the result; None: it depends on the arguments."""
 
 
 _FILTERS: Final = (
@@ -333,15 +333,14 @@ _FILTERS: Final = (
     Filter("upper", lambda value: _text(value).upper(), gives="string"),
     Filter("values", lambda value: list(_mapping(value).values()), gives="array"),
 )
-"""A new filter is one line here. `default` is missing on purpose: it needs to see that a value is
-missing."""
+"""A new filter is one line here. `default` is missing on purpose: it has to see missing values."""
 
 FILTERS: Final[Mapping[str, Function]] = {each.name: each.function for each in _FILTERS}
-"""By name."""
+"""The filters by name."""
 TYPES_GIVEN: Final[Mapping[str, str]] = {
     each.name: each.gives for each in _FILTERS if each.gives is not None
 }
-"""The JSON types of results, by the filter's name."""
+"""The JSON types of results by the filter's name."""
 
 
 def _compares(name: str) -> Function:

@@ -1,6 +1,6 @@
-"""Text of an expression to its terms: Jinja's expressions without calls.
+"""The parser of expressions: Jinja's expressions without calls.
 
-Statements, comments and what terms mean are elsewhere.
+Statements and comments are in `template`; evaluation is in `terms`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["ParsedExpression", "parse_expression"]
 _T = TypeVar("_T")
 
 MAX_TOKENS: Final = 400
-"""Of one expression. Deep nesting and long chains would exhaust the stack."""
+"""Tokens of one expression. Deep nesting and long chains would exhaust the stack."""
 MAX_DEPTH: Final = 30
 
 _TOKEN: Final = re.compile(
@@ -68,7 +68,7 @@ _CONSTANTS: Final[Mapping[str, None | bool]] = {
 _KEYWORDS: Final = frozenset({"and", "else", "if", "in", "is", "not", "or"})
 _RESERVED: Final = frozenset({*_CONSTANTS, *_KEYWORDS})
 WORDS: Final = tuple(sorted(_RESERVED))
-"""What can be no name."""
+"""Words that cannot be names."""
 _NOT_THERE: Final[Mapping[str, tuple[str, str]]] = {
     "(": ("calls are not supported", "use a filter, such as 'items|length'"),
     "**": ("there is no operator '**'", "write the product out"),
@@ -84,7 +84,7 @@ class _Token(NamedTuple):
 
 
 class ParsedExpression(Struct, frozen=True):
-    """An expression with where it ended."""
+    """An expression and where it ends in the text."""
 
     term: Term
     end: int
@@ -92,10 +92,10 @@ class ParsedExpression(Struct, frozen=True):
 
 
 def parse_expression(text: str, start: int = 0, *, in_braces: bool = False) -> ParsedExpression:
-    """The expression at `start`, up to `}}` or to the end of `text`.
+    """Parse the expression at `start`, up to `}}` or to the end of `text`.
 
     Raises:
-        TemplateError: Not an expression; the offset counts from the beginning of `text`.
+        TemplateError: It is not an expression; the offset counts from the start of `text`.
     """
     plain = _PLAIN_PATH.match(text, start) if in_braces else None
     if plain is not None and (term := _plain_path(plain)) is not None:
@@ -105,7 +105,9 @@ def parse_expression(text: str, start: int = 0, *, in_braces: bool = False) -> P
 
 
 def _plain_path(match: re.Match[str]) -> Path | None:
-    """The usual case without tokens, a tenth of the time; None where a word is no name."""
+    """The path in the common case of a bare path, in a tenth of the time;
+    None where a word is reserved.
+    """
     names = match.group(1).split(".")
     if names[0] in _KEYWORDS or names[0] in _CONSTANTS:
         return None
@@ -114,7 +116,7 @@ def _plain_path(match: re.Match[str]) -> Path | None:
 
 
 def _tokens(text: str, start: int, *, in_braces: bool) -> tuple[list[_Token], int]:
-    """With one of kind `end` behind them, and where that is."""
+    """The tokens, the last one of kind `end`, and the offset just after the expression."""
     tokens: list[_Token] = []
     open_brackets: list[str] = []
     position = start
@@ -164,7 +166,7 @@ def _token(text: str, position: int, *, after_dot: bool) -> _Token:
 
 
 class _Parser:
-    """Recursive descent, one method per rank of operators, weakest first."""
+    """Recursive descent, one method per precedence level of operators, weakest first."""
 
     def __init__(self, text: str, tokens: list[_Token]) -> None:
         self._text = text
@@ -305,7 +307,7 @@ class _Parser:
         return self._suffixes(Path(reference))
 
     def _known_part(self) -> PathPart | None:
-        """`.name`, `.0`, `[0]`, `[-1]` or `['key']`; None where none of these follows."""
+        """The part of a path `.name`, `.0`, `[0]`, `[-1]` or `['key']`; None where none follows."""
         if self._next.text not in (".", "["):
             return None
         ahead = self._tokens[self._at : self._at + 4]
@@ -392,7 +394,7 @@ class _Parser:
         return self._take()
 
     def _test_arguments(self) -> tuple[tuple[Term, ...], dict[str, Term]]:
-        """In parentheses, or one bare value: `is divisibleby 3`."""
+        """The arguments of a test: in parentheses, or one bare value as in `is divisibleby 3`."""
         token = self._next
         if token.kind in ("number", "text") or token.text == "[":
             return (self._postfix(),), {}
@@ -510,7 +512,7 @@ def _function(functions: Mapping[str, Function], token: _Token, kind: str, extra
 
 
 def _default_arguments(base: JsonValue, value: JsonValue = "", boolean: JsonValue = False) -> None:
-    """How `default` may be written; its work is done by a term of its own."""
+    """The signature of `default`, for checks of its arguments; `DefaultFilter` evaluates it."""
 
 
 @functools.cache  # signatures of module-level functions, no data
@@ -524,7 +526,11 @@ def _bound(
     arguments: tuple[Term, ...],
     keywords: dict[str, Term],
 ) -> inspect.BoundArguments:
-    """The arguments by name, or the fault that they do not fit."""
+    """The arguments by parameter name.
+
+    Raises:
+        TemplateError: They do not fit the function's signature.
+    """
     try:
         return _signature(function).bind(*arguments, **keywords)
     except (TypeError, ValueError) as error:

@@ -1,6 +1,7 @@
-"""Templates and conditions: compiled once, rendered often, their references known beforehand.
+"""Templates and conditions: compiled once, rendered often, with their references known
+beforehand.
 
-What was rendered is never rendered again. `syntax` reads expressions, `terms` evaluate them.
+Rendered text is never rendered again. Expressions are parsed in `syntax` and evaluated in `terms`.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _MARK: Final = re.compile(r"\{\{|\}\}|\{%|\{#")
 
 
 class _Part(Struct, frozen=True, gc=False):
-    """One node of a template."""
+    """A node of a template's value."""
 
     def render(self, scope: Scope) -> JsonValue:
-        """Its value."""
+        """The node's value in that scope."""
         raise NotImplementedError
 
     def terms(self) -> Iterator[Term]:
-        """The expressions in it."""
+        """The expressions in the node."""
         raise NotImplementedError
 
 
@@ -62,7 +63,7 @@ class _Constant(_Part, frozen=True):
 
 
 class _Native(_Part, frozen=True):
-    """A string that is one expression: its value as it is."""
+    """A string that consists of one expression: its value keeps its JSON type."""
 
     term: Term
 
@@ -74,7 +75,7 @@ class _Native(_Part, frozen=True):
 
 
 class _Text(_Part, frozen=True):
-    """Text with expressions in it."""
+    """A text with expressions in it."""
 
     pieces: tuple[str | Term, ...]
 
@@ -115,55 +116,58 @@ class _List(_Part, frozen=True):
 
 
 class Template(Struct, frozen=True, gc=False):
-    """A value whose strings may hold `{{ … }}`."""
+    """A JSON value whose strings may hold `{{ … }}`."""
 
     root: _Part
     references: tuple[Reference, ...]
-    """Every path that rendering may read, in the order written."""
+    """Every path that rendering may read, in the order of the text."""
     is_constant: bool
-    """Nothing to fill in: `render` gives the value as written."""
+    """Whether there is nothing to fill in: `render` then returns the value as written."""
 
     @property
     def term(self) -> Term | None:
-        """The expression, where it is one and nothing else."""
+        """The expression, if the value consists of one expression only."""
         return self.root.term if isinstance(self.root, _Native) else None
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is one expression and nothing else: then a missing value is just missing."""
+        """Whether the value consists of one expression only: a missing
+        value is then simply missing.
+        """
         return isinstance(self.root, _Native)
 
     def render(self, scope: Scope) -> JsonValue:
-        """The value in that scope. A string that is one expression gives a native value.
+        """The value in that scope. A string that consists of one expression keeps the
+        expression's type.
 
         Raises:
-            MissingValueError: A path leads nowhere.
-            EvaluationError: Values of the wrong kind, or more than 1 MiB of text.
+            MissingValueError: A path does not exist.
+            EvaluationError: A value has the wrong type, or the text exceeds 1 MiB.
         """
         return self.root.render(scope)
 
 
 class Condition(Struct, frozen=True, gc=False):
-    """An expression that holds or does not."""
+    """An expression that is evaluated to true or false."""
 
     term: Term
     references: tuple[Reference, ...]
 
     def holds(self, scope: Scope) -> bool:
-        """Whether its value is neither empty nor zero, null or false.
+        """Whether the expression's value is neither empty nor zero, null or false.
 
         Raises:
-            MissingValueError: A path leads nowhere.
-            EvaluationError: Values of the wrong kind.
+            MissingValueError: A path does not exist.
+            EvaluationError: A value has the wrong type.
         """
         return bool(self.term.value(scope))
 
 
 def compile_template(value: JsonValue) -> Template:
-    """`value` with the templates in its strings read; keys are not templates.
+    """Compile the templates in all strings of `value`; keys are not templates.
 
     Raises:
-        TemplateError: The first string that cannot be read.
+        TemplateError: For the first string that is not a template.
     """
     root = _compiled(value, 0)
     if isinstance(root, _Constant):
@@ -173,10 +177,10 @@ def compile_template(value: JsonValue) -> Template:
 
 
 def compile_condition(text: str) -> Condition:
-    """`a == 1`, with or without `{{ }}` around it.
+    """Compile a condition such as `a == 1`, with or without `{{ }}` around it.
 
     Raises:
-        TemplateError: Not one expression.
+        TemplateError: It is not exactly one expression.
     """
     mark = _MARK.search(text)
     if mark is None:
@@ -229,7 +233,7 @@ def _compiled_text(text: str) -> _Part:
 
 
 def _pieces(text: str) -> Iterator[str | Term]:
-    """Text and expressions in turn."""
+    """The alternating texts and expressions of a string."""
     position = 0
     while (mark := _MARK.search(text, position)) is not None:
         if mark.start() > position:

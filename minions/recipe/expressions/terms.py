@@ -1,6 +1,6 @@
-"""The parts of an expression, each of which knows its value in a scope and what it reads.
+"""The nodes of an expression: each evaluates itself in a scope and lists what it reads.
 
-Reading them from text is `syntax`'s; what filters and tests do is `filters`'.
+They are parsed in `syntax`; filters and tests are functions in `filters`.
 """
 
 from __future__ import annotations
@@ -50,59 +50,56 @@ __all__ = [
 
 
 class Term(Struct, frozen=True, gc=False):
-    """One part of an expression."""
+    """A node of an expression."""
 
     def value(self, scope: Scope) -> JsonValue:
-        """What it is in that scope.
+        """The value in that scope.
 
         Raises:
-            MissingValueError: A path that leads nowhere.
-            EvaluationError: Values of the wrong kind.
+            MissingValueError: A path does not exist.
+            EvaluationError: A value has the wrong type.
         """
         raise NotImplementedError
 
     def parts(self) -> Iterator[Term]:
-        """The terms that it is made of."""
+        """The direct sub-terms."""
         return iter(())
 
     def references(self) -> Iterator[Reference]:
-        """Every path it may read, in the order written."""
+        """Every path that evaluation may read, in the order of the text."""
         for part in self.parts():
             yield from part.references()
 
 
 class Literal(Term, frozen=True):
-    """A value as written."""
+    """A constant."""
 
     literal: JsonValue
 
     def value(self, scope: Scope) -> JsonValue:
-        """Itself."""
         return self.literal
 
 
 class Path(Term, frozen=True):
-    """Names and indices that are known beforehand."""
+    """A path of names and indices that are constant."""
 
     reference: Reference
 
     def value(self, scope: Scope) -> JsonValue:
-        """The very value, not a copy."""
+        """The value itself, not a copy."""
         return resolve(self.reference.path, scope)
 
     def references(self) -> Iterator[Reference]:
-        """Its own path."""
         yield self.reference
 
 
 class Subscript(Term, frozen=True):
-    """`base[key]` where the key is computed, or the base is no path."""
+    """`base[key]` where the key is computed, or the base is not a path."""
 
     base: Term
     key: Term
 
     def value(self, scope: Scope) -> JsonValue:
-        """The item or the value under that key."""
         base, key = self.base.value(scope), self.key.value(scope)
         if isinstance(key, bool) or not isinstance(key, str | int):
             raise EvaluationError(f"A {type_name(key)} is no key: {as_text(key):.60}.")
@@ -114,7 +111,6 @@ class Subscript(Term, frozen=True):
         return found
 
     def parts(self) -> Iterator[Term]:
-        """Base and key."""
         yield from (self.base, self.key)
 
 
@@ -131,7 +127,6 @@ class Slice(Term, frozen=True):
     stop: Term
 
     def value(self, scope: Scope) -> JsonValue:
-        """A part of a list or text."""
         base = self.base.value(scope)
         ends = slice(_end(self.start.value(scope)), _end(self.stop.value(scope)))
         if is_list(base):
@@ -141,7 +136,6 @@ class Slice(Term, frozen=True):
         raise EvaluationError(f"Only lists and texts can be sliced, not a {type_name(base)}.")
 
     def parts(self) -> Iterator[Term]:
-        """Base and ends."""
         yield from (self.base, self.start, self.stop)
 
 
@@ -157,11 +151,9 @@ class ListTerm(Term, frozen=True):
     items: tuple[Term, ...]
 
     def value(self, scope: Scope) -> JsonValue:
-        """A new list."""
         return [item.value(scope) for item in self.items]
 
     def parts(self) -> Iterator[Term]:
-        """The items."""
         return iter(self.items)
 
 
@@ -171,11 +163,9 @@ class DictTerm(Term, frozen=True):
     entries: tuple[tuple[str, Term], ...]
 
     def value(self, scope: Scope) -> JsonValue:
-        """A new mapping."""
         return {key: term.value(scope) for key, term in self.entries}
 
     def parts(self) -> Iterator[Term]:
-        """The values."""
         return (term for _, term in self.entries)
 
 
@@ -189,7 +179,6 @@ class Not(Term, frozen=True):
         return not self.operand.value(scope)
 
     def parts(self) -> Iterator[Term]:
-        """The operand."""
         yield self.operand
 
 
@@ -199,25 +188,23 @@ class Negation(Term, frozen=True):
     operand: Term
 
     def value(self, scope: Scope) -> JsonValue:
-        """The number with the other sign."""
         operand = self.operand.value(scope)
         if not is_number(operand):
             raise EvaluationError(f"'-' takes a number, not a {type_name(operand)}.")
         return -operand
 
     def parts(self) -> Iterator[Term]:
-        """The operand."""
         yield self.operand
 
 
 class Logic(Term, frozen=True):
-    """`a and b and c`, or the same with `or`; gives the deciding operand, as Python does."""
+    """`a and b and c`, or the same with `or`; the value is the deciding operand, as in Python."""
 
     is_and: bool
     operands: tuple[Term, ...]
 
     def value(self, scope: Scope) -> JsonValue:
-        """Operands after the deciding one are not looked at."""
+        """Operands after the deciding one are not evaluated."""
         value: JsonValue = None
         for operand in self.operands:
             value = operand.value(scope)
@@ -226,11 +213,12 @@ class Logic(Term, frozen=True):
         return value
 
     def parts(self) -> Iterator[Term]:
-        """The operands."""
         return iter(self.operands)
 
     def references(self) -> Iterator[Reference]:
-        """Those of later operands are conditional, and guarded by tests in earlier ones."""
+        """References of later operands are conditional, and guarded
+        by tests in earlier operands.
+        """
         tested: set[str] = set()
         for number, operand in enumerate(self.operands):
             found = list(operand.references())
@@ -246,15 +234,16 @@ class Choice(Term, frozen=True):
     no: Term
 
     def value(self, scope: Scope) -> JsonValue:
-        """The other side is not looked at."""
+        """Only the chosen side is evaluated."""
         return (self.yes if self.condition.value(scope) else self.no).value(scope)
 
     def parts(self) -> Iterator[Term]:
-        """In the order written."""
         yield from (self.yes, self.condition, self.no)
 
     def references(self) -> Iterator[Reference]:
-        """Those of the two sides are conditional; guarded where the condition tests for a step."""
+        """References of both sides are conditional, and guarded if the
+        condition tests for that step.
+        """
         has_test = bool(_tested(self.condition.references()))
         sides = [_guarded(side) if has_test else side.references() for side in (self.yes, self.no)]
         yield from (_behind(reference, ()) for reference in sides[0])
@@ -263,13 +252,12 @@ class Choice(Term, frozen=True):
 
 
 class Comparison(Term, frozen=True):
-    """`a < b <= c`: every neighbouring pair holds."""
+    """`a < b <= c`: true if every neighbouring pair is."""
 
     first: Term
     others: tuple[tuple[str, Term], ...]
 
     def value(self, scope: Scope) -> JsonValue:
-        """True or false."""
         left = self.first.value(scope)
         for name, term in self.others:
             right = term.value(scope)
@@ -279,7 +267,6 @@ class Comparison(Term, frozen=True):
         return True
 
     def parts(self) -> Iterator[Term]:
-        """The operands."""
         yield self.first
         yield from (term for _, term in self.others)
 
@@ -298,10 +285,10 @@ def _ordered(name: str, compare: Callable[..., bool]) -> Callable[[JsonValue, Js
 
 
 def contains(item: JsonValue, container: JsonValue) -> bool:
-    """`item in container`: of a list, a mapping's keys, or a text in a text.
+    """`item in container`: an item of a list, a key of a mapping, or a part of a text.
 
     Raises:
-        EvaluationError: The container holds nothing.
+        EvaluationError: The container is none of these.
     """
     if is_list(container):
         return any(is_same(item, other) for other in container)
@@ -325,20 +312,19 @@ COMPARISONS: Final[Mapping[str, Callable[[JsonValue, JsonValue], bool]]] = {
 
 
 class Binary(Term, frozen=True):
-    """`a + b - c`: operators of one rank, from left to right."""
+    """`a + b - c`: operators of one precedence, evaluated from left to right."""
 
     first: Term
     others: tuple[tuple[str, Term], ...]
 
     def value(self, scope: Scope) -> JsonValue:
-        """A number, or text or a list put together."""
+        """A number; or a text or list for `+` of these."""
         value = self.first.value(scope)
         for name, term in self.others:
             value = _combined(name, value, term.value(scope))
         return value
 
     def parts(self) -> Iterator[Term]:
-        """The operands."""
         yield self.first
         yield from (term for _, term in self.others)
 
@@ -352,7 +338,7 @@ _ARITHMETIC: Final[Mapping[str, Callable[[int | float, int | float], int | float
     "%": operator.mod,
 }
 _MOST_BITS: Final = 1_024
-"""Of a whole number that an operator makes: as large as a float can be."""
+"""Bits of an integer that an operator computes: the range of a float."""
 
 
 def _combined(name: str, left: JsonValue, right: JsonValue) -> JsonValue:
@@ -388,7 +374,9 @@ def _calculated(name: str, left: int | float, right: int | float) -> int | float
 
 
 class FilterTerm(Term, frozen=True):
-    """`base|name(arguments)` and `base is name(arguments)`; checked when it was read."""
+    """`base|name(arguments)` or `base is name(arguments)`; its arguments
+    were checked by the parser.
+    """
 
     base: Term
     name: str
@@ -397,7 +385,6 @@ class FilterTerm(Term, frozen=True):
     keywords: tuple[tuple[str, Term], ...] = ()
 
     def value(self, scope: Scope) -> JsonValue:
-        """What the filter makes of the base."""
         base = self.base.value(scope)
         arguments = [term.value(scope) for term in self.arguments]
         keywords = {name: term.value(scope) for name, term in self.keywords}
@@ -412,21 +399,20 @@ class FilterTerm(Term, frozen=True):
             ) from error
 
     def parts(self) -> Iterator[Term]:
-        """Base and arguments."""
         yield self.base
         yield from self.arguments
         yield from (term for _, term in self.keywords)
 
 
 class DefaultFilter(Term, frozen=True):
-    """`base|default(other, also_empty)`: the other where the base is missing."""
+    """`base|default(other, also_empty)`: `other` where the base is missing."""
 
     base: Term
     other: Term
     also_empty: Term
 
     def value(self, scope: Scope) -> JsonValue:
-        """Null is a value; with `true` as second argument empty ones give the other too."""
+        """Null is not missing; with `also_empty`, an empty value is replaced too."""
         try:
             value = self.base.value(scope)
         except MissingValueError:
@@ -436,11 +422,12 @@ class DefaultFilter(Term, frozen=True):
         return value
 
     def parts(self) -> Iterator[Term]:
-        """Base and arguments."""
         yield from (self.base, self.other, self.also_empty)
 
     def references(self) -> Iterator[Reference]:
-        """Those of the base are guarded; so are those that stand in for a step's value."""
+        """References of the base are guarded; so are those of `other`
+        that replace a step's value.
+        """
         base = list(_guarded(self.base))
         yield from base
         if any(reference.path[0] not in _NO_STEPS for reference in base):
@@ -457,7 +444,7 @@ class DefinedTest(Term, frozen=True):
     is_wanted: bool
 
     def value(self, scope: Scope) -> JsonValue:
-        """Null is defined."""
+        """Whether the base exists; null exists."""
         try:
             self.base.value(scope)
         except MissingValueError:
@@ -465,11 +452,10 @@ class DefinedTest(Term, frozen=True):
         return self.is_wanted
 
     def parts(self) -> Iterator[Term]:
-        """The base."""
         yield self.base
 
     def references(self) -> Iterator[Reference]:
-        """Guarded: they may be missing."""
+        """All references are guarded: the values may be missing."""
         return _guarded(self.base)
 
 
@@ -481,13 +467,13 @@ def _guarded(term: Term) -> Iterator[Reference]:
 
 
 def _behind(reference: Reference, tested: Container[str]) -> Reference:
-    """As it counts where something else decides whether it is looked at."""
+    """The reference, conditional now; guarded too if its step was tested before."""
     is_guarded = reference.is_guarded or reference.step_name in tested
     return structs.replace(reference, is_guarded=is_guarded, is_conditional=True)
 
 
 def _tested(references: Iterable[Reference]) -> set[str]:
-    """The steps that are asked whether they left a value."""
+    """The steps that are tested for having left a value."""
     return {
         reference.step_name
         for reference in references

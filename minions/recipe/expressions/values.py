@@ -1,6 +1,6 @@
-"""How expressions see values: paths into them, their text, when two are the same, what can fail.
+"""Values in expressions: paths, conversion to text, equality, and errors.
 
-Parsing and operators live elsewhere.
+Parsing and operators are in other modules.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = [
 ]
 
 MAX_TEXT: Final = 1_048_576
-"""Characters a template may grow to, and items a list of its making may have."""
+"""Characters of a rendered text, and items of a list that an expression creates."""
 
 PathPart: TypeAlias = str | int
 Scope: TypeAlias = Mapping[str, JsonValue]
 
 
 class TemplateError(UsageError):
-    """A template that cannot be read; `offset` and `length` count characters of its string."""
+    """A template that cannot be parsed; `offset` and `length` count characters of its string."""
 
     code = "bad-template"
 
@@ -56,24 +56,29 @@ class TemplateError(UsageError):
 
 
 class EvaluationError(MinionsError):
-    """A template that met values it cannot work with: a number plus a text, a result too long."""
+    """A template failed on a value: a number plus a text, a result that is too long."""
 
     code = "template-failed"
 
 
 class MissingValueError(EvaluationError):
-    """A path whose leaf is not there. Missing is not null."""
+    """A path that does not exist. A null value exists."""
 
     code = "missing-value"
 
     def __init__(self, path: tuple[PathPart, ...], *, depth: int, names: tuple[str, ...]) -> None:
-        """`depth` parts of `path` exist; `names` are the keys where it ends."""
+        """Describe the missing path.
+
+        Args:
+            depth: How many parts of `path` exist.
+            names: The keys at the place where the path ends.
+        """
         wanted = str(path[depth])
         self.path = path_text(path)
         self.resolved = path_text(path[:depth])
         """The part of the path that exists; empty when not even its root does."""
         self.nearest = nearest(wanted, names)
-        """The key beside the missing one that looks most like it."""
+        """The existing key that is most similar to the missing one; None: none is similar."""
         inside = f"'{self.resolved}' has no '{wanted}'" if depth else f"there is no '{wanted}'"
         hint = f" Did you mean '{self.nearest}'?" if self.nearest else ""
         there = "" if self.nearest or not names else f" It has: {', '.join(names[:8])}."
@@ -87,27 +92,29 @@ class Reference(Struct, frozen=True, kw_only=True):
     """A path that a template reads."""
 
     path: tuple[PathPart, ...]
-    """As far as it is known beforehand: `a[b].c` is ('a',)."""
+    """The constant part of the path: ('a',) for `a[b].c`."""
     text: str
-    """As written."""
+    """The reference as written."""
     is_guarded: bool = False
-    """Under a `default` filter or an `is defined` test, or where such a test decides: it may be
-    missing."""
+    """Whether the value may be missing: under a `default` filter or an
+    `is defined` test, or behind one.
+    """
     is_conditional: bool = False
-    """Looked at only when another part of the expression says so: one side of a choice, `b` in
-    `a or b`."""
+    """Whether another part of the expression decides if it is evaluated: one
+    side of a choice, `b` in `a or b`.
+    """
     offset: int = 0
-    """Where it stands in the template's string."""
+    """Offset in the template's string, in characters."""
 
     @property
     def step_name(self) -> str:
-        """What it calls the step that it reads, if it reads one: `a` of `steps.a.output`."""
+        """Name of the step that it reads, if it reads one: `a` for `steps.a.output`."""
         is_full = self.path[0] == "steps" and len(self.path) > 1
         return str(self.path[1 if is_full else 0])
 
     @property
     def is_status(self) -> bool:
-        """Whether it asks how a step ended, not for its output."""
+        """Whether it reads how a step ended, not its output."""
         return self.path[0] == "steps" and self.path[2:3] in (("status",), ("error",))
 
 
@@ -116,7 +123,7 @@ _MOST_NAMES: Final = 1_000
 
 
 def nearest(name: str, options: Sequence[str]) -> str | None:
-    """The option that looks most like `name`; none for what is too much to compare."""
+    """The option most similar to `name`; None: none is similar, or there is too much to compare."""
     if len(name) > _LONGEST_NAME:
         return None
     near = near_names(name, options[:_MOST_NAMES], limit=1)
@@ -124,7 +131,7 @@ def nearest(name: str, options: Sequence[str]) -> str | None:
 
 
 class Missing(enum.Enum):
-    """The one value that says there is none."""
+    """The type of the one value that stands for "does not exist"."""
 
     MISSING = "missing"
 
@@ -145,10 +152,10 @@ def look_up(value: JsonValue, key: PathPart) -> JsonValue | Missing:
 
 
 def resolve(path: tuple[PathPart, ...], scope: JsonValue) -> JsonValue:
-    """The very value that `path` leads to.
+    """The value itself that `path` leads to, not a copy.
 
     Raises:
-        MissingValueError: It leads nowhere.
+        MissingValueError: The path does not exist.
     """
     value = scope
     try:
@@ -173,7 +180,7 @@ def _resolve_any(path: tuple[PathPart, ...], scope: JsonValue) -> JsonValue:
 
 
 def path_text(path: tuple[PathPart, ...]) -> str:
-    """`a.b[0]['c d']`."""
+    """The path as text: `a.b[0]['c d']`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -186,7 +193,7 @@ def path_text(path: tuple[PathPart, ...]) -> str:
 
 
 def is_list(value: JsonValue) -> TypeGuard[list[JsonValue] | tuple[JsonValue, ...]]:
-    """Whether this is a JSON array; text is not one."""
+    """Whether this is a JSON array; a text is not one."""
     return isinstance(value, list | tuple)
 
 
@@ -196,15 +203,15 @@ def is_number(value: JsonValue) -> TypeGuard[int | float]:
 
 
 def is_same(left: JsonValue, right: JsonValue) -> bool:
-    """Equality of JSON: 1 and 1.0 are the same, 1 and true are not."""
+    """Equality of JSON values: 1 equals 1.0, 1 does not equal true."""
     return left == right and isinstance(left, bool) is isinstance(right, bool)
 
 
 def as_text(value: JsonValue) -> str:
-    """A value inside longer text: text as it is, everything else as JSON.
+    """A value as part of a longer text: a text as it is, everything else as JSON.
 
     Raises:
-        EvaluationError: A number that JSON cannot say, or more than 1 MiB.
+        EvaluationError: A number outside of JSON's range, or more than 1 MiB.
     """
     if isinstance(value, str):
         return value
@@ -217,7 +224,7 @@ def as_text(value: JsonValue) -> str:
 
 
 def capped(text: str) -> str:
-    """The same text.
+    """Return the text if it is not too long.
 
     Raises:
         EvaluationError: It is longer than 1 MiB.
@@ -227,10 +234,10 @@ def capped(text: str) -> str:
 
 
 def check_size(size: int) -> None:
-    """Refuse before the memory is taken.
+    """Refuse a size before the memory is allocated.
 
     Raises:
-        EvaluationError: More than 1 MiB of characters or as many items.
+        EvaluationError: More than 1 MiB of characters, or as many items.
     """
     if size > MAX_TEXT:
         raise EvaluationError(
@@ -239,7 +246,7 @@ def check_size(size: int) -> None:
 
 
 def type_name(value: JsonValue) -> str:
-    """JSON's word for what this is."""
+    """JSON's name of the value's type."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,1 +1,3 @@
-"""The kinds of steps, one module each: keys, spec, checks, and what analysis shows of them."""
+"""The kinds of steps, one module each: its keys, its spec,
+its checks, and how analysis shows it.
+"""

@@ -1,4 +1,4 @@
-"""`analyze:` — one question about data, in a fresh call."""
+"""`analyze:` — one question to a model about data, in a fresh conversation."""
 
 from __future__ import annotations
 
@@ -27,35 +27,33 @@ from minions.recipe.text.sections import Report, Section
 __all__ = ["ANALYZE", "AnalyzeSpec"]
 
 _OLDER_TOOL = "llm_analyze"
-"""In older recipes a tool step that names this tool is an analysis."""
+"""The tool name that makes a tool step of an older recipe an analysis."""
 
 
 @frozen(kw_only=True)
 class AnalyzeSpec(StepSpec):
-    """One question about data, in a fresh call."""
+    """One question to a model about data, in a fresh conversation."""
 
     kind: ClassVar[str] = "analyze"
     asks_model: ClassVar[bool] = True
 
     task: str
-    """A template: what is to be found out."""
+    """The question; a template."""
     context: str | None = None
-    """A template: rules and whatever else has to be known."""
+    """Rules and background for the question; a template. None: there are none."""
     input: JsonValue = None
-    """A template."""
+    """The data that the question is about; a template."""
     has_input: bool = False
-    """Whether there is one: an empty input is shown, too."""
+    """Whether the recipe states an input: an empty input is shown to the model, too."""
     output: JsonSchema | None = None
     model: ModelConfig | None = None
 
     @property
     def own_model(self) -> ModelConfig | None:
-        """As written: `model`."""
         return self.model
 
     @property
     def content(self) -> str:
-        """The question."""
         return self.task
 
 
@@ -83,7 +81,6 @@ class _Analyze(StepKind):
     look = Look(light="#c026d3", dark="#e879f9", outline="#c026d3", brackets=("([", "])"))
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
-        """Its declared output and its model; the rest are templates."""
         section = step.section
         schema = _answer_schema(section, reader.report)
         if section.text("analyze") is None and not section.text("description"):
@@ -101,7 +98,6 @@ class _Analyze(StepKind):
         step.output = TEXT_OUTPUT if schema is None else schema
 
     def build(self, step: StepDraft, common: CommonKeys) -> AnalyzeSpec:
-        """As written."""
         section = step.section
         return AnalyzeSpec(
             **common,
@@ -118,7 +114,7 @@ ANALYZE = _Analyze()
 
 
 def _answer_schema(section: Section, report: Report) -> JsonSchema | None:
-    """None: none is declared. {}: one is, but it cannot be used."""
+    """The declared output; None: none is declared, {}: it is declared but faulty."""
     example, output = section.mapping("output_format"), section.mapping("output")
     schema = None
     is_declared = any(

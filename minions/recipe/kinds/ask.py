@@ -28,17 +28,16 @@ class AskSpec(StepSpec):
     asks_person: ClassVar[bool] = True
 
     ask: str
-    """A template."""
+    """The question; a template."""
     form: JsonSchema | None = None
-    """What the answer has to fit; None: any text."""
+    """JSON Schema that the answer has to fit; None: any text."""
     waits_s: float | None = None
-    """YAML key `timeout`; None: as long as it takes."""
+    """Seconds to wait for an answer (YAML key `timeout`); None: without limit."""
     default: JsonValue = None
     has_default: bool = False
 
     @property
     def question(self) -> PersonQuestion:
-        """What the person is asked."""
         return PersonQuestion(
             text=self.ask,
             form=self.form,
@@ -49,7 +48,6 @@ class AskSpec(StepSpec):
 
     @property
     def content(self) -> str:
-        """The question."""
         return self.ask
 
 
@@ -73,7 +71,7 @@ class _Ask(StepKind):
     look = Look(light="#be123c", dark="#fb7185", outline="#e11d48", brackets=(">", "]"))
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
-        """Its form, which is its output; a default has to fit it."""
+        """The form is the declared output; a default has to fit it."""
         section, report = step.section, reader.report
         if not (section.text("ask") or "?").strip():
             message = "'ask' is empty: nobody can answer that"
@@ -96,7 +94,6 @@ class _Ask(StepKind):
             report(default.place.fault("bad-value", message))
 
     def build(self, step: StepDraft, common: CommonKeys) -> AskSpec:
-        """As written."""
         section = step.section
         return AskSpec(
             **common,

@@ -23,11 +23,10 @@ class AssertSpec(StepSpec):
 
     conditions: tuple[str, ...]
     message: str | None = None
-    """A template: what a person reads when one does not hold."""
+    """The error message if a condition does not hold; a template."""
 
     @property
     def content(self) -> str:
-        """The conditions."""
         return " and ".join(self.conditions)
 
 
@@ -51,7 +50,7 @@ class _Assert(StepKind):
     look = Look(light="#b45309", dark="#fbbf24", outline="#d97706", brackets=("{{", "}}"))
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
-        """Each condition is compiled."""
+        """Compiles each condition."""
         node = step.section.node("assert")
         nodes = node.items if isinstance(node, SequenceNode) else [node] if node is not None else []
         for item in nodes:
@@ -63,7 +62,6 @@ class _Assert(StepKind):
         step.conditions = tuple(str(item.value) for item in nodes if isinstance(item, ScalarNode))
 
     def build(self, step: StepDraft, common: CommonKeys) -> AssertSpec:
-        """As written."""
         message = step.section.text("message")
         return AssertSpec(**common, conditions=step.conditions, message=message)
 

@@ -1,4 +1,6 @@
-"""`code:` — Python for a sandbox; refused when the run begins, until there is one."""
+"""`code:` — Python for a sandbox. There is no sandbox yet: such
+a recipe is refused when it is run.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,17 @@ __all__ = ["CODE", "CodeSpec"]
 
 @frozen(kw_only=True)
 class CodeSpec(StepSpec):
-    """Python for a sandbox; refused when the run begins, until there is one."""
+    """Python for a sandbox; there is no sandbox yet, so that the run is refused."""
 
     kind: ClassVar[str] = "code"
     needs_sandbox: ClassVar[bool] = True
 
     code: str
     given: Mapping[str, JsonValue] = field(factory=dict)
-    """YAML key `with`: the only names it sees; templates."""
+    """The names that the code sees, with templates of their values (YAML key `with`)."""
 
     @property
     def content(self) -> str:
-        """The code."""
         return self.code
 
 
@@ -52,7 +53,7 @@ class _Code(StepKind):
     look = Look(light="#15803d", dark="#4ade80", outline="#16a34a", brackets=("[[", "]]"))
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
-        """Warn: such a recipe can be checked, and not run."""
+        """Warns that such a recipe can be checked, but not run."""
         reader.report(
             step.section.place_of("code").fault(
                 "no-sandbox",
@@ -63,7 +64,6 @@ class _Code(StepKind):
         )
 
     def build(self, step: StepDraft, common: CommonKeys) -> CodeSpec:
-        """As written."""
         section = step.section
         return CodeSpec(
             **common, code=section.text("code") or "", given=given_mapping(section, "with")

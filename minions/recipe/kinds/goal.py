@@ -42,39 +42,35 @@ class GoalSpec(StepSpec):
     calls_tools: ClassVar[bool] = True
 
     goal: str
-    """A template."""
+    """The aim; a template."""
     system_prompt: str | None = None
     messages: tuple[MessageSpec, ...] = ()
     tools: tuple[str, ...] = ()
-    """Full names; the only ones that reach the model."""
+    """Full names of the tools that the model is offered."""
     output: JsonSchema | None = None
     completion: CompletionCriteria | None = None
-    """None: `structured` where `output` is declared, else `text`."""
+    """When the step is complete; None: `structured` where `output` is declared, else `text`."""
     completion_links: tuple[str, ...] = ()
-    """Registered links, asked before the default chain."""
+    """Names of registered completion links, which are asked before the default chain."""
     tool_failure: str = "fail"
     memory: str = "isolated"
-    """Or `conversation`."""
+    """`isolated` or `conversation`."""
     model: ModelConfig | None = None
 
     @property
     def own_model(self) -> ModelConfig | None:
-        """As written: `model`."""
         return self.model
 
     @property
     def offered_tools(self) -> tuple[str, ...]:
-        """As written: `tools`."""
         return self.tools
 
     @property
     def shares_conversation(self) -> bool:
-        """As written: `memory`."""
         return self.memory == "conversation"
 
     @property
     def content(self) -> str:
-        """The goal."""
         return self.goal
 
 
@@ -163,13 +159,12 @@ class _Goal(StepKind):
     look = Look(light="#7c3aed", dark="#a78bfa", outline="#7c3aed", brackets=("(", ")"))
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
-        """Its messages, its declared output, its model and what completes it."""
         _check_memory(step.section, reader.mode, reader.report)
         step.goal = _parts(step.section, reader)
         step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
 
     def build(self, step: StepDraft, common: CommonKeys) -> GoalSpec:
-        """With the tools that the checks found."""
+        """The spec, with the tools that the checks resolved."""
         section = step.section
         return GoalSpec(
             **common,
@@ -186,11 +181,10 @@ class _Goal(StepKind):
         )
 
     def tool_names(self, step: StepDraft) -> Sequence[str]:
-        """Those that it offers to its model."""
         return step.tools
 
     def cache_problems(self, step: StepDraft) -> Iterator[str]:
-        """A conversation holds more than the output."""
+        """A shared conversation is a second result, which the cache does not hold."""
         if step.section.text("memory") == "conversation":
             yield "steps after it go on with what was said in it (memory: conversation)"
 
@@ -199,12 +193,16 @@ GOAL = _Goal()
 
 
 def _usual_policy(section: Section) -> str:
-    """In a conversation a failed tool is told to the model."""
+    """The default for `tool_failure`: in a conversation, errors
+    of tools are reported to the model.
+    """
     return "report" if section.text("memory") == "conversation" else "fail"
 
 
 def _check_memory(section: Section, mode: ExecutionMode, report: Report) -> None:
-    """A conversation goes from step to step."""
+    """Report `memory: conversation` in a parallel recipe: a conversation
+    needs an order of steps.
+    """
     node = section.node("memory")
     if node is not None and section.text("memory") == "conversation":
         if mode is ExecutionMode.PARALLEL:
@@ -216,7 +214,7 @@ def _check_memory(section: Section, mode: ExecutionMode, report: Report) -> None
 
 
 def _parts(section: Section, reader: KindReader) -> GoalParts:
-    """What is said of its output, messages, completion and model."""
+    """The output, messages, completion and model of a goal step."""
     schema = None
     output = section.mapping("output")
     is_declared = output is not None or "output" in section.refused

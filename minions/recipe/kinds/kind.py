@@ -1,4 +1,4 @@
-"""What a kind of step is: its keys, how it is read, and what can be said of its steps."""
+"""The contract of a kind of step: its keys, how it is read, and what its steps do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["CommonKeys", "KindReader", "Look", "StepKind", "given_mapping"]
 
 
 class CommonKeys(TypedDict):
-    """What every spec takes, whatever its kind: the fields of `StepSpec`."""
+    """The fields of `StepSpec`, which the spec of every kind takes."""
 
     id: str
     description: str
@@ -58,51 +58,53 @@ class Look(Struct, frozen=True, kw_only=True):
     """How steps of a kind look in pictures. Colours are CSS hex values."""
 
     light: str = "#64748b"
-    """On a light page."""
+    """Colour on a light page."""
     dark: str = "#94a3b8"
-    """On a dark page."""
+    """Colour on a dark page."""
     outline: str = "#64748b"
-    """In Mermaid charts, whose page may be light or dark."""
+    """Colour of the outline in Mermaid charts, whose page may be light or dark."""
     brackets: tuple[str, str] = ("[", "]")
-    """Mermaid's, around the text of a box: its shape."""
+    """Mermaid's brackets around the text of a box, which choose its shape."""
 
 
 class KindReader(Struct, frozen=True, kw_only=True):
-    """What `StepKind.read` reads with."""
+    """What `StepKind.read` needs besides the step."""
 
     catalog: Catalog
-    """What the recipe may name."""
+    """The names that the recipe may use."""
     mode: ExecutionMode
-    """The recipe's."""
+    """The recipe's execution mode."""
     read_model: Callable[[Node], ModelConfig]
-    """Reads a `model` key; its faults are reported."""
+    """Reads a `model` key and reports its faults."""
     templates: list[TemplateUse]
-    """Of the step so far; what a kind finds besides is appended."""
+    """The step's templates so far; a kind appends those that it finds."""
     report: Report
-    """Takes each fault."""
+    """Called with each fault."""
 
 
 class StepKind(ABC):
-    """One kind of step. What its steps hold and can tell is its spec's: see `StepSpec`.
+    """One kind of step. Questions about a single step are answered by its `StepSpec`.
 
-    How its steps are run stands in the module of the same name in `engine/compile/kinds`.
+    How its steps are executed is in the module of the same name in `engine/compile/kinds`.
     """
 
     name: ClassVar[str]
-    """The key that makes a step one of this kind; also its word in pictures and messages."""
+    """The key that makes a step one of this kind; also its name in pictures and messages."""
     spec: ClassVar[type[StepSpec]]
-    """The class of its specs."""
+    """The class of this kind's specs."""
     table: ClassVar[Table]
-    """Its keys, beside those of every step."""
+    """The keys of this kind, besides those of every step."""
     templates: ClassVar[Sequence[str]] = ()
-    """Those of its keys that hold templates, at any depth."""
+    """The keys that hold templates, at any depth."""
     alias: ClassVar[tuple[str, str] | None] = None
-    """An older spelling: another kind's key and the value that makes it this kind."""
+    """An older spelling: a key of another kind and the value that
+    makes the step one of this kind.
+    """
     look: ClassVar[Look] = Look()
     tables: ClassVar[Mapping[str, Table]] = {}
-    """Of mappings within its keys, by the names that `$ref` in `table` gives them."""
+    """Tables of nested mappings, by the names that `$ref` in `table` uses."""
     editor_rules: ClassVar[Mapping[str, JsonValue]] = {}
-    """JSON Schema that its keys do not say, for editors."""
+    """Parts of the JSON Schema for editors that the key table cannot express."""
 
     @property
     def module(self) -> str:
@@ -110,21 +112,21 @@ class StepKind(ABC):
         return type(self).__module__.rpartition(".")[2]
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
-        """Check what the key table cannot say, and note what is known of the step's output.
+        """Check what the key table cannot express, and set what is known of the step's output.
 
-        The default takes the keys as they are, and knows nothing of the output.
+        The default checks nothing and knows nothing of the output.
         """
 
     @abstractmethod
     def build(self, step: StepDraft, common: CommonKeys) -> StepSpec:
-        """The spec of a step in which no fault was found."""
+        """The spec of a step without faults."""
 
     def tool_names(self, step: StepDraft) -> Sequence[str]:
-        """Full names of the tools that the step calls or offers to a model, as far as is known."""
+        """Full names of the tools that the step calls or offers to a model, as far as known."""
         return ()
 
     def cache_problems(self, step: StepDraft) -> Iterator[str]:
-        """Why its output cannot stand for the step when it is taken from the cache."""
+        """Why a cached output cannot replace an execution of the step; empty: it can."""
         return iter(())
 
 
@@ -132,6 +134,6 @@ _NOTHING: Final[Mapping[str, JsonValue]] = {}
 
 
 def given_mapping(section: Section, name: str) -> Mapping[str, JsonValue]:
-    """A mapping as plain data; {} where it is not given."""
+    """A mapping as plain data; {} where it is missing."""
     value = section.plain(name)
     return value if isinstance(value, Mapping) else _NOTHING

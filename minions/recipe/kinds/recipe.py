@@ -24,24 +24,22 @@ class RecipeSpec(StepSpec):
     calls_tools: ClassVar[bool] = True
 
     name: str
-    """As it was written."""
+    """The nested recipe's name or path, as written."""
     recipe: AgentRecipe
     given: Mapping[str, JsonValue] = field(factory=dict)
-    """YAML key `with`: its inputs; templates."""
+    """Templates of the nested recipe's inputs (YAML key `with`), by name."""
 
     @property
     def inner(self) -> AgentRecipe | None:
-        """That recipe."""
         return self.recipe
 
     @property
     def inner_inputs(self) -> Mapping[str, JsonValue]:
-        """As written: `with`."""
         return self.given
 
     @property
     def label(self) -> str:
-        """The recipe's id, which says more than a description."""
+        """The nested recipe's id, which says more than a description."""
         return self.recipe.id
 
 
@@ -65,7 +63,7 @@ class _Recipe(StepKind):
     look = Look(light="#4338ca", dark="#818cf8", outline="#4f46e5", brackets=("[/", "\\]"))
 
     def build(self, step: StepDraft, common: CommonKeys) -> RecipeSpec:
-        """With the recipe that was loaded for it."""
+        """The spec, with the recipe that was loaded for it."""
         assert step.recipe is not None  # noqa: S101  # a recipe that is not found is a fault
         return RecipeSpec(
             **common,

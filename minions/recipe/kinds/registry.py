@@ -1,4 +1,4 @@
-"""All kinds of steps. A new kind is one line here."""
+"""The registry of all kinds of steps. A new kind is one line here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEP_KINDS: Final[tuple[StepKind, ...]] = (
     USES,
     CODE,
 )
-"""In the order in which messages and documents list them."""
+"""All kinds, in the order in which messages and documents list them."""
 
 KINDS: Final[Mapping[str, StepKind]] = {kind.name: kind for kind in STEP_KINDS}
-"""By the key that makes a step one of the kind."""
+"""The kinds by the key that makes a step one of them."""

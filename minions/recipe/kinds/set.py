@@ -1,4 +1,4 @@
-"""`set:` — binds values; the step's output is the mapping."""
+"""`set:` — computes values from templates; the step's output is the mapping of them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ __all__ = ["SET", "SetSpec"]
 
 @frozen(kw_only=True)
 class SetSpec(StepSpec):
-    """Binds values; the step's output is the mapping."""
+    """Computes values from templates; the step's output is the mapping of them."""
 
     kind: ClassVar[str] = "set"
 
     set: Mapping[str, JsonValue]
-    """Templates by name."""
+    """Templates by the name of the value."""
 
     @property
     def content(self) -> str:
-        """The names."""
         return ", ".join(self.set)
 
 
@@ -40,12 +39,11 @@ class _Set(StepKind):
     look = Look(light="#64748b", dark="#94a3b8", outline="#64748b", brackets=("[/", "/]"))
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
-        """Its output has the names that it sets."""
+        """The output has exactly the names that the step sets."""
         if (values := step.section.mapping("set")) is not None:
             step.output = shape_of_values(values)
 
     def build(self, step: StepDraft, common: CommonKeys) -> SetSpec:
-        """As written."""
         return SetSpec(**common, set=given_mapping(step.section, "set"))
 
 

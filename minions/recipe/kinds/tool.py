@@ -27,19 +27,18 @@ class ToolSpecStep(StepSpec):
     fills_in: ClassVar[bool] = True
 
     tool: str
-    """Its full name."""
+    """Full name of the tool."""
     params: Mapping[str, JsonValue] = field(factory=dict)
     params_template: Mapping[str, JsonValue] = field(factory=dict)
-    """Merged over `params`; both are rendered."""
+    """Templates that are merged over `params`."""
 
     @property
     def given(self) -> Mapping[str, JsonValue]:
-        """Its arguments: templates by name."""
+        """The arguments of the call: templates by name of the parameter."""
         return {**self.params, **self.params_template}
 
     @property
     def called_tools(self) -> tuple[str, ...]:
-        """The one tool."""
         return (self.tool,)
 
     @property
@@ -48,7 +47,7 @@ class ToolSpecStep(StepSpec):
         return self.tool
 
     def may_ask_model(self, tools: Mapping[str, ToolSpec]) -> bool:
-        """Whether a required parameter is not given, or a template may come to nothing."""
+        """Whether a required parameter has no argument, or a template's value may be missing."""
         given = self.given
         required = tools[self.tool].parameters.get("required")
         if isinstance(required, list | tuple) and not set(map(str, required)) <= set(given):
@@ -61,7 +60,9 @@ def _may_be_missing(template: Template) -> bool:
 
 
 def _is_certain(reference: Reference) -> bool:
-    """A whole input, output or item is there when the step runs; a part of one may not be."""
+    """Whether the value exists whenever the step runs: a whole input, output or
+    item does, a part of one may not.
+    """
     path = reference.path
     return reference.is_guarded or len(path) <= (2 if path[0] in ("inputs", "loop", "run") else 1)
 
@@ -88,7 +89,6 @@ class _Tool(StepKind):
     look = Look(light="#0369a1", dark="#38bdf8", outline="#0284c7", brackets=("[", "]"))
 
     def build(self, step: StepDraft, common: CommonKeys) -> ToolSpecStep:
-        """As written."""
         section = step.section
         return ToolSpecStep(
             **common,
@@ -98,7 +98,6 @@ class _Tool(StepKind):
         )
 
     def tool_names(self, step: StepDraft) -> Sequence[str]:
-        """The one that it calls."""
         name = step.section.text("tool")
         return () if name is None else (name,)
 

@@ -1,4 +1,4 @@
-"""`uses:` — a step that the operator registered."""
+"""`uses:` — a `Step` class that the operator registered."""
 
 from __future__ import annotations
 
@@ -18,23 +18,21 @@ __all__ = ["USES", "UsesSpec"]
 
 @frozen(kw_only=True)
 class UsesSpec(StepSpec):
-    """A step that the operator registered."""
+    """A `Step` class that the operator registered."""
 
     kind: ClassVar[str] = "uses"
     calls_tools: ClassVar[bool] = True
 
     uses: str
     given: Mapping[str, JsonValue] = field(factory=dict)
-    """YAML key `with`: its constructor's arguments; templates."""
+    """Templates of the constructor's arguments (YAML key `with`), by name."""
 
     @property
     def registered_class(self) -> str | None:
-        """As written: `uses`."""
         return self.uses
 
     @property
     def content(self) -> str:
-        """The name of the class."""
         return self.uses
 
 
@@ -52,7 +50,6 @@ class _Uses(StepKind):
     look = Look(light="#0f766e", dark="#2dd4bf", outline="#0d9488", brackets=("[\\", "/]"))
 
     def build(self, step: StepDraft, common: CommonKeys) -> UsesSpec:
-        """As written."""
         section = step.section
         return UsesSpec(
             **common, uses=section.text("uses") or "", given=given_mapping(section, "with")

@@ -1,1 +1,1 @@
-"""Every key of the recipe language, once."""
+"""The tables of all keys of the recipe language."""

@@ -1,6 +1,7 @@
-"""Every key of the recipe language, once: the loader and the editor schema both read these tables.
+"""All keys of the recipe language but those of steps: the loader and the editor schema use
+these tables.
 
-A key that a later version will serve stands here with `is_served=False` and is refused by name.
+A key that a later version will support is listed with `is_served=False` and refused by name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The keys that steps of all kinds have; those of one kind stand in `recipe/kinds`."""
+"""The keys of steps of every kind; keys of one kind are in `recipe/kinds`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from minions.recipe.text.key_types import (
 __all__ = ["DECISION_TOOL", "MOST_ROUNDS", "ON_ERROR", "STEP"]
 
 MOST_ROUNDS: Final = 10_000
-"""Of one step. Each is kept in the run's journal: more than that is work for a tool."""
+"""Iterations of one step. Each is stored in the run's journal:
+more than that is work for a tool.
+"""
 
 STEP: Final = Table(
     "a step",

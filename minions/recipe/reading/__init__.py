@@ -1,1 +1,1 @@
-"""From checked mappings to an `AgentRecipe`, one module for each part of a recipe."""
+"""Builds an `AgentRecipe` from checked mappings, one module for each part of a recipe."""

@@ -1,4 +1,4 @@
-"""`templates` and `extends`: a step takes what it does not say itself from a template."""
+"""`templates` and `extends`: a step takes the keys that it does not state from a template."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXTENDS: Final = "extends"
 
 
 def read_step_templates(node: Node | None, report: Report) -> Mapping[str, MappingNode]:
-    """The templates by name; what is wrong inside one shows in the steps that use it."""
+    """The templates by name; a fault in one is reported at the steps that use it."""
     if not isinstance(node, MappingNode):
         return {}
     found: dict[str, MappingNode] = {}
@@ -43,9 +43,10 @@ def read_step_templates(node: Node | None, report: Report) -> Mapping[str, Mappi
 
 
 def extended(node: Node, templates: Mapping[str, MappingNode], report: Report) -> Node:
-    """The step with what its template says and it does not; keys keep their own places.
+    """The step with the keys that only its template states; each key keeps its place in the
+    text.
 
-    Mappings such as `params` are not mixed: the step's own stands for the whole.
+    Mappings such as `params` are not merged: the step's own replaces that of the template.
     """
     seen: list[str] = []
     while isinstance(node, MappingNode) and (entry := node.find(_EXTENDS)) is not None:

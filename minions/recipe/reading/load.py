@@ -1,4 +1,4 @@
-"""From text, or from plain data, to a checked `AgentRecipe`: every fault at once, each in place."""
+"""Loads a recipe from text or plain data: reports every fault with its place."""
 
 from __future__ import annotations
 
@@ -58,23 +58,23 @@ __all__ = [
 
 @frozen(kw_only=True)
 class LoadedRecipe:
-    """What checking a recipe gave."""
+    """The result of checking a recipe."""
 
     recipe: AgentRecipe | None = None
-    """None where a fault is more than a warning."""
+    """The recipe; None if there is a fault that is more than a warning."""
     faults: tuple[Fault, ...] = ()
-    """Warnings too, in file order."""
+    """Faults and warnings, in the order of the file."""
 
     @property
     def errors(self) -> tuple[Fault, ...]:
-        """The faults that keep the recipe from running."""
+        """The faults that are more than warnings."""
         return tuple(fault for fault in self.faults if not fault.is_warning)
 
     def unwrap(self) -> AgentRecipe:
         """The recipe.
 
         Raises:
-            RecipeError: It has faults; warnings are no reason.
+            RecipeError: There are faults other than warnings.
         """
         if self.recipe is None:
             raise RecipeError(self.errors)
@@ -82,21 +82,23 @@ class LoadedRecipe:
 
 
 def load_recipe(source: Path | str, catalog: Catalog) -> AgentRecipe:
-    """The recipe in the file `source`.
+    """Load the recipe in the file `source`.
 
     Raises:
-        RecipeError: With every fault found.
+        RecipeError: It has faults; the error holds all of them.
         NotFoundError: There is no such file.
-        UsageError: It cannot be read.
+        UsageError: The file cannot be read.
     """
     return check_recipe(source, catalog).unwrap()
 
 
 def load_recipe_text(text: str | bytes, file: str, catalog: Catalog) -> AgentRecipe:
-    """The recipe in `text`; `file` is named in faults and its folder is where paths start.
+    """Load the recipe in `text`.
 
+    Args:
+        file: Name of the file for messages; relative paths start from its folder.
     Raises:
-        RecipeError: With every fault found.
+        RecipeError: It has faults; the error holds all of them.
     """
     return check_recipe_text(text, file, catalog).unwrap()
 
@@ -107,27 +109,27 @@ def recipe_from_document(
     file: str = "<recipe>",
     directory: str | None = None,
 ) -> AgentRecipe:
-    """The recipe as plain data, such as a stored run's; the same checks, without lines.
+    """Load a recipe from plain data, such as that of a stored run; faults have no lines.
 
     Raises:
-        RecipeError: With every fault found.
+        RecipeError: It has faults; the error holds all of them.
     """
     return _check(node_of(document, file), catalog, file, directory).unwrap()
 
 
 def check_recipe(source: Path | str, catalog: Catalog) -> LoadedRecipe:
-    """As `load_recipe`, with faults and warnings as values.
+    """Check the recipe in the file `source`; faults and warnings are returned.
 
     Raises:
         NotFoundError: There is no such file.
-        UsageError: It cannot be read.
+        UsageError: The file cannot be read.
     """
     path = Path(source)
     return check_recipe_text(read_source(path), str(source), catalog)
 
 
 def check_recipe_text(text: str | bytes, file: str, catalog: Catalog) -> LoadedRecipe:
-    """As `load_recipe_text`, with faults and warnings as values."""
+    """Check the recipe in `text`; faults and warnings are returned."""
     try:
         node = read_document(text, file)
     except RecipeError as error:
@@ -136,17 +138,17 @@ def check_recipe_text(text: str | bytes, file: str, catalog: Catalog) -> LoadedR
 
 
 def find_faults(source: Path | str, catalog: Catalog) -> tuple[Fault, ...]:
-    """Everything wrong with a recipe file, warnings included.
+    """All faults and warnings of a recipe file.
 
     Raises:
         NotFoundError: There is no such file.
-        UsageError: It cannot be read.
+        UsageError: The file cannot be read.
     """
     return check_recipe(source, catalog).faults
 
 
 def _sub_recipes(catalog: Catalog, file: str, directory: str | None) -> SubRecipes:
-    """Of a recipe that is no step itself."""
+    """The look-up of nested recipes for an outermost recipe."""
 
     def check(
         found: FoundRecipe, recipes: SubRecipes
@@ -192,7 +194,7 @@ def _check(
 
 
 class _EnoughError(Exception):
-    """There are more faults than anybody mends at one go."""
+    """Ends checking: more faults were found than are shown."""
 
 
 def _checked_draft(
@@ -290,5 +292,5 @@ def _metadata(section: Section) -> Mapping[str, JsonValue]:
 
 
 def _id_of(file: str) -> str:
-    """The file's stem, with `-` for what an id cannot have."""
+    """The file's stem, with `-` in place of characters that are not allowed in an id."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(file).stem).strip("-") or "recipe"

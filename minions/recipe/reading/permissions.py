@@ -1,4 +1,4 @@
-"""What a recipe allows: its own tools, and those of the recipes that are its steps."""
+"""The `permissions` of a recipe, for its own tools and those of its nested recipes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["read_permissions", "tools_within"]
 
 
 def read_permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Permissions:
-    """What stands under `permissions`, once the nested recipes are known.
+    """The `permissions` of the recipe; nested recipes have to be loaded before.
 
     Returns:
-        Names of nested recipes' tools as they were written.
+        Permissions in which names of nested recipes' tools stay as written.
     """
     node = draft.section.node("permissions")
     if node is None:
@@ -55,7 +55,7 @@ def tools_within(draft: RecipeDraft, catalog: Catalog) -> tuple[str, ...]:
 
 
 def _allowed(entries: list[Entry], names: _Names, report: Report) -> dict[str, bool]:
-    """What is said of single tools."""
+    """The permissions of single tools."""
     allowed = {}
     known = {full.casefold(): full for full in names.tools}
     for entry in entries:
@@ -72,7 +72,7 @@ def _allowed(entries: list[Entry], names: _Names, report: Report) -> dict[str, b
 
 
 def _split(node: Node, names: _Names) -> tuple[Node, list[Entry]]:
-    """The keys that every recipe knows, and those that are made of a tool's name."""
+    """The mapping without keys made of tool names, and those keys."""
     if not isinstance(node, MappingNode):
         return node, []
     known = {f"allow_{name}".casefold() for name in names.tools}
@@ -105,19 +105,19 @@ def _report_unknown(place: Place, name: str, names: _Names, report: Report) -> N
 
 
 class _Names(Struct, frozen=True, kw_only=True):
-    """That permissions may have."""
+    """The names that permissions may use."""
 
     tools: tuple[str, ...]
-    """Full names, the recipe's own first."""
+    """Full names of tools, the recipe's own first."""
     toolsets: Mapping[str, tuple[str, ...]]
-    """Prefix to the full names of its tools."""
+    """Full names of each toolset's tools, by prefix."""
     nested: frozenset[str]
-    """Toolsets that only nested recipes open."""
+    """Prefixes of toolsets that only nested recipes open."""
     is_complete: bool
     has_lost_recipes: bool
 
     def of(self, name: str) -> tuple[str, ...]:
-        """The tools that this name stands for; a nested toolset stands for itself, too."""
+        """The tools that the name stands for; that of a nested toolset also stands for itself."""
         if name not in self.toolsets:
             return (name,)
         return (*((name,) if name in self.nested else ()), *self.toolsets[name])
@@ -142,7 +142,9 @@ def _names(draft: RecipeDraft, catalog: Catalog) -> _Names:
 
 
 def _nested_toolsets(draft: RecipeDraft, catalog: Catalog) -> dict[str, tuple[str, ...]]:
-    """By the prefix that a nested recipe gives them, and by their own name."""
+    """Full names of the tools of nested recipes' toolsets, by the prefix
+    and by the toolset's own name.
+    """
     found: dict[str, tuple[str, ...]] = {}
     for step in draft.steps:
         inner = recipes_within(step.recipe) if step.recipe is not None else ()

@@ -1,4 +1,4 @@
-"""The `tests` of a recipe: read and checked like the rest, run by `minions test`."""
+"""The `tests` of a recipe: read and checked with the rest, executed by `minions test`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ __all__ = ["SCRIPTED", "read_tests"]
 
 
 SCRIPTED: Final = "scripted/"
-"""Models whose answers are in a file."""
+"""Prefix of models whose answers are read from a file."""
 
 
 def read_tests(draft: RecipeDraft, catalog: Catalog, report: Report) -> tuple[RecipeTest, ...]:
-    """In file order; names of inputs, tools, steps and models are checked, too."""
+    """The tests in the order of the file; names of inputs, tools,
+    steps and models are checked, too.
+    """
     nodes = draft.section.items("tests")
     return tuple(
         _test(draft, node, number, catalog, report) for number, node in enumerate(nodes, start=1)
@@ -69,7 +71,7 @@ def _mapping(section: Section, name: str) -> Mapping[str, JsonValue]:
 
 
 def _check_model(node: ScalarNode | None, catalog: Catalog, report: Report) -> None:
-    """One that costs nothing: tests never ask a server."""
+    """Report a model that would cost money: tests never call a server."""
     if node is None or str(node.value).startswith(SCRIPTED) or node.value in catalog.models:
         return
     known = tuple(sorted(catalog.models))
@@ -102,7 +104,7 @@ def _unknown(node: ScalarNode, known: tuple[str, ...], what: str) -> Fault:
 
 
 def _conditions(section: Section, report: Report) -> tuple[str, ...]:
-    """They are over names that only a run has: what they read is not checked here."""
+    """The conditions, parsed only: names in them exist only after the run."""
     node = section.node("holds")
     nodes = node.items if isinstance(node, SequenceNode) else [node] if node is not None else []
     for item in nodes:

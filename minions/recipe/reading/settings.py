@@ -1,4 +1,4 @@
-"""The parts of a recipe that are no steps: inputs, model, tools, limits, retry."""
+"""The parts of a recipe other than steps: inputs, model, tools, limits, retry."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = ["read_limits", "read_model", "read_retry", "read_settings"]
 
 
 def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeDraft:
-    """Everything but the steps and the permissions, which may name tools of nested recipes."""
+    """Read everything but the steps and the permissions, which may name tools of nested recipes."""
     draft = RecipeDraft(section=section)
     draft.mode = ExecutionMode(section.text("execution_mode") or ExecutionMode.SEQUENTIAL)
     draft.inputs = _read_inputs(section.mapping("inputs"), report)
@@ -71,7 +71,9 @@ def _read_inputs(node: MappingNode | None, report: Report) -> dict[str, InputSpe
 
 
 def _read_input(node: Node, report: Report) -> InputSpec:
-    """A faulty one comes out as an input of any kind, so that references to it are no faults."""
+    """One declared input; a faulty one accepts any value, so that
+    references to it are not reported.
+    """
     if isinstance(node, ScalarNode):
         return _short_input(node.value)
     if not isinstance(node, MappingNode):
@@ -119,7 +121,9 @@ _OF_OTHERS: Final = dict.fromkeys(KEYWORDS, "an input that is not secret")
 
 
 def _read_secret(node: MappingNode, report: Report) -> InputSpec:
-    """Nothing is said of the value: what a check of it complains about would show it."""
+    """A secret input. Its schema has no constraints: the message of a
+    failed check would show the value.
+    """
     default = node.find("default")
     if default is not None and not _is_reference(default.value):
         report(_masked(default.value))
@@ -153,7 +157,9 @@ def _masked(node: Node) -> Fault:
 
 
 def _short_input(value: None | bool | int | float | str) -> InputSpec:
-    """Nothing: any value, required. Else a default that says the type."""
+    """The short form of an input: null for any required value, else
+    a default that determines the type.
+    """
     if value is None:
         return InputSpec(schema={})
     names = {bool: "boolean", int: "integer", float: "number", str: "string"}
@@ -180,7 +186,7 @@ def _check_default(entry: Entry, schema: JsonSchema, report: Report) -> None:
 
 
 def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
-    """A name, or a mapping of settings."""
+    """Model settings from a name or a mapping."""
     if isinstance(node, ScalarNode):
         name = _model_name(node, catalog, report)
         return ModelConfig(name=name)
@@ -219,7 +225,7 @@ def _model_name(node: ScalarNode, catalog: Catalog, report: Report) -> str:
 
 
 def read_retry(node: Node | None, base: RetryConfig, report: Report) -> RetryConfig | None:
-    """What is said over `base`; None where nothing is."""
+    """The retry settings over `base`; None where the recipe states none."""
     if node is None:
         return None
     values = read_section(node, keys.RETRY, report).values()
@@ -229,7 +235,7 @@ def read_retry(node: Node | None, base: RetryConfig, report: Report) -> RetryCon
 def read_limits(
     node: Node | None, report: Report, *, is_of_step: bool = False
 ) -> dict[str, JsonValue]:
-    """Limits in their own spelling; a step has only those that hold for one step."""
+    """Limits as written; a step may state only those that apply to one step."""
     if node is None:
         return {}
     section = read_section(node, keys.LIMITS, report)

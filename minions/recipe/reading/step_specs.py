@@ -1,4 +1,4 @@
-"""From drafts in which no fault was found to the specs of their steps."""
+"""Builds the specs of steps from drafts without faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["build_step"]
 
 
 def build_step(step: StepDraft, steps: Sequence[StepDraft]) -> StepSpec:
-    """The spec of a draft in which no fault was found."""
+    """The spec of a draft without faults."""
     assert step.kind is not None  # noqa: S101  # a step without a kind is a fault
     return KINDS[step.kind].build(step, _common(step, steps))
 

@@ -1,4 +1,4 @@
-"""Steps: from nodes to drafts, while faults are collected."""
+"""Reads steps into drafts while faults are collected."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _ANY_KIND: Final = Table(
         *{key.name: evolve(key, is_required=False) for key, _ in _OF_KINDS}.values(),
     ),
 )
-"""Of a step without one clear kind, so that one fault about it is enough."""
+"""The keys of a step without a single kind: the missing kind is then the only fault reported."""
 _CACHED_KINDS: Final = [kind.name for kind in STEP_KINDS if CACHE_KEY in kind.table.keys]
 _OWNERS: Final = {
     **{key.name: table.name for key, table in _OF_KINDS},
     CACHE_KEY.name: f"{', '.join(_CACHED_KINDS[:-1])} and {_CACHED_KINDS[-1]} steps",
 }
-"""Of a key that several kinds have, the first."""
+"""For each key of a kind, the name of the kind that owns it, for messages."""
 _LATER_KINDS: Final = ("plan",)
 _ALL_TEMPLATES: Final = tuple(dict.fromkeys(name for kind in STEP_KINDS for name in kind.templates))
 
@@ -54,7 +54,7 @@ _ALL_TEMPLATES: Final = tuple(dict.fromkeys(name for kind in STEP_KINDS for name
 def read_step(
     node: Node, index: int, catalog: Catalog, recipe: RecipeDraft, report: Report
 ) -> StepDraft:
-    """One step of `recipe`, as far as it can be read."""
+    """Read one step of `recipe`, as far as possible."""
     retry, mode = recipe.retry, recipe.mode
     kind = _kind_of(node, report)
     section = read_section(node, _TABLES[kind] if kind else _ANY_KIND, report, _OWNERS)
@@ -85,7 +85,7 @@ def read_step(
 
 
 def _read_while(step: StepDraft, report: Report) -> None:
-    """The condition under which the step is done again."""
+    """Read the `while` loop of a step."""
     section = step.section
     node = section.scalar("while")
     step.has_while = node is not None or "while" in section.refused
@@ -101,7 +101,7 @@ def _read_while(step: StepDraft, report: Report) -> None:
 
 
 def _read_route(step: StepDraft, report: Report) -> None:
-    """What decides where the run goes on."""
+    """Read what decides about the next step."""
     section = step.section
     route, tool = section.node("route"), section.node("decision_tool")
     if isinstance(tool, MappingNode):
@@ -117,7 +117,7 @@ def _read_route(step: StepDraft, report: Report) -> None:
 
 
 def _read_on_error(step: StepDraft, report: Report) -> None:
-    """A word, or where to go back to."""
+    """Read `on_error`: a word, or the target of a back edge."""
     section = step.section
     node = section.node("on_error")
     if isinstance(node, MappingNode):
@@ -137,7 +137,7 @@ def _read_on_error(step: StepDraft, report: Report) -> None:
 
 
 def _read_loop(step: StepDraft, report: Report) -> None:
-    """What the step is done for; its output is then that of all items."""
+    """Read the `loop` of a step; the step's output becomes that of all items."""
     section = step.section
     node = section.node("loop")
     step.has_loop = node is not None or "loop" in section.refused

@@ -1,4 +1,4 @@
-"""Recipes that are steps of a recipe: found, loaded and given inputs that fit."""
+"""Recipes that run as steps: looked up, loaded, and checked against their inputs."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ __all__ = ["SubRecipes", "recipe_files"]
 Check: TypeAlias = Callable[
     [FoundRecipe, "SubRecipes"], "tuple[AgentRecipe | None, tuple[Fault, ...]]"
 ]
-"""Loads what was found, with the finder for its own steps."""
+"""Loads a recipe that was looked up, given the look-up for its own nested recipes."""
 
 
 def recipe_files(name: str, directory: str | None, files: NamedFiles | None = None) -> FoundRecipe:
-    """The file of that path or id: beside the naming recipe, else under `recipes`.
+    """The recipe file of that path or id: beside the recipe that names it, else under
+    `recipes`.
 
     Args:
-        files: Where it may be; None: as for a recipe of that directory that a person named.
+        files: The files that may be named; None: those that a recipe in that directory may name.
     Raises:
-        NotFoundError: There is none.
-        UsageError: It leads out of the project (`outside-project`), or cannot be read.
+        NotFoundError: There is no such file.
+        UsageError: It is outside of the project (`outside-project`), or cannot be read.
     """
     home = Path(directory) if directory is not None else Path.cwd()
     files = files or NamedFiles(home)
@@ -60,7 +61,7 @@ def _path(name: str, home: Path, files: NamedFiles) -> Path:
 
 
 def _near_paths(home: Path, name: str, files: NamedFiles) -> tuple[str, ...]:
-    """Recipes in the folder that `name` leads to, with or without a suffix, as `name` has it."""
+    """Recipes with similar names in the folder of `name`, as paths in the form of `name`."""
     path = Path(name)
     if not files.hold(home / path):
         return ()
@@ -72,7 +73,9 @@ def _near_paths(home: Path, name: str, files: NamedFiles) -> tuple[str, ...]:
 
 
 def _by_id(name: str, home: Path, files: NamedFiles) -> Path:
-    """Beside the naming recipe, else under `recipes`; what is no id there is never a path."""
+    """The recipe of that id beside the naming recipe, else under
+    `recipes`; never taken as a path.
+    """
     beside = recipe_ids_beside(home, files.hold)
     known = beside if name in beside else recipe_ids([USUAL_FOLDER], files.hold)
     if name not in known:
@@ -86,13 +89,13 @@ def _by_id(name: str, home: Path, files: NamedFiles) -> Path:
 
 
 def _finder(directory: str | None, folders: tuple[Path, ...]) -> FindRecipe:
-    """For a recipe in that directory, and for those that it runs."""
+    """The look-up for a recipe in that directory and for its nested recipes."""
     home = Path(directory) if directory is not None else Path.cwd()
     return functools.partial(recipe_files, files=NamedFiles(home, folders))
 
 
 class SubRecipes:
-    """Of one recipe; those of its own recipes share what was loaded."""
+    """Loads the nested recipes of one recipe; recipes at all levels share what was loaded."""
 
     def __init__(
         self,
@@ -103,11 +106,11 @@ class SubRecipes:
         trail: tuple[str, ...] = (),
         loaded: dict[str, tuple[AgentRecipe | None, tuple[Fault, ...]]] | None = None,
     ) -> None:
-        """Look at nothing yet.
+        """Prepare the look-up; no file is accessed.
 
         Args:
-            trail: Identities of the recipes around, outermost first.
-            loaded: By identity.
+            trail: Identities of the outer recipes, outermost first.
+            loaded: Recipes that were loaded already, by identity.
         """
         self._catalog = catalog
         self._find = catalog.find_recipe or _finder(directory, catalog.recipe_folders)
@@ -117,7 +120,7 @@ class SubRecipes:
         self._loaded = loaded if loaded is not None else {}
 
     def link(self, draft: RecipeDraft, report: Report) -> None:
-        """Give every recipe step its recipe; report names and inputs that are wrong."""
+        """Load the recipe of every recipe step; report wrong names and inputs."""
         for step in draft.steps:
             name = step.section.text("recipe") if step.kind == "recipe" else None
             if name is None:

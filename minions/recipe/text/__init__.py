@@ -1,1 +1,1 @@
-"""YAML text becomes checked mappings that know where they stand."""
+"""Parses YAML text into checked mappings that know their place in the text."""

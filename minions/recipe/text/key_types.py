@@ -1,4 +1,4 @@
-"""What a key of the recipe language is, and the usual ones."""
+"""The type of a key of the recipe language, and constructors of common keys."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ __all__ = [
 ]
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9_.-]+$"
-"""Of recipes."""
+"""Pattern of a recipe's id."""
 STEP_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_-]*$"
-"""Of steps, inputs, `save_as` names and tool prefixes."""
+"""Pattern of names of steps, inputs, `save_as` and tool prefixes."""
 
 
 @frozen(kw_only=True)
 class Key:
-    """One key: what may stand there and what it means."""
+    """One key: which values it takes and what it means."""
 
     name: str
     description: str = ""
     types: tuple[str, ...] = ()
-    """JSON types; empty: anything."""
+    """JSON types that it takes; empty: any."""
     aliases: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
-    """The only texts allowed."""
+    """The only texts that it takes; empty: any."""
     pattern: str | None = None
     minimum: float | None = None
     above: float | None = None
-    """The number must be larger than this."""
+    """Exclusive minimum of a number."""
     maximum: float | None = None
     is_required: bool = False
     is_served: bool = True
     shape: JsonSchema | None = None
-    """For editors, what is inside lists and mappings."""
+    """JSON Schema of what is inside a list or mapping, for editors."""
 
     def schema(self) -> dict[str, JsonValue]:
-        """What may stand there, as JSON Schema."""
+        """The values that the key takes, as JSON Schema."""
         schema: dict[str, JsonValue] = {}
         if self.types:
             schema["type"] = self.types[0] if len(self.types) == 1 else list(self.types)
@@ -86,7 +86,7 @@ class Table:
     """What the mapping is, for messages: `a step`."""
     keys: tuple[Key, ...]
     camel_case: bool = False
-    """`maxSteps` is taken for `max_steps`."""
+    """Whether `maxSteps` is accepted for `max_steps`."""
     _by_name: dict[str, Key] = field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
@@ -94,31 +94,31 @@ class Table:
         object.__setattr__(self, "_by_name", names)  # frozen: set once, here
 
     def find(self, name: str) -> Key | None:
-        """The key of that name or alias; None when there is none."""
+        """The key of that name or alias; None: there is none."""
         return self._by_name.get(snake_case(name) if self.camel_case else name)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys that are served, in their own spelling."""
+        """The supported keys, in their own spelling."""
         return tuple(key.name for key in self.keys if key.is_served)
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """Every name and alias that is served."""
+        """Every supported name and alias."""
         return tuple(name for name, key in self._by_name.items() if key.is_served)
 
     def plus(self, other: Table) -> Table:
-        """This table and the keys of `other`, under its name."""
+        """A table of these keys and those of `other`, under this table's name."""
         return Table(other.name, (*self.keys, *other.keys), self.camel_case)
 
 
 def later_keys(names: str) -> tuple[Key, ...]:
-    """Keys that a later version will serve."""
+    """Keys that a later version will support."""
     return tuple(Key(name=name, is_served=False) for name in names.split())
 
 
 def text_key(name: str, description: str, *aliases: str, is_required: bool = False) -> Key:
-    """It takes text."""
+    """A key that takes text."""
     return Key(
         name=name,
         description=description,
@@ -129,29 +129,29 @@ def text_key(name: str, description: str, *aliases: str, is_required: bool = Fal
 
 
 def flag_key(name: str, description: str) -> Key:
-    """It takes true or false."""
+    """A key that takes true or false."""
     return Key(name=name, description=description, types=("boolean",))
 
 
 def count_key(name: str, description: str, minimum: int = 1, maximum: int | None = None) -> Key:
-    """It takes a whole number."""
+    """A key that takes a whole number."""
     return Key(
         name=name, description=description, types=("integer",), minimum=minimum, maximum=maximum
     )
 
 
 def seconds_key(name: str, description: str) -> Key:
-    """It takes a number of seconds."""
+    """A key that takes a number of seconds."""
     return Key(name=name, description=description, types=("number",), above=0)
 
 
 def choice_key(name: str, description: str, choices: Iterable[str]) -> Key:
-    """It takes one of these texts."""
+    """A key that takes one of these texts."""
     return Key(name=name, description=description, types=("string",), choices=tuple(choices))
 
 
 def mapping_key(name: str, description: str, *, is_required: bool = False) -> Key:
-    """It takes a mapping."""
+    """A key that takes a mapping."""
     return Key(name=name, description=description, types=("object",), is_required=is_required)
 
 

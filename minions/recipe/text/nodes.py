@@ -1,6 +1,6 @@
-"""YAML text to a tree of nodes that know where they stand.
+"""Parses YAML text into a tree of nodes that know their place in the text.
 
-Scalars follow YAML 1.2 (`yes` and `no` are text). What a key means is the loader's business.
+Scalars follow YAML 1.2 (`yes` and `no` are text). The meaning of keys is the loader's concern.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ __all__ = [
 ]
 
 MAX_BYTES: Final = 1_048_576
-"""A longer recipe is refused without being parsed."""
+"""Bytes of a recipe; a longer one is refused without being parsed."""
 MAX_DEPTH: Final = 100
 MAX_FAULTS: Final = 100
-"""Enough to mend at one go."""
+"""Faults of one recipe that are reported."""
 MAX_NODES: Final = 100_000
-"""Aliases count as often as they are used."""
+"""Nodes of a recipe; an alias counts with all nodes that it repeats."""
 
 _BREAKS: Final = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 _CORE: Final = "tag:yaml.org,2002:"
 
 
 class Source(Struct, frozen=True, eq=False, gc=False):
-    """The text that nodes point into; no lines where the recipe came as plain data."""
+    """The text that nodes point into; without lines where the recipe came as plain data."""
 
     file: str = "<recipe>"
     lines: tuple[str, ...] = ()
 
     def line(self, number: int) -> str | None:
-        """The line of that number, from 1; None where there is no such line."""
+        """The line of that number, from 1; None: there is no such line."""
         return self.lines[number - 1] if 0 < number <= len(self.lines) else None
 
 
 class Place(Struct, frozen=True, kw_only=True, eq=False):
-    """Where a node begins and ends; lines and columns from 1."""
+    """The place of a node in the text; lines and columns count from 1."""
 
     source: Source
     line: int = 1
@@ -74,7 +74,7 @@ class Place(Struct, frozen=True, kw_only=True, eq=False):
         help: str | None = None,  # noqa: A002  # the name that `Fault` gives it
         is_warning: bool = False,
     ) -> Fault:
-        """Something wrong here."""
+        """A fault at this place."""
         return Fault(
             code=code,
             message=message,
@@ -90,21 +90,26 @@ class Place(Struct, frozen=True, kw_only=True, eq=False):
 
 
 Span: TypeAlias = tuple[int, int, int, int]
-"""Line and column of the beginning, then of the end, from 0. Plain numbers: whatever else is kept
-for each node, the garbage collector walks over again and again while a long recipe is read."""
+"""Line and column of the start, then of the end, from 0.
+
+Plain numbers: an object for each node would be traversed by the garbage collector again and again
+while a long recipe is read.
+"""
 _Marks: TypeAlias = tuple["yaml.Mark", "yaml.Mark"]
 _TOP: Final[Span] = (0, 0, 0, 0)
 
 
 class _NodeWithPlace(Struct, frozen=True, eq=False, gc=False):
-    """Knows where it stands; worked out when it is asked for, which few nodes ever are."""
+    """A node with its place, which is computed on access because
+    few nodes are ever asked for it.
+    """
 
     source: Source
     span: Span
 
     @property
     def place(self) -> Place:
-        """Where it begins and ends."""
+        """Where the node starts and ends in the text."""
         return _place_between(self.source, self.span)
 
 
@@ -123,14 +128,14 @@ def _place_between(source: Source, span: Span) -> Place:
 
 
 class ScalarNode(_NodeWithPlace, frozen=True, eq=False):
-    """One value."""
+    """One scalar value."""
 
     value: None | bool | int | float | str
 
     def part(self, offset: int, length: int) -> Place:
-        """The place of `length` characters at `offset` of this text, as near as can be told.
+        """The place of `length` characters at `offset` of this text, as exactly as possible.
 
-        Escapes and folded lines shift text, so the same words are looked for in the source.
+        Escapes and folded lines shift the text, so the same characters are searched in the source.
         """
         text = self.value if isinstance(self.value, str) else ""
         wanted = _BREAKS.split(text[offset : offset + length])[0]
@@ -154,29 +159,29 @@ class ScalarNode(_NodeWithPlace, frozen=True, eq=False):
 
 
 class Entry(_NodeWithPlace, frozen=True, eq=False):
-    """One key with its value; its place is the key's."""
+    """One key with its value; its place is that of the key."""
 
     key: str
     value: Node
 
     @property
     def key_node(self) -> ScalarNode:
-        """The key as a node of its own, which is asked for only when something is wrong."""
+        """The key as a node of its own; needed only for faults."""
         return ScalarNode(self.source, self.span, self.key)
 
 
 class MappingNode(_NodeWithPlace, frozen=True, eq=False):
-    """Keys and values in the order written."""
+    """Keys and values, in the order of the text."""
 
     entries: tuple[Entry, ...]
 
     def find(self, key: str) -> Entry | None:
-        """The entry of that key; None when there is none."""
+        """The entry of that key; None: there is none."""
         return next((entry for entry in self.entries if entry.key == key), None)
 
 
 class SequenceNode(_NodeWithPlace, frozen=True, eq=False):
-    """Items in the order written."""
+    """Items, in the order of the text."""
 
     items: tuple[Node, ...]
 
@@ -197,7 +202,7 @@ def node_of(value: JsonValue, file: str = "<recipe>") -> Node:
     """Plain data as a tree without places, for recipes that were stored or built by a program.
 
     Raises:
-        RecipeError: Nested too deep, or something that is not JSON.
+        RecipeError: It is nested too deep, or not JSON.
     """
     return _plain_node(value, Source(file), 0)
 
@@ -224,7 +229,7 @@ def _plain_node(value: object, source: Source, depth: int) -> Node:
 
 
 def read_source(path: Path) -> bytes:
-    """A recipe file's bytes; of a file that is too long only as many as show it.
+    """The bytes of a recipe file; of a file that is too long only enough to detect it.
 
     Raises:
         NotFoundError: There is no such file (`recipe-not-found`).
@@ -242,10 +247,10 @@ def read_source(path: Path) -> bytes:
 
 
 def read_document(text: str | bytes, file: str = "<recipe>") -> Node:
-    """The one YAML document in `text`.
+    """Parse the one YAML document in `text`.
 
     Raises:
-        RecipeError: Not YAML, or YAML that is no plain data; `faults` says where.
+        RecipeError: It is not YAML, or not plain data; `faults` says where.
     """
     checked = _checked_text(text, file)
     source = Source(file, tuple(_BREAKS.split(checked)))
@@ -285,7 +290,7 @@ def _unprintable(text: str, at: int, file: str) -> Fault:
 
 
 class _AnchorNode(Struct, frozen=True, eq=False):
-    """A node with what it weighs when an alias repeats it."""
+    """An anchored node and the number of nodes that an alias adds by repeating it."""
 
     node: Node
     size: int
@@ -293,7 +298,9 @@ class _AnchorNode(Struct, frozen=True, eq=False):
 
 
 class _Builder:
-    """Makes nodes from parse events. Events, not the library's own tree: that recurses in C."""
+    """Builds nodes from parse events. The library's own tree is
+    avoided: building it recurses in C.
+    """
 
     def __init__(self, source: Source) -> None:
         import yaml
@@ -492,7 +499,7 @@ class _Builder:
             return text
 
     def _joined(self, event: yaml.ScalarEvent) -> str:
-        """The text with two halves of a character as the one that they mean."""
+        """The text with surrogate pairs of two escapes combined into one character."""
         text: str = event.value
         if text.isascii() or not _SURROGATE.search(text):
             return text
@@ -547,7 +554,7 @@ class _Builder:
         )
 
     def _key_without_colon(self, mark: yaml.Mark | None) -> yaml.Mark | None:
-        """Where the text begins that goes on to `mark`, where a key would begin there."""
+        """Where the text that ends at `mark` starts, if a key may start there."""
         begin: yaml.Mark | None = None
         with contextlib.suppress(self._yaml.YAMLError):
             for token in self._yaml.scan("\n".join(self._source.lines), Loader=_fast_loader()):
@@ -559,7 +566,7 @@ class _Builder:
         return begin if not before.strip(" -") else None
 
     def _indentation(self, number: int) -> str:
-        """Of that line and of those around it."""
+        """A message about the indentation of that line and its neighbours."""
         lines = self._source.lines
         filled = [at for at, line in enumerate(lines, start=1) if line.strip()]
         above = [at for at in filled if at < number][-2:]
@@ -582,7 +589,7 @@ def _without_colon(place: Place, line: str) -> Fault:
 
 
 def _not_printable() -> re.Pattern[str]:
-    """PyYAML's own: compiling another such range takes 6 ms."""
+    """PyYAML's own pattern: compiling another such range takes 6 ms."""
     from yaml.reader import Reader
 
     return Reader.NON_PRINTABLE
@@ -627,7 +634,7 @@ _SYNTAX_HINTS: Final[Mapping[str, str]] = {
 
 
 def _number(text: str) -> int | float | str:
-    """A YAML 1.2 number, or the text itself."""
+    """The number, by the rules of YAML 1.2; else the text itself."""
     if text[0] not in "+-.0123456789":
         return text
     if _NO_NUMBER.fullmatch(text):

@@ -1,4 +1,4 @@
-"""JSON Schemas in a recipe, in full or in short; what is wrong with them, and where."""
+"""JSON Schemas in a recipe, in full or in short form, and their faults with places."""
 
 from __future__ import annotations
 
@@ -43,20 +43,21 @@ _PLAIN: Final = frozenset(
     """.split()  # noqa: SIM905  # fifty quotes would hide the words
 )
 KEYWORDS: Final = _OF_SCHEMAS | _OF_NAMED_SCHEMAS | _OF_SCHEMA_LISTS | _PLAIN
-"""Of JSON Schema."""
+"""The keywords of JSON Schema."""
 _TELLING: Final = frozenset(
     """
     properties items $ref anyOf oneOf allOf enum const $defs additionalProperties
     """.split()  # noqa: SIM905  # fifty quotes would hide the words
 )
-"""One of these makes a mapping a schema, whatever else is in it."""
+"""Keywords of which each makes a mapping a full schema, whatever else is in it."""
 
 
 def read_output_schema(node: MappingNode, report: Report) -> JsonSchema | None:
-    """A schema in full, or `{title: string, tags: [string]}` as an object that has just these.
+    """A full schema, or the short form `{title: string, tags: [string]}` of an object with just
+    these keys.
 
     Returns:
-        None where a fault was reported.
+        None if a fault was reported.
     """
     if _is_in_full(node):
         return read_schema(node, report)
@@ -64,9 +65,10 @@ def read_output_schema(node: MappingNode, report: Report) -> JsonSchema | None:
 
 
 def schema_of_example(value: JsonValue) -> JsonSchema:
-    """What `{done: false, names: [""], note: ""}` shows: its fields, of the types of its values.
+    """The schema of values like `{done: false, names: [""], note: ""}`: the same keys and
+    types.
 
-    An empty list may hold anything, as null may be anything.
+    Items of an empty list and a null may be of any type.
     """
     if isinstance(value, Mapping):
         properties = {name: schema_of_example(item) for name, item in value.items()}
@@ -94,10 +96,10 @@ def _nothing_known(_: ScalarNode) -> JsonSchema:
 def shape_of_values(
     node: Node, of_template: Callable[[ScalarNode], JsonSchema] = _nothing_known
 ) -> JsonSchema:
-    """What values are known to be where they are written: their keys, items and types.
+    """What is known of a written value: its keys, items and types.
 
     Args:
-        of_template: What is known of a text with templates in it.
+        of_template: The schema of a text with templates in it.
     """
     if isinstance(node, MappingNode):
         properties = {
@@ -114,10 +116,10 @@ def shape_of_values(
 
 
 def read_schema(node: MappingNode, report: Report) -> JsonSchema | None:
-    """A schema in full.
+    """A full schema.
 
     Returns:
-        None where a fault was reported.
+        None if a fault was reported.
     """
     faults: list[Fault] = []
     _walk(node, faults.append)
@@ -149,7 +151,9 @@ def _is_in_full(node: MappingNode) -> bool:
 
 
 def _says_types(node: Node) -> bool:
-    """A type, or several; a list of one type is a field of the short form that is called `type`."""
+    """Whether it is the value of a `type` keyword: one type or several; a list of one is a
+    field named `type` in the short form.
+    """
     if isinstance(node, ScalarNode):
         return node.value in TYPES
     return (
@@ -198,7 +202,7 @@ def _unknown_type(node: ScalarNode) -> Fault:
 
 
 def _walk(node: Node, report: Report) -> None:
-    """Unknown keywords and types, with their own places."""
+    """Report unknown keywords and types, each at its own place."""
     if isinstance(node, ScalarNode) and isinstance(node.value, bool):
         return
     if not isinstance(node, MappingNode):
@@ -241,7 +245,9 @@ def _schemas_in(keyword: str, node: Node) -> Iterable[Node]:
 
 
 def _is_simple(schema: JsonValue) -> bool:
-    """Whether nothing in it can be wrong any more, so that the full check may be spared."""
+    """Whether nothing in the schema can be faulty any more, so
+    that the full check is not needed.
+    """
     if not isinstance(schema, dict):
         return False
     return all(_is_simple_keyword(key, value) for key, value in schema.items())
@@ -269,7 +275,7 @@ def _schema_fault(node: MappingNode, error: SchemaError) -> Fault:
 
 
 def _deepest(node: MappingNode, path: str) -> Place:
-    """The place of the deepest mapping key that a JSON path such as `$.a.b[0]` leads through."""
+    """The place of the deepest key on a JSON path such as `$.a.b[0]`."""
     place = node.place
     current: Node = node
     for part in path.removeprefix("$").replace("[", ".[").split(".")[1:]:

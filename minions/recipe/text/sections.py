@@ -1,4 +1,6 @@
-"""Mappings of a recipe against their key tables: unknown keys, wrong types, one fault each."""
+"""Checks mappings of a recipe against their key tables: unknown
+keys, wrong types, one fault each.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from minions.recipe.text.nodes import (
 __all__ = ["Report", "Section", "Texts", "read_section", "read_texts", "suggestion", "type_of"]
 
 Report: TypeAlias = Callable[[Fault], None]
-"""Takes each fault as it is found."""
+"""Called with each fault as it is found."""
 
 
 class Texts(Struct, frozen=True, kw_only=True):
@@ -37,55 +39,55 @@ class Texts(Struct, frozen=True, kw_only=True):
 
 
 class Section(Struct, frozen=True, kw_only=True):
-    """A mapping whose keys were checked; holds only what is fit for use."""
+    """A mapping with checked keys; holds only entries that are valid."""
 
     whole: Node
     entries: Mapping[str, Entry] = field(default_factory=dict)
-    """By the key's own name, whatever alias was written."""
+    """Entries by the key's own name, also if an alias was written."""
     refused: Mapping[str, Node] = field(default_factory=dict)
-    """What was meant for a key and cannot be used; what follows from that is no fault."""
+    """Values of keys that were refused; faults that only follow from that are not reported."""
 
     @property
     def place(self) -> Place:
-        """Of the whole."""
+        """The place of the whole mapping."""
         return self.whole.place
 
     def node(self, name: str) -> Node | None:
-        """What stands under that key; None when nothing usable does."""
+        """The value of that key; None: there is none, or it was refused."""
         entry = self.entries.get(name)
         return entry.value if entry else None
 
     def scalar(self, name: str) -> ScalarNode | None:
-        """As `node`, where it is one value."""
+        """The value of that key if it is a scalar."""
         node = self.node(name)
         return node if isinstance(node, ScalarNode) else None
 
     def mapping(self, name: str) -> MappingNode | None:
-        """As `node`, where it is a mapping."""
+        """The value of that key if it is a mapping."""
         node = self.node(name)
         return node if isinstance(node, MappingNode) else None
 
     def items(self, name: str) -> tuple[Node, ...]:
-        """The items of the list under that key; none when there is no list."""
+        """The items of the list under that key; empty: there is no list."""
         node = self.node(name)
         return node.items if isinstance(node, SequenceNode) else ()
 
     def text(self, name: str) -> str | None:
-        """The text under that key; None when there is none."""
+        """The text under that key; None: there is none."""
         node = self.scalar(name)
         return node.value if node and isinstance(node.value, str) else None
 
     def plain(self, name: str, default: JsonValue = None) -> JsonValue:
-        """The value under that key as plain data."""
+        """The value of that key as plain data."""
         node = self.node(name)
         return default if node is None else to_plain(node)
 
     def values(self) -> dict[str, JsonValue]:
-        """Everything as plain data."""
+        """All entries as plain data."""
         return {name: to_plain(entry.value) for name, entry in self.entries.items()}
 
     def place_of(self, name: str) -> Place:
-        """Of the value; of the whole section where there is none."""
+        """The place of the key's value; of the whole section where there is none."""
         node = self.node(name)
         return node.place if node else self.place
 
@@ -93,10 +95,11 @@ class Section(Struct, frozen=True, kw_only=True):
 def read_section(
     node: Node, table: Table, report: Report, owners: Mapping[str, str] | None = None
 ) -> Section:
-    """The mapping `node` by `table`; everything that does not fit is reported and left out.
+    """Check the mapping `node` against `table`; entries that do not fit are reported and left
+    out.
 
     Args:
-        owners: Keys that belong to another kind of mapping, and to which.
+        owners: Keys that belong to another kind of mapping, with the name of that kind.
     """
     if not isinstance(node, MappingNode):
         report(
@@ -129,18 +132,18 @@ def read_section(
 
 
 def later(place: Place, what: str) -> Fault:
-    """The refusal of what a later version will serve."""
+    """The fault for something that a later version will support."""
     return place.fault("not-supported-yet", f"'{what}' is not supported yet")
 
 
 def suggestion(name: str, options: tuple[str, ...]) -> str | None:
-    """`did you mean 'x'?` for the caret's label, or None."""
+    """`did you mean 'x'?` for the fault's label; None: nothing is similar."""
     near = nearest(name, options)
     return f"did you mean '{near}'?" if near else None
 
 
 def masked(fault: Fault) -> Fault:
-    """The fault without the text that it is about, which may be a secret itself."""
+    """The fault without the text that it is about, which may be a secret."""
     line = fault.source_line or ""
     hidden = line[: fault.column - 1] + "*" * len(line[fault.column - 1 :])
     return evolve(fault, source_line=hidden)
@@ -188,7 +191,7 @@ _NAMES: Final[Mapping[str, str]] = {
 
 
 def type_of(node: Node) -> str:
-    """What stands there, for messages."""
+    """The type of what is written there, for messages."""
     if isinstance(node, MappingNode):
         return "a mapping"
     if isinstance(node, SequenceNode):
@@ -206,14 +209,14 @@ _TRUTHS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
 def truth_help(node: Node) -> str | None:
-    """For words that older versions of YAML took for true and false; None for any other."""
+    """A hint for words that older versions of YAML read as true or false; None for any other."""
     word = node.value if isinstance(node, ScalarNode) else None
     meant = _TRUTHS.get(word.casefold()) if isinstance(word, str) else None
     return f"write {meant}; in YAML 1.2 `{word}` is text" if meant else None
 
 
 def check_value(node: Node, key: Key) -> Fault | None:
-    """The fault of a value that its key does not take; None when it does."""
+    """The fault of a value that its key does not take; None: it takes it."""
     if key.types and not any(is_of_type(node, kind) for kind in key.types):
         expected = " or ".join(_NAMES[kind] for kind in key.types)
         return node.place.fault(
