@@ -1,1 +1,1 @@
-"""What can be said of a recipe without running it: bounds, spending, rights, pictures."""
+"""Static analysis of recipes: upper bounds of calls and spending, rights, pictures."""

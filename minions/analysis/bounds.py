@@ -1,10 +1,11 @@
-"""How often a recipe's steps run at most, and the calls that takes. Values, no words.
+"""Upper bounds of how often a recipe's steps run, and of the calls that takes. Values, no
+texts.
 
-A step that runs `loop` items or `while` attempts counts so often, what is in a recipe that is a
-step as often as that step. `on_error: {goto: T, max: n}` of a step F sends a run back at most n
-times, however often F comes again. Each time T and all that rests on T begin anew, but nothing
-that can begin only when F has ended well. So a step runs 1 + the sum of the n of all such F times:
-the numbers of overlapping ones add up, those of a recipe and of the recipe around it multiply.
+A step with `loop` items or `while` attempts counts that many times; the steps of a nested recipe
+count as often as the step that runs it. `on_error: {goto: T, max: n}` of a step F takes the back
+edge at most n times, however often F runs. Each time T and all that depends on T run again, but
+nothing that can start only after F has completed. So a step runs 1 + the sum of the n of all such F
+times: those of overlapping back edges add up, those of nested recipes multiply.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ StepKinds: TypeAlias = "Mapping[str, type[Step[object]]]"
 
 @frozen(kw_only=True)
 class Bound:
-    """At most so many, or why nobody can tell."""
+    """An upper bound, or the reasons why there is none."""
 
     known: int = 0
-    """Calls in those parts that have a bound."""
+    """The bound of those parts that have one."""
     unbounded: tuple[str, ...] = ()
-    """Reasons; none: `known` is the bound of all."""
+    """Why other parts have none; empty: `known` bounds all parts."""
 
     def plus(self, other: Bound) -> Bound:
-        """Of both together."""
+        """The bound of both together."""
         reasons = dict.fromkeys((*self.unbounded, *other.unbounded))
         return Bound(known=self.known + other.known, unbounded=tuple(reasons))
 
     def times(self, count: Bound) -> Bound:
-        """Of as many of these."""
+        """The bound of `count` repetitions."""
         if self == _NOTHING:
             return self
         if count.unbounded:
@@ -67,24 +68,26 @@ _NOTHING: Final = Bound()
 
 @frozen(kw_only=True)
 class StepBound:
-    """Of one step in one run of its recipe: all its items, attempts and visits together."""
+    """The bounds of one step in one run of its recipe: all its items,
+    attempts and visits together.
+    """
 
     id: str
     model_calls: Bound
-    """Logical ones: repairs count, transport retries do not."""
+    """Logical model calls: repairs count, transport retries do not."""
     tool_calls: Bound
-    """Attempts."""
+    """Attempts at tool calls."""
     visits: int = 1
-    """How often the run may come to it."""
+    """How often the run may visit the step."""
     iterations: Bound = field(default=Bound(known=1))
-    """How often it is done at each visit."""
+    """Iterations at each visit."""
     inner: RecipeBound | None = None
-    """Of the recipe that it is, done once."""
+    """The bounds of one run of the nested recipe; None: it is not a recipe step."""
 
 
 @frozen(kw_only=True)
 class RecipeBound:
-    """Of one run of a recipe."""
+    """The bounds of one run of a recipe."""
 
     steps: tuple[StepBound, ...]
     model_calls: Bound
@@ -93,14 +96,14 @@ class RecipeBound:
 
 @frozen(kw_only=True)
 class Place:
-    """A recipe where it stands: the run's own, or a step of another one."""
+    """A recipe at its place: the outermost one, or one that a step of another recipe runs."""
 
     recipe: AgentRecipe
     tools_of: Callable[[AgentRecipe], Mapping[str, ToolSpec]]
-    """Those that a recipe can reach, by full name."""
+    """Looks up the tools that a recipe can call, by full name."""
     kinds: StepKinds = field(factory=dict)
     path: str = ""
-    """Before the ids of its steps: `outer/`."""
+    """Prefix of the ids of its steps, such as `outer/`."""
     base_model: ModelConfig
     rights: Rights
     tools: Mapping[str, ToolSpec] = field(init=False)
@@ -116,14 +119,14 @@ class Place:
         tools_of: Callable[[AgentRecipe], Mapping[str, ToolSpec]],
         kinds: StepKinds,
     ) -> Place:
-        """The recipe that is run."""
+        """The place of the outermost recipe."""
         rights = Rights.of(recipe)
         return cls(
             recipe=recipe, tools_of=tools_of, kinds=kinds, base_model=recipe.model, rights=rights
         )
 
     def inside(self, step: AnyStep) -> Place | None:
-        """The recipe that is that step; None: it is none."""
+        """The place of the recipe that the step runs; None: it is not a recipe step."""
         recipe = step.inner if isinstance(step, StepSpec) else None
         if recipe is None:
             return None
@@ -137,7 +140,7 @@ class Place:
         )
 
     def with_inner(self) -> Iterator[Place]:
-        """This one and all within it, in the order of their steps."""
+        """This place and all places within it, in the order of the steps."""
         yield self
         for step in self.recipe.steps:
             if (inside := self.inside(step)) is not None:
@@ -145,16 +148,16 @@ class Place:
 
     @property
     def limits(self) -> Limits:
-        """The recipe's own."""
+        """The limits of the recipe."""
         return Limits.from_metadata(self.recipe.limits)
 
     def limits_of(self, step: AnyStep) -> Limits:
-        """The step's over the recipe's."""
+        """The step's limits over those of the recipe."""
         own = dict(step.limits) if isinstance(step, StepSpec) else {}
         return Limits.of_step({**step.metadata, **own}, base=self.limits)
 
     def is_code(self, step: AnyStep) -> bool:
-        """Whether Python decides what it calls."""
+        """Whether Python code decides which calls the step makes."""
         from minions.contracts.steps import PythonStep
 
         if isinstance(step, StepSpec):
@@ -165,19 +168,19 @@ class Place:
         return isinstance(step, PythonStep)
 
     def asks(self, step: AnyStep) -> bool:
-        """Whether the step may ask a model for its work."""
+        """Whether the step may call a model for its work."""
         if isinstance(step, StepSpec) and step.registered_class is None:
             return step.may_ask_model(self.tools)
         return True
 
     def asks_where_to_go(self, step: AnyStep) -> bool:
-        """Whether a model says which step comes next."""
+        """Whether a model chooses the step's successor."""
         if not isinstance(step, StepSpec) or step.route is None:
             return False
         return not compile_template(step.route).is_whole
 
     def called(self, step: AnyStep) -> tuple[str, ...]:
-        """Names of the tools that the step calls, or lets its model call, as far as is known."""
+        """Full names of the tools that the step calls, or offers to its model, as far as known."""
         if not isinstance(step, StepSpec):
             return tuple(sorted(step.available_tools & self.tools.keys()))
         decides = (step.decision_tool.tool,) if step.decision_tool is not None else ()
@@ -185,7 +188,7 @@ class Place:
 
 
 def recipe_bound(place: Place) -> RecipeBound:
-    """Of one run of the recipe, of all within it and of each of its steps."""
+    """The bounds of one run of the recipe with its nested recipes, and of each step."""
     visits = _visits(place.recipe, place.limits)
     steps = tuple(_step_bound(place, step, visits.get(step.id, 1)) for step in place.recipe.steps)
     most = place.limits.max_steps
@@ -197,7 +200,9 @@ def recipe_bound(place: Place) -> RecipeBound:
 
 
 def _within(parts: Iterable[tuple[Bound, int]], max_steps: int | None) -> Bound:
-    """All together; with a limit on steps no more than the dearest that fit into it."""
+    """The sum over all steps; with a limit on steps at most that
+    of the costliest steps within it.
+    """
     total, each = Bound(), list[int]()
     for bound, visits in parts:
         total = total.plus(bound)
@@ -269,7 +274,7 @@ def _iterations(spec: StepSpec, path: str) -> Bound:
 
 @frozen
 class _Return:
-    """A failure that leads back."""
+    """A back edge that a failure takes."""
 
     start: str
     target: str
@@ -277,7 +282,7 @@ class _Return:
 
 
 def _visits(recipe: AgentRecipe, limits: Limits) -> dict[str, int]:
-    """How often a run may come to each step; nothing said: once."""
+    """How often a run may visit each step, by id."""
     specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
     returns = [
         _Return(spec.id, spec.on_error.goto, spec.on_error.max_times)
@@ -311,7 +316,7 @@ def _dependents(specs: Sequence[StepSpec]) -> dict[str, list[str]]:
 
 
 def _returned(ids: Sequence[str], returns: Sequence[_Return], paths: GraphPaths) -> dict[str, int]:
-    """In a dependency graph: by each failure that takes back what the step rests on."""
+    """Visits in a dependency graph: each back edge repeats the steps that depend on its target."""
     places = {step_id: place for place, step_id in enumerate(ids)}
     counts = dict.fromkeys(ids, 1)
     for each in returns:
@@ -324,7 +329,9 @@ def _returned(ids: Sequence[str], returns: Sequence[_Return], paths: GraphPaths)
 def _passed_again(
     ids: Sequence[str], returns: Sequence[_Return], paths: GraphPaths
 ) -> dict[str, int]:
-    """In transitions without circles: on each way that ends with such a failure."""
+    """Visits in transitions without cycles: each back edge repeats the steps
+    on a path to its failing step.
+    """
     places = {step_id: place for place, step_id in enumerate(ids)}
     return {
         step_id: 1

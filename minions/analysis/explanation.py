@@ -1,7 +1,7 @@
-"""What a recipe needs, what it may do, and what it uses at most. Values, no words.
+"""What a recipe needs, may do, and uses at most. Values, no texts.
 
-The bounds hold for a run that is not resumed or retried, whatever a model answers. Recipes that
-are steps are looked through.
+The bounds hold for a run that is not resumed or retried, whatever a model answers. They include
+nested recipes.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ __all__ = [
 
 @frozen(kw_only=True)
 class InputUse:
-    """One input."""
+    """One input of the recipe."""
 
     name: str
     type: str
-    """`string`, `integer or null`, `any` …"""
+    """The type in words: `string`, `integer or null`, `any` and so on."""
     is_required: bool
     is_secret: bool
     default: JsonValue = None
@@ -67,99 +67,99 @@ class InputUse:
 
 @frozen(kw_only=True)
 class ToolUse:
-    """One tool that some step calls, or lets a model call."""
+    """A tool that some step calls, or offers to its model."""
 
     name: str
     effect: str
     writes: bool
-    """A declared write."""
+    """Whether it declares a write."""
     steps: tuple[str, ...]
-    """`outer/inner` in a recipe that is a step."""
+    """The steps, as `outer/inner` in a nested recipe."""
     denied_in: tuple[str, ...] = ()
     """Steps that may not call it."""
     needs_approval_in: tuple[str, ...] = ()
-    """Steps in which somebody has to consent to each call."""
+    """Steps in which every call of it needs approval."""
 
 
 @frozen(kw_only=True)
 class RightsUse:
-    """What a recipe may do where it stands."""
+    """The rights of a recipe at its place."""
 
     path: str
-    """The step that it is; "" is the run's own."""
+    """The step that runs the recipe; "" for the outermost recipe."""
     recipe: str
     may_write: bool
-    """Whatever nothing else is said of."""
+    """Whether tools that declare a write may be called, apart from permissions for single tools."""
     allowed: tuple[str, ...] = ()
-    """Tools of its steps that write and may be called although it may not write."""
+    """Tools of its steps that write and may be called although `may_write` is False."""
     refused: tuple[str, ...] = ()
     """Tools of its steps that may not be called."""
     needs_approval: tuple[str, ...] = ()
-    """Tools of its steps that somebody has to consent to."""
+    """Tools of its steps of which every call needs approval."""
 
 
 @frozen(kw_only=True)
 class ModelUse:
-    """One model and the steps that ask it."""
+    """A model and the steps that call it."""
 
     name: str | None
-    """None: whichever is configured."""
+    """`provider/model`; None: the configured model."""
     steps: tuple[str, ...] = ()
-    """That always ask it."""
+    """Steps that always call it."""
     fills_in: tuple[str, ...] = ()
-    """Tool steps that ask it only where a parameter is not given or its template finds nothing."""
+    """Tool steps that call it only if a parameter has no argument or its template has no value."""
 
 
 @frozen(kw_only=True)
 class Question:
-    """What a person is asked; the run may wait for the answer."""
+    """A question to a person; the run may wait for the answer."""
 
     step: str
     text: str
-    """As written: a template."""
+    """The question as written, with templates."""
     form: JsonSchema | None
-    """None: any text."""
+    """JSON Schema of the answer; None: any text."""
     timeout_s: float | None
-    """None: as long as it takes."""
+    """Seconds to wait for an answer; None: without limit."""
     default: JsonValue = None
     has_default: bool = False
 
 
 @frozen(kw_only=True)
 class ClassUse:
-    """A registered `Step` class."""
+    """A registered `Step` class that steps of the recipe run."""
 
     name: str
     is_code: bool
-    """Whether Python decides what it calls; else it asks a model."""
+    """Whether Python code decides which calls it makes; else it is a model loop."""
     steps: tuple[str, ...]
 
 
 @frozen(kw_only=True)
 class Explanation:
-    """Of one recipe."""
+    """The result of analysing one recipe."""
 
     recipe: str
     name: str
-    """What people call it; empty: its id."""
+    """The name shown to people; empty: the id is shown."""
     description: str
     inputs: tuple[InputUse, ...]
     tools: tuple[ToolUse, ...]
     rights: RightsUse
     recipes: tuple[RightsUse, ...]
-    """Those that are steps, at each of their places."""
+    """The rights of nested recipes, at each of their places."""
     models: tuple[ModelUse, ...]
     questions: tuple[Question, ...]
     classes: tuple[ClassUse, ...]
     code: tuple[str, ...]
-    """Steps that are Python for a sandbox: with one of them a run is refused."""
+    """Steps that are Python for a sandbox: a recipe with such a step cannot run."""
     limits: Mapping[str, JsonValue]
-    """As the recipe says them, for the whole run."""
+    """The limits of the whole run, as the recipe states them."""
     attempts_per_model_call: int
-    """The most of any step that asks, else the recipe's."""
+    """The largest number of attempts of any step that calls a model, else that of the recipe."""
     bound: RecipeBound
     spending: Spending
-    """Tokens and dollars."""
+    """Upper bounds of tokens and dollars."""
     steps: tuple[StepBound, ...] = field(init=False)
     model_calls: Bound = field(init=False)
     tool_calls: Bound = field(init=False)
@@ -190,13 +190,13 @@ def explain(
     tools_within: Callable[[AgentRecipe], Mapping[str, ToolSpec]] | None = None,
     kinds: StepKinds | None = None,
 ) -> Explanation:
-    """Of a recipe that was read: its steps are specs.
+    """Analyse a recipe whose steps are specs.
 
     Args:
-        tools: By full name.
-        know: Context and price of the models.
-        tools_within: Those of a recipe that is a step; None: the same.
-        kinds: Registered `Step` classes; what is not there is taken for code.
+        tools: The tools that the recipe can call, by full name.
+        know: Looks up context length and price of a model.
+        tools_within: Looks up the tools of a nested recipe; None: the same tools.
+        kinds: Registered `Step` classes; a class that is not among them is assumed to be code.
     """
     within = tools_within or (lambda _: tools)
     place = Place.of_run(recipe, lambda one: tools if one is recipe else within(one), kinds or {})
@@ -357,7 +357,12 @@ def _classes(places: Sequence[Place]) -> Iterator[ClassUse]:
 def _asking_recipe(
     place: Place, bound: RecipeBound, own: StepBound | None = None, at_once: int = 1
 ) -> AskingRecipe:
-    """The recipe; `own` is the bound of the step that it is."""
+    """The model calls of a recipe.
+
+    Args:
+        own: The bounds of the step that runs the recipe; None: it is the outermost recipe.
+        at_once: Runs of it that may be in flight at the same time.
+    """
     is_parallel = place.recipe.execution_mode is ExecutionMode.PARALLEL
     known = own is None or not own.iterations.unbounded
     return AskingRecipe(
@@ -390,5 +395,5 @@ def _parts(place: Place, bound: RecipeBound) -> Iterator[Asking | AskingRecipe]:
 
 
 def _routing_calls(own: StepBound) -> Bound:
-    """Of a recipe that is a step, after which a model says where to go."""
+    """The bound of calls by which a model chooses the successor of a recipe step."""
     return Bound(known=MOST_ROUTING_CALLS * own.visits)

@@ -1,4 +1,4 @@
-"""What the model calls of a recipe use at most: tokens and US dollars. Values, no words."""
+"""Upper bounds of the tokens and US dollars of a recipe's model calls. Values, no texts."""
 
 from __future__ import annotations
 
@@ -26,68 +26,72 @@ __all__ = [
 
 @frozen(kw_only=True)
 class KnownModel:
-    """What can be said of a model before it is asked."""
+    """What is known about a model before it is called."""
 
     name: str | None
-    """None: whichever is configured."""
+    """`provider/model`; None: the configured model."""
     context_tokens: int | None = None
-    """Its longest prompt."""
+    """The longest prompt in tokens; None: not known."""
     cost_usd: Callable[[TokenUsage], float | None] = lambda _: None
-    """None: its price is not known."""
+    """The price of a usage in US dollars; None: the price is not known."""
 
 
 KnowModel: TypeAlias = Callable[[ModelConfig], KnownModel]
 
 
 def nothing_known(config: ModelConfig) -> KnownModel:
-    """No context and no price."""
+    """A model of which neither context length nor price is known."""
     return KnownModel(name=config.name)
 
 
 @frozen(kw_only=True)
 class Asking:
-    """A step that asks a model."""
+    """The model calls of one step."""
 
     config: ModelConfig
     calls: int | None
-    """Logical ones, at most; None: nobody can tell."""
+    """Upper bound of logical calls; None: there is none."""
     unbounded: tuple[str, ...] = ()
-    """Why not."""
+    """Why there is no bound."""
     at_once: int | None = 1
-    """Calls that may be under way together; None: nobody can tell."""
+    """Calls that may be in flight at the same time; None: not known."""
     attempts: int = 1
-    """Of each call."""
+    """Attempts at each call."""
 
 
 @frozen(kw_only=True)
 class AskingRecipe:
-    """A recipe whose steps ask models: a whole run, or a step of one."""
+    """The model calls of a recipe: the outermost one, or that of a step."""
 
     parts: Sequence[Asking | AskingRecipe]
     limits: Limits
-    """Of one run of it."""
+    """The limits of one run of the recipe."""
     max_parallel: int = 1
-    """Steps that are done together."""
+    """Steps that are executed at the same time."""
     times: int | None = 1
-    """How often it is run in the recipe around it; None: nobody can tell."""
+    """How often the outer recipe runs it; None: not known."""
     unbounded: tuple[str, ...] = ()
-    """Why not."""
+    """Why that is not known."""
     at_once: int = 1
-    """Runs of it that may be under way together."""
+    """Runs of it that may be in flight at the same time."""
 
 
 @frozen(kw_only=True)
 class UpperBound:
-    """At most so much, or why nobody can tell."""
+    """An upper bound, or the reasons why there is none."""
 
     at_most: float | None = 0
-    """With what calls use that are under way when the limit is reached, and with retries."""
+    """The bound, including retries and the calls in flight when a limit
+    is reached; None: there is none.
+    """
     unbounded: tuple[str, ...] = ()
     limit: float | None = None
-    """The run's own: when it is reached no call begins any more."""
+    """The limit of the run itself, after which no call starts; None: there is none."""
 
     def to_json(self) -> dict[str, JsonValue]:
-        """As `Bound.to_json`, and the limit."""
+        """`{"at_most": null where there is no bound, "unbounded_because":
+        [reason], "limit": …}`.
+        """
         return {
             "at_most": self.at_most,
             "unbounded_because": list(self.unbounded),
@@ -97,18 +101,19 @@ class UpperBound:
 
 @frozen(kw_only=True)
 class Spending:
-    """Of one run."""
+    """The upper bounds of one run."""
 
     tokens: UpperBound
-    """Input and output."""
+    """Input and output tokens together."""
     cost_usd: UpperBound
     calls_in_flight: int | None
-    """Calls that may be under way when a limit is reached; each may use as much as any. None:
-    nobody can tell."""
+    """Calls that may be in flight when a limit is reached, each as large as
+    the largest call; None: not known.
+    """
 
 
 def spending(asked: AskingRecipe, know: KnowModel) -> Spending:
-    """Of one run of the recipe."""
+    """The upper bounds of one run of the recipe."""
     tokens = _Measure(lambda each: _tokens(each, know), lambda limits: limits.max_tokens)
     costs = _Measure(lambda each: _cost(each, know), lambda limits: limits.max_cost_usd)
     return Spending(
@@ -118,30 +123,32 @@ def spending(asked: AskingRecipe, know: KnowModel) -> Spending:
 
 @frozen(kw_only=True)
 class _Use:
-    """Of some calls together."""
+    """The usage of some calls together."""
 
     at_most: float | None
     largest: float | None
-    """Of one of these calls, with its retries; None: nobody can tell."""
+    """The largest of these calls with its retries; None: not known."""
     unbounded: tuple[str, ...] = ()
 
 
 @frozen
 class _Measure:
-    """Tokens, or dollars."""
+    """A unit of spending: tokens or dollars."""
 
     of_attempt: Callable[[Asking], _Use]
     limit_of: Callable[[Limits], float | None]
 
     def most(self, asked: AskingRecipe) -> UpperBound:
-        """Of one run."""
+        """The upper bound of one run."""
         use, limit = self._of_run(asked), self.limit_of(asked.limits)
         if use.at_most is not None:
             return UpperBound(at_most=use.at_most, limit=limit)
         return UpperBound(at_most=None, unbounded=tuple(dict.fromkeys(use.unbounded)), limit=limit)
 
     def _of_run(self, asked: AskingRecipe) -> _Use:
-        """By the number of calls; by the limit and what is in flight when it is reached."""
+        """The smaller of two bounds: by the number of calls, and by the limit plus the calls
+        in flight when it is reached.
+        """
         parts = [self._of_part(part) for part in asked.parts if _count(part) != 0]
         largest = _if_all_known([part.largest for part in parts], max)
         bounds = [_if_all_known([part.at_most for part in parts], sum)]
@@ -153,7 +160,7 @@ class _Measure:
         return _Use(at_most=min(known, default=None), largest=largest, unbounded=reasons)
 
     def _of_part(self, part: Asking | AskingRecipe) -> _Use:
-        """Of all its calls, or of all its runs."""
+        """The usage of all calls of a step, or of all runs of a nested recipe."""
         if isinstance(part, AskingRecipe):
             each = self._of_run(part)
         else:
@@ -182,7 +189,7 @@ def _if_all_known(
 
 
 def _in_flight(asked: AskingRecipe) -> int | None:
-    """Calls that may be under way together in one run of it."""
+    """Calls that may be in flight at the same time in one run; None: not known."""
     widths: list[int] = []
     for part in asked.parts:
         if _count(part) == 0:
@@ -214,7 +221,7 @@ def _cost(asking: Asking, know: KnowModel) -> _Use:
 
 
 def _whole(asking: Asking, model: KnownModel) -> tuple[TokenUsage | None, tuple[str, ...]]:
-    """The largest call, or why there is none."""
+    """The usage of the largest possible call, or the reasons why there is no bound."""
     output, context = asking.config.max_output_tokens, model.context_tokens
     if output is not None and context is not None:
         return TokenUsage(input_tokens=context, output_tokens=output), ()

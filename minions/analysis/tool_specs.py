@@ -1,4 +1,4 @@
-"""Which tools a recipe can reach, as specs: nothing is opened, no engine is needed."""
+"""The specs of the tools that a recipe can call: no toolset is opened, no engine is needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["tool_specs"]
 
 
 def tool_specs(recipe: AgentRecipe, catalog: Catalog) -> Mapping[str, ToolSpec]:
-    """By full name: those of the toolsets that the recipe asks for, and the registered ones."""
+    """Specs by full name: tools of the toolsets that the recipe requests, and registered tools."""
     specs = dict(catalog.tools)
     for use in recipe.tools:
         toolset = catalog.toolsets.get(use.name)

@@ -1,4 +1,4 @@
-"""Test doubles that applications test with: model, endpoint, clock, ids, suites, fixtures.
+"""Test doubles for applications: model, endpoint, clock, ids, test suites, fixtures.
 
 Each name is imported when it is first used.
 """

@@ -1,12 +1,12 @@
-"""A chat-completions server on 127.0.0.1 that answers as scripted, well or badly.
+"""A chat-completions server on 127.0.0.1 with scripted answers, correct or faulty.
 
     async with ChatEndpoint(status(429, headers={"Retry-After": "1"}), answer("hello")) as server:
         model = OpenAIModel("m", base_url=server.base_url)
         ...
     assert server.requests[0].body["model"] == "m"
 
-Behaviours are used up one per request, in the order the requests come; then `default` answers.
-Those that answer do so as an event stream when the request says `"stream": true`.
+Each request uses up one behaviour, in the order of the requests; after them `default` answers.
+Answers are sent as an event stream if the request says `"stream": true`.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ __all__ = [
 
 @frozen(kw_only=True)
 class RecordedRequest:
-    """One request as it came in."""
+    """One request that was received."""
 
     method: str
     path: str
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Headers by name in lower case."""
     raw: bytes
 
     @property
@@ -77,7 +77,7 @@ class RecordedRequest:
 
 
 class Exchange:
-    """One request and the way to answer it."""
+    """One request with the methods that answer it."""
 
     def __init__(
         self,
@@ -95,41 +95,41 @@ class Exchange:
     async def send(
         self, body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> None:
-        """A whole answer with its length."""
+        """Send a complete answer with its content length."""
         named = {"Content-Type": "application/json", "Content-Length": str(len(body))}
         await self.send_head(status, {**named, **(headers or {})})
         await self.write(body)
 
     async def send_head(self, status: int, headers: Mapping[str, str]) -> None:
-        """Status line and headers."""
+        """Send the status line and headers."""
         lines = [f"HTTP/1.1 {status} Scripted"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         await self.write("\r\n".join([*lines, "", ""]).encode())
 
     async def begin_stream(self) -> None:
-        """The head of an event stream."""
+        """Send the head of an event stream."""
         kind = {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}
         await self.send_head(200, kind)
 
     async def send_piece(self, data: bytes) -> None:
-        """Bytes of a stream, at once."""
+        """Send bytes of a stream at once."""
         await self.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
     async def end_stream(self) -> None:
-        """The orderly end of a stream."""
+        """End a stream in order."""
         await self.write(b"0\r\n\r\n")
 
     async def write(self, data: bytes) -> None:
-        """Raw bytes."""
+        """Send raw bytes."""
         self._writer.write(data)
         await self._writer.drain()
 
     def drop(self) -> None:
-        """The connection is gone after this answer."""
+        """Close the connection after this answer."""
         self.keeps_open = False
 
     async def until_client_leaves(self) -> None:
-        """Silence until the other side closes."""
+        """Send nothing until the client closes the connection."""
         self.waiting.set()
         while await self._reader.read(65_536):
             pass
@@ -140,16 +140,16 @@ Behaviour: TypeAlias = Callable[[Exchange], Awaitable[None]]
 
 
 class ChatEndpoint:
-    """The server; use it with `async with`. It listens on this machine only."""
+    """A server for `async with`. It listens on this machine only."""
 
     def __init__(
         self, *behaviours: Behaviour, default: Behaviour | None = None, port: int = 0
     ) -> None:
         self.requests: list[RecordedRequest] = []
         self.left = asyncio.Event()
-        """Set once a client has closed its connection in the middle of an answer."""
+        """Set when a client has closed its connection in the middle of an answer."""
         self.waiting = asyncio.Event()
-        """Set once an answer has fallen silent."""
+        """Set when an answer has stopped sending without ending."""
         self.connections = 0
         self._port = port
         self._behaviours = list(behaviours)
@@ -167,11 +167,11 @@ class ChatEndpoint:
 
     @property
     def base_url(self) -> str:
-        """For a model's `base_url`."""
+        """The `base_url` of a model that calls this server."""
         return f"http://{self.host}/v1"
 
     def then(self, *behaviours: Behaviour) -> None:
-        """Add to the script."""
+        """Append behaviours to the script."""
         self._behaviours += behaviours
 
     async def __aenter__(self) -> Self:
@@ -262,7 +262,11 @@ def completion(
     model: str = "fake-1",
     **message: JsonValue,
 ) -> dict[str, JsonValue]:
-    """The document of a plain answer; `message` adds keys to the message."""
+    """The document of a plain answer.
+
+    Args:
+        message: Further keys of the message.
+    """
     said: dict[str, JsonValue] = {"role": "assistant", "content": text, **message}
     if tool_calls:
         said["tool_calls"] = list(tool_calls)
@@ -276,7 +280,7 @@ def completion(
 
 
 def chunks(document: Mapping[str, JsonValue]) -> list[JsonValue]:
-    """The same answer as the pieces of a stream: text in words, arguments in halves."""
+    """The same answer as documents of a stream: text word by word, arguments in two halves."""
     choices = cast("list[dict[str, Any]]", document["choices"])  # Any: as `completion` made it
     message = choices[0]["message"]
     deltas: list[JsonValue] = [{"role": "assistant", "content": ""}]
@@ -294,7 +298,7 @@ def chunks(document: Mapping[str, JsonValue]) -> list[JsonValue]:
 def chunk(
     delta: JsonValue, *, finish_reason: JsonValue = None, model: JsonValue = "fake-1"
 ) -> dict[str, JsonValue]:
-    """One piece of a stream."""
+    """One document of a stream."""
     choice: dict[str, JsonValue] = {"index": 0, "delta": delta, "finish_reason": finish_reason}
     return {"object": "chat.completion.chunk", "model": model, "choices": [choice]}
 
@@ -326,7 +330,7 @@ def answer(
     model: str = "fake-1",
     **message: JsonValue,
 ) -> Behaviour:
-    """A proper answer, plain or streamed as the request asks."""
+    """A correct answer, plain or streamed as the request asks."""
     document = completion(
         text,
         tool_calls=tool_calls,
@@ -354,12 +358,12 @@ def document(value: JsonValue) -> Behaviour:
 
 
 def body(raw: bytes, *, content_type: str = "application/json") -> Behaviour:
-    """A 200 with any bytes."""
+    """A 200 with any bytes as its body."""
     return status(200, raw, headers={"Content-Type": content_type})
 
 
 def status(code: int, raw: bytes = b"", *, headers: Mapping[str, str] | None = None) -> Behaviour:
-    """Any status."""
+    """Any status with any body."""
 
     async def behave(exchange: Exchange) -> None:
         await exchange.send(raw, status=code, headers=headers)
@@ -368,7 +372,7 @@ def status(code: int, raw: bytes = b"", *, headers: Mapping[str, str] | None = N
 
 
 def error_body(message: str, **more: JsonValue) -> bytes:
-    """An error as OpenAI writes it."""
+    """An error body in OpenAI's form."""
     return json.dumps({"error": {"message": message, **more}}).encode()
 
 
@@ -380,7 +384,7 @@ def stream(
     Args:
         events: JSON and text become events; bytes are sent raw.
         ends: `in order`, `cut` (connection dropped), `silent` (nothing more is sent).
-        pause_s: Waited before each piece.
+        pause_s: Seconds to wait before each event.
     """
 
     async def behave(exchange: Exchange) -> None:
@@ -399,7 +403,7 @@ def stream(
 
 
 def cut(raw: bytes) -> Behaviour:
-    """A plain answer that promises more than it sends, then the connection is dropped."""
+    """A plain answer whose content length is larger than its body, then a dropped connection."""
 
     async def behave(exchange: Exchange) -> None:
         await exchange.send(raw, headers={"Content-Length": str(len(raw) + 100)})
@@ -409,7 +413,7 @@ def cut(raw: bytes) -> Behaviour:
 
 
 def hang() -> Behaviour:
-    """Not one byte."""
+    """Accepts the request and sends nothing."""
 
     async def behave(exchange: Exchange) -> None:
         await exchange.until_client_leaves()
@@ -418,7 +422,7 @@ def hang() -> Behaviour:
 
 
 def drop() -> Behaviour:
-    """The connection closed without one byte."""
+    """Closes the connection without sending a byte."""
 
     async def behave(exchange: Exchange) -> None:
         exchange.drop()
@@ -427,7 +431,7 @@ def drop() -> Behaviour:
 
 
 def slow(seconds: float, behaviour: Behaviour) -> Behaviour:
-    """Silence, then the behaviour."""
+    """Waits, then follows the behaviour."""
 
     async def behave(exchange: Exchange) -> None:
         await asyncio.sleep(seconds)
@@ -437,7 +441,7 @@ def slow(seconds: float, behaviour: Behaviour) -> Behaviour:
 
 
 def silent_after(raw: bytes) -> Behaviour:
-    """The first bytes of a plain answer, then nothing."""
+    """The first bytes of a plain answer, then silence."""
 
     async def behave(exchange: Exchange) -> None:
         await exchange.send(raw, headers={"Content-Length": str(len(raw) + 100)})
@@ -459,7 +463,7 @@ def huge(total_bytes: int, *, code: int = 200) -> Behaviour:
 
 
 def faults() -> Mapping[str, Behaviour]:
-    """One behaviour for each way in which servers fail, by a name for a parametrized test."""
+    """One behaviour for each way in which servers fail, by name, for parametrized tests."""
     begun = json.dumps(completion("half an"))[:40].encode()
     return {
         "refuses the key": status(401, error_body("no such key")),

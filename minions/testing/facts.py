@@ -1,4 +1,4 @@
-"""Facts for tests of journals, made with as little as a test needs to say."""
+"""Facts for tests of journals, with defaults for everything that a test need not state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NEEDED: Final[Mapping[tuple[str, str], Mapping[str, JsonValue]]] = {
 
 
 def row_fact(kind: str, state: str, body: Mapping[str, JsonValue]) -> Fact | UnreadableFact:
-    """What a row tells; what its kind must have and the body has not is filled in."""
+    """The fact of a row; required fields that the body lacks are filled in."""
     is_start = kind == "run" and state in ("started", "resumed") and "document" not in body
     needed = {**_NEEDED.get((kind, state), {}), **({"steps": {}} if is_start else {})}
     return fact_of(kind, state, {**needed, **body})
@@ -52,7 +52,7 @@ def row_fact(kind: str, state: str, body: Mapping[str, JsonValue]) -> Fact | Unr
 def holding(
     value: JsonValue = None, *, key: str = "k", kind: str = "step", state: str = "finished"
 ) -> EntryDraft:
-    """A fact of that kind with any value in it, wherever such facts hold one."""
+    """A fact of that kind that holds `value` in a field of its own."""
     boxed = {"it": value}
     body: dict[tuple[str, str], Mapping[str, JsonValue]] = {
         ("step", "started"): {"conversation": repr(value)},

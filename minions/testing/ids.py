@@ -1,4 +1,4 @@
-"""Ids that count instead of being by chance."""
+"""Ids that count up instead of being random."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every journal does, whatever it is stored in: the suite for a journal of your own.
+"""Conformance tests for every implementation of `Journal`, also for your own.
 
 In a test module, with pytest-asyncio in its mode `auto`:
 

@@ -1,4 +1,4 @@
-"""pytest fixtures for applications: `run_recipe` and `scripted_model`. Loads nothing heavy."""
+"""pytest fixtures for applications: `run_recipe` and `scripted_model`. No heavy imports."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["run_recipe", "scripted_model"]
 
 
 def pytest_configure() -> None:
-    """Let a failed assertion of the suites show its values."""
+    """Rewrite assertions in the suites, so that failures show values."""
     pytest.register_assert_rewrite("minions.testing.journal_suite")
 
 
 @pytest.fixture
 def scripted_model() -> MakeScriptedModel:
-    """Makes a model of its answers: `scripted_model("first", {"second": 2})`."""
+    """Makes a scripted model of its answers: `scripted_model("first", {"second": 2})`."""
     from minions.adapters.models.scripted import ScriptedModel
 
     def make(*answers: Answer) -> ScriptedModel:
@@ -33,7 +33,7 @@ def scripted_model() -> MakeScriptedModel:
 
 @pytest.fixture
 def run_recipe() -> RecipeRunner:
-    """Runs a recipe with scripted answers, on a clock that stands still, with ids that count."""
+    """Runs a recipe with scripted answers, a clock that only sleeps move, and ids that count up."""
     from minions.testing.recipe_runner import RecipeRunner
 
     return RecipeRunner()

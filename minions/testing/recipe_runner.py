@@ -1,4 +1,4 @@
-"""What the fixture `run_recipe` gives: a recipe run the same way each time."""
+"""The type of the fixture `run_recipe`: runs a recipe reproducibly."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ T = TypeVar("T")
 
 
 class RecipeRunner:
-    """Call it to run a recipe to its end; afterwards it knows what happened.
+    """Call it to run a recipe to its end; afterwards its attributes tell what happened.
 
-    The clock moves only when something sleeps, ids count, retries wait no time: two runs of one
-    test are the same. It works inside and outside of an event loop.
+    The clock moves only when something sleeps, ids count up and retries do not wait: two runs of
+    one test are the same. It works inside and outside of an event loop.
     """
 
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.journal = MemoryJournal(self.clock)
-        """Of all runs of the test."""
+        """The journal of all runs of the test."""
         self.events: list[RunEvent] = []
-        """Of all runs of the test, in order."""
+        """The events of all runs of the test, in order."""
         self.model: ChatModel | None = None
-        """The one that answered last; `model.prompts` of a scripted one are what it was asked."""
+        """The model that answered last; `model.prompts` of a scripted one holds its prompts."""
         self._services = Services(
             clock=self.clock,
             sleep=self.clock.sleep,
@@ -91,14 +91,14 @@ class RecipeRunner:
         extensions: Extensions | None = None,
         approve: Approve = "all",
     ) -> AgentResult[Any]:
-        """Run it; every end is a result.
+        """Run the recipe; a failed run is returned, not raised.
 
         Args:
-            answers: Of the model, in turn, whatever the recipe names.
-            model: Instead of `answers`.
-            approve: What becomes of calls that need approval.
+            answers: Answers of the model in order, whatever model the recipe names.
+            model: A model to use instead of `answers`.
+            approve: The decision about calls that need approval.
         Raises:
-            RecipeError, UsageError, NotFoundError: As `minions.run`.
+            RecipeError, UsageError, NotFoundError: As for `minions.run`.
         """
         self.model = answering = model or ScriptedModel(answers)
 

@@ -1,4 +1,4 @@
-"""What the fixture `scripted_model` gives."""
+"""The type of the fixture `scripted_model`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MakeScriptedModel"]
 
 
 class MakeScriptedModel(Protocol):
-    """Makes a model of its answers."""
+    """Makes a scripted model of its answers."""
 
     def __call__(self, *answers: Answer) -> ScriptedModel:
-        """A model that gives these answers in turn."""
+        """A model that gives these answers in order."""

@@ -1,1 +1,1 @@
-"""Models: providers, wire formats, structured output, prices."""
+"""Adapters of models: providers, wire formats, structured output, prices."""

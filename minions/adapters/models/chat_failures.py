@@ -1,4 +1,4 @@
-"""What went wrong with a chat request, as `ModelFailure` values with words a person can act on."""
+"""Errors of chat requests as `ModelFailure` values, with texts that a person can act on."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _HEAD: Final = 200
 
 @frozen(kw_only=True)
 class ChatPeer:
-    """Whom we spoke with; makes every failure's text, and keeps the key out of it."""
+    """The server of a request; words every failure and keeps the key out of its text."""
 
     provider: str
     model: str
     base_url: str
     secret: str | None = field(default=None, repr=False)
-    """The key; None: none was sent."""
+    """The API key; None: none was sent."""
     other_secrets: tuple[str, ...] = field(default=(), repr=False)
-    """What else was sent and no message may show."""
+    """Other values that were sent and that no message may show."""
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class ChatPeer:
         return f"{self.provider}/{self.model}"
 
     def clean(self, text: str, most: int = _MOST_SHOWN) -> str:
-        """A server's text on one line, without the key, at most `most` characters."""
+        """A server's text on one line without secrets, cut to `most` characters."""
         for secret in (self.secret, *self.other_secrets):
             if secret:
                 text = text.replace(secret, "***")
@@ -49,7 +49,7 @@ class ChatPeer:
         return text if len(text) <= most else f"{text[:most]}…"
 
     def malformed(self, what: str, body: str) -> ModelFailure:
-        """A 200 that is no chat completion."""
+        """The failure for a 200 whose body is not a chat completion."""
         head = self.clean(body, _HEAD)
         begin = f"It starts with: {head}" if head else "The body is empty."
         return ModelFailure(
@@ -61,7 +61,7 @@ class ChatPeer:
         )
 
     def empty(self, finish_reason: str | None, usage: TokenUsage) -> ModelFailure:
-        """Neither text nor tool calls."""
+        """The failure for an answer with neither text nor tool calls."""
         return ModelFailure(
             code="empty-response",
             message=f"'{self.name}' answered with neither text nor tool calls "
@@ -71,7 +71,7 @@ class ChatPeer:
         )
 
     def truncated(self, usage: TokenUsage) -> ModelFailure:
-        """finish_reason `length`."""
+        """The failure for the finish_reason `length`."""
         return ModelFailure(
             code="output-truncated",
             message=f"The answer of '{self.name}' was cut off at its token limit after "
@@ -81,7 +81,7 @@ class ChatPeer:
         )
 
     def refused(self, words: str, usage: TokenUsage) -> ModelFailure:
-        """The model declined, in words of its own."""
+        """The failure for a refusal, with the model's explanation."""
         return ModelFailure(
             code="refused",
             message=f"'{self.name}' refused to answer: {self.clean(words)}",
@@ -89,7 +89,7 @@ class ChatPeer:
         )
 
     def filtered(self, usage: TokenUsage) -> ModelFailure:
-        """finish_reason `content_filter`."""
+        """The failure for the finish_reason `content_filter`."""
         return ModelFailure(
             code="content-filtered",
             message=f"The provider's content filter withheld the answer of '{self.name}'.",
@@ -97,7 +97,7 @@ class ChatPeer:
         )
 
     def interrupted(self, what: str) -> ModelFailure:
-        """The connection went away in the middle of an answer."""
+        """The failure for a connection that was lost in the middle of an answer."""
         return ModelFailure(
             code="stream-interrupted",
             message=f"The answer of '{self.name}' from {self.base_url} broke off: {what}.",
@@ -105,7 +105,7 @@ class ChatPeer:
         )
 
     def timed_out(self, what: str, seconds: float, option: str) -> ModelFailure:
-        """A limit of `ModelOptions` ran out."""
+        """The failure for a call that exceeded a time limit of `ModelOptions`."""
         return ModelFailure(
             code="model-timeout",
             message=f"'{self.name}' at {self.base_url} {what} {seconds:g} s. "
@@ -115,7 +115,7 @@ class ChatPeer:
         )
 
     def too_large(self, most_bytes: int) -> ModelFailure:
-        """More than we are ready to hold."""
+        """The failure for an answer larger than `most_bytes`."""
         return ModelFailure(
             code="response-too-large",
             message=f"The answer of '{self.name}' from {self.base_url} is larger than "
@@ -123,7 +123,9 @@ class ChatPeer:
         )
 
     def unreachable(self, what: str) -> ModelFailure:
-        """No connection, or one that was closed before an answer came."""
+        """The failure for a server that could not be reached, or closed the
+        connection without an answer.
+        """
         if self.provider == "ollama":
             tries = ("start the server with `ollama serve`",)
         else:
@@ -164,8 +166,10 @@ def error_failure(peer: ChatPeer, error: object) -> ModelFailure:
 def _classified(
     peer: ChatPeer, status: int, heard: str, wait_s: float | None, code: str
 ) -> ModelFailure:
-    """Args:
-    status: What was sent, or what an error inside a 200 would have had.
+    """The failure of an HTTP status.
+
+    Args:
+        status: The status that was sent, or the one that fits an error inside a 200.
     """
     if status in (401, 403):
         return _auth_rejected(peer, heard)
@@ -237,7 +241,7 @@ def _redirected(peer: ChatPeer, status: int, location: str) -> ModelFailure:
 
 
 def _error_of(body: bytes) -> object:
-    """The error object of a JSON body; None where there is none."""
+    """The error object of a JSON body; None: there is none."""
     try:
         document: object = json.loads(body)
     except (ValueError, RecursionError):
@@ -248,7 +252,7 @@ def _error_of(body: bytes) -> object:
 
 
 def _words_of(error: object) -> str:
-    """The message inside an error object, in the dialects of the servers we know."""
+    """The message inside an error object, in the dialects of the known servers."""
     if isinstance(error, str):
         return error
     if not isinstance(error, dict):
@@ -280,7 +284,7 @@ _STATUS_BY_WORD: Final = (
 
 
 def _status_of(code: str, error: object) -> int:
-    """The HTTP status an error inside a 200 would have had; 500 where nothing tells."""
+    """The HTTP status that fits an error inside a 200; 500 where nothing in it decides."""
     if re.fullmatch(r"[45][0-9][0-9]", code):
         return int(code)
     kind = error.get("type") if isinstance(error, dict) else None
@@ -289,7 +293,9 @@ def _status_of(code: str, error: object) -> int:
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds to wait, from `retry-after-ms` or `Retry-After` (seconds or an HTTP date)."""
+    """Seconds to wait, from `retry-after-ms` or `Retry-After` (seconds
+    or an HTTP date); None: not stated.
+    """
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     said = headers.get("retry-after")
@@ -309,7 +315,7 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def _number(text: str | None) -> float | None:
-    """A number that is no infinity; below zero means now."""
+    """A finite number; negative numbers become 0. None: it is not a number."""
     try:
         value = float(text or "")
     except ValueError:

@@ -1,4 +1,6 @@
-"""A prompt as the body of an OpenAI-compatible chat-completions request. Pure; nothing is sent."""
+"""Writes a prompt as the body of an OpenAI-compatible chat-completions
+request. Nothing is sent here.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,24 @@ __all__ = ["RequestWriter", "encode_body", "request_body"]
 
 T = TypeVar("T")
 Members = Mapping[bytes, bytes]
-"""Keys and values of a JSON object, each written already."""
+"""Keys and values of a JSON object, each already encoded."""
 
 
 class RequestWriter:
     """Writes the requests to one model.
 
-    All system messages become one leading message and neighbouring user messages one:
-    the chat templates of small local models fail otherwise.
+    All system messages become one leading message and neighbouring user messages one: the chat
+    templates of small local models fail otherwise.
 
-    The prompts of a conversation begin alike and messages never change, so each message is
-    written once, and a turn costs what is new in it.
+    The prompts of a conversation share their start and messages are immutable, so each message is
+    encoded once, and a turn costs as much as it adds.
     """
 
     def __init__(self, *, provider: str, model: str, most_conversations: int = 256) -> None:
-        """Write nothing yet.
+        """Prepare the cache of encoded messages.
 
         Args:
-            most_conversations: Of which what was written is kept: as many as calls at a time.
+            most_conversations: Conversations in the cache: as many as there are concurrent calls.
         """
         self._most_conversations = most_conversations
         self._model = encode_body(model)
@@ -50,11 +52,11 @@ class RequestWriter:
         self._kept: dict[int, _WrittenPrompt] = {}
 
     def write(self, prompt: Prompt, *, stream: bool) -> bytes:
-        """The body, UTF-8 JSON.
+        """The body as UTF-8 JSON.
 
         Raises:
-            TypeError: Something in it is no JSON.
-            ValueError: NaN, an infinity, or a circle.
+            TypeError: A part of the prompt is not representable in JSON.
+            ValueError: It holds NaN, an infinity, or a reference cycle.
         """
         request = prompt.output_request
         extra = request.messages if request is not None else ()
@@ -74,7 +76,7 @@ class RequestWriter:
         return b"".join((b"{", *members, b"}"))
 
     def forget(self) -> None:
-        """Give back what is kept for conversations to come."""
+        """Clear the cache."""
         self._kept.clear()
 
     def _conversation(self, messages: tuple[Message, ...], extra: Sequence[Message]) -> _Messages:
@@ -86,7 +88,7 @@ class RequestWriter:
         return own
 
     def _written(self, messages: tuple[Message, ...]) -> _Messages:
-        """These messages, from what was written of the longest prompt that they begin with."""
+        """The encoded messages, continuing the longest cached prompt that they start with."""
         written = _Messages()
         if not messages:
             return written
@@ -100,7 +102,7 @@ class RequestWriter:
         return written
 
     def _known_end(self, messages: tuple[Message, ...]) -> int:
-        """How many of them, from the first on, are written; 0: none."""
+        """How many of the messages, from the first on, are in the cache; 0: none."""
         for end in range(len(messages), 0, -1):
             kept = self._kept.get(id(messages[end - 1]))
             if kept is not None and kept.is_of(messages, end):
@@ -122,23 +124,23 @@ _STREAM: Final[Members] = {b'"stream"': b"true", b'"stream_options"': b'{"includ
 def request_body(
     prompt: Prompt, *, provider: str, model: str, stream: bool
 ) -> dict[str, JsonValue]:
-    """The body for one request, as data."""
+    """The body of one request as data."""
     written = RequestWriter(provider=provider, model=model).write(prompt, stream=stream)
     return cast("dict[str, JsonValue]", json.loads(written))
 
 
 def encode_body(body: JsonValue) -> bytes:
-    """UTF-8 JSON; half characters, which UTF-8 cannot say, become `?`.
+    """UTF-8 JSON; unpaired surrogates, which UTF-8 cannot encode, become `?`.
 
     Raises:
-        TypeError: Something in it is no JSON.
-        ValueError: NaN, an infinity, or a circle.
+        TypeError: A part is not representable in JSON.
+        ValueError: It holds NaN, an infinity, or a reference cycle.
     """
     return _ENCODER.encode(body).encode("utf-8", errors="replace")
 
 
 def _plain(value: object) -> object:
-    """Mappings and sequences that are no dict and no list."""
+    """Mappings and sequences of other classes as dict and list, for the encoder."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence):
@@ -156,7 +158,7 @@ _TEXT_ENCODER: Final = Encoder()
 
 
 class _Recent(Generic[T]):
-    """What was written of the last few values: the same few objects come with every call."""
+    """A cache of encodings of the most recent values: the same few objects come with every call."""
 
     def __init__(
         self, write: Callable[[T], Members], is_same: Callable[[T, T], bool] = operator.is_
@@ -166,7 +168,7 @@ class _Recent(Generic[T]):
         self._known: list[tuple[T, Members]] = []
 
     def of(self, value: T) -> Members:
-        """The same value is written once. By identity: to `==`, 1 is True."""
+        """The encoding of the value, made once. Compared by identity, because 1 == True."""
         for known, members in self._known:
             if self._is_same(known, value):
                 return members
@@ -206,20 +208,20 @@ def _option_dict(options: ModelOptions, provider: str) -> dict[str, JsonValue]:
 
 @define
 class _Messages:
-    """The messages of a prompt as they are sent; more can be added behind."""
+    """The messages of a prompt in encoded form; more can be appended."""
 
     _systems: list[str] = field(factory=list)
     _others: list[bytes] = field(factory=list)
-    """Written for good."""
+    """Encoded messages that will not change any more."""
     _last: dict[str, JsonValue] | None = None
-    """A user's message at the end, whose text may go on."""
+    """A user message at the end, to whose text the next one may be appended."""
 
     def copy(self) -> _Messages:
-        """Another one, to be extended on its own."""
+        """An independent copy, to be extended."""
         return _Messages(list(self._systems), list(self._others), self._last)
 
     def extend(self, messages: Iterable[Message]) -> None:
-        """Add messages in their order."""
+        """Append messages."""
         for message in messages:
             if message.role is MessageRole.SYSTEM:
                 self._systems += [message.content] if message.content else []
@@ -227,7 +229,7 @@ class _Messages:
                 self._add(_message_dict(message))
 
     def written(self) -> bytes:
-        """A JSON array."""
+        """The messages as a JSON array."""
         parts = list(self._others)
         if self._systems:
             leading: JsonValue = {"role": "system", "content": "\n\n".join(self._systems)}
@@ -241,7 +243,7 @@ class _Messages:
         return b",".join(parts)
 
     def _add(self, message: dict[str, JsonValue]) -> None:
-        """Add a message, or its text to the last one where the same user goes on speaking."""
+        """Append a message, or its text to the last one if both are the same user's."""
         last = self._last
         is_user = message["role"] == MessageRole.USER.value
         if last is not None and is_user and message.get("name") == last.get("name"):
@@ -256,15 +258,15 @@ class _Messages:
 
 @define
 class _WrittenPrompt:
-    """What was written of one prompt, for the next of its conversation."""
+    """The encoding of one prompt, for the next prompt of its conversation."""
 
     earlier: tuple[Message, ...]
     last: Callable[[], Message | None]
-    """Weak: with it goes what is kept."""
+    """A weak reference to the last message: the cache entry disappears with it."""
     written: _Messages
 
     def is_of(self, messages: tuple[Message, ...], end: int) -> bool:
-        """Whether it holds the first `end` of these messages."""
+        """Whether it is the encoding of the first `end` of these messages."""
         return (
             self.last() is messages[end - 1]
             and len(self.earlier) == end - 1
@@ -273,7 +275,7 @@ class _WrittenPrompt:
 
 
 def _encode_texts(value: JsonValue) -> bytes:
-    """As `encode_body`, for what holds no numbers; faster."""
+    """`encode_body` for values without numbers; faster."""
     try:
         return _TEXT_ENCODER.encode(value)
     except (UnicodeEncodeError, TypeError):
@@ -292,8 +294,8 @@ def _message_dict(message: Message) -> dict[str, JsonValue]:
 def _sendable(call: ToolCallRequest) -> ToolCallRequest:
     """The call with arguments that are a JSON object.
 
-    Local servers read them back from the history and answer 400 to anything else, which would
-    end a conversation in which the model was about to mend its call.
+    Local servers parse them when they are sent back and answer 400 to anything else, which would
+    end a conversation in which the model was about to correct its call.
     """
     try:
         is_object = isinstance(cast("object", json.loads(call.arguments)), dict)

@@ -1,7 +1,7 @@
-"""Chat-completions answers, plain or as an event stream, checked and made into our values.
+"""Validates chat-completions answers, plain or streamed, and converts them to contract values.
 
-Bytes come in, a `ModelCallResponse` or a `ModelFailure` comes out; nothing is fetched here.
-Nothing a server sends is trusted: every key may be missing or of another type.
+Bytes come in, a `ModelCallResponse` or a `ModelFailure` comes out; nothing is fetched here. Nothing
+that a server sends is trusted: every key may be missing or have another type.
 """
 
 from __future__ import annotations
@@ -32,47 +32,48 @@ __all__ = ["AnswerReader", "PlainAnswer", "StreamedAnswer", "read_usage"]
 
 
 class AnswerReader(ABC):
-    """Takes the bytes of one answer as they come."""
+    """Reads one answer from the bytes of its body."""
 
     is_done = False
-    """The answer has said that it is over; what follows does not matter."""
+    """Whether the end of the answer was reached; bytes after it do not matter."""
 
     @property
     def is_complete(self) -> bool:
-        """Nothing of the answer can be missing, though the connection may be open still."""
+        """Whether nothing of the answer can be missing, although the
+        connection may still be open.
+        """
         return self.is_done
 
     @abstractmethod
     def feed(self, chunk: bytes) -> Sequence[ModelDelta]:
-        """What can be shown of it now."""
+        """Take the next bytes; returns the fragments that can be shown."""
 
     @abstractmethod
     def result(self, broken: str | None = None) -> Result[ModelCallResponse, ModelFailure]:
-        """The whole answer, once the bytes have ended.
+        """The whole answer, after the last bytes.
 
         Args:
             broken: How the connection was lost; None: it ended in order.
         """
 
     def longest_silence(self, idle_timeout_s: float) -> float:
-        """How long to wait for the next bytes, in seconds."""
+        """Seconds to wait for the next bytes."""
         return idle_timeout_s
 
 
 class PlainAnswer(AnswerReader):
-    """One JSON document."""
+    """Reads an answer that is one JSON document."""
 
     def __init__(self, peer: ChatPeer) -> None:
         self._peer = peer
         self._chunks: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Sequence[ModelDelta]:
-        """Keeps the bytes; nothing to show before the end."""
+        """Buffers the bytes; there is nothing to show before the end."""
         self._chunks.append(chunk)
         return ()
 
     def result(self, broken: str | None = None) -> Result[ModelCallResponse, ModelFailure]:
-        """The document, checked."""
         if broken is not None:
             return Failure(self._peer.interrupted(broken))
         body = b"".join(self._chunks)
@@ -96,14 +97,16 @@ class PlainAnswer(AnswerReader):
 
 
 _AFTER_FINISH_S: Final = 2.0
-"""The usage follows the last piece at once, or never."""
+"""Seconds to wait after the last fragment: the usage follows at once, or never."""
 
 _AFTER_DONE_S: Final = 0.1
-"""Long enough to see the end of the body, which keeps the connection for the next call."""
+"""Seconds to wait after the answer: enough to see the end of the body,
+so that the connection can be reused.
+"""
 
 
 class StreamedAnswer(AnswerReader):
-    """Server-sent events, one chunk document each."""
+    """Reads an answer of server-sent events, each a JSON document with a fragment."""
 
     def __init__(self, peer: ChatPeer, clock: Callable[[], float], started: float) -> None:
         self._peer = peer
@@ -116,7 +119,6 @@ class StreamedAnswer(AnswerReader):
         self._start = b""
 
     def feed(self, chunk: bytes) -> Sequence[ModelDelta]:
-        """The pieces in these bytes."""
         if len(self._start) < _START_KEPT:
             self._start += chunk[:_START_KEPT]
         deltas: list[ModelDelta] = []
@@ -128,11 +130,11 @@ class StreamedAnswer(AnswerReader):
 
     @property
     def is_complete(self) -> bool:
-        """Also without `[DONE]`, once a reason to finish was given."""
+        """True also without `[DONE]`, once a finish reason was sent."""
         return self.is_done or self._assembly.finish_reason is not None
 
     def longest_silence(self, idle_timeout_s: float) -> float:
-        """Short once the answer itself is there."""
+        """Short once the answer itself is complete."""
         if self.is_done:
             return _AFTER_DONE_S
         if self.is_complete:
@@ -140,7 +142,6 @@ class StreamedAnswer(AnswerReader):
         return idle_timeout_s
 
     def result(self, broken: str | None = None) -> Result[ModelCallResponse, ModelFailure]:
-        """The pieces put together."""
         if broken is None and not self.is_done:
             for event in self._events.rest():
                 self._take(event)
@@ -198,18 +199,18 @@ class StreamedAnswer(AnswerReader):
 
 
 _START_KEPT: Final = 2_000
-"""Bytes kept from the start, to be shown when they make no stream."""
+"""Bytes of the start that are kept, to be shown if they are not a stream."""
 
 
 class _MalformedError(ValueError):
-    """The document is not what a chat completion is; says in which way."""
+    """The document is not a chat completion; the message says why."""
 
 
 # --- the ordinary answer -----------------------------------------------------------------------
 
 
 def _ordinary(completion: Completion, peer: ChatPeer) -> ModelCallResponse | None:
-    """The answer that most documents are; None: the complete reader has to judge."""
+    """The answer of a document in its usual form; None: the tolerant reader has to decide."""
     choice = completion.choices[0]
     message, reason = choice.message, choice.finish_reason or None
     if message.refusal or reason in ("length", "content_filter"):
@@ -234,7 +235,7 @@ def _ordinary(completion: Completion, peer: ChatPeer) -> ModelCallResponse | Non
 
 
 def _are_whole(calls: Sequence[ChosenCall]) -> bool:
-    """Whether each has an id of its own, a name and arguments."""
+    """Whether each call has a unique id, a name and arguments."""
     ids = {call.id for call in calls}
     return (
         len(calls) == len(ids) <= _MOST_CALLS
@@ -246,12 +247,12 @@ def _are_whole(calls: Sequence[ChosenCall]) -> bool:
 # --- the document ----------------------------------------------------------------------------
 
 _MOST_CALLS: Final = 1_000
-"""Tool calls of one answer; more is a server gone wild."""
+"""Tool calls of one answer; a server that sends more is out of control."""
 
 
 @define
 class _Slot:
-    """One tool call as its pieces come in."""
+    """One tool call while its fragments arrive."""
 
     index: int
     id: str = ""
@@ -260,13 +261,13 @@ class _Slot:
 
     @property
     def arguments(self) -> str:
-        """The JSON text so far; `{}` where nothing was said."""
+        """The JSON text so far; `{}` where there was none."""
         text = _joined(self._parts)
         return text if text.strip() else "{}"
 
     @property
     def is_whole(self) -> bool:
-        """Whether the arguments are complete JSON; a prefix of an object never is."""
+        """Whether the arguments are complete JSON, which a prefix of an object never is."""
         if not self._parts or not self._parts[-1].rstrip().endswith("}"):
             return False
         try:
@@ -284,7 +285,7 @@ class _Slot:
 
 @define
 class _Assembly:
-    """What the documents of one answer have said so far."""
+    """The state of one answer after the documents received so far."""
 
     finish_reason: str | None = None
     usage: TokenUsage = field(factory=TokenUsage)
@@ -294,10 +295,10 @@ class _Assembly:
     _slots: list[_Slot] = field(factory=list)
     _by_index: dict[int, _Slot] = field(factory=dict)
     _half: str = ""
-    """The first half of a character whose second may come with the next piece."""
+    """The first half of a surrogate pair whose second half may come with the next fragment."""
 
     def take_message(self, document: Mapping[str, object]) -> None:
-        """The one document of a plain answer."""
+        """Take the one document of a plain answer."""
         self._take_frame(document)
         choices = document.get("choices")
         if not isinstance(choices, list) or not choices:
@@ -309,7 +310,7 @@ class _Assembly:
             self._new_slot(*_pieces_of(call))
 
     def take_ordinary(self, piece: Piece) -> Sequence[ModelDelta]:
-        """As `take_piece`, for what is neither tool call nor refusal."""
+        """Take a streamed document without tool calls and refusal; faster than `take_piece`."""
         self._model = piece.model or self._model
         if piece.usage is not None:
             self.usage = read_usage(piece.usage)
@@ -324,7 +325,7 @@ class _Assembly:
         return (ModelDelta(content=self._shown(text) if self._half else text),)
 
     def take_piece(self, document: Mapping[str, object]) -> Sequence[ModelDelta]:
-        """One document of a stream; what it adds."""
+        """Take one document of a stream; returns the fragments that it adds."""
         self._take_frame(document)
         choices = document.get("choices")
         if not choices:
@@ -340,7 +341,7 @@ class _Assembly:
     def result(
         self, peer: ChatPeer, first_token_latency_ms: float | None = None
     ) -> Result[ModelCallResponse, ModelFailure]:
-        """The answer, if it is one."""
+        """The answer, or the failure if it is not one."""
         if (failure := self._failure(peer)) is not None:
             return Failure(failure)
         text = _joined(self._texts)
@@ -374,7 +375,7 @@ class _Assembly:
             self.usage = read_usage(usage)
 
     def _take_choice(self, choice: Mapping[str, object], message: Mapping[str, object]) -> str:
-        """The text it adds."""
+        """Take one choice; returns the text that it adds."""
         if isinstance(reason := choice.get("finish_reason"), str) and reason:
             self.finish_reason = reason
         if isinstance(refusal := message.get("refusal"), str):
@@ -384,7 +385,9 @@ class _Assembly:
         return text
 
     def _shown(self, text: str) -> str:
-        """What can be shown of the text by now: no half character at its end."""
+        """The part of the text that can be shown already: without an
+        unpaired surrogate at its end.
+        """
         text = self._half + text
         self._half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
         return _joined((text.removesuffix(self._half),))
@@ -404,7 +407,7 @@ class _Assembly:
         return ModelDelta(tool_call=fragment)
 
     def _slot_for(self, index: object, call_id: str, name: str) -> _Slot | None:
-        """The call that a fragment goes on with; None: it begins one.
+        """The call that a fragment continues; None: it starts a new one.
 
         Some servers send whole calls and give all of them index 0, or none.
         """
@@ -450,7 +453,7 @@ _PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def _joined(texts: Iterable[str]) -> str:
-    """One text; where JSON escapes came in two pieces, the halves of a character meet again."""
+    """The texts joined; surrogate pairs that were split between fragments become one character."""
     text = "".join(texts)
     try:
         text.encode()
@@ -462,7 +465,7 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _free_id(position: int, used: set[str]) -> str:
-    """`call_<position>`, or the first variant of it that is free."""
+    """`call_<position>`, or its first variant that is not in use."""
     wanted, number = f"call_{position}", 1
     while wanted in used:
         number += 1
@@ -485,7 +488,7 @@ def _mapping(value: object, place: str) -> Mapping[str, object]:
 
 
 def _text_of(content: object) -> str:
-    """The text of a message: a string, or a list of parts."""
+    """The text of a message, from a string or a list of parts."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -506,7 +509,7 @@ def _calls_of(message: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
 
 
 def _pieces_of(call: Mapping[str, object]) -> tuple[str, str, str]:
-    """Id, name and arguments; the empty string where one is missing."""
+    """Id, name and arguments; an empty string where one is missing."""
     function = _mapping(call.get("function") or {}, "tool_calls.function")
     call_id, name, arguments = call.get("id"), function.get("name"), function.get("arguments")
     if arguments is None:
@@ -524,7 +527,7 @@ def _pieces_of(call: Mapping[str, object]) -> tuple[str, str, str]:
 
 
 def read_usage(usage: Mapping[str, object]) -> TokenUsage:
-    """Tokens in either naming; what is missing or no count is 0."""
+    """Token counts under either provider's names; missing or invalid counts are 0."""
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
     nested = details if isinstance(details, dict) else {}
     return TokenUsage(

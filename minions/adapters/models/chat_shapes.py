@@ -1,6 +1,6 @@
-"""The shapes that nearly every chat completion has, read in one go. No judgement: only data.
+"""The usual forms of chat completions, decoded in one pass for speed. No error handling.
 
-Whoever gets None reads the document piece by piece instead, and says what is wrong with it.
+A document of another form gives None; the caller then reads it step by step and words the error.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _PIECES: Final = Decoder(Piece)
 
 
 def read_completion(body: bytes) -> Completion | None:
-    """The answer; None where it is another kind of document, or an error."""
+    """The answer; None: the document has another form, or is an error."""
     try:
         completion = _COMPLETIONS.decode(body)
     except (MsgspecError, ValueError, RecursionError):
@@ -80,7 +80,9 @@ def read_completion(body: bytes) -> Completion | None:
 
 
 def read_piece(event: bytes) -> Piece | None:
-    """A piece that adds text, a reason to finish, usage or nothing; None for all others."""
+    """A fragment that adds text, a finish reason, usage or nothing; None:
+    the document has another form.
+    """
     try:
         piece = _PIECES.decode(event)
     except (MsgspecError, ValueError, RecursionError):

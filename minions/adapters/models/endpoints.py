@@ -1,8 +1,8 @@
-"""Which server answers for `provider/model`, and whether it may have the key. Pure: no client here.
+"""Resolves `provider/model` to a server and decides whether it receives the key. No I/O.
 
-The rule: a key goes to the provider's own URL, to a URL the operator configured, and to
-hosts the operator trusts. A recipe that names another URL gets an answer without the key, and
-one that names another key than the provider's gets none at all unless the operator listed it.
+The rule: a key goes to the provider's own URL, to a URL that the operator configured, and to hosts
+that the operator trusts. A recipe that names another URL is served without the key; one that names
+another key variable than the provider's is refused unless the operator listed that variable.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class ProviderConfig:
     """One `[providers.NAME]` table of the operator's configuration."""
 
     base_url: str | None = None
-    """Where its OpenAI-compatible API is; None: the provider's own URL."""
+    """Base URL of its OpenAI-compatible API; None: the provider's own URL."""
     api_key_env: str | None = None
     """The variable that holds the key; None: the provider's usual one."""
     output_mode: OutputMode | None = None
     """How to constrain answers; None: the provider's usual way."""
     tools_with_schema: bool | None = None
-    """Whether tools and a schema go together in one request; None: they do not."""
+    """Whether tools and a schema may be sent together; None: they may not."""
 
 
 def _no_providers() -> Mapping[str, ProviderConfig]:
@@ -56,37 +56,39 @@ def _as_hosts(hosts: Iterable[str]) -> frozenset[str]:
 
 @frozen(kw_only=True)
 class OperatorModels:
-    """What the person who runs this says about models; a recipe cannot change it."""
+    """The operator's settings for models; a recipe cannot change them."""
 
     providers: Mapping[str, ProviderConfig] = field(factory=_no_providers)
-    """By provider name."""
+    """Configured providers by name."""
     trusted_hosts: frozenset[str] = field(default=frozenset(), converter=_as_hosts)
-    """`host` (any port) or `host:port` that a recipe's own `base_url` may send the key to."""
+    """`host` (any port) or `host:port`: servers to which a recipe's
+    own `base_url` may send the key.
+    """
     recipe_key_variables: frozenset[str] = frozenset()
-    """Variables that a recipe's `api_key_env` may name, beside the provider's own."""
+    """Variables that a recipe's `api_key_env` may name, besides the provider's own."""
 
 
 class EndpointWishes(Protocol):
-    """What a recipe may say about the endpoint; a `ModelConfig` is one."""
+    """The endpoint settings of a recipe; a `ModelConfig` has them."""
 
     @property
     def base_url(self) -> str | None:
-        """None: the provider's."""
+        """Base URL of the server; None: the provider's."""
 
     @property
     def api_key_env(self) -> str | None:
-        """None: the provider's variable."""
+        """The variable that holds the key; None: the provider's."""
 
 
 @frozen(kw_only=True)
 class Endpoint:
-    """All that is needed to speak to one model; the fields are `OpenAIModel`'s arguments."""
+    """Everything needed to call one model; the fields are arguments of `OpenAIModel`."""
 
     provider: str
     model: str
     base_url: str
     api_key: str | None = field(default=None, repr=False)
-    """None: no Authorization header is sent."""
+    """The key; None: no Authorization header is sent."""
     capabilities: ModelCapabilities = field(factory=ModelCapabilities)
 
 
@@ -96,17 +98,17 @@ def resolve_endpoint(
     environ: Mapping[str, str],
     operator: OperatorModels,
 ) -> Endpoint:
-    """The endpoint for `provider/model`.
+    """Resolve the endpoint of `provider/model`.
 
     Args:
         model_name: `ollama/llama3.2`; everything after the first slash is the model.
-        config: The recipe's wishes.
+        config: The recipe's endpoint settings.
         environ: Usually `os.environ`.
-        operator: The operator's configuration, which decides where a key may go.
+        operator: The operator's configuration, which decides which servers receive a key.
 
     Raises:
-        UsageError: `bad-model-name`, `unknown-provider`, `bad-base-url`, or `key-not-allowed`
-            for an `api_key_env` that is neither the provider's nor listed by the operator.
+        UsageError: `bad-model-name`, `unknown-provider`, `bad-base-url`, or `key-not-allowed` for
+            an `api_key_env` that is neither the provider's nor listed by the operator.
         EnvironmentRefusedError: `no-key` or `bad-key` (names the variable), `insecure-base-url`.
     """
     provider, model = _split_name(model_name)
@@ -127,10 +129,10 @@ def base_url_of(
     environ: Mapping[str, str],
     operator: OperatorModels,
 ) -> str:
-    """Where the calls of `provider/model` go; its key need not be there.
+    """Base URL of the calls of `provider/model`; the key need not be available.
 
     Raises:
-        UsageError: As `resolve_endpoint`.
+        UsageError: As for `resolve_endpoint`.
     """
     provider, _ = _split_name(model_name)
     return _base_url(config, _homes(provider, environ, operator))
@@ -159,7 +161,7 @@ def _split_name(model_name: str) -> tuple[str, str]:
 
 @frozen(kw_only=True)
 class _ProviderFacts:
-    """What is built in about a provider."""
+    """Built-in facts about a provider."""
 
     base_url: str
     base_url_env: str | None = None
@@ -184,19 +186,19 @@ _KNOWN: Final[Mapping[str, _ProviderFacts]] = {
 
 @frozen(kw_only=True)
 class _KeyHost:
-    """A URL where a provider's key may go, with the variable that belongs to it."""
+    """A URL that may receive a provider's key, with the variable of that key."""
 
     base_url: str
     api_key_env: str | None
     needs_key: bool
     may_be_plain: bool = False
-    """The operator named URL and variable himself: then the key may travel unencrypted."""
+    """Whether the key may be sent unencrypted: the operator configured both URL and variable."""
 
 
 def _homes(
     provider: str, environ: Mapping[str, str], operator: OperatorModels
 ) -> tuple[_KeyHost, ...]:
-    """The operator's URL, then the environment's, then the provider's own; at least one."""
+    """The operator's URL, then the environment's, then the provider's own; never empty."""
     known, config = _KNOWN.get(provider), operator.providers.get(provider)
     if known is None and config is None:
         raise _unknown_provider(provider, operator)
@@ -228,8 +230,10 @@ def _homes(
 def _known_homes(
     known: _ProviderFacts, own_key: str | None, environ: Mapping[str, str]
 ) -> list[_KeyHost]:
-    """Args:
-    own_key: The operator's variable; None: the provider's usual one.
+    """The environment's URL and the provider's own.
+
+    Args:
+        own_key: The operator's variable; None: the provider's usual one.
     """
     api_key_env = own_key or known.api_key_env
     own = _KeyHost(
@@ -279,7 +283,7 @@ def _key(
     environ: Mapping[str, str],
     operator: OperatorModels,
 ) -> str | None:
-    """The key for `base_url`; None where none is needed or this URL must not have it."""
+    """The key for `base_url`; None: none is needed, or this URL may not receive it."""
     home = next((home for home in homes if _origin(home.base_url) == _origin(base_url)), None)
     if config.api_key_env is not None:
         own = {place.api_key_env for place in ((home,) if home else homes)} - {None}
@@ -303,7 +307,9 @@ def _key(
 def _check_variable(
     variable: str, own: Set[str | None], model_name: str, operator: OperatorModels
 ) -> None:
-    """A recipe could name any secret of the environment, and the provider would be sent it."""
+    """Refuse a variable that the recipe may not name: it could
+    send any secret of the environment.
+    """
     if variable in own or variable in operator.recipe_key_variables:
         return
     provider = _split_name(model_name)[0]
@@ -320,10 +326,10 @@ def _check_variable(
 
 
 def check_key(key: str, source: str) -> str:
-    """`key`, if an HTTP header can carry it.
+    """`key`, if it is valid in an HTTP header.
 
     Raises:
-        EnvironmentRefusedError: `bad-key`; says whose key it is and does not show it.
+        EnvironmentRefusedError: `bad-key`; names the key's source without showing the key.
     """
     if re.fullmatch(r"[!-~]+", key):
         return key
@@ -335,10 +341,10 @@ def check_key(key: str, source: str) -> str:
 
 
 def check_header(value: str, source: str) -> str:
-    """`value`, if it can stand in an HTTP header.
+    """`value`, if it is valid in an HTTP header.
 
     Raises:
-        EnvironmentRefusedError: `bad-header`; says whose it is and does not show it.
+        EnvironmentRefusedError: `bad-header`; names the value's source without showing the value.
     """
     if re.fullmatch(r"[\t -~]*", value):
         return value
@@ -360,7 +366,9 @@ def _no_key(model_name: str, variable: str) -> EnvironmentRefusedError:
 
 
 def _refuse_plain_http(base_url: str, variable: str) -> None:
-    """Only the operator may decide that a key travels unencrypted, by naming both."""
+    """Refuse to send a key unencrypted: only the operator may allow it,
+    by configuring URL and variable.
+    """
     if base_url.startswith("https:") or is_loopback_url(base_url):
         return
     raise EnvironmentRefusedError(
@@ -389,14 +397,14 @@ def is_loopback_url(base_url: str) -> bool:
 
 
 def _origin(base_url: str) -> tuple[str, str, int]:
-    """Scheme, host and port, for comparing."""
+    """Scheme, host and port, for comparison."""
     parts = urlsplit(base_url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return parts.scheme, (parts.hostname or "").rstrip("."), port
 
 
 def _ollama_url(said: str) -> str:
-    """The base URL for what OLLAMA_HOST may hold: host, host:port, :port or a URL."""
+    """The base URL of a value of OLLAMA_HOST: host, host:port, :port or a URL."""
     scheme, separator, rest = said.strip().strip("\"'").rpartition("://")
     host, slash, path = rest.partition("/")
     if host.count(":") > 1 and not host.startswith("["):

@@ -1,8 +1,8 @@
-"""`OpenAIModel`: any server that speaks OpenAI's chat completions.
+"""`OpenAIModel`: any server that implements OpenAI's chat completions.
 
-Here is the exchange: one pool of connections, time limits, what was lost on the way. What a
-request says and what an answer means is in `chat_request`, `chat_response` and `chat_failures`;
-the connections themselves are `http_pool`'s.
+This module holds the exchange: one pool of connections, time limits, lost connections. The content
+of requests and answers is in `chat_request`, `chat_response` and `chat_failures`; connections are
+in `http_pool`.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ if TYPE_CHECKING:
 __all__ = ["OpenAIModel"]
 
 _MOST_BYTES: Final = 20 * 1_048_576
-"""Of one answer; more is refused."""
+"""Bytes of one answer; a larger one is refused."""
 
 _MOST_ERROR_BYTES: Final = 65_536
-"""Of the body behind an error status; the rest is not read."""
+"""Bytes of the body of an error status; the rest is not read."""
 
 _CONNECT_S: Final = 10.0
 
@@ -78,17 +78,17 @@ def _utc_now() -> datetime:
 
 @frozen(kw_only=True)
 class _Route:
-    """The way to the server, and what each request says beside its body."""
+    """URL, headers and time limits of every request to the server."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
     connect_s: float = _CONNECT_S
     most_s: float = math.inf
-    """A limit on every call, whatever the options say."""
+    """Seconds: an upper limit for every call, whatever the options say."""
 
 
 MAX_REQUESTS: Final = 256
-"""In flight at a time to one model, unless said otherwise."""
+"""Default for the requests to one model that may be in flight at the same time."""
 
 
 def _log_warning(text: str) -> None:
@@ -96,15 +96,15 @@ def _log_warning(text: str) -> None:
 
 
 class OpenAIModel(ChatModel):
-    """One model behind one base URL. Connections are made at the first call and kept.
+    """One model behind one base URL. Connections are opened at the first call and kept.
 
     Example:
         `OpenAIModel("qwen3:8b", base_url="http://127.0.0.1:11434/v1")`
 
     Raises:
-        UsageError: `base_url` is no base URL.
-        EnvironmentRefusedError: No HTTP header can carry `api_key`; or it is OpenAI itself that is
-            to be asked, and there is no key.
+        UsageError: `base_url` is not a valid base URL.
+        EnvironmentRefusedError: `api_key` is not valid in an HTTP header; or the server is OpenAI
+            itself and there is no key.
     """
 
     def __init__(
@@ -120,16 +120,17 @@ class OpenAIModel(ChatModel):
         max_requests: int = MAX_REQUESTS,
         warn: Callable[[str], None] | None = None,
     ) -> None:
-        """Open nothing yet.
+        """Configure the model; nothing is opened yet.
 
         Args:
-            model: As the server calls it.
-            base_url: Of any server that speaks OpenAI's chat completions; None: OpenAI's, or that
-                of the variable OPENAI_BASE_URL, with the key of OPENAI_API_KEY where none is given.
-            api_key: None: with a `base_url`, none is sent.
-            provider: How the server is called in names, messages and metrics.
-            max_requests: In flight at a time, from 1; further ones wait for their turn.
-            warn: Told once when one has to wait; None: the logger `minions.models`.
+            model: The server's name of the model.
+            base_url: Base URL of any server that implements OpenAI's chat completions; None:
+                OpenAI's, or that of the variable OPENAI_BASE_URL, with the key of OPENAI_API_KEY
+                where none is given.
+            api_key: None: with a `base_url`, no key is sent.
+            provider: The server's name in names, messages and metrics.
+            max_requests: Requests that may be in flight at the same time, at least 1; others wait.
+            warn: Called once when a request has to wait; None: the logger `minions.models`.
         """
         if max_requests < 1:
             raise UsageError(
@@ -141,7 +142,7 @@ class OpenAIModel(ChatModel):
         self._max_requests = max_requests
         self._warn = warn or _log_warning
         self._is_told = False
-        """Whether somebody was told that requests wait."""
+        """Whether the warning about waiting requests was given."""
         self._peer = ChatPeer(
             provider=provider,
             model=model,
@@ -171,19 +172,19 @@ class OpenAIModel(ChatModel):
     ) -> Self:
         """The model behind an SDK client that the application has configured.
 
-        Taken over are the base URL, the key, the headers and the query that go with every
-        request, organization and project among them, and the time limits: `timeout` ends a call
-        that has a longer `timeout_s`. The client's retries and its own transport are not used:
-        the engine retries, and the connections are those of every `OpenAIModel`.
+        The base URL, the key, the headers and the query of every request (organization and project
+        among them) and the time limits are taken over: `timeout` ends a call that has a longer
+        `timeout_s`. The client's retries and its own transport are not used: the engine retries,
+        and the connections are those of every `OpenAIModel`.
 
         Args:
-            client: Changes to it after this are not seen.
-            model: As the server calls it.
-            provider: How the server is called in names, messages and metrics.
+            client: Later changes to it have no effect.
+            model: The server's name of the model.
+            provider: The server's name in names, messages and metrics.
         Raises:
-            UsageError: `unknown-client`: it has no plain key (a key function, a workload
-                identity), or addresses models in another way, as Azure's does.
-            EnvironmentRefusedError: No HTTP header can carry its key or its headers.
+            UsageError: `unknown-client`: it has no plain key (a key function, a workload identity),
+                or addresses models in another way, as Azure's does.
+            EnvironmentRefusedError: Its key or its headers are not valid in HTTP.
         """
         base_url = _base_url_of(client)
         made = cls(
@@ -199,23 +200,22 @@ class OpenAIModel(ChatModel):
 
     @property
     def name(self) -> str:
-        """`provider/model`."""
         return self._peer.name
 
     @property
     def base_url(self) -> str:
-        """As given."""
         return self._peer.base_url
 
     @property
     def capabilities(self) -> ModelCapabilities:
-        """As given."""
         return self._capabilities
 
     async def complete(
         self, prompt: Prompt, on_delta: DeltaSink | None = None
     ) -> Result[ModelCallResponse, ModelFailure]:
-        """One POST to `chat/completions`. Follows no redirect; cancelling closes the connection."""
+        """One POST to `chat/completions`. Follows no redirects; cancelling
+        closes the connection.
+        """
         peer, options = self._peer, prompt.options
         try:
             content = self._requests.write(prompt, stream=on_delta is not None)
@@ -234,7 +234,7 @@ class OpenAIModel(ChatModel):
         return Failure(peer.timed_out("gave no whole answer within", seconds, option))
 
     async def aclose(self) -> None:
-        """Closes the connections. A later call opens new ones."""
+        """Closes the connections; a later call opens new ones."""
         self._requests.forget()
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
@@ -250,7 +250,7 @@ class OpenAIModel(ChatModel):
             self._certificates = trusted_certificates()
 
     def _open_pool(self) -> HttpPool:
-        """The pool of this event loop, for loops cannot share sockets.
+        """The pool of this event loop; loops cannot share sockets.
 
         Raises:
             NoAnswerError: Proxy or certificates cannot be used.
@@ -341,7 +341,7 @@ class OpenAIModel(ChatModel):
         options: ModelOptions,
         on_delta: DeltaSink | None,
     ) -> Result[ModelCallResponse, ModelFailure]:
-        """The body, to its end or until the answer is known."""
+        """Read the body to its end, or until the answer is complete."""
         silence = asyncio.timeout(None)
         broken: str | None = None
         try:
@@ -365,11 +365,11 @@ class OpenAIModel(ChatModel):
 
 
 class _TooLargeError(Exception):
-    """More than `_MOST_BYTES`."""
+    """The answer has more than `_MOST_BYTES` bytes."""
 
 
 class _Watch:
-    """Counts the silence from the first byte on: before it, the model may be thinking."""
+    """Limits the silence after the first byte; before it, the model may be thinking."""
 
     def __init__(self, silence: asyncio.Timeout, idle_timeout_s: float) -> None:
         self._silence = silence
@@ -379,7 +379,9 @@ class _Watch:
         self._soonest = 0.0
 
     def heard(self, reader: AnswerReader) -> None:
-        """Wait anew. The deadline moves in steps: a timer for each piece would cost the most."""
+        """Restart the timeout. It is moved in steps: a new timer for each
+        fragment would cost too much.
+        """
         now, allowed_s = self._now(), reader.longest_silence(self._idle_timeout_s)
         if now >= self._soonest or allowed_s != self._allowed_s:
             step_s = allowed_s / 50
@@ -390,7 +392,7 @@ class _Watch:
 async def _feed(
     response: HttpResponse, reader: AnswerReader, watch: _Watch, on_delta: DeltaSink | None
 ) -> None:
-    """Bytes to the reader, as they come.
+    """Pass the bytes to the reader as they arrive.
 
     Raises:
         _TooLargeError: Too many.
@@ -411,7 +413,9 @@ async def _feed(
 
 
 def _show(response: ModelCallResponse, on_delta: DeltaSink) -> None:
-    """The whole answer at once, where a server answered a streaming request without a stream."""
+    """Pass the whole answer on as one fragment, if a server answered a
+    streaming request without a stream.
+    """
     if response.text is not None:
         on_delta(ModelDelta(content=response.text))
     for index, call in enumerate(response.tool_calls):
@@ -429,7 +433,7 @@ def _headers(api_key: str | None) -> dict[str, str]:
 
 
 def _openai_itself(model: str, api_key: str | None) -> tuple[str, str | None]:
-    """URL and key of OpenAI, as a recipe that names `openai/…` gets them.
+    """URL and key of OpenAI's own server, as for recipes that name `openai/…`.
 
     Raises:
         EnvironmentRefusedError: `no-key`.
@@ -443,7 +447,7 @@ def _openai_itself(model: str, api_key: str | None) -> tuple[str, str | None]:
 
 @frozen
 class _NoWishes:
-    """Of a recipe that says nothing of its server."""
+    """The endpoint settings of a recipe that has none."""
 
     base_url: str | None = None
     api_key_env: str | None = None
@@ -453,10 +457,10 @@ class _NoWishes:
 
 
 def _base_url_of(client: AsyncOpenAI) -> str:
-    """The client's, if its requests are like ours.
+    """The base URL of the client.
 
     Raises:
-        UsageError: They are not.
+        UsageError: Its requests differ from those of `OpenAIModel`.
     """
     from openai import AsyncAzureOpenAI
 
@@ -487,7 +491,7 @@ def _route_of(client: AsyncOpenAI, base_url: str) -> _Route:
 
 
 def _headers_of(client: AsyncOpenAI) -> dict[str, str]:
-    """Ours, with what the client sets or leaves out in their place."""
+    """The headers of `OpenAIModel`, changed as the client sets or omits them."""
     said = client.default_headers
     known = {name.lower() for name in said}
     headers = {
@@ -513,7 +517,7 @@ _OPEN_HEADERS: Final = frozenset(
 
 
 def _secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """The values that no message may show."""
+    """The values of headers that no message may show."""
     return tuple(
         value for name, value in headers.items() if value and name.lower() not in _OPEN_HEADERS
     )

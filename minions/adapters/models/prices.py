@@ -1,6 +1,5 @@
-"""Prices of models: the operator's own, then those that come with `genai-prices`.
-
-Its bundled data are read and nothing else; no network is here.
+"""Prices of models: the operator's own, then those bundled
+with `genai-prices`. No network access.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ __all__ = ["GenaiPriceBook", "OwnPrice"]
 
 @frozen(kw_only=True)
 class OwnPrice:
-    """What the operator pays for one model, in US dollars per million tokens."""
+    """The operator's price of one model, in US dollars per million tokens."""
 
     input_per_mtok: float
     output_per_mtok: float
     cached_input_per_mtok: float | None = None
-    """Of input that comes from the provider's cache; None: as other input."""
+    """Price of input from the provider's cache; None: as other input."""
 
     def cost_usd(self, usage: TokenUsage) -> float:
-        """For these tokens."""
+        """The price of these tokens in US dollars."""
         cached = min(usage.cached_tokens, usage.input_tokens)
         of_cached = self.cached_input_per_mtok
         of_cached = self.input_per_mtok if of_cached is None else of_cached
@@ -47,21 +46,21 @@ class OwnPrice:
 
 _MTOK: Final = 1_000_000
 _NEVER_LISTED: Final = ("scripted", "ollama")
-"""Providers that are asked on this machine: the data need not be loaded to know that."""
+"""Providers that run on this machine: known to have no price without loading the data."""
 
 
 class GenaiPriceBook(PriceBook):
-    """Prices of the operator win over bundled ones. Loads `genai-prices` when it is first needed.
+    """The operator's prices, then bundled ones. Loads `genai-prices` when it is first needed.
 
-    A bundled price is that of the provider's own server: the same name behind another URL has
-    none, unless a provider in the data lives at that URL.
+    A bundled price is that of the provider's own server: the same model behind another URL has
+    none, unless a provider in the data has that URL.
     """
 
     def __init__(self, own: Mapping[str, OwnPrice] | None = None) -> None:
-        """Load nothing yet.
+        """Prepare the price book; nothing is loaded yet.
 
         Args:
-            own: By `provider/name`.
+            own: The operator's prices by `provider/name`.
         """
         self._own = dict(own or {})
         self._found: dict[tuple[str, str | None], ModelInfo | None] = {}
@@ -70,7 +69,9 @@ class GenaiPriceBook(PriceBook):
     def cost_usd(
         self, model: str, usage: TokenUsage, *, at: datetime, base_url: str | None = None
     ) -> float | None:
-        """The first look at a listed model loads the data, which takes a good half second."""
+        """The first look-up of a listed model loads the data, which
+        takes more than half a second.
+        """
         own = self._own.get(model)
         if own is not None:
             return own.cost_usd(usage)
@@ -78,7 +79,7 @@ class GenaiPriceBook(PriceBook):
         return None if info is None else _listed_cost(info.get_prices(at), usage)
 
     def context_tokens(self, model: str, *, base_url: str | None = None) -> int | None:
-        """As listed, also for a model of the operator's own price."""
+        """Taken from the bundled data, also for a model with an operator's price."""
         info = self._info(model, base_url)
         return info.context_window if info is not None else None
 
@@ -102,7 +103,9 @@ class GenaiPriceBook(PriceBook):
 
 
 def _may_be_listed(model: str, base_url: str | None) -> bool:
-    """False is certain, and costs no import."""
+    """Whether the data may list the model; a cheap test that needs no import,
+    and never False for a listed one.
+    """
     provider, slash, name = model.partition("/")
     if base_url is not None:
         return base_url.startswith("https:") and not is_loopback_url(base_url) and bool(name)
@@ -110,7 +113,7 @@ def _may_be_listed(model: str, base_url: str | None) -> bool:
 
 
 def _look_up(model: str, base_url: str | None) -> ModelInfo | None:
-    """By the server's address where it is known, else by the provider's name, exactly."""
+    """The entry by the server's URL where it is known, else by the exact name of the provider."""
     if not _may_be_listed(model, base_url):
         return None
     from genai_prices import Usage, calc_price
@@ -127,9 +130,9 @@ def _look_up(model: str, base_url: str | None) -> ModelInfo | None:
 
 
 def _listed_cost(price: ModelPrice, usage: TokenUsage) -> float | None:
-    """As the library counts it, without the steps that repeat for every call.
+    """The price by the library's rules, without the steps that repeat for every call.
 
-    A model without a price for its tokens has another kind of price, and is not free.
+    A model without a price per token has another kind of price; it is not free.
     """
     from genai_prices.types import calc_unit_price
 

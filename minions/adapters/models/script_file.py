@@ -1,4 +1,4 @@
-"""Script files for `ScriptedModel`: read, checked, every mistake told at once.
+"""Script files of `ScriptedModel`: read and validated; all mistakes are reported together.
 
 answers:
   - plain text
@@ -30,7 +30,7 @@ def read_script(path: Path) -> tuple[ScriptItem, ...]:
     """The items of a script file, in file order.
 
     Raises:
-        UsageError: `bad-script`: the file cannot be read, or the list of its mistakes.
+        UsageError: `bad-script`: the file cannot be read, or has mistakes, which the message lists.
     """
     document = _read(path)
     answers = document.get("answers") if isinstance(document, dict) else None
@@ -45,10 +45,10 @@ def read_script(path: Path) -> tuple[ScriptItem, ...]:
 
 
 def script_items(answers: Sequence[object]) -> tuple[ScriptItem, ...]:
-    """Answers as a script file gives them.
+    """The items of answers in the form of a script file.
 
     Raises:
-        UsageError: `bad-script`, with every mistake in them.
+        UsageError: `bad-script`; the message lists all mistakes.
     """
     faults: list[str] = []
     items: list[ScriptItem] = []
@@ -89,10 +89,10 @@ _MOST_VALUES: Final = 1_048_576
 
 
 def _bounded(path: Path, document: object) -> object:
-    """The document. Aliases repeat what they stand for: a short file may be an endless one.
+    """Refuse a document that aliases make too large: a short file may expand without end.
 
     Raises:
-        UsageError: It is larger than a file of this size could be without them.
+        UsageError: It is larger than a file of this size could be without aliases.
     """
     left, count = [document], 0
     while left:
@@ -116,7 +116,7 @@ _USAGE_KEYS: Final = ("input_tokens", "output_tokens")
 
 
 def _faults(raw: object) -> Iterator[str]:
-    """What is wrong with an item; nothing means it can be made."""
+    """The mistakes in an item; none: it is valid."""
     if isinstance(raw, str):
         return
     if not isinstance(raw, dict):
@@ -214,7 +214,7 @@ def _is_words(value: object) -> bool:
 
 
 def _item(raw: object) -> ScriptItem:
-    """The item, which has no faults."""
+    """The item of a valid entry."""
     if isinstance(raw, str):
         return ScriptItem(answer=raw)
     item = cast("Mapping[str, JsonValue]", raw)

@@ -1,4 +1,4 @@
-"""What a script is made of: the answers of a `ScriptedModel`, in order or by what they match."""
+"""The items of a script: answers of a `ScriptedModel`, in order or by the prompt they match."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ GoodAnswer: TypeAlias = (
     | Mapping[str, JsonValue]
 )
 Answer: TypeAlias = GoodAnswer | ModelFailure | BaseException
-"""Text, a message, a whole response, a failure, tool calls, or a mapping sent as JSON text.
+"""A text, a message, a whole response, a failure, tool calls, or a mapping that is sent as JSON
+text.
 
-An exception becomes a failure (retryable for TimeoutError and ConnectionError); one that is no
-`Exception`, such as CancelledError, is raised as it is.
+An exception becomes a failure (retryable for TimeoutError and ConnectionError); one that is not an
+`Exception`, such as CancelledError, is raised.
 """
 
 AnswerFunction: TypeAlias = Callable[[Prompt], Answer | Awaitable[Answer]]
@@ -40,8 +41,8 @@ def tool_request(
     """A tool call for a script.
 
     Args:
-        arguments: JSON text is sent as it is, broken or not; None sends `{}`.
-        id: None: the model gives it one of its own when it answers.
+        arguments: JSON text is sent as it is, valid or not; None sends `{}`.
+        id: None: the model generates one when it answers.
     """
     text = arguments if isinstance(arguments, str) else dumps(arguments or {})
     return ToolCallRequest(id=id or "", name=name, arguments=text)
@@ -53,4 +54,4 @@ class ScriptItem:
 
     answer: Answer
     match: str | None = None
-    """Only for prompts that hold this text; None fits any."""
+    """A text that the prompt must contain; None: any prompt."""

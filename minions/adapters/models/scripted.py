@@ -1,7 +1,7 @@
-"""`ScriptedModel`: a model whose answers are written beforehand, in Python or in a YAML file.
+"""`ScriptedModel`: a model with prepared answers, from Python or from a YAML file.
 
-It answers tests, examples and recipes that must run offline. The file's form is checked in
-`script_file`; no network and no randomness is here.
+It serves tests, examples and recipes that must run offline, without network and randomness. The
+form of the file is checked in `script_file`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def load_script(path: Path | str) -> tuple[ScriptItem, ...]:
     """The items of a script file, in file order.
 
     Raises:
-        UsageError: `bad-script`: the file cannot be read, or the list of its mistakes.
+        UsageError: `bad-script`: the file cannot be read, or has mistakes, which the message lists.
     """
     from minions.adapters.models.script_file import read_script
 
@@ -49,13 +49,13 @@ def load_script(path: Path | str) -> tuple[ScriptItem, ...]:
 
 
 class ScriptedModel(ChatModel):
-    """Answers in the order given, or as a function says; remembers every prompt.
+    """Answers in the order given, or by a function; records every prompt.
 
     Example:
         `ScriptedModel([tool_request("weather", {"city": "Bern"}), "It rains in Bern."])`
 
     Raises:
-        UsageError: `answers` is one text or mapping instead of a list.
+        UsageError: `answers` is a single text or mapping instead of a list.
     """
 
     def __init__(
@@ -76,19 +76,19 @@ class ScriptedModel(ChatModel):
 
     @classmethod
     def from_yaml(cls, path: Path | str) -> Self:
-        """The model of a script file, called `scripted/<file name>`.
+        """The model of a script file, named `scripted/<file name>`.
 
         Raises:
-            UsageError: `bad-script`, with every mistake in the file.
+            UsageError: `bad-script`; the message lists all mistakes in the file.
         """
         return cls(_ByMatch(load_script(path)), name=f"scripted/{Path(path).name}")
 
     @classmethod
     def from_answers(cls, answers: Sequence[JsonValue], name: str = "scripted/answers") -> Self:
-        """The model of a list of answers as a script file holds it.
+        """The model of a list of answers in the form of a script file.
 
         Raises:
-            UsageError: `bad-script`, with every mistake in them.
+            UsageError: `bad-script`; the message lists all mistakes.
         """
         from minions.adapters.models.script_file import script_items
 
@@ -96,23 +96,22 @@ class ScriptedModel(ChatModel):
 
     @property
     def name(self) -> str:
-        """As given."""
         return self._name
 
     @property
     def answers_left(self) -> int:
-        """Written answers that nobody asked for yet; 0 where they are made as they are asked."""
+        """Number of prepared answers that were not used yet; 0 for a function."""
         return self._answer.left if isinstance(self._answer, _ByMatch) else 0
 
     @property
     def capabilities(self) -> ModelCapabilities:
-        """Words only: a script cannot be constrained."""
+        """No constrained answers: a script cannot follow a schema."""
         return ModelCapabilities(output_mode=None)
 
     async def complete(
         self, prompt: Prompt, on_delta: DeltaSink | None = None
     ) -> Result[ModelCallResponse, ModelFailure]:
-        """The next answer, in words when `on_delta` is given."""
+        """The next answer, word by word if `on_delta` is given."""
         self.prompts.append(prompt)
         try:
             answer = self._answer(prompt)
@@ -134,7 +133,7 @@ class ScriptedModel(ChatModel):
         return Success(response)
 
     def recall(self, prompt: Prompt) -> None:
-        """Take the answer out of the script: a recorded one was used in its place."""
+        """Removes the answer from the script, because a recorded one was replayed in its place."""
         if isinstance(self._answer, _InTurn | _ByMatch):
             self._answer(prompt)
 
@@ -167,7 +166,7 @@ class ScriptedModel(ChatModel):
 
 
 class _InTurn:
-    """One after the other; the iterable may be endless."""
+    """Answers in order; the iterable may be endless."""
 
     def __init__(self, answers: Iterable[Answer]) -> None:
         self._answers: Iterator[Answer] = iter(answers)
@@ -181,7 +180,7 @@ class _InTurn:
 
 
 class _ByMatch:
-    """The first unused item that fits the prompt."""
+    """For each prompt the first unused item that matches it."""
 
     def __init__(self, items: Sequence[ScriptItem]) -> None:
         self._items = list(items)
@@ -258,7 +257,7 @@ _CHARACTERS_PER_TOKEN: Final = 4
 
 
 def _estimate(prompt: Prompt, answer: Message) -> TokenUsage:
-    """A count that is the same at every run."""
+    """Token counts that are the same in every run."""
     extra = prompt.output_request.messages if prompt.output_request is not None else ()
     asked = sum(_characters(message) for message in (*prompt.messages, *extra))
     return TokenUsage(
@@ -273,7 +272,7 @@ def _characters(message: Message) -> int:
 
 
 def _deltas(response: ModelCallResponse) -> Iterator[ModelDelta]:
-    """The text in words, each call in two fragments."""
+    """The text word by word, each tool call in two fragments."""
     for word in re.findall(r"\S+\s*|\A\s+", response.text or ""):
         yield ModelDelta(content=word)
     for index, call in enumerate(response.tool_calls):

@@ -1,4 +1,4 @@
-"""Server-sent events: bytes in, the `data` of each event out. What it means is the reader's."""
+"""The parser of server-sent events: bytes in, the `data` of each event out."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["EventParser"]
 
 
 class EventParser:
-    """Bytes to the `data` of each event. Source: WHATWG HTML, server-sent events."""
+    """Splits bytes into the `data` of events. Source: WHATWG HTML, server-sent events."""
 
     def __init__(self) -> None:
         self.has_events = False
-        """Whether any line of data was seen."""
+        """Whether any line of data was received."""
         self._parts: list[bytes] = []
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Sequence[bytes]:
-        """The events that are complete now."""
+        """Take the next bytes; returns the events that are now complete."""
         # A long line comes in many chunks: joining them each time would cost quadratic time.
         if b"\n" not in chunk and b"\r" not in chunk:
             self._parts.append(chunk)
@@ -47,7 +47,7 @@ class EventParser:
         return events
 
     def rest(self) -> Sequence[bytes]:
-        """The event at the end, where the server left out the blank line behind it."""
+        """The last event, if the server omitted the blank line after it."""
         events: list[bytes] = []
         left = b"".join(self._parts).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         self._take_block(left.removesuffix(b"\n"), events)
@@ -55,7 +55,7 @@ class EventParser:
         return events
 
     def _take_block(self, block: bytes, events: list[bytes]) -> None:
-        """Lines with a blank line behind them."""
+        """Take lines up to and including a blank one."""
         self._take_lines(block, events)
         self._end_event(events)
 

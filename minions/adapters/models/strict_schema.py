@@ -1,7 +1,7 @@
-"""Whether a JSON Schema keeps to the rules under which hosted models take `"strict": true`.
+"""Whether a JSON Schema satisfies the rules of hosted models for `"strict": true`.
 
-Without `strict` such a server only hints at the schema. With it, and a schema outside of the rules,
-it refuses the request: where this is not certain, the answer is no.
+Without `strict` such a server treats the schema as a hint. With it, a server refuses a schema
+outside of the rules: so in doubt the answer is no.
 
 Source: OpenAI, Structured model outputs, "Supported schemas".
 """
@@ -32,15 +32,15 @@ _DEEPEST: Final = 10
 _MOST_PROPERTIES: Final = 5_000
 _MOST_ENUM_VALUES: Final = 1_000
 _MOST_CHARACTERS: Final = 120_000
-"""Of all names of properties and definitions and all enum values."""
+"""Characters of all names of properties and definitions and of all enum values."""
 _LONG_ENUM: Final = 250
-"""An enum with more values than this has a limit of its own."""
+"""Values of an enum above which their total length is limited, too."""
 _MOST_CHARACTERS_OF_A_LONG_ENUM: Final = 15_000
 _OF_OBJECTS: Final = frozenset(("properties", "required", "additionalProperties"))
 
 
 def is_strict_schema(schema: JsonSchema) -> bool:
-    """Whether a server that binds answers to schemas in its strict mode takes this one."""
+    """Whether a server in strict mode accepts the schema."""
     if schema.get("type") != "object" or "anyOf" in schema:
         return False
     nodes = list(_nodes(schema, 0))
@@ -57,7 +57,9 @@ def is_strict_schema(schema: JsonSchema) -> bool:
 
 
 def _nodes(schema: JsonValue, depth: int) -> Iterator[tuple[Mapping[str, JsonValue], int]]:
-    """Every schema in it, with its depth; what is no mapping comes as one that is refused."""
+    """Every schema in it with its depth; anything that is not a mapping
+    appears as one that is refused.
+    """
     if not isinstance(schema, Mapping):
         yield {"not": {}}, depth
         return
@@ -103,7 +105,7 @@ def _is_allowed_type(node: Mapping[str, JsonValue]) -> bool:
 
 
 def _is_closed(node: Mapping[str, JsonValue]) -> bool:
-    """Every property is required, and there are no others."""
+    """Whether every property is required and no others are allowed."""
     properties = node.get("properties")
     return (
         node.get("additionalProperties") is False

@@ -1,7 +1,8 @@
-"""`InstructorParser`: requests that constrain an answer, and answers read against the schema.
+"""`InstructorParser`: requests that constrain an answer, and answers parsed by the schema.
 
-`instructor` writes the requests, but for the one that is nothing but the schema: that saves half a
-second of imports. Finding the answer and checking it is `contracts.output`'s, in every mode.
+`instructor` writes the requests, except for those that consist of the schema alone: that saves half
+a second of imports. Finding the answer in a text and validating it is in `contracts.output`, for
+every mode.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ T = TypeVar("T")
 
 
 class InstructorParser(OutputParser):
-    """Builds requests with `instructor` and checks every answer on this side.
+    """Builds requests with `instructor` and validates every answer.
 
-    What is made for an `OutputInstructions` object is kept as long as that object lives.
+    What is computed for an `OutputInstructions` object is cached as long as that object lives.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class InstructorParser(OutputParser):
         self._loaded: set[OutputMode] = set()
 
     async def warm_up(self, mode: OutputMode | None = None) -> None:
-        """Load what requests and checks need, once, in a thread.
+        """Load what requests and validation need, once, in a thread.
 
         Args:
             mode: How answers will be constrained; None: in any way.
@@ -65,7 +66,7 @@ class InstructorParser(OutputParser):
         """The constraining part of a request; the same object at every call.
 
         Raises:
-            SchemaError: The instructions hold no usable schema.
+            SchemaError: The instructions hold no valid schema.
         """
         return self._plan(instructions, mode).request
 
@@ -75,7 +76,7 @@ class InstructorParser(OutputParser):
         response: ModelCallResponse,
         mode: OutputMode | None,
     ) -> Result[T, OutputFailure]:
-        """The answer as the declared type. Never raises but for cancellation."""
+        """The answer as the declared type. Only cancellation raises."""
         try:
             if mode is None:
                 validator = self._kept_for(instructions).validator()
@@ -93,7 +94,9 @@ class InstructorParser(OutputParser):
         return kept.plans[mode]
 
     def _kept_for(self, instructions: OutputInstructions[T]) -> _RequestParts[T]:
-        """By identity: the schema is a mapping, so instructions have no hash."""
+        """The cache entry of the instructions. By identity: they hold a
+        mapping, so they have no hash.
+        """
         key = id(instructions)
         kept: _RequestParts[T] | None = self._kept.get(key)
         if kept is None or kept.owner() is not instructions:
@@ -106,21 +109,21 @@ class InstructorParser(OutputParser):
 
 @define
 class _RequestParts(Generic[T]):
-    """What was made for one `OutputInstructions` object."""
+    """The cached values of one `OutputInstructions` object."""
 
     owner: Callable[[], OutputInstructions[T] | None]
-    """Weak, or the object would never go."""
+    """A weak reference: a strong one would keep the object alive for ever."""
     plans: dict[OutputMode, _Plan] = field(factory=dict)
     _validator: SchemaValidator | None = None
 
     def instructions(self) -> OutputInstructions[T]:
-        """The object; every caller holds it while it asks."""
+        """The instructions, which the caller holds a reference to."""
         owner = self.owner()
         assert owner is not None  # noqa: S101  # see above
         return owner
 
     def validator(self) -> SchemaValidator:
-        """Compiled once."""
+        """The validator of the schema, compiled once."""
         if self._validator is None:
             self._validator = SchemaValidator(self.instructions().json_schema())
         return self._validator
@@ -128,13 +131,13 @@ class _RequestParts(Generic[T]):
 
 @frozen(kw_only=True)
 class _Plan:
-    """How one schema is put to a server in one mode."""
+    """How one schema is sent to a server in one mode."""
 
     name: str
-    """The schema's in the request."""
+    """The schema's name in the request."""
     request: OutputRequest
     is_wrapped: bool
-    """The answer is asked for inside an object."""
+    """Whether the answer is requested as the `value` of an object."""
 
 
 def _load(mode: OutputMode) -> None:
@@ -159,7 +162,7 @@ def _new_plan(kept: _RequestParts[T], mode: OutputMode) -> _Plan:
 
 
 def _schema_request(name: str, schema: JsonSchema, mode: OutputMode) -> OutputRequest:
-    """The schema and its name; `instructor` adds not one word."""
+    """The request that holds only the schema and its name; `instructor` adds nothing to it."""
     named: dict[str, JsonValue] = {"name": name, "schema": dict(schema)}
     if is_strict_schema(schema):
         named["strict"] = True
@@ -168,7 +171,7 @@ def _schema_request(name: str, schema: JsonSchema, mode: OutputMode) -> OutputRe
 
 
 def _instructor_request(name: str, schema: JsonSchema, mode: OutputMode) -> OutputRequest:
-    """In the words, or the form of a tool, that `instructor` has for the schema."""
+    """The request in `instructor`'s form: a prompt, or a tool, that describes the schema."""
     from instructor.mode import Mode
     from instructor.processing.response import handle_response_model
 
@@ -211,7 +214,7 @@ _DEFINITIONS: Final = ("$defs", "definitions")
 
 
 def _wrapped(schema: JsonSchema) -> dict[str, JsonValue]:
-    """An object with `value` as its only property; definitions stay at the root."""
+    """A schema of an object with `value` as its only property; definitions stay at the root."""
     inner = {
         key: _moved(item)
         for key, item in schema.items()
@@ -228,7 +231,7 @@ def _wrapped(schema: JsonSchema) -> dict[str, JsonValue]:
 
 
 def _moved(schema: JsonValue) -> JsonValue:
-    """The same with references to what has moved under `value`."""
+    """The schema with its references adjusted to the move below `value`."""
     if isinstance(schema, Mapping):
         return {
             key: _moved_reference(item) if key == "$ref" and isinstance(item, str) else _moved(item)

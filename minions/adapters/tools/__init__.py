@@ -1,1 +1,1 @@
-"""Toolsets that come along, and what they are made of."""
+"""The built-in toolsets and what they share."""

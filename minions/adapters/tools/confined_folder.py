@@ -1,7 +1,7 @@
-"""Files below one root and nowhere else: paths resolved, links that lead out refused.
+"""Access to files below one root only: paths are resolved, links that lead out are refused.
 
-Whoever changes a file holds the lock of its folder, so that threads and processes wait for each
-other. What is read or written is not known here.
+A change of a file holds the lock of its folder, so that threads and processes wait for each other.
+The content of files is the caller's concern.
 """
 
 from __future__ import annotations
@@ -30,56 +30,58 @@ _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @frozen
 class Place:
-    """A path that was resolved: no link is left in it."""
+    """A resolved path, without links."""
 
     root: str
-    """Absolute and resolved."""
+    """The root, absolute and resolved."""
     parts: tuple[str, ...]
-    """Below the root; empty: the root itself."""
+    """Names below the root; empty: the root itself."""
 
     @property
     def relative(self) -> str:
-        """With `/`; the root is `.`."""
+        """The path below the root with `/`; `.` for the root."""
         return _shown("/".join(self.parts) or ".")
 
     @property
     def path(self) -> Path:
-        """Absolute. To look only: it may have become a link since."""
+        """The absolute path. Only for looking: it may have become a link since."""
         return Path(self.root, *self.parts)
 
 
 @frozen(kw_only=True)
 class FolderEntry:
-    """One thing in a folder."""
+    """An entry of a folder."""
 
     name: str
     type: str
     """`file`, `directory`, `link` or `other`."""
     size_bytes: int | None
-    """None for all but files."""
+    """Size of a file; None for anything else."""
 
 
 def _shown(name: str) -> str:
-    """A file name as text: bytes that are no UTF-8 become `�`."""
+    """A file name as text: bytes that are not UTF-8 become `�`."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
 @frozen(kw_only=True)
 class ConfinedFolder:
-    """A folder whose files may be used. Making one touches nothing."""
+    """A folder whose files may be used. Creating the object accesses nothing."""
 
     root: str
     create: bool = False
-    """Make the root at its first use, where it is missing."""
+    """Whether a missing root is created at its first use."""
     exclude: tuple[str, ...] = ()
-    """Glob patterns of names, or of paths below the root; what is in them is excluded too."""
+    """Glob patterns of names, or of paths below the root; the content of
+    an excluded folder is excluded too.
+    """
 
     def place(self, path: str) -> Place:
-        """Where `path` leads: relative to the root, or absolute inside it.
+        """Resolve `path`: relative to the root, or absolute inside it.
 
         Raises:
-            ToolError: It leads out of the root, or to what is excluded.
-            UsageError: There is no root.
+            ToolError: It leads out of the root, or is excluded.
+            UsageError: The root does not exist.
         """
         root = self._resolved_root()
         if "\0" in path or not _is_encodable(path):
@@ -123,7 +125,7 @@ class ConfinedFolder:
         return root
 
     def is_excluded(self, parts: Sequence[str]) -> bool:
-        """Whether a pattern fits the path or anything above it; case does not count."""
+        """Whether a pattern matches the path or a folder above it; case is ignored."""
         for end in range(1, len(parts) + 1):
             # On some file systems `.GIT` is `.git`.
             names = (parts[end - 1].casefold(), "/".join(parts[:end]).casefold())
@@ -134,10 +136,10 @@ class ConfinedFolder:
 
     @contextlib.contextmanager
     def opened(self, place: Place) -> Iterator[BinaryIO]:
-        """A regular file, to be read.
+        """Open a regular file for reading.
 
         Raises:
-            ToolError: There is none; the text tells near names.
+            ToolError: It does not exist; the text suggests similar names.
         """
         with self._failures_told(place), _folder(place.root, place.parts[:-1]) as folder:
             name = place.parts[-1] if place.parts else "."
@@ -150,10 +152,10 @@ class ConfinedFolder:
                 yield file
 
     def entries(self, place: Place) -> list[FolderEntry]:
-        """What is directly in a folder, without what is excluded; sorted by name.
+        """The entries of a folder without excluded ones, sorted by name.
 
         Raises:
-            ToolError: There is no such folder.
+            ToolError: It does not exist.
         """
         with (
             self._failures_told(place),
@@ -166,10 +168,11 @@ class ConfinedFolder:
         return sorted(entries, key=lambda entry: entry.name)
 
     def replace(self, place: Place, data: bytes, *, overwrite: bool) -> None:
-        """Put `data` there in one step; missing folders are made, a present file's mode is kept.
+        """Write a file atomically; missing folders are created, an existing file keeps its
+        mode.
 
         Raises:
-            ToolError: It is no regular file, or there is other data and no `overwrite`.
+            ToolError: It is not a regular file, or has other content and `overwrite` is False.
         """
         if not place.parts:
             raise ToolError(f"'.' is the folder '{self.root}' itself; a file name is needed.")
@@ -192,10 +195,13 @@ class ConfinedFolder:
 
     @contextlib.contextmanager
     def changing(self, place: Place) -> Iterator[tuple[BinaryIO, Callable[[bytes], None]]]:
-        """A regular file, and what puts other data in its place; who changes it too has to wait.
+        """Open a regular file for a change; yields the file and a function that replaces its
+        content.
+
+        Others that change the file through this class wait.
 
         Raises:
-            ToolError: There is no such file, or something else changed it meanwhile.
+            ToolError: It does not exist, or another program changed it meanwhile.
         """
         with (
             self._failures_told(place),
@@ -227,7 +233,7 @@ class ConfinedFolder:
         return stat.S_IMODE(found.st_mode)
 
     def files(self, place: Place) -> Iterator[Place]:
-        """Every regular file below a folder, in no order; links are not followed."""
+        """Every regular file below a folder, in no particular order; links are not followed."""
         for folder, folders, names in os.walk(place.path):
             above = Path(folder).relative_to(place.root).parts
             folders[:] = [name for name in folders if not self.is_excluded((*above, name))]
@@ -244,7 +250,9 @@ class ConfinedFolder:
 
     @contextlib.contextmanager
     def _failures_told(self, place: Place) -> Iterator[None]:
-        """What the model can mend, as ToolError; a full disk is no such thing."""
+        """Convert errors that the model can correct to ToolError;
+        a full disk is not one of them.
+        """
         try:
             yield
         except FileNotFoundError as error:
@@ -294,7 +302,9 @@ _MENDABLE: Final = frozenset(
 
 @contextlib.contextmanager
 def _folder(root: str, parts: Sequence[str], *, create: bool = False) -> Iterator[int]:
-    """A descriptor of root/parts, opened name by name: a link swapped in meanwhile is refused."""
+    """A descriptor of root/parts, opened name by name, so that a link
+    swapped in meanwhile is refused.
+    """
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:
@@ -316,10 +326,10 @@ _UNLOCKABLE: Final = frozenset(
 
 @contextlib.contextmanager
 def _locked(folder: int) -> Iterator[None]:
-    """Alone with what is directly in `folder`, among all who ask; the end of a process frees it.
+    """Hold an exclusive lock on the entries of `folder`; the end of the process releases it.
 
-    Not the file: a rename puts another one in its place, and whoever waited would have the old
-    one. On a file system without such locks nobody waits.
+    The folder, not the file: a rename replaces the file, and a waiter would hold the old one. File
+    systems without such locks are used without waiting.
     """
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -335,7 +345,7 @@ def _locked(folder: int) -> Iterator[None]:
 
 
 def _version(found: os.stat_result) -> tuple[int, int, int, int]:
-    """Another one: another file, or other data."""
+    """A version of the file, which changes with its identity or content."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 

@@ -1,4 +1,4 @@
-"""The toolset `data`: CSV and JSON texts to values and back."""
+"""The toolset `data`: conversion between CSV or JSON texts and values."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ __all__ = ["CsvTable", "built_in", "data_toolset"]
 
 @frozen
 class CsvTable:
-    """What `parse_csv` gives."""
+    """The result of `parse_csv`."""
 
     rows: list[JsonValue]
-    """Mappings by column; lists of texts where there is no header."""
+    """Objects by column; lists of texts where there is no header."""
     columns: list[str]
-    """Empty where there is no header."""
+    """Names of the columns; empty where there is no header."""
     count: int
-    """Of rows."""
+    """Number of rows."""
 
 
 def built_in(_now: Callable[[], datetime]) -> Toolset:
-    """The toolset as every recipe may ask for it."""
+    """The toolset under its usual name, for every recipe."""
     return data_toolset()
 
 
 def data_toolset() -> Toolset:
-    """The tools `parse_csv`, `to_csv`, `parse_json`, all pure, without options."""
+    """The tools `parse_csv`, `to_csv`, `parse_json`: all pure, no options."""
     return Toolset(
         name="data",
         description="Read and write CSV and JSON texts.",
@@ -97,7 +97,7 @@ def _check_delimiter(delimiter: str) -> None:
 
 
 def _lines(text: str, delimiter: str) -> Sequence[tuple[int, list[str]]]:
-    """Cells, each with the number of the line that they end in, from 1."""
+    """Cells of each record, with the number of the line in which it ends, from 1."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         return [(reader.line_num, cells) for cells in reader if cells]
@@ -119,7 +119,7 @@ def to_csv(
 
 
 def _columns(rows: Sequence[JsonValue]) -> Sequence[str]:
-    """Of all the mappings, in the order in which they turn up."""
+    """The keys of all mappings, in the order of their first occurrence."""
     return list(dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row))
 
 
@@ -143,7 +143,9 @@ def _cell(value: JsonValue) -> str:
 
 
 def _line(cells: Sequence[str], delimiter: str) -> str:
-    """By hand: the csv module leaves a lone carriage return unquoted and ends the row there."""
+    """One line. Written by hand: the csv module leaves a lone carriage return
+    unquoted, which ends the row.
+    """
     if list(cells) == [""]:
         return '""\n'  # else it would be an empty line
     odd = frozenset(f'{delimiter}"\r\n')

@@ -1,4 +1,6 @@
-"""`getCurrentDateTime`, `getDateTimeHoursAgo`: the time under names that recipes know."""
+"""`getCurrentDateTime` and `getDateTimeHoursAgo`: the time,
+under the names that older recipes use.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def date_time_tools(now: Callable[[], datetime]) -> Sequence[Tool]:
     """Both tools.
 
     Args:
-        now: The time of day, with its zone.
+        now: Returns the time of day, with its zone.
     """
     tools = _DateTimeTools(now)
     return DeclaredTool(_NOW, tools.current), DeclaredTool(_HOURS_AGO, tools.hours_ago)

@@ -1,4 +1,6 @@
-"""Tools whose spec is written out: being there costs a run nothing, unlike reading signatures."""
+"""Tools with an explicit spec: cheap to create, unlike tools
+whose spec is read from a signature.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ _Call: TypeAlias = Callable[[Mapping[str, JsonValue]], Awaitable[JsonValue]]
 
 
 class DeclaredTool(Tool):
-    """A spec and what it stands for."""
+    """A tool made of a spec and a function."""
 
     def __init__(self, spec: ToolSpec, call: _Call) -> None:
         self._spec = spec
@@ -25,9 +27,7 @@ class DeclaredTool(Tool):
 
     @property
     def spec(self) -> ToolSpec:
-        """As it was given."""
         return self._spec
 
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
-        """What the function gives."""
         return await self._call(arguments)

@@ -32,7 +32,7 @@ def _excluded_by_default() -> list[str]:
 
 @frozen(kw_only=True)
 class _Options:
-    """What a recipe may set."""
+    """The options that a recipe may set."""
 
     root: str = field(
         default=".", metadata={"description": "The folder; nothing outside of it can be used."}
@@ -58,7 +58,7 @@ class _Options:
 
 
 def built_in(_now: Callable[[], datetime]) -> Toolset:
-    """The toolset as every recipe may ask for it."""
+    """The toolset under its usual name, for every recipe."""
     return files_toolset()
 
 
@@ -108,19 +108,19 @@ def _tools(files: _FileTools, *, prefix: str) -> Sequence[Tool]:
 
 @frozen
 class FileText:
-    """What `read` gives."""
+    """The result of `read`."""
 
     path: str
     text: str
     lines: int
-    """How many `text` has."""
+    """Number of lines in `text`."""
     truncated: bool = False
-    """Never: what is too large is refused."""
+    """Always False: a file that is too large is refused."""
 
 
 @frozen
 class FolderListing:
-    """What `list` gives."""
+    """The result of `list`."""
 
     path: str
     entries: list[FolderEntry]
@@ -128,7 +128,7 @@ class FolderListing:
 
 @frozen
 class FilesFound:
-    """What `glob` gives."""
+    """The result of `glob`."""
 
     files: list[str]
     total: int
@@ -137,17 +137,17 @@ class FilesFound:
 
 @frozen
 class MatchingLine:
-    """One line that `search` found."""
+    """A line that `search` found."""
 
     path: str
     line: int
-    """From 1."""
+    """Line number, from 1."""
     text: str
 
 
 @frozen
 class LinesFound:
-    """What `search` gives."""
+    """The result of `search`."""
 
     matches: list[MatchingLine]
     total: int
@@ -156,7 +156,7 @@ class LinesFound:
 
 @frozen
 class FileWritten:
-    """What `write` gives."""
+    """The result of `write`."""
 
     path: str
     bytes: int
@@ -164,7 +164,7 @@ class FileWritten:
 
 @frozen
 class FileEdited:
-    """What `edit` gives."""
+    """The result of `edit`."""
 
     path: str
     replacements: int
@@ -179,7 +179,7 @@ _Glob = Annotated[str, "Such as '**/*.py'; '**' stands for any folders, also non
 
 @frozen
 class _FileTools:
-    """The functions behind the tools. Their first paragraph is what the model reads."""
+    """The tools' functions. The first paragraph of each docstring is shown to the model."""
 
     options: _Options
 
@@ -348,10 +348,10 @@ _OF_TOO_LARGE: Final = {
 _PIECE: Final = 64 * 1024
 _PROBE: Final = 8 * 1024
 _LONGEST_SEARCHED: Final = 10_000
-"""Characters of a line that are looked at."""
+"""Characters of a line that are searched."""
 _LONGEST_SHOWN: Final = 300
 _BATCH: Final = 2_000
-"""Lines."""
+"""Lines that are searched at a time."""
 
 _FindLines = Callable[[Sequence[str]], Sequence[int]]
 
@@ -398,7 +398,7 @@ def _line_finder(pattern: str, *, regex: bool) -> Iterator[_FindLines]:
 
 
 def _found_in(file: BinaryIO, find: _FindLines) -> Iterator[tuple[int, str]]:
-    """Line numbers from 1, and the lines."""
+    """Line numbers from 1, each with its line."""
     first = 1
     while batch := _next_lines(file):
         for at in find(batch):

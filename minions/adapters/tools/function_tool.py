@@ -1,4 +1,6 @@
-"""Typed functions as tools: `@tool`. Arguments are validated by the engine, structured here."""
+"""`@tool` makes tools of typed functions. The engine validates
+arguments; here they get their types.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ EffectName: TypeAlias = Effect | Literal["pure", "idempotent", "once", "undeclar
 
 
 class FunctionTool(Tool, Generic[P, R]):
-    """A function that is a tool, and still is called like the function."""
+    """A function that is a tool, and can still be called as a function."""
 
     __name__: str
     __wrapped__: Callable[P, R]
@@ -43,7 +45,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self._is_async = _is_async(function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The function itself, for Python callers."""
+        """Call the function itself."""
         return self.__wrapped__(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -51,14 +53,14 @@ class FunctionTool(Tool, Generic[P, R]):
 
     @property
     def spec(self) -> ToolSpec:
-        """From the signature, the docstring and the decorator's arguments."""
+        """The spec made of the signature, the docstring and the decorator's arguments."""
         return self._spec
 
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
-        """Whatever the function returns; one that is not async runs in a daemon thread.
+        """Calls the function; one that is not async runs in a daemon thread.
 
         Raises:
-            ToolError: An argument that its type refuses; one text for all of them.
+            ToolError: The types of arguments refuse their values; one text for all of them.
         """
         values = self._structured(arguments)
         for parameter in self._parameters.values():
@@ -124,18 +126,19 @@ def tool(
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Make a tool of a typed function, sync or async: `@tool` or `@tool(effect="pure")`.
 
-    Its parameters become the schema; `Annotated[int, "text"]` or the docstring's `Args`
-    describes them, `Annotated[int, {"minimum": 1}]` refines them. A parameter of type
-    `ToolScope` receives the scope and is not shown to the model.
+    Its parameters become the schema; `Annotated[int, "text"]` or the docstring's `Args` describes
+    them, `Annotated[int, {"minimum": 1}]` adds keywords. A parameter of type `ToolScope` receives
+    the scope and is not shown to the model.
 
     Args:
-        name: What the model calls it; None: the function's name.
+        name: The tool's name for the model; None: the function's name.
         description: None: the first paragraph of the docstring.
-        effect: What it changes outside; decides retries, permissions and recovery.
-        timeout_s: None: the step's `tool_timeout_s`.
-        success_key: Whether a mapping result with `success: false` counts as failure.
+        effect: What it changes outside; decides about retries, permissions and recovery.
+        timeout_s: Seconds per attempt; None: the step's `tool_timeout_s`.
+        success_key: Whether a mapping result with `success: false` counts as a failure.
     Raises:
-        UsageError: A bad name, or parameters that JSON cannot fill; names every one of them.
+        UsageError: An invalid name, or parameters that JSON cannot express; names every one of
+            them.
     """
 
     def make(function: Callable[P, R]) -> FunctionTool[P, R]:
@@ -192,7 +195,7 @@ def _is_async(function: object) -> bool:
 
 @frozen
 class _Documentation:
-    """What a docstring says."""
+    """The parts of a function's docstring."""
 
     summary: str
     arguments: Mapping[str, str]
@@ -229,7 +232,7 @@ class _Parameter:
 
     name: str
     type: type[object]
-    """A hint without `Annotated`."""
+    """The type hint without `Annotated`."""
     is_scope: bool
     is_required: bool
     schema: Mapping[str, JsonValue]
@@ -275,10 +278,12 @@ def _parameter(
     types: Mapping[str, object],
     description: str | None,
 ) -> _Parameter:
-    """Raises SchemaError for what JSON cannot fill.
+    """One parameter of the signature.
 
     Args:
-        types: The hints without their `Annotated`s.
+        types: The type hints without `Annotated`.
+    Raises:
+        SchemaError: JSON cannot express the parameter.
     """
     if item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD, item.POSITIONAL_ONLY):
         raise SchemaError(
@@ -310,14 +315,16 @@ def _parameter_schema(
 
 
 def _as_json(value: object) -> JsonValue:
-    """Plain values as they are: encoding imports its library, which takes 50 ms."""
+    """The value as JSON. Plain values stay as they are: the codec's
+    library takes 50 ms to import.
+    """
     if value is None or type(value) in (bool, int, str):
         return cast("JsonValue", value)
     return encode(value)
 
 
 def _notes(hint: object) -> Sequence[object]:
-    """The texts and refinements of an `Annotated`."""
+    """The descriptions and keywords of an `Annotated`."""
     return typing.get_args(hint)[1:] if typing.get_origin(hint) is typing.Annotated else ()
 
 

@@ -12,17 +12,18 @@ from minions.contracts.errors import ToolError
 __all__ = ["GlobPattern"]
 
 _LONGEST: Final = 1_000
-"""Characters: a model writes them, and what is done with them must be soon over."""
+"""Characters of a pattern: models write them, and matching must be quick."""
 _CLASS: Final = re.compile(r"\[!?+\]?+[^\]]*\]")
 
 
 class GlobPattern:
-    """One pattern, compiled. The case of letters counts; names with a leading dot match too."""
+    """One compiled pattern. Case matters; names with a leading dot match too."""
 
     def __init__(self, pattern: str) -> None:
-        """Raises:
-        ToolError: An empty pattern, one that could not match anything below a root, or one that
-            is too long.
+        """Compile the pattern.
+
+        Raises:
+            ToolError: It is empty, too long, or can match nothing below a root.
         """
         if len(pattern) > _LONGEST:
             raise ToolError(
@@ -55,7 +56,9 @@ class GlobPattern:
         ]
 
     def matches(self, parts: Sequence[str]) -> bool:
-        """Whether the whole path fits. Time grows with names times segments, no faster."""
+        """Whether the whole path matches. The time is proportional to names
+        times segments of the pattern.
+        """
         reached = self._with_skipped({0})
         for part in parts:
             reached = self._with_skipped(
@@ -72,7 +75,7 @@ class GlobPattern:
         return (at + 1,) if segment.match(part) else ()
 
     def _with_skipped(self, reached: set[int]) -> set[int]:
-        """`**` may stand for no folder at all."""
+        """The positions reached when `**` matches no folder."""
         result = set(reached)
         for at, segment in enumerate(self._segments):
             if at in result and segment is None:
@@ -81,5 +84,5 @@ class GlobPattern:
 
 
 def _has_choice(pattern: str) -> bool:
-    """Whether a comma stands in braces. Each character is looked at once."""
+    """Whether braces contain a comma. Linear in the length of the pattern."""
     return any("," in piece.partition("{")[2] for piece in pattern.split("}")[:-1])

@@ -1,6 +1,6 @@
-"""The toolset `http`: `get` and `post` to hosts that the recipe lists, within caps.
+"""The toolset `http`: `get` and `post` to hosts that the recipe lists, within limits.
 
-Where a request may go is decided in `network_targets`; here it is sent and read.
+Which addresses a request may reach is decided in `network_targets`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TEXTS: Final[Mapping[str, JsonValue]] = {
 
 @frozen(kw_only=True)
 class _Options:
-    """What a recipe may set; `_OPTIONS` is the same as a schema."""
+    """The options that a recipe may set; `_OPTIONS` is their schema."""
 
     allow: list[str]
     timeout_s: float = 30.0
@@ -90,7 +90,7 @@ _OPTIONS: Final[Mapping[str, JsonValue]] = {
 
 
 class HttpStatusError(Exception):
-    """The server could not answer just now; whether to try again is told by `status_code`."""
+    """The server cannot answer at present; `status_code` decides whether the call is retried."""
 
     def __init__(self, message: str, status_code: int) -> None:
         super().__init__(message)
@@ -99,21 +99,21 @@ class HttpStatusError(Exception):
 
 @frozen
 class HttpAnswer:
-    """What `get` and `post` give."""
+    """The result of `get` and `post`."""
 
     status: int
     url: str
-    """Where the answer came from, without the query."""
+    """The URL that answered, without the query."""
     headers: Mapping[str, str]
-    """Names in lower case; without `set-cookie`."""
+    """Headers by name in lower case, without `set-cookie`."""
     json: JsonValue
-    """Of a JSON answer; else null."""
+    """The body of a JSON answer; null for any other."""
     body: str | None
-    """The text of any other answer; null where `json` stands for it."""
+    """The body of any other answer as text; null for a JSON answer."""
 
 
 def built_in(_now: Callable[[], datetime]) -> Toolset:
-    """The toolset as every recipe may ask for it."""
+    """The toolset under its usual name, for every recipe."""
     return http_toolset()
 
 
@@ -121,7 +121,7 @@ def http_toolset(resolve: Resolve = resolve_by_system) -> Toolset:
     """The tools `get` (pure) and `post` (once, or idempotent by the option).
 
     Args:
-        resolve: How names become addresses.
+        resolve: Resolves host names to addresses.
     """
 
     def open_tools(options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
@@ -164,7 +164,7 @@ class _Request:
 
 @frozen
 class _HttpTools:
-    """The functions behind the tools. Their first paragraph is what the model reads."""
+    """The tools' functions. The first paragraph of each docstring is shown to the model."""
 
     options: _Options
     resolve: Resolve
@@ -237,7 +237,7 @@ class _HttpTools:
         )
 
     async def _once(self, request: _Request, most: int) -> HttpAnswer | _Request:
-        """The answer, or the request that a redirect asks for."""
+        """The answer to one request, or the request that a redirect leads to."""
         from aiohttp import ClientError
 
         self._check_target(request.url)
@@ -274,7 +274,9 @@ class _HttpTools:
             )
 
     async def _addresses(self, url: URL) -> Sequence[str]:
-        """Each of them checked: which one answers is not ours to choose."""
+        """The addresses of the host, all of them checked: any of them
+        may be the one that is used.
+        """
         host, port = url.raw_host or "", url.port or 0
         try:
             found = [str(ipaddress.ip_address(host))]
@@ -304,7 +306,9 @@ _SET_BY_US: Final = frozenset(
     }
 )  # fmt: skip
 _KEPT_ELSEWHERE: Final = frozenset({"accept", "accept-language", "content-type", "user-agent"})
-"""Request headers that another host may see; all others may hold a secret."""
+"""Request headers that are also sent to another host after a
+redirect; all others may hold a secret.
+"""
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -332,7 +336,9 @@ def _parsed(text: str) -> URL:
 
 
 def _is_odd_number(host: str) -> bool:
-    """`127.1`, `2130706433`: what some programs take for an address and others for a name."""
+    """Whether some programs take the host for an address and others
+    for a name: `127.1`, `2130706433`.
+    """
     if not host.replace(".", "").isdigit():
         return False
     try:
@@ -347,7 +353,11 @@ def _query_text(value: JsonValue) -> str:
 
 
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Raises ToolError, which names headers and never quotes their values."""
+    """The headers, if they are valid.
+
+    Raises:
+        ToolError: Names the invalid headers and never quotes their values.
+    """
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name):
             raise ToolError(f"{name[:60]!r} cannot be the name of a header.", code="bad-header")
@@ -379,7 +389,7 @@ def _encoded(value: JsonValue, body: str | None) -> bytes | None:
 
 
 def _shown(url: URL) -> str:
-    """Without the query, which may hold a secret."""
+    """The URL without the query, which may hold a secret."""
     return str(url.with_query(None).with_fragment(None))
 
 
@@ -420,7 +430,7 @@ def _headers_for(request: _Request, target: URL) -> Mapping[str, str]:
 
 
 def _session(addresses: Sequence[str]) -> ClientSession:
-    """One that connects to these addresses only, whatever a name server says meanwhile."""
+    """A session that connects to these addresses only, whatever a name server says later."""
     from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 
     connector = TCPConnector(
@@ -461,7 +471,7 @@ def _pinned(addresses: Sequence[str]) -> AbstractResolver:
 # --- answers ---------------------------------------------------------------------------------
 
 _LATER: Final = frozenset({408, 409, 425, 429})
-"""Statuses under 500 that another attempt may change."""
+"""Statuses below 500 for which a retry may help."""
 _LONGEST_EXCERPT: Final = 300
 
 
@@ -524,12 +534,14 @@ _CHARSETS: Final[Mapping[str, str]] = {
     }.items()
     for name in names.split()
 }
-"""Labels that servers use to codecs that take linear time. A server chooses the label, and other
-codecs of Python take quadratic time (punycode), or do something else altogether."""
+"""Python codecs of the charsets that servers may name, all of which take linear time. A server
+chooses the charset, and other codecs take quadratic time (punycode) or do something else
+altogether.
+"""
 
 
 def _codec(charset: str) -> str:
-    """UTF-8 for every label that is not listed."""
+    """The codec of a charset; UTF-8 for one that is not listed."""
     return _CHARSETS.get(charset.strip().lower().replace("_", "-"), "utf-8")
 
 
@@ -556,7 +568,7 @@ def _failure(request: _Request, status: int, data: bytes) -> Exception:
 
 
 def _confidential(headers: Mapping[str, str]) -> Sequence[str]:
-    """Values and the words in them that may be secrets, the longest first."""
+    """Header values, and words in them, that may be secrets; the longest first."""
     values = [value for name, value in headers.items() if name.lower() not in _KEPT_ELSEWHERE]
     words = [word for value in values for word in (value, *value.split()) if len(word) >= 4]
     return sorted(words, key=len, reverse=True)

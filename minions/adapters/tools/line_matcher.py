@@ -1,7 +1,7 @@
-"""Regular expressions over lines of text, in a process that can be stopped.
+"""Matches regular expressions against lines of text in a process that can be killed.
 
-`re` keeps the interpreter's lock while it matches: a pattern that takes for ever would stop
-every task of this process, and no thread could end it.
+`re` holds the interpreter's lock while it matches: a pattern that never ends would block every task
+of this process, and no thread could stop it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ for line in sys.stdin:
 
 
 class LineMatcher:
-    """Finds the lines that a pattern matches; a context manager that ends its process."""
+    """Finds the lines that match a pattern; a context manager that ends its process."""
 
     def __init__(self, pattern: str, *, timeout_s: float = 5.0) -> None:
-        """Nothing is started yet.
+        """Check the pattern; the process is started later.
 
         Args:
-            timeout_s: For one batch of lines.
+            timeout_s: Seconds for one batch of lines.
         Raises:
-            ToolError: No regular expression, or one that can take exponential time.
+            ToolError: It is not a regular expression, or can take exponential time.
         """
         _check(pattern)
         self._pattern = pattern
@@ -65,10 +65,10 @@ class LineMatcher:
         self._process.communicate()
 
     def matching(self, lines: Sequence[str]) -> Sequence[int]:
-        """Which of the lines match, counted from 0.
+        """Indices of the lines that match, from 0.
 
         Raises:
-            ToolError: It took too long; the process is of no further use.
+            ToolError: It took too long; this object cannot be used any more.
         """
         self._send(lines)
         output = self._process.stdout

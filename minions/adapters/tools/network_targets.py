@@ -1,6 +1,6 @@
-"""Where requests may go: an allow-list of hosts, and which addresses belong to nobody else.
+"""The hosts that requests may reach: an allow-list, and checks that addresses are public.
 
-Nothing is sent here; names are resolved by what is handed in.
+Nothing is sent here; names are resolved by a function that is handed in.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from minions.contracts.errors import ToolError
 __all__ = ["HOST_PATTERN", "AllowedHost", "Resolve", "check_address", "resolve_by_system"]
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Host and port to addresses as text, best first.
+"""Resolves a host and port to addresses as text, the best one first.
 
 Raises:
-    OSError: There is no such host.
+    OSError: The host does not exist.
 """
 
 HOST_PATTERN: Final = (
@@ -38,27 +38,27 @@ class AllowedHost:
     """One entry of an allow-list."""
 
     host: str
-    """Lower case; of `*.example.org` what stands behind the star, with its dot."""
+    """Lower case; for `*.example.org` the part after the star, with its dot."""
     port: int | None
-    """None: the scheme's own."""
+    """The port; None: the default port of the scheme."""
 
     @classmethod
     def of(cls, text: str) -> AllowedHost:
-        """From what fits `HOST_PATTERN`."""
+        """The entry of a text that matches `HOST_PATTERN`."""
         found = re.fullmatch(r"(.*?)(?::([0-9]{1,5}))?", text)
         host, port = (found[1], found[2]) if found and not text.endswith("]") else (text, None)
         host = _canonical(host.removeprefix("*").strip("[]"))
         return cls(host, int(port) if port else None)
 
     def covers(self, scheme: str, host: str, port: int) -> bool:
-        """Whether a request there is meant by this entry. `*.a.b` covers `x.a.b`, not `a.b`."""
+        """Whether the entry allows that host and port. `*.a.b` covers `x.a.b`, not `a.b`."""
         host = _canonical(host)
         names = host.endswith(self.host) if self.host.startswith(".") else host == self.host
         return names and port == (self.port or _DEFAULT_PORTS[scheme])
 
 
 def _canonical(host: str) -> str:
-    """One spelling for each host: of an address the shortest."""
+    """The one spelling of a host under which it is compared; the shortest for an address."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -66,13 +66,13 @@ def _canonical(host: str) -> str:
 
 
 async def resolve_by_system(host: str, port: int) -> Sequence[str]:
-    """As the operating system does, in its order."""
+    """Resolve a host by the operating system, in its order."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(item[4][0]) for item in found))
 
 
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
-"""Leads to the IPv4 address in its last 32 bits (RFC 6052)."""
+"""Prefix of addresses that stand for the IPv4 address in their last 32 bits (RFC 6052)."""
 _PRIVATE_BESIDES: Final = (
     ipaddress.ip_network("64:ff9b:1::/48"),  # translation within one network (RFC 8215)
     ipaddress.ip_network("168.63.129.16/32"),  # the metadata service of a cloud
@@ -82,10 +82,11 @@ _PRIVATE_BESIDES: Final = (
 
 
 def check_address(host: str, address: str) -> None:
-    """Refuse an address that is not a public one.
+    """Refuse an address that is not public.
 
     Raises:
-        ToolError: Private, loopback, link-local, multicast, reserved, or of a metadata service.
+        ToolError: It is private, loopback, link-local, multicast, reserved, or of a metadata
+            service.
     """
     if _is_public(ipaddress.ip_address(address.partition("%")[0])):
         return

@@ -1,4 +1,4 @@
-"""`saveState`, `loadState`, `listStateKeys`: JSON values that outlive the run."""
+"""`saveState`, `loadState`, `listStateKeys`: JSON values that persist after the run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _LIST: Final = ToolSpec(
 
 
 def state_tools(store: StateStore) -> Sequence[Tool]:
-    """The three tools over `store`, which is not touched yet."""
+    """The three tools over `store`, which is not accessed yet."""
     tools = _StateTools(store)
     return (
         DeclaredTool(_SAVE, tools.save),
@@ -88,7 +88,7 @@ class _StateTools:
 
 
 def _as_text(key: str, value: JsonValue) -> str:
-    """In ASCII: no store can fail to hold it, also where a text has half a character."""
+    """The value as ASCII JSON, which every store can hold, even with unpaired surrogates in it."""
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
@@ -99,7 +99,7 @@ def _as_text(key: str, value: JsonValue) -> str:
 
 
 def _plain(value: object) -> object:
-    """Mappings and sequences other than dict and list, which the type of a value allows."""
+    """Mappings and sequences of other classes as dict and list."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):

@@ -1,4 +1,4 @@
-"""The toolset `time`: what time it is, and times some while before or after."""
+"""The toolset `time`: the time of day, and times before or after it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["TimeShown", "built_in", "moment_in", "time_toolset"]
 
 @frozen
 class TimeShown:
-    """One moment."""
+    """A point in time."""
 
     iso: str
     """ISO 8601 with the offset."""
     unix_timestamp: float
     """Seconds since 1970-01-01T00:00Z."""
     timezone: str
-    """As it was asked for, or the offset (`UTC+02:00`) of a given time."""
+    """The requested time zone, or the offset (`UTC+02:00`) of a given time."""
     weekday: str
-    """In English."""
+    """The day of the week in English."""
 
 
 def built_in(now: Callable[[], datetime]) -> Toolset:
-    """The toolset as every recipe may ask for it."""
+    """The toolset under its usual name, for every recipe."""
     return time_toolset(now)
 
 
@@ -40,7 +40,7 @@ def time_toolset(now: Callable[[], datetime]) -> Toolset:
     """The tools `now` and `shift`, both pure.
 
     Args:
-        now: The time of day, with its zone.
+        now: Returns the time of day, with its zone.
     """
 
     def open_tools(_options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
@@ -68,7 +68,7 @@ _Amount = Annotated[float, "May be negative or a fraction; a day is 24 hours."]
 
 @frozen
 class _TimeTools:
-    """The functions behind the tools. Their first paragraph is what the model reads."""
+    """The tools' functions. The first paragraph of each docstring is shown to the model."""
 
     clock: Callable[[], datetime]
 
@@ -102,10 +102,10 @@ class _TimeTools:
 
 
 def moment_in(time: datetime, timezone: str) -> TimeShown:
-    """That moment by the clocks of a zone.
+    """The point in time in a time zone.
 
     Raises:
-        ToolError: There is no such zone, or its calendar ends before.
+        ToolError: There is no such zone, or the time is outside of the calendar.
     """
     zone = _zone(timezone)
     try:
@@ -117,7 +117,7 @@ def moment_in(time: datetime, timezone: str) -> TimeShown:
 
 
 def _parsed(text: str, timezone: str | None) -> datetime:
-    """A time without an offset is one of `timezone`, else of UTC."""
+    """The time of a text; without an offset it is local time of `timezone`, or UTC for None."""
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError as error:

@@ -1,1 +1,1 @@
-"""Pictures of a recipe's steps: what is shown, where it stands, and a writer for each format."""
+"""Pictures of a recipe's steps: their content, their layout, and a writer for each format."""

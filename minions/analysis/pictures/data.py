@@ -1,4 +1,4 @@
-"""A picture as plain data, for programs that draw their own."""
+"""A picture as plain data, for programs that draw it themselves."""
 
 from __future__ import annotations
 

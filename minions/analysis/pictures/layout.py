@@ -1,7 +1,7 @@
-"""Where the steps of a picture stand: rows, the order in each row, and how edges pass between.
+"""The layout of a picture: rows, the order in each row, and the paths of edges between rows.
 
 Rows by longest path, at most `MOST_IN_A_ROW` steps each; order by barycentres (Sugiyama's method).
-The same picture always gives the same layout. Nothing here knows of pixels.
+The layout of a picture is always the same. Independent of pixels.
 """
 
 from __future__ import annotations
@@ -19,30 +19,34 @@ from minions.analysis.pictures.picture import Picture
 __all__ = ["MOST_IN_A_ROW", "Layout", "Neighbours", "laid_out", "rows_of"]
 
 MOST_IN_A_ROW: Final = 6
-"""Steps; further ones that could stand there go one row down, so that a picture stays readable."""
+"""Steps in one row; further ones move one row down, so that a picture stays readable."""
 _MOST_BENDS: Final = 5_000
-"""Of all edges together. With more, edges are drawn straight: nobody could follow them anyway."""
+"""Bends of all edges together. With more, edges are drawn straight:
+nobody could follow them anyway.
+"""
 _SWEEPS: Final = 6
 
 
 @frozen(kw_only=True)
 class Layout:
-    """Items are the steps, numbered as in the picture, and after them the bends of long edges."""
+    """Rows of items: the steps with their indices in the picture, followed
+    by the bends of long edges.
+    """
 
     rows: tuple[tuple[int, ...], ...]
     """Items from top to bottom, each row from left to right."""
     paths: tuple[tuple[int, ...], ...]
-    """For each edge the items it goes through, its ends included."""
+    """For each edge the items that it passes, including its ends."""
     steps: int
-    """How many items are steps."""
+    """Number of items that are steps."""
 
     def is_step(self, item: int) -> bool:
-        """Whether it is no bend."""
+        """Whether the item is a step, not a bend."""
         return item < self.steps
 
 
 def laid_out(picture: Picture) -> Layout:
-    """Rows, bends and order."""
+    """Compute rows, bends and order."""
     depths = _depths(picture)
     paths = _paths(picture, depths)
     rows: list[list[int]] = [[] for _ in range(max(depths, default=-1) + 1)]
@@ -56,13 +60,13 @@ def laid_out(picture: Picture) -> Layout:
 
 
 def rows_of(picture: Picture) -> tuple[tuple[int, ...], ...]:
-    """The steps by row: what stands in one row does not wait for each other."""
+    """The steps by row; steps in one row do not depend on each other."""
     layout = laid_out(picture)
     return tuple(tuple(filter(layout.is_step, row)) for row in layout.rows)
 
 
 class Neighbours:
-    """Which items of the rows right above and right below an item is joined to."""
+    """The items in the rows right above and right below that an item is connected to."""
 
     def __init__(self, paths: Sequence[Sequence[int]], depths: Sequence[int]) -> None:
         self.above: dict[int, list[int]] = {}
@@ -83,7 +87,7 @@ class Neighbours:
 
 
 def _depths(picture: Picture) -> list[int]:
-    """The row of each step: below all that it waits for, where there is room."""
+    """The row of each step: below all steps that it depends on, where there is room."""
     count = len(picture.nodes)
     forward = _without_cycles(count, picture)
     waits = [0] * count
@@ -107,7 +111,7 @@ def _depths(picture: Picture) -> list[int]:
 
 
 def _without_cycles(count: int, picture: Picture) -> list[tuple[int, int]]:
-    """The edges but those that lead back, also in a circle of transitions."""
+    """The edges without back edges and without those that close a cycle of transitions."""
     following: list[list[int]] = [[] for _ in range(count)]
     for edge in picture.edges:
         if edge.back is None:
@@ -134,7 +138,9 @@ def _without_cycles(count: int, picture: Picture) -> list[tuple[int, int]]:
 
 
 def _paths(picture: Picture, depths: list[int]) -> list[tuple[int, ...]]:
-    """One bend in each row that an edge crosses; adds the bends to `depths`."""
+    """The paths of all edges, with one bend in each row that an edge crosses;
+    appends the bends to `depths`.
+    """
     crossed = sum(abs(depths[edge.end] - depths[edge.start]) - 1 for edge in picture.edges)
     paths: list[tuple[int, ...]] = []
     for edge in picture.edges:
@@ -168,7 +174,9 @@ def _ordered(rows: list[list[int]], joined: Neighbours) -> tuple[tuple[int, ...]
 
 
 def _sort(row: list[int], other: Sequence[int], joined: Mapping[int, Sequence[int]]) -> None:
-    """By the middle of the neighbours in the other row; who has none stays about where he is."""
+    """Sort a row by the median of the neighbours in the other row; items without
+    neighbours keep about their place.
+    """
     places = {item: (at + 0.5) / len(other) for at, item in enumerate(other)}
     own = {item: (at + 0.5) / len(row) for at, item in enumerate(row)}
 
@@ -182,7 +190,7 @@ def _sort(row: list[int], other: Sequence[int], joined: Mapping[int, Sequence[in
 
 
 def _crossings(rows: Sequence[Sequence[int]], joined: Neighbours) -> int:
-    """How often lines between one row and the next cross."""
+    """Number of crossings between the edges of two neighbouring rows."""
     count = 0
     for upper, lower in itertools.pairwise(rows):
         places = {item: at for at, item in enumerate(lower)}

@@ -1,4 +1,4 @@
-"""A picture as Mermaid text, which many sites draw from Markdown."""
+"""A picture as Mermaid text, which many sites render in Markdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _CODES: Final = str.maketrans(
 
 
 def mermaid(picture: Picture) -> str:
-    """A flowchart. Nodes are called `n1`, `n2` …, so that no id of a step can break it."""
+    """A Mermaid flowchart. Nodes are named `n1`, `n2` …, so that
+    no step id can break the syntax.
+    """
     return "\n".join(_lines(picture)) + "\n"
 
 
@@ -38,7 +40,7 @@ def _lines(picture: Picture) -> Iterator[str]:
 
 
 def _status_lines(picture: Picture) -> Iterator[str]:
-    """How the steps of a run ended, by the colour of their boxes."""
+    """Classes that colour the boxes of a run's steps by status."""
     groups: dict[str, list[str]] = {}
     for number, node in enumerate(picture.nodes, 1):
         if node.status is not None:
@@ -63,5 +65,5 @@ _FILLS: Final = {
     "is-open": "#0284c733",
     "has-not-run": "transparent",
 }
-"""Thin enough for either theme."""
+"""Translucent, to suit light and dark themes."""
 _BACK: Final = {"while": "-. while .->", "goto": "-. on failure .->"}

@@ -1,4 +1,4 @@
-"""A picture as plain text, for terminals and mail: a tree that stays under 100 columns."""
+"""A picture as plain text, for terminals and mail: a tree that is at most 100 columns wide."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["outline"]
 
 _WIDTH: Final = 98
 _MOST_LEVELS: Final = 12
-"""Below that a branch starts again at the left."""
+"""Depth at which a branch continues at the left margin."""
 _MOST_OF_A_LABEL: Final = 40
 
 
 def outline(picture: Picture) -> str:
-    """Each step once, under that one of those it waits for that comes latest; ASCII lines."""
+    """The tree in ASCII: each step once, below the latest of the steps that it depends on."""
     return "".join(f"{line}\n" for line in _Outline(picture).lines())
 
 
@@ -43,7 +43,9 @@ class _Outline:
             yield from self._branch(root, "", None)
 
     def _branch(self, step: int, indent: str, parent: int | None) -> Iterator[str]:
-        """The step and all below it. An only child stands below, not to the right."""
+        """The step and its descendants. An only child is placed below
+        its parent, not to the right.
+        """
         yield self._line(indent, step, parent)
         children = self._children[step]
         below = self._hanging(indent)
@@ -61,7 +63,7 @@ class _Outline:
 
     @staticmethod
     def _hanging(indent: str) -> str:
-        """What stands left of the lines under a step."""
+        """The left margin of the lines below a step."""
         if indent.endswith("|- "):
             return f"{indent[:-3]}|  "
         return f"{indent[:-3]}   " if indent else ""
@@ -75,7 +77,7 @@ class _Outline:
         return indent + cut("; ".join(parts), _WIDTH - len(indent), "...")
 
     def _waits(self, step: int, parent: int | None) -> Iterator[str]:
-        """What the lines do not show."""
+        """The dependencies of a step that the tree's lines do not show."""
         before = self._before[step]
         others = [
             str(other + 1)

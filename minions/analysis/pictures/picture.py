@@ -1,4 +1,4 @@
-"""What a picture of a recipe shows: its steps and what leads from one to the next. No places."""
+"""The content of a picture of a recipe: its steps and the edges between them. No positions."""
 
 from __future__ import annotations
 
@@ -20,47 +20,52 @@ __all__ = ["Edge", "Node", "Picture", "cut", "picture_of", "status_class", "with
 
 @frozen(kw_only=True)
 class Node:
-    """One step."""
+    """One step in a picture."""
 
     id: str
     kind: str
-    """The name of a `StepKind`; of a step made by Python `code`, or `goal` if it asks a model."""
+    """The name of a `StepKind`; for a step made by Python `code`, or `goal` if it calls a model."""
     label: str = ""
-    """What it does, on one line: a tool's name, or the beginning of a description or goal."""
+    """What it does, on one line: a tool's name, or the start of a description or goal."""
     notes: tuple[str, ...] = ()
     """`writes`, `optional`, `when …`, `for each …`, `while …`."""
     status: str | None = None
-    """In a run: `completed`, `failed`, `waits` …; None: the picture is of no run."""
+    """The step's status in a run: `completed`, `failed`, `waits` and so
+    on; None: the picture shows no run.
+    """
 
 
 @frozen(kw_only=True)
 class Edge:
-    """What leads from one step to another; positions in `Picture.nodes`."""
+    """An edge between two steps, as indices into `Picture.nodes`."""
 
     start: int
     end: int
     is_dashed: bool = False
-    """Only has to end first, however it ends."""
+    """Whether the first step only has to end, in whatever way."""
     back: str | None = None
-    """It leads back: `while`, from a step to itself, or `goto`, where that step fails."""
+    """The kind of a back edge: `while`, from a step to itself, or `goto`, taken when the
+    step fails. None: a forward edge.
+    """
 
 
 @frozen(kw_only=True)
 class Picture:
-    """A graph of steps. Step n of the recipe is `nodes[n - 1]`, and is shown with its number."""
+    """A graph of steps. Step n of the recipe is `nodes[n - 1]` and is shown with its number."""
 
     title: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...] = ()
-    """Each pair once, in the order of the steps they lead to; then those that lead back.
-    Transitions may form a cycle."""
+    """Each pair once, in the order of the steps they lead to; then the back edges.
+    Transitions may form a cycle.
+    """
 
 
 def picture_of(recipe: AgentRecipe, tools: Mapping[str, ToolSpec]) -> Picture:
     """The recipe's dependencies, or the transitions between its Python steps.
 
     Args:
-        tools: By full name, to tell which steps write.
+        tools: The recipe's tools by full name, to mark steps that write.
     """
     specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
     if not specs:
@@ -82,17 +87,17 @@ def picture_of(recipe: AgentRecipe, tools: Mapping[str, ToolSpec]) -> Picture:
 
 
 def with_statuses(picture: Picture, statuses: Mapping[str, str]) -> Picture:
-    """The same, of a run.
+    """The picture with the status of steps in a run.
 
     Args:
-        statuses: By the id of the step; the others have not run.
+        statuses: By step id; steps that are missing have not run.
     """
     nodes = tuple(evolve(node, status=statuses.get(node.id, "not run")) for node in picture.nodes)
     return evolve(picture, nodes=nodes)
 
 
 def status_class(status: str) -> str:
-    """What pictures show alike."""
+    """The CSS class of a status; similar statuses share one."""
     return _STATUS_CLASSES.get(status, "is-open")
 
 
@@ -105,7 +110,7 @@ _STATUS_CLASSES: Final = {
 
 
 def cut(text: str, length: int, mark: str = "…") -> str:
-    """On one line of at most `length` characters; `mark` stands for what was left out."""
+    """The text on one line of at most `length` characters; `mark` replaces what was cut."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
     return line if len(line) <= length else line[: length - len(mark)].rstrip() + mark
 
@@ -128,7 +133,7 @@ def _transitions_of_specs(
 
 
 def _back(specs: Sequence[StepSpec]) -> Iterator[Edge]:
-    """What leads back."""
+    """The back edges of the recipe."""
     places = {spec.id: place for place, spec in enumerate(specs)}
     for place, spec in enumerate(specs):
         if spec.repeat is not None:
@@ -154,7 +159,7 @@ def _node(spec: StepSpec, tools: Mapping[str, ToolSpec]) -> Node:
 
 
 _MOST_OF_A_LABEL: Final = 200
-"""Characters; each writer cuts further to what it has room for."""
+"""Characters of a label; writers cut further to the space they have."""
 
 
 def _notes(spec: StepSpec, tools: Mapping[str, ToolSpec]) -> Iterator[str]:
@@ -181,7 +186,7 @@ def _notes(spec: StepSpec, tools: Mapping[str, ToolSpec]) -> Iterator[str]:
 
 
 def _up_to(count: int) -> str:
-    """In front: what is cut is the end."""
+    """The greatest count in words; notes start with it because they are cut at the end."""
     return "once" if count == 1 else f"up to {count} times"
 
 

@@ -1,4 +1,6 @@
-"""From a layout to horizontal places: steps near what they are joined to, none over another."""
+"""Horizontal positions of a layout's items: near the items
+they are connected to, without overlap.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,18 @@ __all__ = ["middles"]
 
 _SWEEPS: Final = 12
 _CENTRE: Final = 0.0
-"""Where rows are put at first, and where a step wants to be that is joined to nothing."""
+"""Where rows are placed at first, and where a step without connections is pulled to."""
 _PULL_OF_THE_CENTRE: Final = 0.1
 _PULL_OF_A_BEND: Final = 4.0
-"""A bend's wish counts more than a step's: long edges become straight."""
+"""Weight of a bend relative to a step: long edges become straight."""
 
 
 def middles(layout: Layout, width_of: Callable[[int], float], gap: float) -> list[float]:
-    """The horizontal middle of each item; the leftmost edge of all is at 0.
+    """The horizontal centre of each item; the left edge of the leftmost item is at 0.
 
     Args:
-        width_of: Of an item.
-        gap: Between neighbours in a row.
+        width_of: The width of an item.
+        gap: Distance between neighbours in a row.
     """
     row_of = {item: depth for depth, row in enumerate(layout.rows) for item in row}
     joined = Neighbours(layout.paths, [row_of[item] for item in range(len(row_of))])
@@ -41,7 +43,7 @@ def middles(layout: Layout, width_of: Callable[[int], float], gap: float) -> lis
 
 
 def _offsets(row: Sequence[int], width_of: Callable[[int], float], gap: float) -> list[float]:
-    """Middles as close together as may be, from 0."""
+    """The centres of a row's items packed as closely as possible, from 0."""
     steps = [(width_of(one) + width_of(other)) / 2 + gap for one, other in itertools.pairwise(row)]
     start = width_of(row[0]) / 2 if row else 0.0
     return list(itertools.accumulate(steps, initial=start))
@@ -55,7 +57,9 @@ def _pull(
     width_of: Callable[[int], float],
     gap: float,
 ) -> None:
-    """Move the row's items to their neighbours' middle as far as order and room allow."""
+    """Move the row's items towards the centre of their neighbours,
+    as far as order and space allow.
+    """
     offsets = _offsets(row, width_of, gap)
     wishes, weights = list[float](), list[float]()
     for item, offset in zip(row, offsets, strict=True):
@@ -68,7 +72,9 @@ def _pull(
 
 
 def _rising(wishes: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The rising numbers nearest to `wishes` (weighted least squares, pooling neighbours)."""
+    """The non-decreasing numbers nearest to `wishes` (weighted least
+    squares, by pooling neighbours).
+    """
     pools: list[tuple[float, float, int]] = []  # value, weight, how many
     for wish, weight in zip(wishes, weights, strict=True):
         value, total, count = wish, weight, 1

@@ -1,4 +1,4 @@
-"""A picture as an SVG file: one file, light and dark, without scripts or fonts from elsewhere."""
+"""A picture as one SVG file for light and dark pages, without external scripts or fonts."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from minions.recipe.kinds.registry import STEP_KINDS
 __all__ = ["svg"]
 
 _BOX: Final = 224.0
-"""Pixels, as all lengths here."""
+"""Width of a box in pixels, the unit of all lengths here."""
 _PADDING: Final = 12.0
 _LINE: Final = 17.0
 _BEND: Final = 10.0
 _GAP: Final = 22.0
 _ROW_GAP: Final = 46.0
 _STRAIGHT: Final = 10.0
-"""The end of a line, so that its arrow points at the box."""
+"""Length of the straight end of an edge, so that its arrow points at the box."""
 _MARGIN: Final = 24.0
 _HEAD: Final = 64.0
-"""Title and legend."""
+"""Height of title and legend."""
 _LEGEND_ENTRY: Final = 76.0
 _LEGEND_OF_DASHES: Final = 190.0
 _ASIDE: Final = 40.0
-"""How far from the middle lines leave and reach a box that lead back."""
+"""Distance from a box's centre at which back edges leave and reach it."""
 _TAIL: Final = 9.0
-"""Of a question's box, which looks like speech."""
+"""Height of the tail that makes a question's box a speech bubble."""
 
 
 def svg(picture: Picture) -> str:
-    """The file's text. Each box has its whole text as a tooltip."""
+    """The SVG text. Each box has its full text as a tooltip."""
     return "\n".join(_Drawing(picture).lines()) + "\n"
 
 
 @frozen(kw_only=True)
 class _Band:
-    """The height that one row of boxes takes."""
+    """The vertical space of one row of boxes."""
 
     top: float
     bottom: float
@@ -112,7 +112,7 @@ class _Drawing:
         return [kind.name for kind in STEP_KINDS if kind.name in shown]
 
     def _kinds_of_lines(self) -> list[tuple[str, str]]:
-        """Class and meaning of lines that need words."""
+        """CSS class and caption of the kinds of edges that the legend explains."""
         edges = self._picture.edges
         kinds = [("dashed", "however that ended")] if any(edge.is_dashed for edge in edges) else []
         return [*kinds, ("back", "back, to do it again")] if any(e.back for e in edges) else kinds
@@ -142,7 +142,7 @@ class _Drawing:
         return f'<path class="edge{name}" d="{shape}" marker-end="url(#minions-{arrow})"/>'
 
     def _curve(self, path: Sequence[int], aside: float) -> str:
-        """Upright past the boxes of each row, curved only between rows."""
+        """The path of an edge: vertical beside the boxes of each row, curved only between rows."""
         goes_down = self._row_of[path[0]] < self._row_of[path[-1]]
         ends = {path[0]: aside, path[-1]: aside}
         x, y = self._middles[path[0]] + aside, self._side(path[0], is_lower=goes_down)
@@ -159,12 +159,14 @@ class _Drawing:
         return "".join(drawn)
 
     def _side(self, step: int, *, is_lower: bool) -> float:
-        """Where lines leave or reach the box: all boxes of a row hang from its top."""
+        """The y coordinate at which edges leave or reach the box. All boxes of
+        a row are aligned at the top.
+        """
         top = self._bands[self._row_of[step]].top
         return top + self._height_of(step) if is_lower else top
 
     def _arch(self, edge: Edge) -> str:
-        """Over the boxes of a row."""
+        """The path of an edge between two boxes of one row: an arch above them."""
         start, end = self._middles[edge.start] + _ASIDE, self._middles[edge.end] + _ASIDE
         y = self._side(edge.start, is_lower=False)
         return f"M{start:.1f} {y:.1f}c0 -30 {end - start:.1f} -30 {end - start:.1f} 0"
@@ -208,7 +210,7 @@ class _Drawing:
 
 
 def _texts(number: int, node: Node) -> Iterator[str]:
-    """The lines in a box, cut to fit."""
+    """The lines of text in a box, cut to its width."""
     room = _BOX - 2 * _PADDING
     yield _fitting(f"{number} {node.id}", room / 1.2)  # larger and bold
     if node.label:
@@ -240,7 +242,7 @@ _WIDE: Final = 12.5
 
 
 def _width(text: str) -> float:
-    """About how wide the text is at 12 pixels, rather more than less: fonts differ."""
+    """The approximate width of a text at 12 pixels; rather too large, because fonts differ."""
     return sum(_width_of(sign) for sign in text)
 
 
@@ -253,7 +255,7 @@ def _width_of(sign: str) -> float:
 
 
 def _printable(text: str) -> str:
-    """XML cannot hold every character."""
+    """The text without characters that XML cannot represent."""
     return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)
 
 
@@ -270,7 +272,7 @@ class _Palette:
     back: str
     kinds: Mapping[str, str]
     ends: Mapping[str, str]
-    """Of boxes in a run, by how the step ended."""
+    """Colours of boxes in a run, by the status of the step."""
 
     @property
     def rules(self) -> str:
@@ -295,7 +297,7 @@ class _Palette:
 
 
 def _scoped(names: str) -> str:
-    """Only inside our own picture, wherever its text is put."""
+    """The style rules limited to this picture, wherever its text is embedded."""
     return ",".join(f".minions-steps {name.strip()}" for name in names.split(","))
 
 
