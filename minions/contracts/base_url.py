@@ -35,7 +35,7 @@ def check_base_url(base_url: str, source: str) -> str:
     # A password may stand before an `@`, so only what follows it is shown.
     shown = f"…@{url.rpartition('@')[2]}" if "@" in url else url
     raise UsageError(
-        f"{source[0].upper()}{source[1:]} is {shown!r}, which is no base URL. Expected "
+        f"{source[0].upper()}{source[1:]} is {shown!r}, which is not a base URL. Expected "
         "http:// or https:// with a host, perhaps a port and a path, and neither user name "
         "nor query, such as `http://127.0.0.1:11434/v1`.",
         code="bad-base-url",

@@ -111,7 +111,7 @@ def _refuse_near_miss(key: str, name: str) -> None:
     near = near_names(name, _LIMIT_KINDS, limit=1)
     if near and name.startswith(("max_", "allow_", "sequential_")):
         raise MetadataError(
-            f"metadata key '{key}' is no limit. Did you mean '{near[0]}'?", suggestions=near
+            f"metadata key '{key}' is not a limit. Did you mean '{near[0]}'?", suggestions=near
         )
 
 

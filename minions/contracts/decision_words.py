@@ -115,7 +115,7 @@ def parse_decision(word: str) -> Decision:
         return Done(text if colon else None)
     if (kind is Redo or kind is Fail) and not colon:
         return kind()
-    raise ValueError(f"`{word:.40}` is no decision; expected: {', '.join(_CLASSES)}")
+    raise ValueError(f"`{word:.40}` is not a decision; expected: {', '.join(_CLASSES)}")
 
 
 def said_decision(word: str) -> Decision | None:

@@ -22,7 +22,7 @@ def seconds_of(text: str) -> float:
     found = _FORM.fullmatch(text)
     seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
     if seconds <= 0:
-        raise UsageError(f"{text!r} is no duration. Write seconds or 90s, 10m, 2h.")
+        raise UsageError(f"{text!r} is not a duration. Write seconds or 90s, 10m, 2h.")
     return seconds
 
 

@@ -80,13 +80,15 @@ class RunState(StrEnum):
 RUN_STATES: Final[Mapping[RunState, str]] = {
     RunState.RUNNING: "a process executes it",
     RunState.INTERRUPTED: "its process died before an end was recorded; it can be resumed",
-    RunState.COMPLETED: "it came to its output",
-    RunState.PARTIAL: "it came to its output, and optional steps failed",
+    RunState.COMPLETED: "it completed with an output",
+    RunState.PARTIAL: "it completed, although optional steps failed",
     RunState.FAILED: "a step failed; it can be retried",
     RunState.LIMIT_REACHED: "a limit on calls, time or cost stopped it; it can be resumed",
-    RunState.NEEDS_DECISION: "it waits for an approval, an answer, or a word on a call in doubt",
-    RunState.CANCELLED: "somebody stopped it; it can be resumed",
-    RunState.REJECTED: "it never began: its recipe has faults",
+    RunState.NEEDS_DECISION: (
+        "it waits for an approval, an answer, or a decision about a call in doubt"
+    ),
+    RunState.CANCELLED: "it was cancelled; it can be resumed",
+    RunState.REJECTED: "it never started: its recipe has faults",
     RunState.UNREADABLE: "the entry of its start, of a resume or of its end is damaged",
 }
 """The meaning of each state, for documents and help texts."""

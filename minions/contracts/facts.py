@@ -152,7 +152,7 @@ class RunBeginning(_Fact, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.document is None and self.steps is None:
-            raise ValueError("neither `document` nor `steps` says which steps the run has")
+            raise ValueError("neither `document` nor `steps` defines the steps of the run")
 
 
 class RunStarted(RunBeginning, frozen=True, kw_only=True):
@@ -205,7 +205,9 @@ class RunFinished(_Fact, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.status not in _STATUSES:
-            raise ValueError(f"`{self.status:.40}` is no status; expected: {', '.join(_STATUSES)}")
+            raise ValueError(
+                f"`{self.status:.40}` is not a status; expected: {', '.join(_STATUSES)}"
+            )
 
 
 class RunLimitReached(_Fact, frozen=True, kw_only=True):
@@ -438,7 +440,7 @@ class MessageRecorded(_Fact, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.message is None and self.call is None:
-            raise ValueError("neither `message` nor `call` says what the message is")
+            raise ValueError("neither `message` nor `call` holds the message's content")
 
 
 class Rollback(_Fact, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ class _NoNumberError(ValueError):
 
 
 def _refused(name: str) -> float:
-    raise _NoNumberError(f"{name} is no number that JSON can say")
+    raise _NoNumberError(f"{name} is not a number that JSON can express")
 
 
 def _finite(text: str) -> float:

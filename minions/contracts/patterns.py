@@ -34,7 +34,7 @@ def pattern_tree(pattern: str) -> Sequence[PatternNode]:
         re.error: It is not a regular expression, or exceeds the limits.
     """
     if len(pattern) > _LONGEST:
-        raise re.error(f"it has {len(pattern)} characters; at most {_LONGEST} are taken")
+        raise re.error(f"it has {len(pattern)} characters; at most {_LONGEST} are allowed")
     try:
         tree = list(importlib.import_module("re._parser").parse(pattern))
     except (OverflowError, ValueError) as error:  # of a repetition; of flags

@@ -384,7 +384,7 @@ def _referred(schema: JsonSchema, path: str, value: str) -> JsonValue:
         elif isinstance(node, list) and key in map(str, range(len(node))):
             node = node[int(key)]
         else:
-            raise SchemaError(f"{path}: the reference {value!r} leads nowhere in this schema.")
+            raise SchemaError(f"{path}: the reference {value!r} points to nothing in this schema.")
     return node
 
 

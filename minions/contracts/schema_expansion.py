@@ -50,7 +50,7 @@ class Expansion:
             return 1
         if id(node) in trail:
             raise SchemaError(
-                f"{path}: its references lead back to it for the same value, which never ends. "
+                f"{path}: its references form a cycle for the same value, which never ends. "
                 "Refer to it under 'properties' or 'items'."
             )
         if len(trail) == _DEEPEST:

@@ -234,7 +234,7 @@ def _with_short_names(library: _Check) -> _Check:
         if longest > _LONGEST_NAME:
             yield ValidationError(
                 f"the name of a property has {longest:,} characters; beside "
-                f"'patternProperties' at most {_LONGEST_NAME} are taken"
+                f"'patternProperties' at most {_LONGEST_NAME} are allowed"
             )
         else:
             yield from library(validator, wanted, instance, schema) or ()

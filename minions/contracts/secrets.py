@@ -27,7 +27,7 @@ def _check_source(_ref: SecretRef, _attribute: Attribute[str], source: object) -
     # The text is not repeated: it may be the secret itself, given by mistake.
     if not isinstance(source, str) or not _SOURCE.fullmatch(source):
         raise UsageError(
-            "That is no reference to a secret. Write env:NAME for an environment variable, or "
+            "That is not a reference to a secret. Write env:NAME for an environment variable, or "
             "file:/absolute/path for a file.",
             code="bad-secret-ref",
         )
@@ -152,8 +152,8 @@ def _check_values(values: Mapping[SecretRef, str]) -> None:
         if len(value.strip()) < _FEWEST_CHARACTERS or any(value in marker for marker in markers):
             raise EnvironmentRefusedError(
                 f"The secret {ref.source} is too short, or a part of its own name. A secret has "
-                f"at least {_FEWEST_CHARACTERS} characters; else it could not be told from other "
-                "text and kept out of outputs. Use a longer one.",
+                f"at least {_FEWEST_CHARACTERS} characters; else it could not be "
+                "distinguished from other text and kept out of outputs. Use a longer one.",
                 code="short-secret",
                 where=ref.source,
             )

@@ -70,7 +70,7 @@ def _text_of(path: Path) -> str:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", code="unreadable") from error
     if len(data) > MAX_BYTES:
         raise UsageError(
-            f"{path} has more than {MAX_BYTES:,} bytes: too much for one question. Keep what is to "
+            f"{path} has more than {MAX_BYTES:,} bytes: too much for one prompt. Keep what is to "
             "be done, and leave the rest to files that the recipe reads.",
             code="too-long",
         )
@@ -81,12 +81,12 @@ def _text_of(path: Path) -> str:
     if "\0" in text:
         raise _no_text(path, "it holds zero bytes")
     if not text.strip():
-        raise UsageError(f"{path} is empty: there is nothing to turn.", code="empty")
+        raise UsageError(f"{path} is empty: there is nothing to migrate.", code="empty")
     return text
 
 
 def _no_text(path: Path, why: str) -> UsageError:
-    return UsageError(f"{path} is no text: {why}.", code="no-text")
+    return UsageError(f"{path} is not text: {why}.", code="no-text")
 
 
 def _mapping_of(text: str, path: Path) -> Mapping[str, JsonValue]:

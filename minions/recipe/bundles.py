@@ -50,7 +50,7 @@ class BundledRecipes:
         found = cast("Mapping[str, JsonValue] | None", self.bundle.get(name))
         if found is None:
             raise NotFoundError(
-                f"There is no recipe '{name}' in what travels with the run.",
+                f"There is no recipe '{name}' in the recipes that are stored with the run.",
                 code="recipe-not-found",
                 suggestions=near_names(name, self.bundle),
             )

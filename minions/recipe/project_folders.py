@@ -90,7 +90,7 @@ class NamedFiles:
         """
         if not self.hold(path):
             raise UsageError(
-                f"'{name:.200}' leads out of the project: files that a recipe names, and what "
+                f"'{name:.200}' is outside of the project: files that a recipe names, and what "
                 f"links lead to, lie beneath {' or '.join(map(str, self._roots()))}. Move the "
                 "file there, or put a minions.toml into the folder that is to be the project.",
                 code="outside-project",

@@ -63,7 +63,7 @@ def test_a_table_without_a_header_gives_lists() -> None:
         ("a,b\n1,2\n3\n", "line 3 has 1 cells, the header has 2"),
         ("a,b\n1,2,3\n", "line 2 has 3 cells"),
         ("a,a\n", "called 'a'"),
-        ('a,b\n"x', "no CSV"),
+        ('a,b\n"x', "not CSV"),
     ],
 )
 def test_what_is_no_table_is_refused_with_its_line(text: str, words: str) -> None:

@@ -255,7 +255,7 @@ async def test_a_pattern_over_the_limit_is_refused(files: Files, pattern: str) -
         await files.refusal("search", pattern="x", glob=pattern),
     ):
         assert error.error_code == "bad-pattern"
-        assert f"has {len(pattern)} characters; at most 1000 are taken" in error.message
+        assert f"has {len(pattern)} characters; at most 1000 are allowed" in error.message
         assert len(error.message) < 300
 
 
@@ -431,7 +431,7 @@ def test_what_an_editor_wrote_meanwhile_is_not_lost(root: Path) -> None:
     folder = ConfinedFolder(root=str(root))
     with folder.changing(folder.place("README.md")) as (_, replace):
         (root / "README.md").write_text("by an editor")
-        with pytest.raises(ToolError, match="changed by something else") as caught:
+        with pytest.raises(ToolError, match="changed by another program") as caught:
             replace(b"by us")
     assert caught.value.error_code == "file-changed"
     assert (root / "README.md").read_text() == "by an editor"

@@ -294,7 +294,7 @@ def test_the_environment_says_whom_to_trust(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (b"SSH-2.0-OpenSSH_9.7\r\n\r\n", "what came back is no HTTP ("),
+        (b"SSH-2.0-OpenSSH_9.7\r\n\r\n", "what came back is not HTTP ("),
         (b"HTTP/1.1 200 OK\r\nSet-Cookie: secret\r\n", "(server disconnected)"),
     ],
 )

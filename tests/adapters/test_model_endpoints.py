@@ -268,7 +268,7 @@ def test_a_recipe_may_name_the_variable_that_is_the_providers_anyway() -> None:
     assert resolve(api_key_env="OPENAI_API_KEY").api_key == "sk-openai"
     lab = ProviderConfig(base_url="https://lab.example", api_key_env="OTHER")
     assert resolve("lab/m", api_key_env="OTHER", providers={"lab": lab}).api_key == "sk-other"
-    with pytest.raises(UsageError, match="which is no key of the provider 'openai'"):
+    with pytest.raises(UsageError, match="which is not a key of the provider 'openai'"):
         resolve(api_key_env="OPENAI_API_KEY", providers={"openai": lab})
 
 

@@ -1073,7 +1073,7 @@ async def test_an_answer_that_does_not_come_in_time_is_a_timeout(both: Both) -> 
     for late in (fake.hang(), fake.slow(0.3, fake.answer("late"))):
         failure = await both.failure(late, Prompt((user("a"),), QUICK))
         assert (failure.code, failure.is_retryable) == ("model-timeout", True)
-        assert "gave no whole answer within 0.15 s" in failure.message
+        assert "did not complete its answer within 0.15 s" in failure.message
         assert failure.suggestions == ("raise timeout_s",)
 
 
@@ -1093,7 +1093,7 @@ async def test_silence_in_mid_answer_is_a_timeout_of_its_own(model_at: Make) -> 
     plain = await ask(model_at, fake.silent_after(b'{"choices": ['), prompt)
     for failure in (failure_of(outcome), failure_of(plain)):
         assert (failure.code, failure.is_retryable) == ("model-timeout", True)
-        assert "fell silent in mid-answer for 0.05 s" in failure.message
+        assert "stopped sending in the middle of its answer for 0.05 s" in failure.message
         assert failure.suggestions == ("raise idle_timeout_s",)
 
 

@@ -540,7 +540,9 @@ def test_a_broken_wrapper_is_no_string(parser: InstructorParser, mode: OutputMod
 
 def test_a_number_that_json_cannot_say_is_what_is_told(parser: InstructorParser) -> None:
     failure = failure_of(parser.parse(REPORT, said('{"score": 1e999}'), None))
-    assert failure.message == "The answer holds no JSON: 1e999 is no number that JSON can say."
+    assert (
+        failure.message == "The answer holds no JSON: 1e999 is not a number that JSON can express."
+    )
 
 
 async def test_warming_up_again_costs_nothing(

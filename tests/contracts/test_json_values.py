@@ -64,11 +64,11 @@ def test_the_value_is_found_in_fences_and_prose(text: str, value: JsonValue) -> 
         ("{'a': 1}", "no JSON object or array"),
         ('{"a": 1', "no JSON object or array"),
         ("The number is 42", "no JSON object or array"),
-        ('so: {"a": 1e999}', "1e999 is no number that JSON can say"),
+        ('so: {"a": 1e999}', "1e999 is not a number that JSON can express"),
         ("NaN", "no JSON object or array"),
-        ('{"a": NaN}', "NaN is no number that JSON can say"),
-        ('{"a": -Infinity}', "-Infinity is no number that JSON can say"),
-        ('so {"a": 1e999} it is', "1e999 is no number that JSON can say"),
+        ('{"a": NaN}', "NaN is not a number that JSON can express"),
+        ('{"a": -Infinity}', "-Infinity is not a number that JSON can express"),
+        ('so {"a": 1e999} it is', "1e999 is not a number that JSON can express"),
     ],
 )
 def test_where_there_is_none_the_error_says_what_stands_there(text: str, words: str) -> None:

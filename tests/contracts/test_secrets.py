@@ -62,7 +62,7 @@ def test_what_is_no_reference_is_refused_without_being_shown(text: str) -> None:
         SecretRef.parse(text)
     assert caught.value.error_code == "bad-secret-ref"
     assert caught.value.message == (
-        "That is no reference to a secret. Write env:NAME for an environment variable, or "
+        "That is not a reference to a secret. Write env:NAME for an environment variable, or "
         "file:/absolute/path for a file."
     )
 

@@ -477,7 +477,7 @@ def test_a_step_of_a_conversation_cannot_be_cached() -> None:
     step: Document = {"id": "a", "goal": "x", "memory": "conversation", "cache": True}
     (fault,) = faults_of(House(), step)
     assert fault == (
-        "'a' cannot be cached: steps after it go on with what was said in it (memory: conversation)"
+        "'a' cannot be cached: later steps continue its conversation (memory: conversation)"
     )
 
 
@@ -502,7 +502,7 @@ def test_a_recipe_that_changes_something_or_asks_a_person_cannot_be_cached() -> 
         "not declared pure (it is once)"
     )
     assert other == (
-        "'b' cannot be cached: the recipe 'made' was made by code, which nobody can compare"
+        "'b' cannot be cached: the recipe 'made' was made by code, whose changes cannot be detected"
     )
 
 

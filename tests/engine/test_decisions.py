@@ -363,6 +363,6 @@ def test_a_default_that_is_no_answer_and_a_time_that_is_none_are_faults() -> Non
     with pytest.raises(RecipeError) as caught:
         recipe_with(asks(default=7, timeout="soon"), [])
     assert [fault.message for fault in caught.value.faults] == [
-        "'soon' is no duration. Write seconds or 90s, 10m, 2h",
-        "the default is no answer that fits: $: 7 is not of type 'string'",
+        "'soon' is not a duration. Write seconds or 90s, 10m, 2h",
+        "the default does not fit: $: 7 is not of type 'string'",
     ]

@@ -108,7 +108,7 @@ def test_a_run_says_its_steps_or_its_document(state: str) -> None:
     assert problem_of("run", state, {**RUN, "steps": {}}) is None
     for body in (RUN, {**RUN, "steps": None, "document": None}):
         said = problem_of("run", state, body)
-        assert said == "neither `document` nor `steps` says which steps the run has"
+        assert said == "neither `document` nor `steps` defines the steps of the run"
 
 
 @pytest.mark.parametrize(

@@ -278,6 +278,6 @@ def test_where_a_failure_leads_back_to_is_checked_before_the_run() -> None:
         "'on_error' cannot be 'ignore'",
         "'optional' and 'on_error' both say what a failure does",
         "'feedback' has no 'mesage'",
-        "'b' does not rest on 'a': going back there would change nothing",
+        "'b' does not depend on 'a': running it again would change nothing",
         "unknown step 'nowhere' in on_error",
     ]

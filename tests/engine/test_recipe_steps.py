@@ -396,7 +396,7 @@ def test_recipes_that_run_each_other_in_a_circle_are_refused() -> None:
     b: Document = {"id": "b", "steps": [{"id": "x", "recipe": "a"}]}
     (fault,) = faults({"steps": [{"id": "x", "recipe": "a"}]}, a=a, b=b)
     assert fault.startswith("bad-recipe: the recipe 'a' has a fault: the recipe 'b' has a fault: ")
-    assert fault.endswith("recipes run each other in a circle: 'a' → 'b' → 'a'")
+    assert fault.endswith("recipes run each other in a cycle: 'a' → 'b' → 'a'")
 
 
 def test_a_fault_inside_is_told_at_the_step_that_names_it() -> None:

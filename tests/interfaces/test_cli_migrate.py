@@ -236,8 +236,8 @@ def test_without_a_model_three_commands_are_told(cli: Cli, here: Path) -> None:
     ("content", "error"),
     [
         (None, "error[file-not-found]: There is no file in.yaml."),
-        (b"", "error[empty]: in.yaml is empty: there is nothing to turn."),
-        (b" \n\n", "error[empty]: in.yaml is empty: there is nothing to turn."),
+        (b"", "error[empty]: in.yaml is empty: there is nothing to migrate."),
+        (b" \n\n", "error[empty]: in.yaml is empty: there is nothing to migrate."),
         (b"\x89PNG\r\n\x1a\n", "error[no-text]: in.yaml is no text: byte 0 is not UTF-8."),
         (b"a\0b", "error[no-text]: in.yaml is no text: it holds zero bytes."),
         (b"a: [\n", "error["),

@@ -117,8 +117,8 @@ def test_params_in_a_json_file_are_read_as_json(cli: Cli, write: Write) -> None:
     [
         ("p.json", '{"x": 1, "x": 2}', "the key 'x' is given twice"),
         ("p.json", '{"x": "\\ud83c"}', "half a character"),
-        ("p.json", '{"x": 1e400}', "1e400 is no number that JSON can say"),
-        ("p.json", '{"x": NaN}', "NaN is no number that JSON can say"),
+        ("p.json", '{"x": 1e400}', "1e400 is not a number that JSON can express"),
+        ("p.json", '{"x": NaN}', "NaN is not a number that JSON can express"),
         ("p.json", '{"x": ', "not JSON: Expecting value: line 1 column 7"),
         ("p.json", "[" * 100_000, "nested too deep"),
         ("p.json", "[]", "a mapping of inputs was expected, not a list"),

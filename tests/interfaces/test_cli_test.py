@@ -148,7 +148,7 @@ def test_a_test_asks_no_real_model(cli: Cli, write: Write, here: Path) -> None:
     write("party.yaml", RECIPE + "  - {name: dear, model: openai/gpt-4o}\n")
     done = cli("test", "party.yaml", "--extensions", "own.py")
     assert done.code == 2
-    assert "error[real-model]: a test asks no real model, but this is 'openai/gpt-4o'" in done.err
+    assert "error[real-model]: a test calls no real model, but this is 'openai/gpt-4o'" in done.err
 
 
 async def test_the_runner_asks_no_real_model_of_a_recipe_made_by_code() -> None:
@@ -252,10 +252,10 @@ def test_decisions_are_checked_with_the_steps_they_are_about(
     assert told == [
         "error[unknown-step]: unknown step 'g/qq' in a test",
         "error[unknown-step]: unknown step 's/q' in a test",
-        "error[bad-decision]: step 'g/q' asks a question; 'approve' is no answer",
-        "error[bad-decision]: step 'g/mail' asks nothing that could be answered",
-        "error[bad-decision]: step 's' calls no tool that somebody could consent to",
-        "error[bad-decision]: step 'g' asks nothing that could be answered",
+        "error[bad-decision]: step 'g/q' asks a question; 'approve' is not an answer",
+        "error[bad-decision]: step 'g/mail' asks no question",
+        "error[bad-decision]: step 's' calls no tool that needs approval",
+        "error[bad-decision]: step 'g' asks no question",
         "error[unknown-step]: unknown step 'g/q/x' in a test",
         "error[bad-decision]: 'aprove' is no decision",
         "error[bad-decision]: 'Ada' is no decision",

@@ -145,8 +145,8 @@ def test_lines_are_uncrossed_where_that_is_possible() -> None:
 
 
 def test_a_dashed_line_is_explained() -> None:
-    assert "however that ended" in svg(picture(2, [(0, 1)], dashed=True))
-    assert "however that ended" not in svg(picture(2, [(0, 1)]))
+    assert "however that step ended" in svg(picture(2, [(0, 1)], dashed=True))
+    assert "however that step ended" not in svg(picture(2, [(0, 1)]))
 
 
 def test_a_long_chain_stays_at_the_left() -> None:

@@ -293,7 +293,7 @@ def test_a_whole_number_grows_no_larger_than_a_float_can_be() -> None:
         ("{{ }}", "an expression is missing", 2),
         ("{{ 1 + }}", "expected a value", 7),
         ("{{ a b }}", "expected an operator", 5),
-        ("{{ a = 1 }}", "'=' assigns nothing", 5),
+        ("{{ a = 1 }}", "'=' cannot assign", 5),
         ("{{ 2 ** 3 }}", "no operator '**'", 5),
         ("{{ a if b }}", "an 'if' needs its 'else'", 10),
         ("{{ 'abc }}", "is not closed", 3),

@@ -135,7 +135,7 @@ def test_a_circle_needs_leave_and_a_bound(limits: str, help_text: str | None) ->
         return
     (fault,) = loaded.faults
     assert (fault.code, fault.line) == ("cycle", 2)
-    assert fault.message == "these steps lead round in a circle: a → b → a"
+    assert fault.message == "these steps form a cycle: a → b → a"
     assert fault.help == f"where that is meant, set limits: {{{help_text}}}"
 
 
@@ -201,7 +201,7 @@ SAVED = {True: ", save_as: it", False: ""}
 def test_what_ran_on_one_way_only_needs_a_default(read: str) -> None:
     fault = only_fault(DIAMOND.replace("READ", read).replace(", save_as: it", ""))
     assert "may-not-have-run 'd' reads 'b', which may not have run" in fault
-    assert "it does not on the way a → c → d" in fault
+    assert "it does not on the path a → c → d" in fault
 
 
 def test_what_comes_later_can_never_be_read() -> None:
@@ -237,7 +237,7 @@ steps:
   - {id: b, set: {x: 1}, KEY}
   - {id: c, set: {x: "{{ b.x }}", how: "{{ steps.b.status }}"}}
 """.replace("KEY", key)
-    assert "on the way a → b → c 'b' may" in only_fault(text)
+    assert "on the path a → b → c 'b' may" in only_fault(text)
     assert faults(text.replace("{{ b.x }}", "{{ b.x | default(0) }}")) == []
 
 
@@ -251,7 +251,7 @@ steps:
 output: "{{ a.next }} READ"
 """
     fault = only_fault(text.replace("READ", "{{ b.x }}"))
-    assert "the output reads 'b', which may not have run | it does not on the way a → c" in fault
+    assert "the output reads 'b', which may not have run | it does not on the path a → c" in fault
     assert faults(text.replace("READ", "{{ b.x | default('') }}")) == []
 
 

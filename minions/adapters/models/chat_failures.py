@@ -54,7 +54,7 @@ class ChatPeer:
         begin = f"It starts with: {head}" if head else "The body is empty."
         return ModelFailure(
             code="malformed-response",
-            message=f"{self.base_url} answered for '{self.name}' with no chat completion: "
+            message=f"{self.base_url} answered for '{self.name}' without a chat completion: "
             f"{what}. {begin}",
             is_retryable=True,
             suggestions=("check that base_url is an OpenAI-compatible API (often ends in /v1)",),

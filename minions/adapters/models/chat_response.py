@@ -424,7 +424,7 @@ class _Assembly:
 
     def _new_slot(self, call_id: str, name: str, arguments: str, index: object = None) -> _Slot:
         if len(self._slots) >= _MOST_CALLS:
-            raise _MalformedError(f"it asks for more than {_MOST_CALLS} tool calls")
+            raise _MalformedError(f"it requests more than {_MOST_CALLS} tool calls")
         taken = {slot.index for slot in self._slots}
         own = index if _is_index(index) and index not in taken else max(taken, default=-1) + 1
         slot = _Slot(index=cast("int", own))

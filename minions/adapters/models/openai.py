@@ -231,7 +231,7 @@ class OpenAIModel(ChatModel):
             if not limit.expired():
                 raise
         option = "timeout_s" if seconds == options.timeout_s else "the client's timeout"
-        return Failure(peer.timed_out("gave no whole answer within", seconds, option))
+        return Failure(peer.timed_out("did not complete its answer within", seconds, option))
 
     async def aclose(self) -> None:
         """Closes the connections; a later call opens new ones."""
@@ -352,7 +352,10 @@ class OpenAIModel(ChatModel):
             if not silence.expired():
                 raise
             if not reader.is_complete:
-                what, seconds = "fell silent in mid-answer for", options.idle_timeout_s
+                what, seconds = (
+                    "stopped sending in the middle of its answer for",
+                    options.idle_timeout_s,
+                )
                 return Failure(self._peer.timed_out(what, seconds, "idle_timeout_s"))
         except _TooLargeError:
             return Failure(self._peer.too_large(_MOST_BYTES))

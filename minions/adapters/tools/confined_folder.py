@@ -110,7 +110,7 @@ class ConfinedFolder:
 
     def _resolved_root(self) -> str:
         root = os.path.realpath(self.root)
-        reason = "is no directory"
+        reason = "is not a directory"
         if self.create:
             try:
                 Path(root).mkdir(parents=True, exist_ok=True)
@@ -215,7 +215,7 @@ class ConfinedFolder:
                 now = os.stat(place.parts[-1], dir_fd=folder, follow_symlinks=False)
                 if _version(now) != _version(before):  # an editor asks for no lock
                     raise ToolError(
-                        f"'{place.relative}' was changed by something else meanwhile. Read it "
+                        f"'{place.relative}' was changed by another program meanwhile. Read it "
                         "again. Nothing was changed.",
                         code="file-changed",
                     )

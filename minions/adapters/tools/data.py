@@ -102,7 +102,7 @@ def _lines(text: str, delimiter: str) -> Sequence[tuple[int, list[str]]]:
     try:
         return [(reader.line_num, cells) for cells in reader if cells]
     except csv.Error as error:
-        raise ToolError(f"Line {reader.line_num} is no CSV: {error}.", code="bad-csv") from error
+        raise ToolError(f"Line {reader.line_num} is not CSV: {error}.", code="bad-csv") from error
 
 
 def to_csv(

@@ -363,7 +363,7 @@ def _as_text(place: Place, data: bytes) -> str:
         reason = "it holds NUL bytes"
     except UnicodeDecodeError as error:
         reason = f"byte {error.start} (0x{data[error.start]:02x}) is not UTF-8"
-    raise ToolError(f"'{place.relative}' is no text file: {reason}.", code="not-text")
+    raise ToolError(f"'{place.relative}' is not a text file: {reason}.", code="not-text")
 
 
 def _line_count(text: str) -> int:

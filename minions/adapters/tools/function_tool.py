@@ -178,7 +178,7 @@ def _effect(effect: str, name: str) -> Effect:
         return Effect(effect)
     except ValueError:
         raise UsageError(
-            f"Tool '{name}': '{effect}' is no effect. Effects are: {', '.join(Effect)}.",
+            f"Tool '{name}': '{effect}' is not an effect. Effects are: {', '.join(Effect)}.",
             code="bad-tool",
             suggestions=near_names(effect, Effect),
         ) from None

@@ -28,7 +28,7 @@ class GlobPattern:
         if len(pattern) > _LONGEST:
             raise ToolError(
                 f"The pattern {pattern[:40]!r}… has {len(pattern)} characters; at most {_LONGEST} "
-                "are taken. Use '*' and '**' for names, or ask several times.",
+                "are allowed. Use '*' and '**' for names, or ask several times.",
                 code="bad-pattern",
             )
         segments = [segment for segment in pattern.split("/") if segment not in ("", ".")]

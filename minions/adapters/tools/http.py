@@ -321,7 +321,7 @@ def _parsed(text: str) -> URL:
         is_complete = bool(url.raw_host) and url.port is not None
     except ValueError:
         raise ToolError(
-            "That is no URL, such as https://example.com/path.", code="bad-url"
+            "That is not a URL, such as https://example.com/path.", code="bad-url"
         ) from None
     if url.scheme not in ("http", "https") or not is_complete:
         raise ToolError("The URL does not begin with http://HOST or https://HOST.", code="bad-url")
@@ -406,7 +406,7 @@ def _redirected(request: _Request, status: int, place: str) -> _Request:
         target = _parsed(str(request.url.join(URL(place))))
     except ValueError:
         raise ToolError(
-            f"{_shown(request.url)} redirects to what is no URL.", code="bad-url"
+            f"{_shown(request.url)} redirects to something that is not a URL.", code="bad-url"
         ) from None
     if request.url.scheme == "https" and target.scheme == "http":
         raise ToolError(
@@ -552,7 +552,7 @@ def _text(request: _Request, kind: str, charset: str | None, data: bytes) -> str
         return data.decode()
     except UnicodeDecodeError:
         raise ToolError(
-            f"The answer of {_shown(request.url)} is no text ({kind}).", code="not-text"
+            f"The answer of {_shown(request.url)} is not text ({kind}).", code="not-text"
         ) from None
 
 

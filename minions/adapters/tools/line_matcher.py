@@ -97,8 +97,8 @@ def _check(pattern: str) -> None:
             return
     except re.error as error:
         raise ToolError(
-            f"{pattern[:100]!r} is no regular expression: {error}. Escape special characters with "
-            "a backslash, or search for plain text with regex=false.",
+            f"{pattern[:100]!r} is not a regular expression: {error}. Escape special characters "
+            "with a backslash, or search for plain text with regex=false.",
             code="bad-pattern",
         ) from error
     raise ToolError(

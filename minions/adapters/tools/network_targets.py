@@ -91,7 +91,7 @@ def check_address(host: str, address: str) -> None:
     if _is_public(ipaddress.ip_address(address.partition("%")[0])):
         return
     raise ToolError(
-        f"{host} is at {address}, which is no public address. Requests into private networks, "
+        f"{host} is at {address}, which is not a public address. Requests into private networks, "
         "to this machine and to metadata services are refused; the operator can allow them with "
         "the toolset's option `allow_private: true`.",
         code="address-refused",

@@ -104,7 +104,7 @@ def _plain(value: object) -> object:
         return dict(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return list(value)
-    raise TypeError(f"{type(value).__qualname__} is no JSON value")
+    raise TypeError(f"{type(value).__qualname__} is not a JSON value")
 
 
 def _as_value(key: str, text: str) -> JsonValue:
@@ -112,7 +112,7 @@ def _as_value(key: str, text: str) -> JsonValue:
         return parse_json(text)
     except ValueError as error:
         raise ToolError(
-            f"What is kept under '{key}' is damaged: it is not JSON ({error}). "
+            f"The value stored under '{key}' is damaged: it is not JSON ({error}). "
             "Save a value to replace it.",
             code="damaged-state",
         ) from error

@@ -122,7 +122,8 @@ def _parsed(text: str, timezone: str | None) -> datetime:
         time = datetime.fromisoformat(text.strip())
     except ValueError as error:
         raise ToolError(
-            f"'{text}' is no ISO 8601 time, such as '2026-01-31T08:30:00+01:00'.", code="bad-time"
+            f"'{text}' is not an ISO 8601 time, such as '2026-01-31T08:30:00+01:00'.",
+            code="bad-time",
         ) from error
     if time.tzinfo is not None:
         return time

@@ -114,8 +114,10 @@ class _Drawing:
     def _kinds_of_lines(self) -> list[tuple[str, str]]:
         """CSS class and caption of the kinds of edges that the legend explains."""
         edges = self._picture.edges
-        kinds = [("dashed", "however that ended")] if any(edge.is_dashed for edge in edges) else []
-        return [*kinds, ("back", "back, to do it again")] if any(e.back for e in edges) else kinds
+        kinds = (
+            [("dashed", "however that step ended")] if any(edge.is_dashed for edge in edges) else []
+        )
+        return [*kinds, ("back", "back edge: runs again")] if any(e.back for e in edges) else kinds
 
     def _legend(self) -> Iterator[str]:
         left = _MARGIN

@@ -54,7 +54,7 @@ def _of_tool(spec: ToolSpec | None) -> Iterator[str]:
 
 def _of_recipe(recipe: AgentRecipe, catalog: Catalog) -> Iterator[str]:
     if recipe.document is None:
-        yield f"the recipe '{recipe.id}' was made by code, which nobody can compare"
+        yield f"the recipe '{recipe.id}' was made by code, whose changes cannot be detected"
         return
     for step in recipe.steps:
         if not isinstance(step, StepSpec):

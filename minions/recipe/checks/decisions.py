@@ -94,15 +94,15 @@ def _mismatch(word: str, step: _DecidableStep) -> str | None:
 
     match said_decision(word):
         case Approve(None) | Reject(None) if step.asks and not step.calls:
-            return f"step '{step.path}' asks a question; '{word}' is no answer"
+            return f"step '{step.path}' asks a question; '{word}' is not an answer"
         case Approve(None) | Reject(None) if not step.calls:
-            return f"step '{step.path}' calls no tool that somebody could consent to"
+            return f"step '{step.path}' calls no tool that needs approval"
         case Answer() if not step.asks:
-            return f"step '{step.path}' asks nothing that could be answered"
+            return f"step '{step.path}' asks no question"
         case Approve(None) | Reject(None) | Answer():
             return None
         case _:
-            return f"'{word:.60}' is no decision"
+            return f"'{word:.60}' is not a decision"
 
 
 def _words(step: _DecidableStep) -> str:

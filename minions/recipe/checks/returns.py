@@ -40,8 +40,8 @@ def _check(
     report(
         step.goto.place.fault(
             "bad-goto",
-            f"{step.title} does not rest on '{name}': going back there would change nothing",
-            help=f"list '{name}' under its depends_on, or go back to a step that it depends on",
+            f"{step.title} does not depend on '{name}': running it again would change nothing",
+            help=f"list '{name}' under its depends_on, or take a step that it depends on",
         )
     )
 

@@ -61,8 +61,8 @@ def _check_reader(
                     "may-be-skipped",
                     f"{step.title} is skipped whenever '{producer.id}' is: it reads its output",
                     label=f"'{producer.id}' {_why(producer)}",
-                    help=f"where that is meant, list '{producer.id}' under depends_on; else say "
-                    f"what stands there then: {_defaulted(needed)}",
+                    help=f"where that is meant, list '{producer.id}' under depends_on; else "
+                    f"add a default: {_defaulted(needed)}",
                     is_warning=True,
                 )
             )
@@ -87,7 +87,7 @@ def _check_output(output: Readings, skips: _Skips, never: set[int], report: Repo
                 "may-be-skipped",
                 f"the output reads '{producer.id}', which {what}",
                 label=f"{it} {_why(cause)}" if root not in never else None,
-                help=f"say what stands there then: {_defaulted(needed)}",
+                help=f"add a default: {_defaulted(needed)}",
                 is_warning=cause is not producer,
             )
         )

@@ -39,7 +39,7 @@ def check_transitions(draft: RecipeDraft, sources: Sources, report: Report) -> N
     edges = _Edges(draft, sources, report)
     edges.read(graph)
     if not edges.is_complete or not draft.steps or not draft.steps[0].is_named:
-        return  # what follows from a name that means nothing is no fault
+        return  # faults that only follow from an unknown name are not reported
     draft.paths = paths = GraphPaths(edges.following)
     _check_ways(draft, paths, edges, report)
     for step in draft.steps:
@@ -77,7 +77,7 @@ def _conflicts(draft: RecipeDraft) -> Iterator[Fault]:
     if draft.section.text("on_failure") == OnFailure.CONTINUE:
         yield draft.section.place_of("on_failure").fault(
             "kind-conflict",
-            "'on_failure: continue' goes on with steps that do not need the failed one, and in a "
+            "'on_failure: continue' continues with steps that do not need the failed one, and in a "
             "graph each comes after another",
             help="set 'optional: true' on steps whose failure does not end the run",
         )
@@ -186,8 +186,8 @@ def _check_ways(draft: RecipeDraft, paths: GraphPaths, edges: _Edges, report: Re
             report(
                 step.place.fault(
                     "unreachable-step",
-                    f"{step.title} never runs: no way leads to it from '{first.id}', "
-                    "where the run begins",
+                    f"{step.title} never runs: no path leads to it from '{first.id}', "
+                    "where the run starts",
                     help=f"let it come next after another step in 'graph', or remove {step.title}",
                 )
             )
@@ -207,7 +207,7 @@ def _check_ways(draft: RecipeDraft, paths: GraphPaths, edges: _Edges, report: Re
         report(
             place.fault(
                 "cycle",
-                f"these steps lead round in a circle: {names}",
+                f"these steps form a cycle: {names}",
                 help=f"where that is meant, set limits: {{{', '.join(missing)}}}",
             )
         )
@@ -215,8 +215,8 @@ def _check_ways(draft: RecipeDraft, paths: GraphPaths, edges: _Edges, report: Re
         report(
             place.fault(
                 "no-end",
-                f"no way leads out of {names}: the run always ends at its limit max_steps",
-                help="give a step of the circle another one that may come next",
+                f"no path leads out of {names}: the run always ends at its limit max_steps",
+                help="add a next step outside of the cycle to one of its steps",
                 is_warning=True,
             )
         )
@@ -234,9 +234,9 @@ def _with_returns(
             report(
                 step.goto.place.fault(
                     "bad-goto",
-                    f"no way leads from '{target.id}' to {step.title}: "
+                    f"no path leads from '{target.id}' to {step.title}: "
                     "going back there would change nothing",
-                    help="go back to a step that comes before it in graph",
+                    help="take a step that comes before it in graph",
                 )
             )
         following[step.index] = (*following[step.index], target.index)
@@ -248,7 +248,7 @@ def _with_returns(
 
 def _check_choice(draft: RecipeDraft, step: StepDraft, sources: Sources, report: Report) -> None:
     """Report a `route` without alternatives, and alternatives without a `route`."""
-    assert draft.paths is not None  # noqa: S101  # asked only then
+    assert draft.paths is not None  # noqa: S101  # only called for a graph without faults
     nexts = tuple(draft.steps[other].id for other in draft.paths.following[step.index])
     name = next((key for key in ("route", "decision_tool") if key in step.section.entries), None)
     if name is not None and len(nexts) < 2:
@@ -266,7 +266,7 @@ def _check_choice(draft: RecipeDraft, step: StepDraft, sources: Sources, report:
         report(
             step.place.fault(
                 "undecided-branch",
-                f"nothing decides what comes after {step.title}: it will always be '{nexts[0]}'",
+                f"nothing chooses the step after {step.title}: it will always be '{nexts[0]}'",
                 label=f"others are: {', '.join(nexts[1:])}",
                 help="add 'route': a template that gives an id, or a question to the model",
                 is_warning=True,
@@ -329,7 +329,7 @@ def _constant_route(node: ScalarNode, step: StepDraft, nexts: tuple[str, ...]) -
     try:
         always = compile_template(text).render({})
     except MinionsError:
-        return None  # told where it was read, or when it runs
+        return None  # reported where it is parsed, or raised when it runs
     if always in nexts:
         return None
     return node.place.fault(
@@ -359,7 +359,7 @@ class _ReadPlace(Struct, frozen=True):
         return not (path[0] == "steps" and path[2:3] in (("status",), ("error",)))
 
     def fault(self, code: str, message: str, *, label: str | None = None) -> Fault:
-        help_text = f"say what stands there then: {{{{ {self.reference.text} | default('…') }}}}"
+        help_text = f"add a default: {{{{ {self.reference.text} | default('…') }}}}"
         return self.use.place_of(self.reference).fault(
             code, message, label=label, help=help_text if code == "may-not-have-run" else None
         )
@@ -376,7 +376,7 @@ class _Readers(Struct, frozen=True):
     @property
     def ends(self) -> frozenset[int]:
         """The reachable steps after which the run ends."""
-        assert self.draft.paths is not None  # noqa: S101  # made before
+        assert self.draft.paths is not None  # noqa: S101  # only called for a graph without faults
         return self.draft.paths.ends & self.paths.reached
 
     def step(self, step: StepDraft) -> None:
@@ -460,14 +460,14 @@ class _Readers(Struct, frozen=True):
         name = reading.reference.step_name
         shown = " → ".join(self.draft.steps[step].id for step in way)
         passed = [step for step in reading.producers if step.index in way and reading.is_output]
-        label = f"it does not on the way {shown}"
+        label = f"it does not on the path {shown}"
         if is_itself and len(reading.producers) == 1:
             message = f"{reader} reads its own output, which is not there the first time"
-            label = f"on the way {shown}"
+            label = f"on the path {shown}"
         else:
             message = f"{reader} reads '{name}', which may not have run"
             if passed:
-                label = f"on the way {shown} '{passed[0].id}' {_why(passed[0])}"
+                label = f"on the path {shown} '{passed[0].id}' {_why(passed[0])}"
         self.report(reading.fault("may-not-have-run", message, label=label))
 
 

@@ -89,19 +89,19 @@ def to_json(value: JsonValue, indent: JsonValue = None) -> JsonValue:
 def to_integer(value: JsonValue) -> JsonValue:
     """A whole number; a fraction is cut off."""
     if isinstance(value, str) and len(value) > 300:
-        raise EvaluationError("A text of more than 300 characters is no number.")
+        raise EvaluationError("A text of more than 300 characters is not a number.")
     if isinstance(value, bool | int | float | str):
         return int(value)
-    raise EvaluationError(f"A {type_name(value)} is no number.")
+    raise EvaluationError(f"A {type_name(value)} is not a number.")
 
 
 def to_float(value: JsonValue) -> JsonValue:
     """A number with a fraction."""
     if not isinstance(value, bool | int | float | str):
-        raise EvaluationError(f"A {type_name(value)} is no number.")
+        raise EvaluationError(f"A {type_name(value)} is not a number.")
     result = float(value)
     if result != result or result in (float("inf"), float("-inf")):
-        raise EvaluationError(f"{as_text(value):.40} is no number that JSON can say.")
+        raise EvaluationError(f"{as_text(value):.40} is not a number that JSON can express.")
     return result
 
 

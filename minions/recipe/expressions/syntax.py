@@ -71,8 +71,8 @@ WORDS: Final = tuple(sorted(_RESERVED))
 """Words that cannot be names."""
 _NOT_THERE: Final[Mapping[str, tuple[str, str]]] = {
     "(": ("calls are not supported", "use a filter, such as 'items|length'"),
-    "**": ("there is no operator '**'", "write the product out"),
-    "=": ("'=' assigns nothing here", "'==' compares"),
+    "**": ("there is no operator '**'", "write it as a product"),
+    "=": ("'=' cannot assign here", "'==' compares"),
 }
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
 

@@ -102,7 +102,7 @@ class Subscript(Term, frozen=True):
     def value(self, scope: Scope) -> JsonValue:
         base, key = self.base.value(scope), self.key.value(scope)
         if isinstance(key, bool) or not isinstance(key, str | int):
-            raise EvaluationError(f"A {type_name(key)} is no key: {as_text(key):.60}.")
+            raise EvaluationError(f"A {type_name(key)} is not a key: {as_text(key):.60}.")
         found = look_up(base, key)
         if found is MISSING:
             path = (*_known_path(self.base), key)

@@ -63,12 +63,12 @@ class _Analyze(StepKind):
     table = Table(
         "an analyze step",
         (
-            text_key("analyze", "What is to be found out; a template. Without it the description."),
+            text_key("analyze", "The question; a template. Default: the description."),
             choice_key("tool", "The older spelling of this kind.", (_OLDER_TOOL,)),
-            text_key("context", "Rules, and what else has to be known; a template."),
-            Key(name="input", description="What is looked at; a template. Shown also when empty."),
+            text_key("context", "Rules and background; a template."),
+            Key(name="input", description="The data; a template. Shown even if empty."),
             mapping_key("output_format", "An example of the answer, which becomes its schema."),
-            mapping_key("output", "JSON Schema of the answer, or `{field: type}` in short."),
+            mapping_key("output", "JSON Schema of the answer, or in short `{field: type}`."),
             MODEL_KEY,
             CACHE_KEY,
         ),
@@ -87,8 +87,8 @@ class _Analyze(StepKind):
             reader.report(
                 section.place.fault(
                     "missing-key",
-                    "nothing says what is to be found out",
-                    help="write it behind 'analyze:' or 'description:'",
+                    "there is no question",
+                    help="write it at 'analyze:' or 'description:'",
                 )
             )
         model = section.node("model")

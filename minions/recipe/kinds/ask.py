@@ -57,14 +57,16 @@ class _Ask(StepKind):
     table = Table(
         "an ask step",
         (
-            text_key("ask", "What a person is asked; a template.", is_required=True),
-            mapping_key("form", "JSON Schema of the answer, or `{field: type}`; else any text."),
+            text_key("ask", "The question to a person; a template.", is_required=True),
+            mapping_key(
+                "form", "JSON Schema of the answer, or `{field: type}`; default: any text."
+            ),
             Key(
                 name="timeout",
-                description="How long the answer is waited for: seconds, or `10m`, `24h`.",
+                description="How long to wait for the answer: seconds, or `10m`, `24h`.",
                 types=("number", "string"),
             ),
-            Key(name="default", description="The answer when nobody gives one in time."),
+            Key(name="default", description="The answer if there is none in time."),
         ),
     )
     templates = ("ask",)
@@ -74,7 +76,7 @@ class _Ask(StepKind):
         """The form is the declared output; a default has to fit it."""
         section, report = step.section, reader.report
         if not (section.text("ask") or "?").strip():
-            message = "'ask' is empty: nobody can answer that"
+            message = "'ask' is empty: there is no question"
             report(section.place_of("ask").fault("bad-value", message, help="write the question"))
         form = section.mapping("form")
         schema = read_output_schema(form, report) if form is not None else None
@@ -90,7 +92,7 @@ class _Ask(StepKind):
         if default is None or not step.output:
             return
         for problem in SchemaValidator(step.output).errors(to_plain(default)):
-            message = f"the default is no answer that fits: {problem}"
+            message = f"the default does not fit: {problem}"
             report(default.place.fault("bad-value", message))
 
     def build(self, step: StepDraft, common: CommonKeys) -> AskSpec:

@@ -43,7 +43,7 @@ class _Assert(StepKind):
                 is_required=True,
                 shape=TEXTS,
             ),
-            text_key("message", "What is said when it does not; a template."),
+            text_key("message", "Error message if it does not hold; a template."),
         ),
     )
     templates = ("message",)

@@ -46,7 +46,7 @@ class _Code(StepKind):
                 "with exit code 4 when it is run.",
                 is_required=True,
             ),
-            mapping_key("with", "The only names that it sees; templates are filled in."),
+            mapping_key("with", "The only names that it sees; templates are rendered."),
         ),
     )
     templates = ("with",)

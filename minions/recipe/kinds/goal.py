@@ -77,8 +77,8 @@ class GoalSpec(StepSpec):
 MESSAGE = Table(
     "a message",
     (
-        choice_key("role", "Who speaks.", ("system", "user")),
-        text_key("content", "What is said; a template."),
+        choice_key("role", "The author of the message.", ("system", "user")),
+        text_key("content", "The text; a template."),
         text_key("system", "Short for a system message."),
         text_key("user", "Short for a user message."),
     ),
@@ -110,8 +110,8 @@ class _Goal(StepKind):
     table = Table(
         "a goal step",
         (
-            text_key("goal", "What the model is to achieve; a template.", is_required=True),
-            text_key("system_prompt", "How to behave, for this step only; a template."),
+            text_key("goal", "The aim; a template.", is_required=True),
+            text_key("system_prompt", "System message of this step only; a template."),
             Key(
                 name="messages",
                 description="Further messages, in order.",
@@ -120,17 +120,17 @@ class _Goal(StepKind):
             ),
             Key(
                 name="tools",
-                description="The only tools that reach the model: names, or a toolset for all of "
-                "its.",
+                description="The tools that the model is offered: names, or a toolset for all of "
+                "its tools.",
                 types=("array",),
                 shape=TEXTS,
             ),
-            mapping_key("output", "JSON Schema of the answer, or `{field: type}` in short."),
+            mapping_key("output", "JSON Schema of the answer, or in short `{field: type}`."),
             choice_key(
                 "memory",
-                "`isolated`: it sees what its templates name, and the bounded outputs of the "
-                "steps under `depends_on` that nothing in it reads. `conversation`: also all that "
-                "was said in the steps before it that have this, too, and in earlier runs of its "
+                "`isolated`: the prompt holds what templates read, and the bounded outputs of the "
+                "steps under `depends_on` that no template reads. `conversation`: also the "
+                "messages of earlier steps with `conversation`, and of earlier runs of the "
                 "session.",
                 ("isolated", "conversation"),
             ),
@@ -186,7 +186,7 @@ class _Goal(StepKind):
     def cache_problems(self, step: StepDraft) -> Iterator[str]:
         """A shared conversation is a second result, which the cache does not hold."""
         if step.section.text("memory") == "conversation":
-            yield "steps after it go on with what was said in it (memory: conversation)"
+            yield "later steps continue its conversation (memory: conversation)"
 
 
 GOAL = _Goal()
@@ -206,10 +206,10 @@ def _check_memory(section: Section, mode: ExecutionMode, report: Report) -> None
     node = section.node("memory")
     if node is not None and section.text("memory") == "conversation":
         if mode is ExecutionMode.PARALLEL:
-            message = "one conversation cannot go on in several steps at once"
+            message = "several steps cannot continue one conversation at once"
             report(node.place.fault("bad-value", message, help="use execution_mode: planned"))
         elif section.node("loop") is not None and section.plain("max_parallel", 1) != 1:
-            message = "one conversation cannot go on for several items at once"
+            message = "several items cannot continue one conversation at once"
             report(node.place.fault("bad-value", message, help="leave out max_parallel"))
 
 
@@ -223,7 +223,7 @@ def _parts(section: Section, reader: KindReader) -> GoalParts:
     model = section.node("model")
     parts = GoalParts(
         messages=_messages(section.items("messages"), reader.report, reader.templates),
-        # One that cannot be used says nothing: what reads it is no fault.
+        # A faulty schema allows everything, so that references to the output are not reported too.
         schema={} if schema is None and is_declared else schema,
         model=reader.read_model(model) if model is not None else None,
     )
@@ -248,7 +248,7 @@ def _messages(
             faults.append(
                 node.place.fault(
                     "bad-value",
-                    "a message is said once, by one role",
+                    "a message has one role",
                     help="write {user: text}, {system: text} or {role: user, content: text}",
                 )
             )

@@ -55,7 +55,7 @@ class _Recipe(StepKind):
                 "registered one.",
                 is_required=True,
             ),
-            mapping_key("with", "Its inputs; templates are filled in."),
+            mapping_key("with", "Its inputs; templates are rendered."),
             CACHE_KEY,
         ),
     )

@@ -80,8 +80,8 @@ class _Tool(StepKind):
                 is_required=True,
                 shape={"not": {"const": "llm_analyze"}},
             ),
-            mapping_key("params", "Its arguments; templates are filled in."),
-            mapping_key("params_template", "Further arguments, over `params`."),
+            mapping_key("params", "Its arguments; templates are rendered."),
+            mapping_key("params_template", "Further arguments, merged over `params`."),
             CACHE_KEY,
         ),
     )

@@ -43,7 +43,7 @@ class _Uses(StepKind):
         "a uses step",
         (
             text_key("uses", "A `Step` class that the operator registered.", is_required=True),
-            mapping_key("with", "Its constructor's arguments; templates are filled in."),
+            mapping_key("with", "Its constructor's arguments; templates are rendered."),
         ),
     )
     templates = ("with",)

@@ -54,7 +54,7 @@ SECRET_INPUT: Final = Table(
         Key(
             name="secret",
             description="The input takes a reference, `env:NAME` or `file:/absolute/path`; only "
-            "tools get the value.",
+            "tools receive the value.",
             types=("boolean",),
             is_required=True,
         ),
@@ -74,17 +74,21 @@ RECIPE: Final = Table(
     (
         Key(
             name="id",
-            description="By which it is run; without it made of `name`, else the file's name.",
+            description="The id by which it is run; default: made of `name`, else the file's name.",
             types=("string",),
             pattern=NAME_PATTERN,
         ),
-        text_key("name", "What people call it: any text."),
-        Key(name="version", description="The recipe's own.", types=("string", "number")),
+        text_key("name", "The name shown to people: any text."),
+        Key(
+            name="version",
+            description="The version of the recipe, of any form.",
+            types=("string", "number"),
+        ),
         text_key("description", "What the recipe is for, for people."),
         Key(
             name="inputs",
-            description="Name to JSON Schema (with `default`, `description`), to a default, to "
-            "null: any value, required; or to `{type: string, secret: true}`.",
+            description="Inputs by name: a JSON Schema (with `default`, `description`), a default, "
+            "null for any required value, or `{type: string, secret: true}`.",
             types=("object",),
             shape={
                 "propertyNames": {"pattern": STEP_PATTERN},
@@ -105,8 +109,8 @@ RECIPE: Final = Table(
                 },
             },
         ),
-        text_key("system_prompt", "In the first prompt of each model step, once.", "context"),
-        text_key("goal", "The agent's aim, in the first prompt of each model step."),
+        text_key("system_prompt", "System message of each model step.", "context"),
+        text_key("goal", "The agent's aim: part of the first prompt of each model step."),
         MODEL_KEY,
         Key(
             name="tools",
@@ -130,33 +134,35 @@ RECIPE: Final = Table(
         LIMITS_KEY,
         Key(
             name="retry",
-            description="How failed model and tool calls are tried again.",
+            description="How failed model and tool calls are retried.",
             types=("object",),
             shape={"$ref": "#/$defs/retry"},
         ),
-        choice_key("execution_mode", "In which order steps run.", ExecutionMode),
-        count_key("max_parallel", "Steps that run together in parallel mode."),
-        choice_key("on_failure", "What a failed required step does to the others.", OnFailure),
+        choice_key("execution_mode", "The order in which steps run.", ExecutionMode),
+        count_key("max_parallel", "Steps that run at the same time in parallel mode."),
+        choice_key(
+            "on_failure", "What happens to the other steps when a required step fails.", OnFailure
+        ),
         Key(
             name="steps",
-            description="What is done.",
+            description="The steps, at least one.",
             types=("array",),
             is_required=True,
             shape={"minItems": 1, "items": {"$ref": "#/$defs/step"}},
         ),
-        Key(name="output", description="A template of the run's result."),
+        Key(name="output", description="A template of the run's output."),
         METADATA_KEY,
         Key(
             name="templates",
-            description="Steps without an id, by name: a step that says `extends: name` takes "
-            "from there what it does not say itself.",
+            description="Steps without an id, by name: a step with `extends: name` takes the keys "
+            "from there that it does not state itself.",
             types=("object",),
             shape={"additionalProperties": {"type": "object"}},
         ),
         Key(
             name="graph",
-            description="Transitions: each step to the ones that may come next. The first step of "
-            "`steps` begins. Not together with `depends_on`.",
+            description="Transitions: for each step those that may come next. The run starts with "
+            "the first of `steps`. Not together with `depends_on`.",
             types=("object",),
             shape={
                 "propertyNames": {"pattern": STEP_PATTERN},
@@ -165,19 +171,17 @@ RECIPE: Final = Table(
                 },
             },
         ),
-        flag_key(
-            "enabled", "For whatever runs recipes by a plan; `minions run` does not look at it."
-        ),
+        flag_key("enabled", "Whether a scheduler should run it; `minions run` ignores it."),
         Key(
             name="tests",
-            description="What `minions test` runs: inputs, scripted answers, and what is expected.",
+            description="Tests for `minions test`: inputs, scripted answers and expected results.",
             types=("array",),
             shape={"items": {"$ref": "#/$defs/test"}},
         ),
         Key(
             name="schedule",
             types=("string", "object", "array"),
-            description="When it is to run: for whatever runs recipes by a plan, as `enabled`.",
+            description="When a scheduler should run it; `minions run` ignores it.",
         ),
     ),
 )
@@ -186,18 +190,18 @@ MODEL: Final = Table(
     "a model",
     (
         text_key("name", "`provider/name` or a registered name."),
-        text_key("base_url", "Another address; it gets no key unless the operator allows it."),
-        Key(name="temperature", types=("number",), minimum=0, description="Of sampling."),
-        Key(name="top_p", types=("number",), above=0, description="Of sampling."),
-        count_key("max_output_tokens", "Longest answer."),
-        seconds_key("timeout_s", "The whole call, in seconds."),
-        seconds_key("idle_timeout_s", "Longest silence while the answer comes in, in seconds."),
+        text_key("base_url", "Another server; it receives no key unless the operator allows it."),
+        Key(name="temperature", types=("number",), minimum=0, description="Sampling temperature."),
+        Key(name="top_p", types=("number",), above=0, description="Nucleus sampling."),
+        count_key("max_output_tokens", "Longest answer in tokens."),
+        seconds_key("timeout_s", "Time for the whole call, in seconds."),
+        seconds_key("idle_timeout_s", "Longest time without a byte of the answer, in seconds."),
         text_key(
             "api_key_env",
             "The environment variable that holds the key: the provider's own, or one that the "
             "operator lists in `recipe_key_variables`.",
         ),
-        choice_key("output_mode", "How a schema is put to the server.", OutputMode),
+        choice_key("output_mode", "How a schema is sent to the server.", OutputMode),
         *later_keys("fallbacks tiers"),
     ),
 )
@@ -205,16 +209,16 @@ MODEL: Final = Table(
 PERMISSIONS: Final = Table(
     "permissions",
     (
-        flag_key("allow_write", "Tools that change something may run; false when absent."),
+        flag_key("allow_write", "Whether tools that declare a write may be called; default false."),
         Key(
             name="allow_<tool>",
-            description="Whether that one tool may run, whatever `allow_write` says.",
+            description="Whether that tool may be called; overrides `allow_write`.",
             types=("boolean",),
         ),
         Key(
             name="requires_approval",
-            description="Tools that somebody must consent to before each call; a toolset's name "
-            "stands for all of its tools.",
+            description="Tools of which every call needs approval; a toolset's name stands for "
+            "all of its tools.",
             types=("array",),
             shape=TEXTS,
         ),
@@ -226,15 +230,19 @@ LIMITS: Final = Table(
     (
         count_key("max_model_calls_per_step", "Logical model calls; repairs count."),
         count_key("max_tool_call_retries", "Extra attempts per tool call.", minimum=0),
-        flag_key("sequential_tool_calls", "Tool calls of one answer one after the other."),
-        flag_key("allow_repeated_steps", "A transition graph may come back to a step."),
+        flag_key(
+            "sequential_tool_calls", "Execute the tool calls of one answer one after the other."
+        ),
+        flag_key(
+            "allow_repeated_steps", "Whether a transition graph may execute a step more than once."
+        ),
         count_key("max_steps", "Steps executed in the run."),
         count_key("max_tokens", "Tokens of the run, input and output."),
         Key(
             name="max_cost_usd",
             types=("number",),
             above=0,
-            description="US dollars of the run; then only models of known price are asked.",
+            description="US dollars of the run; only models with a known price are then called.",
         ),
         seconds_key("timeout_s", "Wall time in seconds."),
         seconds_key("tool_timeout_s", "Wall time of one attempt at a tool call, in seconds."),
@@ -253,16 +261,23 @@ STEP_LIMITS: Final = Table(
 RETRY: Final = Table(
     "retry",
     (
-        count_key("max_attempts", "Of a model call, the first included."),
-        Key(name="initial_delay", types=("number",), minimum=0, description="In seconds."),
-        Key(name="max_delay", types=("number",), minimum=0, description="In seconds."),
+        count_key("max_attempts", "Attempts at a model call, the first included."),
+        Key(
+            name="initial_delay",
+            types=("number",),
+            minimum=0,
+            description="First delay in seconds.",
+        ),
+        Key(
+            name="max_delay", types=("number",), minimum=0, description="Longest delay in seconds."
+        ),
         Key(
             name="exponential_base",
             types=("number",),
             minimum=1,
-            description="Each delay is this much longer than the one before.",
+            description="Factor by which each delay is longer than the one before.",
         ),
-        flag_key("jitter", "Each delay times a random factor."),
+        flag_key("jitter", "Whether each delay is multiplied by a random factor."),
     ),
     camel_case=True,
 )
@@ -270,29 +285,32 @@ RETRY: Final = Table(
 TEST: Final = Table(
     "a test",
     (
-        text_key("name", "What the test is about."),
+        text_key("name", "What the test checks."),
         mapping_key("inputs", "The run's inputs."),
         Key(
             name="answers",
-            description="What the model answers, in order, as in a script file.",
+            description="The model's answers in order, in the form of a script file.",
             types=("array",),
         ),
-        text_key("model", "A scripted model instead: `scripted/FILE.yaml` or a registered name."),
+        text_key(
+            "model",
+            "A scripted model instead of `answers`: `scripted/FILE.yaml` or a registered name.",
+        ),
         mapping_key(
             "tools",
-            "Full tool names and what they give here; the tools themselves are not called. One "
-            "that is not pure must stand here.",
+            "Results by full tool name; these tools are not called. A tool that is not pure must "
+            "be listed.",
         ),
         Key(
             name="decisions",
-            description="Steps to `approve`, `reject` or `answer:VALUE`; a nested recipe's as "
-            "`step/inner_step`. Without a word the run waits: `needs_decision`.",
+            description="Decisions by step: `approve`, `reject` or `answer:VALUE`; steps of a "
+            "nested recipe as `step/inner_step`. Without one the run ends `needs_decision`.",
             types=("object",),
             shape={"additionalProperties": {"type": "string"}},
         ),
         Key(
             name="expect",
-            description="What has to come out.",
+            description="The expected result.",
             types=("object",),
             shape={"$ref": "#/$defs/expect"},
         ),
@@ -302,8 +320,8 @@ TEST: Final = Table(
 EXPECT: Final = Table(
     "expect",
     (
-        choice_key("status", "How the run ends; `completed` when absent.", RunStatus),
-        Key(name="output", description="The run's output, just so."),
+        choice_key("status", "The run's status; default `completed`.", RunStatus),
+        Key(name="output", description="The run's output, compared exactly."),
         text_key("error", "The code of the run's error."),
         Key(
             name="holds",

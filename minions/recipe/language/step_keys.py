@@ -37,10 +37,13 @@ STEP: Final = Table(
             is_required=True,
         ),
         text_key("description", "What the step is for."),
-        text_key("extends", "A template that says what this step does not."),
+        text_key(
+            "extends",
+            "Name of a template, from which the step takes the keys that it does not state itself.",
+        ),
         Key(
             name="depends_on",
-            description="Steps that must be done before: ids or `save_as` names.",
+            description="Steps that must end before this one: ids or `save_as` names.",
             types=("array", "string"),
             shape=TEXTS,
         ),
@@ -51,38 +54,40 @@ STEP: Final = Table(
         ),
         Key(
             name="loop",
-            description="A template that gives a list: the step is done for each item, which "
-            "templates read as `loop.item`, its place from 0 as `loop.index`.",
+            description="A list, or a template of one: the step is executed for each item, which "
+            "templates read as `loop.item`, its index from 0 as `loop.index`.",
             types=("string", "array"),
         ),
         flag_key(
             "aggregate",
-            "Of a loop: its output is the list of the items' outputs. Else it has `results`, "
-            "`errors`, `total`, `successful` and `failed`.",
+            "With `loop`: the output is the list of the items' outputs. Else it is an object with "
+            "`results`, `errors`, `total`, `successful` and `failed`.",
         ),
-        count_key("max_parallel", "Of a loop: items that are done together; 1 when absent."),
+        count_key(
+            "max_parallel", "With `loop`: items that are executed at the same time; default 1."
+        ),
         Key(
             name="while",
-            description="A condition: the step is done, and done again as long as it holds. It and "
-            "the step's templates read what the last attempt gave as `loop.last`, all of them as "
-            "`loop.attempts`, the number of the attempt from 0 as `loop.index`.",
+            description="A condition: the step is repeated as long as it holds after an attempt. "
+            "It and the step's templates read the output of the last attempt as `loop.last`, all "
+            "outputs as `loop.attempts`, the number of the attempt from 0 as `loop.index`.",
             types=("string",),
         ),
         count_key(
             "max_iterations",
-            "Of `while`: attempts, after which the step fails; 10.",
+            "With `while`: attempts after which the step fails; default 10.",
             maximum=MOST_ROUNDS,
         ),
         flag_key(
             "allow_repeats",
-            "Of `while`: an attempt may give what an earlier one gave. Else that fails the step: "
-            "it is stuck.",
+            "With `while`: an attempt may have the same output as an earlier one. Else the step "
+            "fails then, because it is stuck.",
         ),
         Key(
             name="on_error",
             description="`fail`; `continue`: as `optional`, and steps that only have to come after "
-            "this one go on; or `{goto: STEP, max: 2}`: an earlier step, or this one, runs again "
-            "with all that depends on it, and reads what went wrong as `feedback`.",
+            "this one run; or `{goto: STEP, max: 2}`: an earlier step, or this one, runs again "
+            "with all steps that depend on it, and reads the error as `feedback`.",
             types=("string", "object"),
             shape={
                 "anyOf": [
@@ -97,10 +102,10 @@ STEP: Final = Table(
             types=("string",),
             pattern=STEP_PATTERN,
         ),
-        flag_key("optional", "Its failure does not stop the run."),
+        flag_key("optional", "Whether the run continues if the step fails."),
         text_key(
             "route",
-            "Which step comes next, of several in `graph`: a template that gives its id, or a "
+            "Chooses among several next steps in `graph`: a template of the step's id, or a "
             "question that a model answers.",
         ),
         Key(
@@ -111,10 +116,12 @@ STEP: Final = Table(
             shape={"anyOf": [{"type": "string"}, {"$ref": "#/$defs/decision_tool"}]},
         ),
         seconds_key("timeout_s", "Wall time of the step, in seconds."),
-        seconds_key("idle_timeout_s", "Longest silence while its model answers, in seconds."),
+        seconds_key(
+            "idle_timeout_s", "Longest time without a byte of the model's answer, in seconds."
+        ),
         Key(
             name="retry",
-            description="How this step's model and tool calls are tried again, over the recipe's.",
+            description="How this step's model and tool calls are retried; overrides the recipe's.",
             types=("object",),
             shape={"$ref": "#/$defs/retry"},
         ),
@@ -128,7 +135,7 @@ ON_ERROR: Final = Table(
     "on_error",
     (
         text_key("goto", "The step that runs again.", is_required=True),
-        count_key("max", "How often; 2 when absent.", maximum=MOST_ROUNDS),
+        count_key("max", "How often it runs again; default 2.", maximum=MOST_ROUNDS),
     ),
 )
 
@@ -136,6 +143,6 @@ DECISION_TOOL: Final = Table(
     "decision_tool",
     (
         text_key("tool", "The tool's name.", is_required=True),
-        mapping_key("params", "Its arguments; templates are filled in."),
+        mapping_key("params", "Its arguments; templates are rendered."),
     ),
 )

@@ -51,7 +51,9 @@ def extended(node: Node, templates: Mapping[str, MappingNode], report: Report) -
     seen: list[str] = []
     while isinstance(node, MappingNode) and (entry := node.find(_EXTENDS)) is not None:
         template = _named(entry, templates, seen, report)
-        if template is None:  # the entry stays: what the step lacks is no fault of its own
+        if (
+            template is None
+        ):  # `extends` stays: keys that the template would have added are not reported
             return node
         own = [each for each in node.entries if each is not entry]
         keys = {each.key for each in own}

@@ -41,7 +41,7 @@ def _test(
     expect = section.node("expect")
     wanted = read_section(expect, keys.EXPECT, report) if expect is not None else None
     if section.node("answers") is not None and section.node("model") is not None:
-        message = "the model is said twice, by 'answers' and by 'model'"
+        message = "the model is stated twice, by 'answers' and by 'model'"
         report(section.place_of("model").fault("kind-conflict", message))
     _check_model(section.scalar("model"), catalog, report)
     _check_names(section.mapping("inputs"), tuple(draft.inputs), "input", report)
@@ -78,7 +78,7 @@ def _check_model(node: ScalarNode | None, catalog: Catalog, report: Report) -> N
     report(
         node.place.fault(
             "real-model",
-            f"a test asks no real model, but this is '{node.value!s:.60}'",
+            f"a test calls no real model, but this is '{node.value!s:.60}'",
             label=suggestion(str(node.value), known),
             help="write what it answers under 'answers', or name scripted/FILE.yaml"
             + (f" or one of: {', '.join(known)}" if known else ""),

@@ -85,7 +85,7 @@ def _read_input(node: Node, report: Report) -> InputSpec:
         report(
             required.key_node.place.fault(
                 "bad-schema",
-                "'required' is no key of an input",
+                "'required' is not a key of an input",
                 help="an input without a default is required; give a default to make it optional",
             )
         )

@@ -152,7 +152,7 @@ def _read_loop(step: StepDraft, report: Report) -> None:
         report(
             node.place.fault(
                 "bad-value",
-                "'loop' is a text, which is no list",
+                "'loop' is a text, not a list",
                 help="write a template that gives one, such as '{{ step.items }}', or the list",
             )
         )

@@ -171,7 +171,7 @@ class SubRecipes:
 def _cycle(place: Place, trail: tuple[str, ...]) -> Fault:
     first = trail.index(trail[-1])
     names = " → ".join(f"'{Path(each).stem}'" for each in trail[first:])
-    return place.fault("recipe-cycle", f"recipes run each other in a circle: {names}")
+    return place.fault("recipe-cycle", f"recipes run each other in a cycle: {names}")
 
 
 def _faulty(name: str, found: FoundRecipe, faults: tuple[Fault, ...], place: Place) -> Fault:

@@ -165,19 +165,21 @@ MODEL_KEY: Final = Key(
 )
 LIMITS_KEY: Final = Key(
     name="limits",
-    description="How much may be spent.",
+    description="Limits of the run.",
     types=("object",),
     shape={"$ref": "#/$defs/limits"},
 )
 STEP_LIMITS_KEY: Final = Key(
     name="limits",
-    description="How much this step may spend.",
+    description="Limits of this step.",
     types=("object",),
     shape={"$ref": "#/$defs/step_limits"},
 )
 CACHE_KEY: Final = flag_key(
     "cache",
-    "Where what it asks and may use is the same as in an earlier run, its output is taken from "
-    "there. Only with tools that are declared pure.",
+    "Whether the output is taken from an earlier run, if all that it depends on is the same. Only "
+    "with tools that are declared pure.",
 )
-METADATA_KEY: Final = mapping_key("metadata", "Whatever the application wants to keep beside it.")
+METADATA_KEY: Final = mapping_key(
+    "metadata", "Values of the application's own; Minions ignores them."
+)

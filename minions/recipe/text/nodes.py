@@ -509,7 +509,7 @@ class _Builder:
             self._faults.append(
                 self._place(event).fault(
                     "bad-character",
-                    "half a character (a lone surrogate) is no text",
+                    "half a character (a lone surrogate) is not text",
                     help='write the character itself, or both halves: "\\ud83c\\udf89"',
                 )
             )
@@ -626,7 +626,7 @@ _NO_DASH: Final = "did not find expected '-' indicator"
 _NO_MAPPING: Final = "mapping values are not allowed in this context"
 _SYNTAX_HINTS: Final[Mapping[str, str]] = {
     _NO_MAPPING: (
-        "text with ': ' in it wants quotes, and keys of one mapping the same indentation"
+        "text that contains ': ' needs quotes, and keys of one mapping the same indentation"
     ),
     "found unexpected end of stream": "a quote or bracket is not closed",
     "did not find expected key": "check the indentation and the quotes just above",
@@ -638,7 +638,7 @@ def _number(text: str) -> int | float | str:
     if text[0] not in "+-.0123456789":
         return text
     if _NO_NUMBER.fullmatch(text):
-        raise ValueError(f"{text} is no number that JSON can say")
+        raise ValueError(f"{text} is not a number that JSON can express")
     is_integer = _INTEGER.fullmatch(text) is not None
     if not is_integer and not _FLOAT.fullmatch(text):
         return text

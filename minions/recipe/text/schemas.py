@@ -215,7 +215,7 @@ def _walk(node: Node, report: Report) -> None:
             report(
                 entry.key_node.place.fault(
                     "bad-schema",
-                    f"'{entry.key}' is no keyword of JSON Schema",
+                    f"'{entry.key}' is not a keyword of JSON Schema",
                     label=suggestion(entry.key, tuple(sorted(KEYWORDS))),
                     help="fields of an object stand under 'properties'",
                 )
