@@ -98,8 +98,8 @@ class Settings:
     approve: str | None = field(
         default=None,
         metadata=_described(
-            "Who consents to calls that need approval: ask (at the terminal; elsewhere nobody "
-            "does), deny, all, or wait (the run ends and goes on after `minions approve`)."
+            "Who decides about calls that need approval: ask (a person at the terminal; elsewhere "
+            "as deny), deny, all, or wait (the run ends; `minions approve` resumes it)."
         ),
     )
     dry_run: bool = field(

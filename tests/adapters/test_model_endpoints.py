@@ -296,7 +296,7 @@ def test_the_refusal_of_a_key_variable_says_which_setting_allows_it() -> None:
     with pytest.raises(UsageError) as caught:
         resolve(api_key_env="HOME")
     assert caught.value.message == (
-        "The recipe's api_key_env names the environment variable 'HOME', which is no key of the "
+        "The recipe's api_key_env names the environment variable 'HOME', which is not a key of the "
         "provider 'openai' (its own is OPENAI_API_KEY), so it is not sent. If recipes may use it, "
         'set recipe_key_variables = ["HOME"] in minions.toml, or api_key_env of '
         "[providers.openai]."

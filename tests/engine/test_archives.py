@@ -302,7 +302,7 @@ BROKEN: dict[str, tuple[Break, int, str]] = {
     "long-key": (_with(5, key="k" * 2_001), 5, "2001 characters; at most 2000"),
     "deep-body": (_with(5, body={"output": _nested(200)}), 5, "deeper than 200 levels"),
     "very-deep-body": (_with(5, body={"output": _nested(700)}), 5, "deeper than 200 levels"),
-    "no-status": (_with(6, body={"status": "over"}), 6, "`over` is no status"),
+    "no-status": (_with(6, body={"status": "over"}), 6, "`over` is not a status"),
 }
 
 

@@ -24,7 +24,7 @@ from minions.testing.clock import FakeClock
         ("message", "recorded", {"call": "k"}, "no end of the tool call 'k' stands before it"),
         ("message", "recorded", {"call": "k", "sequence": 1}, "no end of the tool call 'k'"),
         ("decision", "recorded", {"word": "answer:{"}, "`answer:{` holds no JSON"),
-        ("decision", "recorded", {"word": "perhaps"}, "`perhaps` is no decision"),
+        ("decision", "recorded", {"word": "perhaps"}, "`perhaps` is not a decision"),
         ("message", "recorded", {"message": {"role": "nobody"}}, "Invalid enum value 'nobody'"),
         ("step", "started", {"history": [1]}, "Expected `array` of length 2"),
     ],

@@ -117,7 +117,7 @@ async def test_a_conversation_goes_on_after_a_crash() -> None:
 
 
 def test_one_conversation_cannot_go_on_in_several_places_at_once() -> None:
-    with pytest.raises(RecipeError, match="cannot go on in several steps at once"):
+    with pytest.raises(RecipeError, match="several steps cannot continue one conversation"):
         recipe_with(*TALK, tools=(LOOK,), execution_mode="parallel")
     step: dict[str, JsonValue] = {
         "id": "a",

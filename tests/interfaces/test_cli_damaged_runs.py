@@ -78,7 +78,7 @@ def test_an_end_without_a_known_status_is_unreadable(cli: Cli, runs: tuple[str, 
     rows = json.loads(cli("sessions", "list", "--json", *DB).out)
     row = next(each for each in rows if each["run_id"] == bad)
     assert row["status"] == "unreadable"
-    assert "`over` is no status" in row["problem"]
+    assert "`over` is not a status" in row["problem"]
 
 
 CHANGES: dict[str, str] = {

@@ -116,7 +116,7 @@ async def test_an_answer_is_asked_for_until_it_fits() -> None:
     decider, said = typed("three\n", "2\n")
     assert await decider.answer(question) == 2
     assert said[1] == "  (one of 1, 2)"
-    assert len([line for line in said if line.startswith("'three' is not an answer")]) == 1
+    assert len([line for line in said if line.startswith("'three' is no answer")]) == 1
 
 
 async def test_an_empty_line_is_the_default_and_no_line_at_all_is_no_answer() -> None:

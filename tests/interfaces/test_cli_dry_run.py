@@ -164,7 +164,7 @@ def test_what_is_in_a_step_and_around_it_is_told(cli: Cli, write: Write) -> None
         '  1 hello: recipe greet {"name":"Ada"}',
         '  2   hello/say: set {"text":"Hello Ada!"}',
         ('  3   hello/post: tool send (writes) {"to":"Ada","text":"Hello Ada!"} · needs approval'),
-        "  4 look: tool look {} · denied · goes on after a failure",
+        "  4 look: tool look {} · denied · the run continues if it fails",
         '  5 copy: set {"text":"Hello Ada!"}',
         '  6 never: recipe greet {"name":"x"} · when false: skipped',
         '  7 rest: set {"is":"<look | default(0)> none"}',

@@ -86,7 +86,7 @@ def test_code_that_a_run_began_with_and_that_is_not_named_now_is_named(
 ) -> None:
     done = cli("retry", failed, "--db", "j.sqlite")
     assert done.code == 2
-    assert f"The run began with --extensions {here / 'own.py'}" in done.err
+    assert f"The run was started with --extensions {here / 'own.py'}" in done.err
 
 
 # --- where it goes on -----------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_a_run_goes_on_in_the_folder_where_it_began(
     monkeypatch.chdir(here / "elsewhere")
     done = cli("retry", failed, "--db", "../j.sqlite", "--extensions", "../own.py")
     assert done.code == 0, done.err
-    assert f"in {here}, where it began" in done.err
+    assert f"in {here}, where it was started" in done.err
     assert (here / "out.txt").read_text() == "sent one"
     assert Path.cwd() == here / "elsewhere"
 
@@ -121,7 +121,7 @@ def test_a_run_whose_folder_is_gone_is_refused(
     run_id = only_run(cli)
     place.rmdir()
     done = cli("retry", run_id, *FLAGS)
-    assert (done.code, f"began in {place}" in done.err) == (4, True)
+    assert (done.code, f"was started in {place}" in done.err) == (4, True)
 
 
 def test_the_model_that_was_named_last_answers_next_time(
@@ -159,8 +159,8 @@ def test_a_run_that_is_over_tells_its_end_as_an_event(cli: Cli, failed: str, wri
 @pytest.mark.parametrize(
     ("limit", "words"),
     [
-        ("max_steps: 1", "go on with a higher limit: minions retry {} --recipe EDITED.yaml"),
-        ("timeout_s: 0.001", "go on: minions resume {}"),
+        ("max_steps: 1", "raise the limit: minions retry {} --recipe EDITED.yaml"),
+        ("timeout_s: 0.001", "resume: minions resume {}"),
     ],
 )
 def test_a_reached_limit_ends_with_the_command_that_helps(

@@ -115,7 +115,7 @@ def test_a_migration_that_failed_is_said_again_and_not_resumed(
     done = cli(command, "run_", "--db", "j.sqlite")
     assert done.code == 2
     assert done.err.startswith("error[other-command]: Run 'run_")
-    assert "was made by `minions migrate monitor.yaml`, which cannot go on" in done.err
+    assert "was made by `minions migrate monitor.yaml`, which cannot be resumed" in done.err
 
 
 @pytest.mark.usefixtures("monitor")
@@ -238,8 +238,8 @@ def test_without_a_model_three_commands_are_told(cli: Cli, here: Path) -> None:
         (None, "error[file-not-found]: There is no file in.yaml."),
         (b"", "error[empty]: in.yaml is empty: there is nothing to migrate."),
         (b" \n\n", "error[empty]: in.yaml is empty: there is nothing to migrate."),
-        (b"\x89PNG\r\n\x1a\n", "error[no-text]: in.yaml is no text: byte 0 is not UTF-8."),
-        (b"a\0b", "error[no-text]: in.yaml is no text: it holds zero bytes."),
+        (b"\x89PNG\r\n\x1a\n", "error[no-text]: in.yaml is not text: byte 0 is not UTF-8."),
+        (b"a\0b", "error[no-text]: in.yaml is not text: it holds zero bytes."),
         (b"a: [\n", "error["),
         (b"x" * 100_001, "error[too-long]: in.yaml has more than 100,000 bytes"),
     ],

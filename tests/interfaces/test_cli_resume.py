@@ -134,7 +134,7 @@ def test_a_call_in_doubt_ends_with_exit_3_and_a_command_that_decides(
     assert "error[in-doubt]" in waiting.stderr
     assert 'send({"text":"t2"}) in step' in waiting.stderr
     last = waiting.stderr.strip().splitlines()[-1]
-    assert f"go on: minions resume {run_id} --db j.sqlite --extensions own.py --decide " in last
+    assert f"resume: minions resume {run_id} --db j.sqlite --extensions own.py --decide " in last
     assert last.endswith("=…")  # for a person to fill in
     wrong = run(here, "resume", run_id, "--decide", "send")
     assert (wrong.returncode, "write it as CALL=redo" in wrong.stderr) == (2, True)
@@ -167,10 +167,10 @@ def test_code_that_does_not_let_go_is_left_after_two_seconds_and_the_run_goes_on
     _, err = process.communicate(timeout=HANG_S)  # the tool itself would hang for much longer
     assert process.returncode == 128 + number
     last = err.strip().splitlines()[-1]
-    assert last.startswith("go on: minions resume run_")
+    assert last.startswith("resume: minions resume run_")
     assert "Traceback" not in err
     write("calm", "")
-    words = last.removeprefix("go on: minions ").split()
+    words = last.removeprefix("resume: minions ").split()
     done = subprocess.run(
         [*MINIONS, *words],
         cwd=here,

@@ -140,7 +140,7 @@ def test_an_answer_that_never_came_is_told(cli: Cli, write: Write) -> None:
     lines = cli("sessions", "show", "run_", "--db", "k.db").out.splitlines()
     assert [line for line in lines if line.startswith("  -")] == [
         "  - fine: asks: Fine?",
-        '  - fine: nobody answered in time, so it is "maybe"',
+        '  - fine: no answer in time; the default is "maybe"',
     ]
 
 

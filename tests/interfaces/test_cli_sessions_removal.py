@@ -185,4 +185,4 @@ def test_the_cache_is_forgotten_when_it_is_said(cli: Cli, here: Path) -> None:
 def test_an_age_is_a_time(cli: Cli) -> None:
     told = cli("sessions", "gc", "--older-than", "soon", *DB)
     assert told.code == 2
-    assert "'soon' is no duration" in told.err
+    assert "'soon' is not a duration" in told.err

@@ -101,4 +101,4 @@ def test_doctor_says_where_no_database_can_be_made(here: Path, write: Write) -> 
     write("afile", "")
     done = shell(here, "minions doctor --db afile/j.sqlite")
     assert done.returncode == 4
-    assert "no writable folder" in done.stdout
+    assert "not a writable folder" in done.stdout

@@ -65,7 +65,7 @@ def chat(here: Path, *lines: str, flags: tuple[str, ...] = ()) -> subprocess.Com
 def test_a_talk_goes_on_in_another_process(talk: Path) -> None:
     first = chat(talk, "one", "two")
     assert (first.returncode, first.stdout) == (0, "1: one\n2: two\n"), first.stderr
-    assert "talk on: minions chat --session s" in first.stderr
+    assert "continue: minions chat --session s" in first.stderr
     second = chat(talk, "three", flags=("-c",))
     assert (second.returncode, second.stdout) == (0, "3: three\n"), second.stderr
 
@@ -76,10 +76,10 @@ def test_commands_of_a_talk_act_on_its_messages(talk: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "1: one\n2: two\n2: two\n2: three\n"
-    assert "anew: messages 4 to 4, which took " in done.stderr
+    assert "regenerated: messages 4 to 4, which took " in done.stderr
     assert "   3 user  two" in done.stderr
     assert "4 messages, " in done.stderr
-    assert "which begins with messages 1 to 2 of s" in done.stderr
+    assert "which starts with messages 1 to 2 of s" in done.stderr
     assert "There is no command /hlep. Did you mean '/help'?" in done.stderr
 
 
@@ -115,7 +115,7 @@ def test_a_fork_is_made_and_gone_on_with(talk: Path, cli: Cli) -> None:
     forked = cli("fork", "s", "--at", "3", *DB)
     assert forked.code == 0, forked.err
     fork_id = forked.out.strip()
-    assert f"{fork_id} begins with messages 1 to 3 of s, which has 4" in forked.err
+    assert f"{fork_id} starts with messages 1 to 3 of s, which has 4" in forked.err
     resumed = cli("resume", fork_id, *ECHOED)
     assert (resumed.code, resumed.out) == (0, "2: two\n"), resumed.err
     told = cli("resume", fork_id, *ECHOED)
@@ -219,7 +219,7 @@ def test_control_c_stops_the_turn_and_not_the_talk(talk: Path) -> None:
         type_("three\n")
         read_until("3: three")
         type_("/quit\n")
-        read_until("talk on: minions chat --session s")
+        read_until("continue: minions chat --session s")
         assert process.wait(timeout=HANG_S) == 0
     finally:
         process.kill()

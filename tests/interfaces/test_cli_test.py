@@ -257,7 +257,7 @@ def test_decisions_are_checked_with_the_steps_they_are_about(
         "error[bad-decision]: step 's' calls no tool that needs approval",
         "error[bad-decision]: step 'g' asks no question",
         "error[unknown-step]: unknown step 'g/q/x' in a test",
-        "error[bad-decision]: 'aprove' is no decision",
-        "error[bad-decision]: 'Ada' is no decision",
+        "error[bad-decision]: 'aprove' is not a decision",
+        "error[bad-decision]: 'Ada' is not a decision",
     ]
     assert "did you mean 'g/q'?" in done.err

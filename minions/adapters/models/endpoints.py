@@ -317,8 +317,8 @@ def _check_variable(
     usual = f"its own is {names}" if names else "it has none of its own"
     raise UsageError(
         f"The recipe's api_key_env names the environment variable '{variable}', which is not a "
-        f"key of the provider '{provider}' ({usual}), so it is not sent. If recipes may use it, set "
-        f'recipe_key_variables = ["{variable}"] in minions.toml, or api_key_env of '
+        f"key of the provider '{provider}' ({usual}), so it is not sent. If recipes may use it, "
+        f'set recipe_key_variables = ["{variable}"] in minions.toml, or api_key_env of '
         f"[providers.{provider}].",
         code="key-not-allowed",
         suggestions=(f'recipe_key_variables = ["{variable}"]',),

@@ -28,11 +28,11 @@ async def refuse_if_it_goes_on(services: Services, recorded: RecordedRun) -> Non
             for row in recorded.entries
             if row.kind == "run" and row.state in ("started", "resumed")
         ]
-        word = "resumed" if begins[-1].state == "resumed" else "began"
+        word = "resumed" if begins[-1].state == "resumed" else "started"
         raise LeaseHeldError(
             f"Nothing was done: run '{summary.run_id}' is active on worker '{error.worker_id}', "
             f"which {word} it at {begins[-1].at:%Y-%m-%d %H:%M:%S}Z. Wait for its end, or end that "
-            "worker, and say this again if there is still something to do.",
+            "worker, and repeat the command if there is still something to do.",
             worker_id=error.worker_id,
             run_id=error.run_id,
         ) from error

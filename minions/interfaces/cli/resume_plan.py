@@ -46,7 +46,7 @@ class RecordedRunOpener:
         """
         if context.settings.no_store and needs_store:
             raise UsageError(
-                "Without a journal there is no run to go on with: leave out --no-store "
+                "Without a journal there is no run to resume: leave out --no-store "
                 "(or `no_store` in the configuration).",
                 code="no-store",
             )
@@ -79,8 +79,8 @@ class RecordedRunOpener:
         self._recorded = await self._find()
         if (command := self._noted.get("command")) is not None:
             raise UsageError(
-                f"Run '{self.recorded.run_id}' was made by `minions {command}`, which cannot go on "
-                "where it stopped: say it again.",
+                f"Run '{self.recorded.run_id}' was made by `minions {command}`, which cannot be "
+                "resumed: run the command again.",
                 code="other-command",
             )
         if self._recorded is not None and not self._recorded.has_ended:
@@ -146,7 +146,7 @@ class RecordedRunOpener:
         before = cast("list[str]", self._noted.get("extensions") or [])
         if missing := [name for name in before if name not in now]:
             flags = " ".join(f"--extensions {name}" for name in missing)
-            tell(f"The run began with {flags}. The recipe travels with a run, code does not.")
+            tell(f"The run was started with {flags}. The recipe is stored with a run, code is not.")
 
     def note(self) -> Mapping[str, JsonValue]:
         """What is to be known when the run goes on once more."""
@@ -192,9 +192,9 @@ class RecordedRunOpener:
             self._stack.enter_context(contextlib.chdir(home))
         except OSError as error:
             raise EnvironmentRefusedError(
-                f"Run '{self.recorded.run_id}' began in {home}, where relative paths of its tools "
-                f"start, and that cannot be entered: {error.strerror}. Make the folder again, or a "
-                "link to where it is now.",
+                f"Run '{self.recorded.run_id}' was started in {home}, where relative paths of its "
+                f"tools start, and that cannot be entered: {error.strerror}. Make the folder "
+                "again, or a link to where it is now.",
                 code="folder-gone",
             ) from error
 
@@ -203,5 +203,5 @@ class RecordedRunOpener:
         for line in run.preview():
             tell(line)
         if Path.cwd() != self._here:
-            tell(f"  in {Path.cwd()}, where it began")
+            tell(f"  in {Path.cwd()}, where it was started")
         return await follow(run, self.context, out, self._signals)

@@ -238,28 +238,24 @@ def _go_on(run: AgentRun, context: CommandContext, status: RunStatus, decision: 
     """
     settings = context.settings
     if settings.no_store:
-        lost = ", so it cannot go on" if status is RunStatus.NEEDS_DECISION else ""
+        lost = ", so it cannot be resumed" if status is RunStatus.NEEDS_DECISION else ""
         return f"not stored (--no-store){lost}"
     database, code = context.flags_again
     rest = f"{run.run_id}{database}{code}"
     if status is RunStatus.NEEDS_DECISION:
         if decide := "".join(f" --decide {shlex.quote(key)}=…" for key in run.waiting_calls):
-            return f"go on: minions resume {rest}{decide}"
+            return f"resume: minions resume {rest}{decide}"
         return (
-            f"decide: {decision}{database}{code}" if decision else f"go on: minions resume {rest}"
+            f"decide: {decision}{database}{code}" if decision else f"resume: minions resume {rest}"
         )
     if status is RunStatus.LIMIT_REACHED and run.context.progress.budget.reached != "timeout_s":
         where = "--max-cost USD" if _is_limit_of_a_flag(run) else "--recipe EDITED.yaml"
-        return f"go on with a higher limit: minions retry {rest} {where}"
+        return f"raise the limit: minions retry {rest} {where}"
     if status in (RunStatus.CANCELLED, RunStatus.LIMIT_REACHED):
-        return f"go on: minions resume {rest}"
+        return f"resume: minions resume {rest}"
     if status is RunStatus.FAILED:
         is_known = run.has_recorded_end
-        return (
-            f"try again what failed: minions retry {rest}"
-            if is_known
-            else (f"go on: minions resume {rest}")
-        )
+        return f"retry: minions retry {rest}" if is_known else (f"resume: minions resume {rest}")
     return f"see it: minions sessions show {run.run_id}{database}"
 
 

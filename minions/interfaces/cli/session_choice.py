@@ -235,7 +235,8 @@ def message_number(text: str) -> int:
     if not text.isdecimal() or len(text) > _MOST_DIGITS:
         shown = text if len(text) <= 40 else f"{text[:40]}…"
         raise UsageError(
-            f"{shown!r} is no number of a message; /history and `minions sessions show` show them.",
+            f"{shown!r} is not the number of a message; /history and `minions sessions show` "
+            "list them.",
             code="bad-sequence",
         )
     return int(text)

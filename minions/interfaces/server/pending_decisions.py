@@ -211,7 +211,7 @@ def _answer(view: ApprovalView, said: DecisionRequest) -> Answer:
     if problem is not None:
         form = dumps(view.form or {"type": "string"})
         raise UsageError(
-            f"The value is no answer to that question: {problem}. It takes what fits {form}.",
+            f"The value does not answer the question: {problem}. It has to fit {form}.",
             code="bad-answer",
         )
     return Answer(_as_typed(said.value))

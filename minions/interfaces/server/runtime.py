@@ -162,14 +162,15 @@ class ServerRuntime:
         command, home = recorded.note.get("command"), recorded.note.get("cwd")
         if command is not None:
             raise UsageError(
-                f"Run '{recorded.run_id}' was made by `minions {command}`, which cannot go on "
-                "where it stopped.",
+                f"Run '{recorded.run_id}' was made by `minions {command}`, which cannot be "
+                "resumed.",
                 code="other-command",
             )
         if home is not None and home != self._note.get("cwd"):
             raise EnvironmentRefusedError(
-                f"Run '{recorded.run_id}' began in {home}, where relative paths of its tools "
-                f"start; this server runs in {self._note.get('cwd')}. Use the command line there.",
+                f"Run '{recorded.run_id}' was started in {home}, where relative paths of its "
+                f"tools start; this server runs in {self._note.get('cwd')}. Use the command line "
+                "there.",
                 code="other-folder",
             )
         return recorded

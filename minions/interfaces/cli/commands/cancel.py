@@ -39,7 +39,7 @@ def command(name: str, **flags: object) -> int:
     if context.settings.json:
         say(json_text({"run_id": run.run_id, "session_id": run.session_id, "status": run.status}))
     again = "".join(context.flags_again)
-    tell(f"{run.run_id} is cancelled · go on: minions resume {run.run_id}{again}")
+    tell(f"{run.run_id} is cancelled · resume: minions resume {run.run_id}{again}")
     return 0
 
 

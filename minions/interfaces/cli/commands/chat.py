@@ -137,7 +137,7 @@ class _Conversation:
             tell("not stored (--no-store)")
         elif await self._runner.repository.get_step_count(self._session_id):
             again = "".join(self._context.flags_again)
-            tell(f"talk on: minions chat --session {shlex.quote(self._session_id)}{again}")
+            tell(f"continue: minions chat --session {shlex.quote(self._session_id)}{again}")
 
     async def _next_line(self) -> str | None:
         """None: there is no more."""
@@ -222,12 +222,12 @@ class _Conversation:
 
     async def _help(self, rest: str) -> None:
         tell(
-            "/history         what was said, with the number of each message\n"
-            "/retry [NUMBER]  say the last answer, or all from that message on, anew\n"
-            "/resume          go on where a turn was cut off\n"
-            "/fork [NUMBER]   talk on in a copy that ends with that message, or with the last\n"
-            "/cost            what the session took so far\n"
-            "/session         its id, and where it comes from\n"
+            "/history         the messages with their numbers\n"
+            "/retry [NUMBER]  regenerate the last answer, or all from that message on\n"
+            "/resume          continue a turn that was cut off\n"
+            "/fork [NUMBER]   continue in a copy that ends with that message, or with the last\n"
+            "/cost            tokens and cost of the session so far\n"
+            "/session         the session's id, and what it was forked from\n"
             "/quit            end; Ctrl-D does the same, Ctrl-C stops a turn"
         )
 
@@ -244,13 +244,14 @@ class _Conversation:
         sequence = _number(rest, last)
         run = await self._runner.prepare_retry(self._session_id, sequence)
         kept = run.keeps or 0
-        tell(f"anew: messages {kept + 1} to {len(steps)}, which took {what_it_cost(steps[kept:])}")
+        took = what_it_cost(steps[kept:])
+        tell(f"regenerated: messages {kept + 1} to {len(steps)}, which took {took}")
         await self._turn(run)
 
     async def _resume(self, rest: str) -> None:
         run = await self._runner.prepare_resume(self._session_id)
         if run is None:
-            tell("The last message is an answer. /retry says it anew.")
+            tell("The last message is an answer. /retry regenerates it.")
             return
         await self._turn(run)
 
@@ -259,12 +260,12 @@ class _Conversation:
         count = await repository.get_step_count(self._session_id)
         if count == 0:
             raise UsageError(
-                "Nothing was said yet: there is nothing to fork.", code="empty-session"
+                "The session has no messages: there is nothing to fork.", code="empty-session"
             )
         fork = await repository.fork(self._session_id, _number(rest, count))
         self._session_id = fork.id
         tell(
-            f"now in {fork.id}, which begins with messages 1 to {fork.forked_at_sequence} of "
+            f"now in {fork.id}, which starts with messages 1 to {fork.forked_at_sequence} of "
             f"{fork.parent_session_id}"
         )
 

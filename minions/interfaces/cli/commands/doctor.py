@@ -121,7 +121,7 @@ def _refuse_unwritable(path: Path) -> None:
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise EnvironmentRefusedError(
-            f"{path} cannot be made: {place} is no writable folder. Name another one with --db."
+            f"{path} cannot be made: {place} is not a writable folder. Name another one with --db."
         )
 
 

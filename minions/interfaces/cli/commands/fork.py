@@ -89,9 +89,10 @@ async def _fork(
     finally:
         await journal.aclose()
     sequence = cast(int, fork.forked_at_sequence)
-    tell(f"{fork.id} begins with messages 1 to {sequence} of {session.id}, which has {count}")
+    tell(f"{fork.id} starts with messages 1 to {sequence} of {session.id}, which has {count}")
     again = "".join(context.flags_again)
     tell(
-        f"talk on: minions chat --session {fork.id}{again} · go on: minions resume {fork.id}{again}"
+        f"continue: minions chat --session {fork.id}{again} · "
+        f"resume: minions resume {fork.id}{again}"
     )
     return fork

@@ -42,7 +42,7 @@ __all__ = ["command"]
     "max_cost_usd",
     type=float,
     metavar="USD",
-    help="Most the run may cost in all; else as it began.",
+    help="Most that the run may cost in total; default: as it was started.",
 )
 @click.option("--approve", help="Who consents to further calls: ask, deny, all or wait.")
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")

@@ -162,7 +162,7 @@ def _note_line(note: RunNote) -> str:
     if note.kind == "goto":
         return f"{note.step_id} failed: back to {facts['to']} ({facts['attempt']})"
     if note.kind == "route":
-        return f"{note.step_id}: nobody could say what comes next: {facts.get('reason')}"
+        return f"{note.step_id}: the next step could not be chosen: {facts.get('reason')}"
     return f"{note.step_id}: {_decision_words(note)}"
 
 
@@ -174,7 +174,7 @@ def _decision_words(note: RunNote) -> str:
     if note.state == "waiting":
         return f"asks: {' '.join(str(facts.get('question')).split())}"
     if note.state in ("answer", "default"):
-        who = "answered" if note.state == "answer" else "nobody answered in time, so it is"
+        who = "answered" if note.state == "answer" else "no answer in time; the default is"
         return f"{who} {json.dumps(facts.get('answer'), ensure_ascii=False)}"
     return f"{_SAID.get(note.state, note.state)}: {call}"
 

@@ -71,8 +71,8 @@ def _ask(ids: Sequence[str]) -> None:
     shown = ", ".join(ids)
     if not _is_terminal():
         raise UsageError(
-            f"Removing {shown} cannot be undone, and nobody is here to be asked. Nothing was "
-            "removed. Say --yes, and `minions sessions export` first what may be wanted.",
+            f"Removing {shown} cannot be undone, and there is no terminal to ask at. Nothing was "
+            "removed. Add --yes; `minions sessions export` makes a copy before.",
             code="not-agreed",
         )
     click.confirm(f"Remove {shown}, for good?", abort=True, err=True)
@@ -162,7 +162,7 @@ def _lines(freed: _CleanUpResult, *, dry_run: bool) -> Sequence[str]:
     verb = "would remove" if dry_run else "removed"
     lines = [f"{verb} {session_id}" for session_id in cleaned.sessions]
     for ids, why in (
-        (cleaned.unfinished, "a run may go on"),
+        (cleaned.unfinished, "a run may be resumed"),
         (cleaned.forked, "a fork that stays reads from it"),
     ):
         lines += [f"kept {session_id}: {why}" for session_id in ids]

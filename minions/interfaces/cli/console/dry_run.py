@@ -40,7 +40,7 @@ def _parts(step: PlannedStep) -> Iterator[str]:
     if step.goto is not None:
         yield f"back to {step.goto} on failure, at most {_times(step.max_returns)}"
     elif step.on_error != "fail":
-        yield "goes on after a failure"
+        yield "the run continues if it fails"
     if step.next is not None:
         by = f", by {_short(step.next_by).strip()}" if step.next_by is not None else ""
         yield f"next: {' or '.join(step.next) or 'the end'}{by}"

@@ -57,7 +57,7 @@ def _parsed(data: bytes) -> JsonValue:
             raise ValueError(f"it is nested deeper than {_DEEPEST} levels")
     except ValueError as error:
         raise RefusedError(
-            HTTPStatus.BAD_REQUEST, "bad-json", f"The body is no JSON: {error}."
+            HTTPStatus.BAD_REQUEST, "bad-json", f"The body is not JSON: {error}."
         ) from error
     return value
 

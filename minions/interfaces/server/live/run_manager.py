@@ -85,16 +85,18 @@ class RunManager:
 
     def _check_room(self, run_id: str) -> None:
         if self.is_closing:
-            raise EnvironmentRefusedError("The server stops; nothing begins.", code="stopping")
+            raise EnvironmentRefusedError(
+                "The server is stopping; no run is started.", code="stopping"
+            )
         if run_id in self._executions:
             raise RefusedError(
-                HTTPStatus.CONFLICT, "run-active", f"Run '{run_id}' goes on already."
+                HTTPStatus.CONFLICT, "run-active", f"Run '{run_id}' is executed already."
             )
         if self.count >= self._most:
             raise RefusedError(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "too-many-runs",
-                f"{self.count} runs go on; no more at a time.",
+                f"{self.count} runs are executed, which is the limit.",
                 headers={"retry-after": "5"},
             )
 

@@ -50,7 +50,7 @@ async def decide(
     run_id = run_of(approval_id)
     if app_state.run_manager.find(run_id) is not None:
         raise RefusedError(
-            HTTPStatus.CONFLICT, "run-active", f"Run '{run_id}' goes on just now; look again soon."
+            HTTPStatus.CONFLICT, "run-active", f"Run '{run_id}' is being executed; try again soon."
         )
     view = await find_waiting(app_state.journal, approval_id)
     decision = decision_of(view, data)

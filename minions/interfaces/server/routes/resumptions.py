@@ -83,7 +83,7 @@ async def _idle(request: ApiRequest, run_id: str) -> str:
     run = await find_exact(request.app_state.journal, run_id)
     if request.app_state.run_manager.find(run.run_id) is not None:
         raise RefusedError(
-            HTTPStatus.CONFLICT, "run-active", f"Run '{run.run_id}' goes on just now."
+            HTTPStatus.CONFLICT, "run-active", f"Run '{run.run_id}' is being executed."
         )
     return run.run_id
 

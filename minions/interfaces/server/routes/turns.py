@@ -84,7 +84,7 @@ async def _runner(request: ApiRequest, session: Session) -> StepRunner:
     app_state = request.app_state
     if session.recipe is None:
         raise UsageError(
-            f"Session '{session.id}' has no recipe of its own: begin a run in it with POST "
+            f"Session '{session.id}' has no recipe of its own: start a run in it with POST "
             "/api/v1/runs.",
             code="no-recipe",
         )
