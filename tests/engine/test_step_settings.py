@@ -126,5 +126,5 @@ def test_one_conversation_cannot_go_on_in_several_places_at_once() -> None:
         "loop": [1, 2],
         "max_parallel": 2,
     }
-    with pytest.raises(RecipeError, match="cannot go on for several items at once"):
+    with pytest.raises(RecipeError, match="several items cannot continue one conversation"):
         recipe_with(step)
