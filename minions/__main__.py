@@ -11,10 +11,10 @@ from typing import Final
 __all__ = ["main"]
 
 _LONGEST_IMPORT_S: Final = 10.0
-"""At the end of the process; then it leaves without the interpreter's own end."""
+"""Seconds to wait for imports at the end of the process; then it exits without cleaning up."""
 
 _OBJECTS_BETWEEN_SEARCHES: Final = 200_000
-"""Importing makes a hundred thousand objects and no garbage: one search would take 30 ms."""
+"""Importing creates a hundred thousand objects and no garbage: one collection would take 30 ms."""
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _imports_ended() -> bool:
-    """Whether no thread is inside an import, where the end of the interpreter is a crash."""
+    """Whether no thread is inside an import, during which exiting the interpreter would crash."""
     daemons = sys.modules.get("minions.adapters.daemon_thread")
     if daemons is None:  # a command that needed no thread
         return True

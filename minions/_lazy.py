@@ -1,4 +1,4 @@
-"""How the public modules find their names: each is imported when it is first used."""
+"""Public modules with lazy names: each name is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["home_of", "lazy_names"]
 
 
 def home_of(homes: Mapping[str, Iterable[str]]) -> Mapping[str, str]:
-    """Each name to the module where it is."""
+    """The module that defines each name."""
     return {name: home for home, names in homes.items() for name in names}
 
 
@@ -20,8 +20,8 @@ def lazy_names(
     """The `__getattr__` and `__dir__` of a public module.
 
     Args:
-        module: Its name.
-        homes: Each of its names to the module where it is.
+        module: Name of the public module.
+        homes: The module that defines each of its names.
     """
 
     def find(name: str) -> object:

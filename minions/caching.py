@@ -1,4 +1,4 @@
-"""Outputs of steps that say `cache: true`, kept from run to run.
+"""The cache of outputs of steps with `cache: true`, shared between runs.
 
 Each name is imported when it is first used.
 """

@@ -1,4 +1,4 @@
-"""What a person decides while a run waits: approvals, answers, calls in doubt.
+"""Decisions of a person about a waiting run: approvals, answers, calls in doubt.
 
 Each name is imported when it is first used.
 """

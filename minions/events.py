@@ -1,4 +1,4 @@
-"""Everything that a run shows while it goes on, and the stream that gives it.
+"""All events of a run, and the stream that yields them.
 
 Each name is imported when it is first used.
 """

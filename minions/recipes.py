@@ -1,4 +1,4 @@
-"""What recipes are made of, and what is wrong with them.
+"""The parts of recipes, and their faults.
 
 Each name is imported when it is first used.
 """

@@ -1,4 +1,4 @@
-"""What every run rests on: journals, clock, secrets, output parser, and their errors.
+"""The services that every run uses: journals, clock, secrets, output parser, and their errors.
 
 Each name is imported when it is first used.
 """

@@ -1,4 +1,4 @@
-"""One concept has one word: retired words occur in no name of the package."""
+"""One concept has one word: retired words occur in no name, docstring or message."""
 
 from __future__ import annotations
 
@@ -47,6 +47,30 @@ PARTICIPLES: Final = frozenset(
     }
 )
 """No class is called by one of these alone: classes are nouns of the domain."""
+
+PROSE: Final[Mapping[str, str]] = {
+    r"anew": "again; of parts of a run: retried, rerun",
+    r"(go|goes|going|went) on": "continue; of a run: resume",
+    r"going back|way back|ways back": "back edge",
+    r"half done": "started",
+    r"likewise": "a full statement",
+    r"misfit": "mismatch",
+    r"nobody (gave|said|can tell|knows)": "not known, pending",
+    r"rests? on": "depend on",
+    r"shelf": "recipe store",
+    r"surroundings": "environment",
+    r"(taken|takes|take) up": "resumed",
+    r"talk on": "continue",
+    r"told again|fed back": "replayed",
+    r"workshop": "runtime",
+}
+"""Words in docstrings and messages, as regular expressions, and what to say."""
+
+_STUB: Final = re.compile(r"(Of|As|By) [^.:,]{1,24}\.|\w+[.]")
+"""A docstring that says nothing alone, such as "Of the run's."."""
+
+_NOT_YET: Final = ("engine", "interfaces", "adapters/stores", "adapters/daemon_thread.py")
+"""Folders and files whose prose is not held to `PROSE` yet."""
 
 _ALLOWED: Final = frozenset(
     {
@@ -102,3 +126,47 @@ def test_no_name_has_a_retired_word() -> None:
         for each in _retired_in(path)
     }
     assert sorted(found) == []
+
+
+def _docstring_constants(tree: ast.Module) -> Iterator[ast.Constant]:
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for each in body if isinstance(body, list) else ():
+            if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
+                yield each.value
+
+
+def _texts(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Docstrings, and parts of messages that are longer than a word."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node
+
+
+def _swept() -> Iterator[Path]:
+    for path in ROOT.rglob("*.py"):
+        place = path.relative_to(ROOT).as_posix()
+        if not any(place == each or place.startswith(f"{each}/") for each in _NOT_YET):
+            yield path
+
+
+def test_no_docstring_or_message_has_a_retired_word() -> None:
+    retired = {re.compile(rf"\b({each})\b", re.IGNORECASE): each for each in PROSE}
+    found = [
+        f"{path.relative_to(ROOT.parent)}:{text.lineno}: {match[0]}: say {PROSE[each]}"
+        for path in _swept()
+        for text in _texts(ast.parse(path.read_text("utf-8")))
+        for pattern, each in retired.items()
+        if (match := pattern.search(str(text.value)))
+    ]
+    assert found == []
+
+
+def test_no_docstring_needs_its_neighbours_to_be_understood() -> None:
+    found = [
+        f"{path.relative_to(ROOT.parent)}:{text.lineno}: {text.value}"
+        for path in _swept()
+        for text in _docstring_constants(ast.parse(path.read_text("utf-8")))
+        if isinstance(text.value, str) and _STUB.fullmatch(text.value.strip())
+    ]
+    assert found == []

@@ -44,7 +44,7 @@ class _Event:
     run_id: str
     session_id: str
     timestamp: datetime
-    """UTC."""
+    """When the event happened, in UTC."""
     position: int | None = None
     """Position of the event's journal entry; None for events that are not stored."""
 

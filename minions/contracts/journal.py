@@ -64,7 +64,7 @@ class JournalEntry(Struct, frozen=True, kw_only=True, gc=False):
     epoch: int
     """Epoch of the lease under which the entry was written."""
     at: datetime
-    """UTC."""
+    """When the entry was stored, in UTC."""
 
     @property
     def kind(self) -> str:

@@ -138,7 +138,7 @@ class Session:
     inputs: Mapping[str, JsonValue] = field(factory=dict)
     """Inputs of each turn, in addition to the message."""
     created_at: datetime
-    """UTC."""
+    """When the session was made, in UTC."""
     updated_at: datetime
     """When its last run started or ended, or when it was made; UTC."""
     parent_session_id: str | None = None

@@ -20,7 +20,7 @@ class CachedStep:
     run_id: str
     """The run that executed the step."""
     created_at: datetime
-    """UTC."""
+    """When the output was stored, in UTC."""
 
 
 class StepCache(ABC):

@@ -235,7 +235,7 @@ def _with_returns(
                 step.goto.place.fault(
                     "bad-goto",
                     f"no path leads from '{target.id}' to {step.title}: "
-                    "going back there would change nothing",
+                    "running it again would change nothing",
                     help="take a step that comes before it in graph",
                 )
             )
