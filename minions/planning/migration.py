@@ -18,7 +18,8 @@ from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import check_recipe_text, load_recipe_text
-from minions.recipe.text.nodes import read_document, to_plain
+from minions.recipe.text.nodes import to_plain
+from minions.recipe.text.yaml_reader import read_document
 
 __all__ = ["CheckRecipe", "Instruction", "migration_inputs", "migration_recipe", "read_instruction"]
 

@@ -13,7 +13,8 @@ from minions.recipe.editor_schema import recipe_schema
 from minions.recipe.language import keys, step_keys
 from minions.recipe.model import ModelConfig
 from minions.recipe.text.key_types import Table
-from minions.recipe.text.nodes import read_document, to_plain
+from minions.recipe.text.nodes import to_plain
+from minions.recipe.text.yaml_reader import read_document
 from recipe.sample_catalog import check
 from recipe.test_recipe_load import FULL
 

@@ -14,15 +14,8 @@ from hypothesis import strategies as st
 
 from minions.contracts.errors import Fault, RecipeError
 from minions.contracts.json_values import JsonValue
-from minions.recipe.text.nodes import (
-    MappingNode,
-    ScalarNode,
-    SequenceNode,
-    node_of,
-    read_document,
-    read_source,
-    to_plain,
-)
+from minions.recipe.text.nodes import MappingNode, ScalarNode, SequenceNode, node_of, to_plain
+from minions.recipe.text.yaml_reader import read_document, read_source
 
 
 def plain(text: str | bytes) -> JsonValue:

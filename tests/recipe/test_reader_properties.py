@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 from minions.contracts.errors import Fault, RecipeError
 from minions.contracts.json_values import JsonValue
 from minions.recipe.reading.load import check_recipe_text
-from minions.recipe.text.nodes import (
-    MappingNode,
-    Node,
-    ScalarNode,
-    SequenceNode,
-    read_document,
-    to_plain,
-)
+from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode, to_plain
+from minions.recipe.text.yaml_reader import read_document
 from recipe.sample_catalog import CATALOG
 
 PIECES = st.sampled_from(

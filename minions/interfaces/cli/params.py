@@ -90,7 +90,8 @@ def _json_params(content: bytes, path: Path) -> JsonValue:
 
 
 def _yaml_params(content: bytes, path: Path) -> JsonValue:
-    from minions.recipe.text.nodes import read_document, to_plain
+    from minions.recipe.text.nodes import to_plain
+    from minions.recipe.text.yaml_reader import read_document
 
     try:
         return to_plain(read_document(content, str(path)))

@@ -34,16 +34,9 @@ from minions.recipe.reading.settings import read_settings
 from minions.recipe.reading.step_specs import build_step
 from minions.recipe.reading.steps import read_step
 from minions.recipe.reading.sub_recipes import SubRecipes
-from minions.recipe.text.nodes import (
-    MAX_FAULTS,
-    Node,
-    SequenceNode,
-    node_of,
-    read_document,
-    read_source,
-    to_plain,
-)
+from minions.recipe.text.nodes import MAX_FAULTS, Node, SequenceNode, node_of, to_plain
 from minions.recipe.text.sections import Report, Section, read_section
+from minions.recipe.text.yaml_reader import read_document, read_source
 
 __all__ = [
     "LoadedRecipe",

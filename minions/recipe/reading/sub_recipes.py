@@ -16,8 +16,9 @@ from minions.recipe.drafts import RecipeDraft
 from minions.recipe.library import SUFFIXES, is_file, recipe_ids, recipe_ids_beside
 from minions.recipe.model import AgentRecipe
 from minions.recipe.project_folders import USUAL_FOLDER, NamedFiles
-from minions.recipe.text.nodes import Place, read_source
+from minions.recipe.text.nodes import Place
 from minions.recipe.text.sections import Report
+from minions.recipe.text.yaml_reader import read_source
 
 __all__ = ["SubRecipes", "recipe_files"]
 
