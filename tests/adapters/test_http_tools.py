@@ -13,7 +13,8 @@ import pytest
 from aiohttp import web
 
 import minions as m
-from minions.adapters.tools.http import _CHARSETS, HttpStatusError, http_toolset
+from minions.adapters.tools.http import http_toolset
+from minions.adapters.tools.http_answer import _CHARSETS, HttpStatusError
 from minions.adapters.tools.network_targets import (
     AllowedHost,
     Resolve,

@@ -20,9 +20,10 @@ from returns.result import Result
 
 from minions.adapters.models import chat_request
 from minions.adapters.models import openai as openai_model
+from minions.adapters.models.answer_assembly import read_usage
 from minions.adapters.models.chat_failures import ChatPeer, retry_after_s
 from minions.adapters.models.chat_request import RequestWriter, encode_body, request_body
-from minions.adapters.models.chat_response import StreamedAnswer, read_usage
+from minions.adapters.models.chat_response import StreamedAnswer
 from minions.adapters.models.openai import OpenAIModel
 from minions.contracts.calls import (
     ModelCallResponse,

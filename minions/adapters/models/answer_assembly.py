@@ -1,0 +1,366 @@
+"""Validates the JSON documents of an answer and assembles the response from them.
+
+Nothing that a server sends is trusted: every key may be missing or have another type.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
+
+from attrs import define, field
+from returns.result import Failure, Result, Success
+
+from minions.adapters.models.chat_failures import ChatPeer
+from minions.adapters.models.chat_shapes import ChosenCall, Completion, Piece
+from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
+
+__all__ = ["AnswerAssembly", "MalformedAnswerError", "read_usage", "usual_response"]
+
+
+class MalformedAnswerError(ValueError):
+    """The document is not a chat completion; the message says why."""
+
+
+# --- the ordinary answer -----------------------------------------------------------------------
+
+
+def usual_response(completion: Completion, peer: ChatPeer) -> ModelCallResponse | None:
+    """The answer of a document in its usual form; None: the tolerant reader has to decide."""
+    choice = completion.choices[0]
+    message, reason = choice.message, choice.finish_reason or None
+    if message.refusal or reason in ("length", "content_filter"):
+        return None
+    calls = message.tool_calls or ()
+    if calls and not _are_whole(calls):
+        return None
+    text = message.content if message.content and not message.content.isspace() else None
+    if text is None and not calls:
+        return None
+    requests = tuple(
+        ToolCallRequest(id=call.id, name=call.function.name, arguments=call.function.arguments)
+        for call in calls
+    )
+    return ModelCallResponse(
+        message=assistant(text, tool_calls=requests),
+        usage=read_usage(completion.usage) if completion.usage else TokenUsage(),
+        finish_reason=reason,
+        model_name=completion.model or None,
+        provider=peer.provider,
+    )
+
+
+def _are_whole(calls: Sequence[ChosenCall]) -> bool:
+    """Whether each call has a unique id, a name and arguments."""
+    ids = {call.id for call in calls}
+    return (
+        len(calls) == len(ids) <= _MOST_CALLS
+        and "" not in ids
+        and all(call.function.name and call.function.arguments.strip() for call in calls)
+    )
+
+
+# --- the document ----------------------------------------------------------------------------
+
+_MOST_CALLS: Final = 1_000
+"""Tool calls of one answer; a server that sends more is out of control."""
+
+
+@define
+class _Slot:
+    """One tool call while its fragments arrive."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    _parts: list[str] = field(factory=list)
+
+    @property
+    def arguments(self) -> str:
+        """The JSON text so far; `{}` where there was none."""
+        text = _joined(self._parts)
+        return text if text.strip() else "{}"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the arguments are complete JSON, which a prefix of an object never is."""
+        if not self._parts or not self._parts[-1].rstrip().endswith("}"):
+            return False
+        try:
+            json.loads(self.arguments)
+        except (ValueError, RecursionError):
+            return False
+        return True
+
+    def take(self, call_id: str, name: str, arguments: str) -> None:
+        self.id = self.id or call_id
+        self.name = self.name or name
+        if arguments:
+            self._parts.append(arguments)
+
+
+@define
+class AnswerAssembly:
+    """The state of one answer after the documents received so far."""
+
+    finish_reason: str | None = None
+    usage: TokenUsage = field(factory=TokenUsage)
+    _model: str | None = None
+    _texts: list[str] = field(factory=list)
+    _refusals: list[str] = field(factory=list)
+    _slots: list[_Slot] = field(factory=list)
+    _by_index: dict[int, _Slot] = field(factory=dict)
+    _half: str = ""
+    """The first half of a surrogate pair whose second half may come with the next fragment."""
+
+    def take_message(self, document: Mapping[str, object]) -> None:
+        """Take the one document of a plain answer."""
+        self._take_frame(document)
+        choices = document.get("choices")
+        if not isinstance(choices, list) or not choices:
+            raise MalformedAnswerError(f"`choices` is {_shown(choices)}, not a list with an answer")
+        choice = _mapping(choices[0], "choices[0]")
+        message = _mapping(choice.get("message"), "choices[0].message")
+        self._take_choice(choice, message)
+        for call in _calls_of(message):
+            self._new_slot(*_pieces_of(call))
+
+    def take_ordinary(self, piece: Piece) -> Sequence[ModelDelta]:
+        """Take a streamed document without tool calls and refusal; faster than `take_piece`."""
+        self._model = piece.model or self._model
+        if piece.usage is not None:
+            self.usage = read_usage(piece.usage)
+        if not piece.choices:
+            return ()
+        choice = piece.choices[0]
+        self.finish_reason = choice.finish_reason or self.finish_reason
+        text = choice.delta.content
+        if not text:
+            return ()
+        self._texts.append(text)
+        return (ModelDelta(content=self._shown(text) if self._half else text),)
+
+    def take_piece(self, document: Mapping[str, object]) -> Sequence[ModelDelta]:
+        """Take one document of a stream; returns the fragments that it adds."""
+        self._take_frame(document)
+        choices = document.get("choices")
+        if not choices:
+            return ()  # the usage comes in a piece of its own
+        if not isinstance(choices, list):
+            raise MalformedAnswerError(f"`choices` is {_shown(choices)}, not a list")
+        choice = _mapping(choices[0], "choices[0]")
+        piece = _mapping(choice.get("delta") or choice.get("message") or {}, "choices[0].delta")
+        text = self._shown(self._take_choice(choice, piece))
+        deltas = [ModelDelta(content=text)] if text else []
+        return [*deltas, *(self._take_fragment(call) for call in _calls_of(piece))]
+
+    def result(
+        self, peer: ChatPeer, first_token_latency_ms: float | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """The answer, or the failure if it is not one."""
+        if (failure := self._failure(peer)) is not None:
+            return Failure(failure)
+        text = _joined(self._texts)
+        message = assistant(text if text.strip() else None, tool_calls=self._tool_calls())
+        return Success(
+            ModelCallResponse(
+                message=message,
+                usage=self.usage,
+                finish_reason=self.finish_reason,
+                model_name=self._model,
+                provider=peer.provider,
+                first_token_latency_ms=first_token_latency_ms,
+            )
+        )
+
+    def _failure(self, peer: ChatPeer) -> ModelFailure | None:
+        if self.finish_reason == "length":
+            return peer.truncated(self.usage)
+        if self.finish_reason == "content_filter":
+            return peer.filtered(self.usage)
+        if refusal := _joined(self._refusals).strip():
+            return peer.refused(refusal, self.usage)
+        if not self._slots and not "".join(self._texts).strip():
+            return peer.empty(self.finish_reason, self.usage)
+        return None
+
+    def _take_frame(self, document: Mapping[str, object]) -> None:
+        if isinstance(model := document.get("model"), str) and model:
+            self._model = model
+        if isinstance(usage := document.get("usage"), dict):
+            self.usage = read_usage(usage)
+
+    def _take_choice(self, choice: Mapping[str, object], message: Mapping[str, object]) -> str:
+        """Take one choice; returns the text that it adds."""
+        if isinstance(reason := choice.get("finish_reason"), str) and reason:
+            self.finish_reason = reason
+        if isinstance(refusal := message.get("refusal"), str):
+            self._refusals.append(refusal)
+        text = _text_of(message.get("content"))
+        self._texts.append(text)
+        return text
+
+    def _shown(self, text: str) -> str:
+        """The part of the text that can be shown already: without an
+        unpaired surrogate at its end.
+        """
+        text = self._half + text
+        self._half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return _joined((text.removesuffix(self._half),))
+
+    def _take_fragment(self, call: Mapping[str, object]) -> ModelDelta:
+        call_id, name, arguments = _pieces_of(call)
+        slot = self._slot_for(call.get("index"), call_id, name)
+        if slot is None:
+            index = call.get("index")
+            slot = self._new_slot(call_id, name, arguments, index if _is_index(index) else None)
+        else:
+            slot.take(call_id, name, arguments)
+        function: dict[str, JsonValue] = {"name": name or None, "arguments": arguments}
+        fragment: dict[str, JsonValue] = {"index": slot.index, "function": function}
+        if call_id:
+            fragment["id"] = call_id
+        return ModelDelta(tool_call=fragment)
+
+    def _slot_for(self, index: object, call_id: str, name: str) -> _Slot | None:
+        """The call that a fragment continues; None: it starts a new one.
+
+        Some servers send whole calls and give all of them index 0, or none.
+        """
+        if _is_index(index):
+            slot = self._by_index.get(cast("int", index))
+        elif call_id:
+            slot = next((slot for slot in self._slots if slot.id == call_id), None)
+        else:
+            slot = self._slots[-1] if self._slots else None
+        if slot is None or not name:
+            return slot
+        is_other = slot.id != call_id if slot.id and call_id else not call_id and slot.is_whole
+        return None if is_other else slot
+
+    def _new_slot(self, call_id: str, name: str, arguments: str, index: object = None) -> _Slot:
+        if len(self._slots) >= _MOST_CALLS:
+            raise MalformedAnswerError(f"it requests more than {_MOST_CALLS} tool calls")
+        taken = {slot.index for slot in self._slots}
+        own = index if _is_index(index) and index not in taken else max(taken, default=-1) + 1
+        slot = _Slot(index=cast("int", own))
+        slot.take(call_id, name, arguments)
+        self._slots.append(slot)
+        self._by_index[cast("int", index) if _is_index(index) else slot.index] = slot
+        return slot
+
+    def _tool_calls(self) -> tuple[ToolCallRequest, ...]:
+        calls: list[ToolCallRequest] = []
+        used: set[str] = {slot.id for slot in self._slots}
+        seen: set[str] = set()
+        for position, slot in enumerate(sorted(self._slots, key=lambda slot: slot.index)):
+            if not slot.name:
+                raise MalformedAnswerError(f"tool call {position} has no name")
+            call_id = slot.id
+            if not call_id or call_id in seen:
+                call_id = _free_id(position, used)
+            used.add(call_id)
+            seen.add(call_id)
+            calls.append(ToolCallRequest(id=call_id, name=slot.name, arguments=slot.arguments))
+        return tuple(calls)
+
+
+_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """The texts joined; surrogate pairs that were split between fragments become one character."""
+    text = "".join(texts)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _PAIR.sub(
+            lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text
+        )
+    return text
+
+
+def _free_id(position: int, used: set[str]) -> str:
+    """`call_<position>`, or its first variant that is not in use."""
+    wanted, number = f"call_{position}", 1
+    while wanted in used:
+        number += 1
+        wanted = f"call_{position}_{number}"
+    return wanted
+
+
+def _is_index(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    return "missing" if value is None else json.dumps(value, default=str)[:80]
+
+
+def _mapping(value: object, place: str) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise MalformedAnswerError(f"`{place}` is {_shown(value)}, not an object")
+    return value
+
+
+def _text_of(content: object) -> str:
+    """The text of a message, from a string or a list of parts."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(text for text in texts if isinstance(text, str))
+    raise MalformedAnswerError(f"`content` is {_shown(content)}, not text")
+
+
+def _calls_of(message: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+    calls = message.get("tool_calls")
+    if not calls:
+        return ()
+    if not isinstance(calls, list):
+        raise MalformedAnswerError(f"`tool_calls` is {_shown(calls)}, not a list")
+    return [_mapping(call, f"tool_calls[{index}]") for index, call in enumerate(calls)]
+
+
+def _pieces_of(call: Mapping[str, object]) -> tuple[str, str, str]:
+    """Id, name and arguments; an empty string where one is missing."""
+    function = _mapping(call.get("function") or {}, "tool_calls.function")
+    call_id, name, arguments = call.get("id"), function.get("name"), function.get("arguments")
+    if arguments is None:
+        arguments = ""
+    elif not isinstance(arguments, str):
+        arguments = dumps(cast("JsonValue", arguments))  # it came from JSON
+    return (
+        call_id if isinstance(call_id, str) else "",
+        name if isinstance(name, str) else "",
+        arguments,
+    )
+
+
+# --- usage -------------------------------------------------------------------------------------
+
+
+def read_usage(usage: Mapping[str, object]) -> TokenUsage:
+    """Token counts under either provider's names; missing or invalid counts are 0."""
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    nested = details if isinstance(details, dict) else {}
+    return TokenUsage(
+        input_tokens=_count(usage, "prompt_tokens", "input_tokens"),
+        output_tokens=_count(usage, "completion_tokens", "output_tokens"),
+        cached_tokens=_count(nested, "cached_tokens")
+        or _count(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens"),
+    )
+
+
+def _count(usage: Mapping[str, object], *names: str) -> int:
+    for name in names:
+        value = usage.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+    return 0
