@@ -6,7 +6,7 @@ from typing import Final
 
 from minions.contracts.errors import Fault
 from minions.recipe.drafts import RecipeDraft, StepDraft
-from minions.recipe.expressions.syntax import WORDS
+from minions.recipe.expressions.tokens import WORDS
 from minions.recipe.text.nodes import Place
 from minions.recipe.text.sections import Report
 

@@ -1,6 +1,6 @@
 """The parser of expressions: Jinja's expressions without calls.
 
-Statements and comments are in `template`; evaluation is in `terms`.
+Tokens are in `tokens`, statements and comments in `template`, evaluation in `terms`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from msgspec import Struct
 
@@ -33,54 +33,33 @@ from minions.recipe.expressions.terms import (
     Subscript,
     Term,
 )
+from minions.recipe.expressions.tokens import (
+    CONSTANTS,
+    KEYWORDS,
+    RESERVED_WORDS,
+    Token,
+    number_of,
+    text_of,
+    tokens_of,
+    whole_number,
+)
 from minions.recipe.expressions.values import PathPart, Reference, TemplateError, nearest
 
 __all__ = ["ParsedExpression", "parse_expression"]
 
 _T = TypeVar("_T")
 
-MAX_TOKENS: Final = 400
-"""Tokens of one expression. Deep nesting and long chains would exhaust the stack."""
 MAX_DEPTH: Final = 30
+"""Levels of nesting: each takes several frames of the stack."""
 
-_TOKEN: Final = re.compile(
-    r"""\s*(?:
-        (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)
-      | (?P<name>[^\W\d]\w*)
-      | (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
-      | (?P<operator>==|!=|<=|>=|//|\*\*|[-+*/%~<>=|.,:()\[\]{}])
-      | (?P<end>\Z))""",
-    re.VERBOSE | re.DOTALL,
-)
 _PLAIN_PATH: Final = re.compile(
     r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]{1,9}))*)\s*\}\}"
 )
-_INDEX: Final = re.compile(r"[0-9]+")
-_CONSTANTS: Final[Mapping[str, None | bool]] = {
-    "true": True,
-    "True": True,
-    "false": False,
-    "False": False,
-    "none": None,
-    "None": None,
-    "null": None,
-}
-_KEYWORDS: Final = frozenset({"and", "else", "if", "in", "is", "not", "or"})
-_RESERVED: Final = frozenset({*_CONSTANTS, *_KEYWORDS})
-WORDS: Final = tuple(sorted(_RESERVED))
-"""Words that cannot be names."""
 _NOT_THERE: Final[Mapping[str, tuple[str, str]]] = {
     "(": ("calls are not supported", "use a filter, such as 'items|length'"),
     "**": ("there is no operator '**'", "write it as a product"),
     "=": ("'=' cannot assign here", "'==' compares"),
 }
-_CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
-
-
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    offset: int
 
 
 class ParsedExpression(Struct, frozen=True):
@@ -100,7 +79,7 @@ def parse_expression(text: str, start: int = 0, *, in_braces: bool = False) -> P
     plain = _PLAIN_PATH.match(text, start) if in_braces else None
     if plain is not None and (term := _plain_path(plain)) is not None:
         return ParsedExpression(term, plain.end() - 2)
-    tokens, end = _tokens(text, start, in_braces=in_braces)
+    tokens, end = tokens_of(text, start, in_braces=in_braces)
     return ParsedExpression(_Parser(text, tokens).whole(), end)
 
 
@@ -109,66 +88,16 @@ def _plain_path(match: re.Match[str]) -> Path | None:
     None where a word is reserved.
     """
     names = match.group(1).split(".")
-    if names[0] in _KEYWORDS or names[0] in _CONSTANTS:
+    if names[0] in KEYWORDS or names[0] in CONSTANTS:
         return None
     path = tuple(int(name) if name.isdigit() else name for name in names)
     return Path(Reference(path=path, text=match.group(1), offset=match.start(1)))
 
 
-def _tokens(text: str, start: int, *, in_braces: bool) -> tuple[list[_Token], int]:
-    """The tokens, the last one of kind `end`, and the offset just after the expression."""
-    tokens: list[_Token] = []
-    open_brackets: list[str] = []
-    position = start
-    while True:
-        token = _token(text, position, after_dot=bool(tokens) and tokens[-1].text == ".")
-        if token.kind == "end":
-            break
-        if in_braces and not open_brackets and text.startswith("}}", token.offset):
-            return [*tokens, _Token("end", "", token.offset)], token.offset
-        position = token.offset + len(token.text)
-        tokens.append(token)
-        if len(tokens) > MAX_TOKENS:
-            raise TemplateError(
-                f"an expression may have {MAX_TOKENS} words and signs",
-                hint="split it with a 'set' step",
-                offset=start,
-            )
-        if token.text in _CLOSING:
-            open_brackets.append(token.text)
-        elif token.text in (")", "]", "}") and open_brackets:
-            open_brackets.pop()  # whether it is the right one is the parser's business
-    if in_braces:
-        raise TemplateError(
-            "'{{' is not closed with '}}'",
-            hint="write {{ '{{' }} where the braces themselves are meant",
-            offset=max(0, start - 2),
-            length=2,
-        )
-    return [*tokens, _Token("end", "", len(text))], len(text)
-
-
-def _token(text: str, position: int, *, after_dot: bool) -> _Token:
-    match = _INDEX.match(text, position) if after_dot else None
-    if match is not None:  # `a.0.1` is two indices, not the number 0.1
-        return _Token("number", match.group(), position)
-    match = _TOKEN.match(text, position)
-    if match is not None:
-        kind = str(match.lastgroup)
-        return _Token(kind, match[kind], match.start(kind))
-    position += len(text[position:]) - len(text[position:].lstrip())
-    character = text[position]
-    if character in "'\"":
-        message = f"the text that begins with {character} is not closed"
-    else:
-        message = f"the character {character!r} has no meaning in an expression"
-    raise TemplateError(message, offset=position)
-
-
 class _Parser:
     """Recursive descent, one method per precedence level of operators, weakest first."""
 
-    def __init__(self, text: str, tokens: list[_Token]) -> None:
+    def __init__(self, text: str, tokens: list[Token]) -> None:
         self._text = text
         self._tokens = tokens
         self._at = 0
@@ -177,10 +106,10 @@ class _Parser:
     # --- moving along --------------------------------------------------------------------
 
     @property
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
         return self._tokens[self._at]
 
-    def _take(self) -> _Token:
+    def _take(self) -> Token:
         token = self._next
         self._at += 1
         return token
@@ -290,7 +219,7 @@ class _Parser:
     # --- a value with what follows it ---------------------------------------------------------
 
     def _postfix(self) -> Term:
-        if self._next.kind != "name" or self._next.text in _RESERVED:
+        if self._next.kind != "name" or self._next.text in RESERVED_WORDS:
             return self._suffixes(self._primary())
         return self._path()
 
@@ -319,11 +248,11 @@ class _Parser:
         kind = ahead[1].kind
         if texts[2] == "]" and (kind == "text" or (kind == "number" and texts[1].isdigit())):
             self._at += 3
-            return _text_of(ahead[1]) if kind == "text" else _whole_number(ahead[1])
+            return text_of(ahead[1]) if kind == "text" else whole_number(ahead[1])
         is_negative = texts[1] == "-" and texts[2].isdigit() and texts[3:] == ["]"]
         if is_negative:
             self._at += 4
-            return -_whole_number(ahead[2])
+            return -whole_number(ahead[2])
         return None
 
     def _member(self) -> PathPart:
@@ -331,7 +260,7 @@ class _Parser:
         if self._next.kind not in ("name", "number"):
             self._fail("expected a name or an index after '.'")
         token = self._take()
-        return _whole_number(token) if token.kind == "number" else token.text
+        return whole_number(token) if token.kind == "number" else token.text
 
     def _suffixes(self, term: Term) -> Term:
         while True:
@@ -388,7 +317,7 @@ class _Parser:
         term = FilterTerm(base, token.text, function, arguments, tuple(keywords.items()))
         return term if is_wanted else Not(term)
 
-    def _name_of(self, kind: str) -> _Token:
+    def _name_of(self, kind: str) -> Token:
         if self._next.kind != "name":
             self._fail(f"expected the name of a {kind}")
         return self._take()
@@ -423,13 +352,13 @@ class _Parser:
         token = self._next
         if token.kind == "text":
             self._at += 1
-            return Literal(_text_of(token))
+            return Literal(text_of(token))
         if token.kind == "number":
             self._at += 1
-            return Literal(_number_of(token))
-        if token.kind == "name" and token.text in _CONSTANTS:
+            return Literal(number_of(token))
+        if token.kind == "name" and token.text in CONSTANTS:
             self._at += 1
-            return Literal(_CONSTANTS[token.text])
+            return Literal(CONSTANTS[token.text])
         if self._accept("("):
             term = self._choice()
             self._expect(")")
@@ -453,50 +382,12 @@ class _Parser:
     def _entry(self) -> tuple[str, Term]:
         if self._next.kind != "text":
             self._fail("expected a quoted key")
-        key = _text_of(self._take())
+        key = text_of(self._take())
         self._expect(":")
         return key, self._choice()
 
 
-_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "'": "'", '"': '"', "\\": "\\", "/": "/"}
-_LONGEST_NUMBER: Final = 300
-
-
-def _text_of(token: _Token) -> str:
-    def escaped(match: re.Match[str]) -> str:
-        code = match.group(1)
-        if len(code) == 5 and not 0xD800 <= int(code[1:], 16) <= 0xDFFF:
-            return chr(int(code[1:], 16))
-        if code in _ESCAPES:
-            return _ESCAPES[code]
-        raise TemplateError(
-            f"the escape '\\{code}' is not known", offset=token.offset + match.start() + 1, length=2
-        )
-
-    return _ESCAPE.sub(escaped, token.text[1:-1])
-
-
-def _number_of(token: _Token) -> int | float:
-    if token.text.isdigit():
-        return _whole_number(token)
-    number = float(token.text)
-    if number == float("inf"):
-        raise TemplateError("this number is too large", offset=token.offset, length=len(token.text))
-    return number
-
-
-def _whole_number(token: _Token) -> int:
-    if len(token.text) > _LONGEST_NUMBER:
-        raise TemplateError(
-            f"a number may have {_LONGEST_NUMBER} digits",
-            offset=token.offset,
-            length=len(token.text),
-        )
-    return int(token.text)
-
-
-def _function(functions: Mapping[str, Function], token: _Token, kind: str, extra: str) -> Function:
+def _function(functions: Mapping[str, Function], token: Token, kind: str, extra: str) -> Function:
     found = functions.get(token.text)
     if found is None:
         names = (*functions, extra)
@@ -522,7 +413,7 @@ def _signature(function: Callable[..., object]) -> inspect.Signature:
 
 def _bound(
     function: Callable[..., object],
-    token: _Token,
+    token: Token,
     arguments: tuple[Term, ...],
     keywords: dict[str, Term],
 ) -> inspect.BoundArguments:
