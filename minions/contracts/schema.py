@@ -13,21 +13,21 @@ import pathlib
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
 from minions.contracts.errors import SchemaError
 from minions.contracts.json_values import JsonValue
-from minions.contracts.patterns import PatternNode, check_engine, pattern_tree
+from minions.contracts.patterns import check_engine
 from minions.contracts.schema_expansion import Expansion
 from minions.contracts.schema_keywords import CheckBudget, CheckTooLongError, bounded_keywords
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ["JsonSchema", "SchemaValidator", "check_schema", "is_explosive_pattern", "schema_of"]
+__all__ = ["JsonSchema", "SchemaValidator", "check_schema", "schema_of"]
 
 JsonSchema: TypeAlias = Mapping[str, JsonValue]
 
@@ -389,6 +389,9 @@ def _referred(schema: JsonSchema, path: str, value: str) -> JsonValue:
 
 
 def _check_pattern(path: str, pattern: str) -> None:
+    # Few schemas have patterns: start-up need not import the analysis.
+    from minions.contracts.explosive_patterns import is_explosive_pattern
+
     try:
         is_explosive = is_explosive_pattern(pattern)
         check_engine(pattern)
@@ -400,108 +403,3 @@ def _check_pattern(path: str, pattern: str) -> None:
             f"{path}: the pattern {pattern!r} repeats a repetition, which can take exponential "
             "time on a text that does not match. Write it without nesting * or +."
         )
-
-
-def is_explosive_pattern(pattern: str) -> bool:
-    """Whether a text that does not match can take exponential time.
-
-    Raises:
-        re.error: As for `pattern_tree`.
-    """
-    return _is_explosive(pattern_tree(pattern), repeated=False)
-
-
-_REPEATS: Final = ("MAX_REPEAT", "MIN_REPEAT")
-_UNBOUNDED: Final = 100
-"""A repetition that may exceed this count is treated as unbounded."""
-
-
-def _is_explosive(tree: Sequence[PatternNode], *, repeated: bool) -> bool:
-    """Whether an unbounded repetition contains another one, or a choice, that can split a text
-    in two ways.
-
-    `(-[a-z]+)*` is safe: each round starts with a character that its inner part cannot match.
-    """
-    return any(_node_is_explosive(node, repeated=repeated) for node in tree)
-
-
-def _node_is_explosive(node: PatternNode, *, repeated: bool) -> bool:
-    operator, argument = str(node[0]), node[1]
-    if operator in _REPEATS:
-        _, high, body = typing.cast("tuple[int, int, Sequence[PatternNode]]", argument)
-        endless = high > _UNBOUNDED
-        if repeated and endless:
-            return True
-        return _is_explosive(body, repeated=(repeated or endless) and not _is_fenced(list(body)))
-    if operator == "SUBPATTERN":
-        body = typing.cast("tuple[object, object, object, Sequence[PatternNode]]", argument)[-1]
-        return _is_explosive(body, repeated=repeated)
-    if operator == "BRANCH":
-        branches = typing.cast("tuple[object, Sequence[Sequence[PatternNode]]]", argument)[1]
-        if repeated and not _begin_differently(branches):
-            return True
-        return any(_is_explosive(branch, repeated=repeated) for branch in branches)
-    if operator in ("ASSERT", "ASSERT_NOT"):
-        return _is_explosive(
-            typing.cast("tuple[int, Sequence[PatternNode]]", argument)[1], repeated=False
-        )
-    return False
-
-
-def _is_fenced(body: Sequence[PatternNode]) -> bool:
-    """Whether each round starts or ends with a literal that the rest of it cannot match."""
-    if len(body) == 1 and str(body[0][0]) == "SUBPATTERN":
-        inner = typing.cast("tuple[object, object, object, Sequence[PatternNode]]", body[0][1])[-1]
-        return _is_fenced(list(inner))
-    if not body:
-        return False
-    return any(
-        str(node[0]) == "LITERAL"
-        and not any(
-            _can_match(other, case)
-            for other in rest
-            for case in _cases(typing.cast("int", node[1]))
-        )
-        for node, rest in ((body[0], body[1:]), (body[-1], body[:-1]))
-    )
-
-
-def _cases(character: int) -> tuple[int, ...]:
-    """The character in lower and upper case, for `(?i)` may stand anywhere in the pattern."""
-    text = chr(character)
-    return tuple(ord(case) for case in (text, text.lower(), text.upper()) if len(case) == 1)
-
-
-def _can_match(node: PatternNode, character: int) -> bool:
-    """Whether `node` might match that character; unknown kinds of nodes might."""
-    operator, argument = str(node[0]), node[1]
-    if operator == "LITERAL":
-        return argument == character
-    if operator == "NOT_LITERAL":
-        return argument != character
-    if operator == "IN":
-        items = typing.cast("list[PatternNode]", argument)
-        is_negated = str(items[0][0]) == "NEGATE"
-        found = any(_can_match(item, character) for item in items[is_negated:])
-        return found is not is_negated
-    if operator == "RANGE":
-        low, high = typing.cast("tuple[int, int]", argument)
-        return low <= character <= high
-    if operator == "CATEGORY":
-        text = chr(character)
-        kind = str(argument)
-        known = {"DIGIT": text.isdigit(), "SPACE": text.isspace()}
-        known["WORD"] = text.isalnum() or text == "_"
-        return known[kind.removeprefix("CATEGORY_").removeprefix("NOT_")] is not ("NOT_" in kind)
-    if operator in _REPEATS:
-        body = typing.cast("tuple[int, int, Sequence[PatternNode]]", argument)[2]
-        return any(_can_match(item, character) for item in body)
-    return True
-
-
-def _begin_differently(branches: Sequence[Sequence[PatternNode]]) -> bool:
-    heads = [branch[0] if len(branch) else ("EMPTY", None) for branch in branches]
-    literal = [
-        min(_cases(typing.cast("int", head[1]))) for head in heads if str(head[0]) == "LITERAL"
-    ]
-    return len(literal) == len(heads) and len(set(literal)) == len(literal)

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.codec import decode, encode
 from minions.contracts.errors import SchemaError
+from minions.contracts.explosive_patterns import is_explosive_pattern
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage
 from minions.contracts.schema import (
     JsonSchema,
     SchemaValidator,
     check_schema,
-    is_explosive_pattern,
     schema_of,
 )
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, Self, cast
 
 from minions.contracts.errors import ToolError
-from minions.contracts.schema import is_explosive_pattern
+from minions.contracts.explosive_patterns import is_explosive_pattern
 
 __all__ = ["LineMatcher"]
 
