@@ -10,15 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Self
-from urllib.parse import urlencode
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
@@ -26,14 +23,7 @@ from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
 from minions.adapters.models.chat_request import RequestWriter
 from minions.adapters.models.chat_response import AnswerReader, PlainAnswer, StreamedAnswer
-from minions.adapters.models.endpoints import (
-    OperatorModels,
-    base_url_of,
-    check_header,
-    check_key,
-    is_loopback_url,
-    resolve_endpoint,
-)
+from minions.adapters.models.endpoints import check_key, is_loopback_url
 from minions.adapters.models.http_pool import (
     BrokenBodyError,
     HttpPool,
@@ -42,6 +32,14 @@ from minions.adapters.models.http_pool import (
     needs_certificates,
     proxy_for,
     trusted_certificates,
+)
+from minions.adapters.models.server_route import (
+    ServerRoute,
+    client_base_url,
+    default_headers,
+    openai_itself,
+    route_of_client,
+    secrets_in,
 )
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import (
@@ -69,22 +67,9 @@ _MOST_BYTES: Final = 20 * 1_048_576
 _MOST_ERROR_BYTES: Final = 65_536
 """Bytes of the body of an error status; the rest is not read."""
 
-_CONNECT_S: Final = 10.0
-
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
-
-
-@frozen(kw_only=True)
-class _Route:
-    """URL, headers and time limits of every request to the server."""
-
-    url: str
-    headers: Mapping[str, str] = field(repr=False)
-    connect_s: float = _CONNECT_S
-    most_s: float = math.inf
-    """Seconds: an upper limit for every call, whatever the options say."""
 
 
 MAX_REQUESTS: Final = 256
@@ -138,7 +123,7 @@ class OpenAIModel(ChatModel):
                 code="bad-limit",
             )
         if base_url is None:
-            base_url, api_key = _openai_itself(model, api_key)
+            base_url, api_key = openai_itself(model, api_key)
         self._max_requests = max_requests
         self._warn = warn or _log_warning
         self._is_told = False
@@ -149,8 +134,9 @@ class OpenAIModel(ChatModel):
             base_url=check_base_url(base_url, "`base_url`"),
             secret=check_key(api_key, "`api_key`") if api_key else None,
         )
-        self._route = _Route(
-            url=f"{self._peer.base_url}/chat/completions", headers=_headers(self._peer.secret)
+        self._route = ServerRoute(
+            url=f"{self._peer.base_url}/chat/completions",
+            headers=default_headers(self._peer.secret),
         )
         self._capabilities = capabilities or ModelCapabilities()
         self._clock = clock
@@ -186,7 +172,7 @@ class OpenAIModel(ChatModel):
                 or addresses models in another way, as Azure's does.
             EnvironmentRefusedError: Its key or its headers are not valid in HTTP.
         """
-        base_url = _base_url_of(client)
+        base_url = client_base_url(client)
         made = cls(
             provider=provider,
             model=model,
@@ -194,8 +180,8 @@ class OpenAIModel(ChatModel):
             api_key=client.api_key,
             capabilities=capabilities,
         )
-        made._route = _route_of(client, made._peer.base_url)
-        made._peer = evolve(made._peer, other_secrets=_secrets_in(made._route.headers))
+        made._route = route_of_client(client, made._peer.base_url)
+        made._peer = evolve(made._peer, other_secrets=secrets_in(made._route.headers))
         return made
 
     @property
@@ -423,104 +409,3 @@ def _show(response: ModelCallResponse, on_delta: DeltaSink) -> None:
         on_delta(ModelDelta(content=response.text))
     for index, call in enumerate(response.tool_calls):
         on_delta(ModelDelta(tool_call={"index": index, **call.to_message_dict()}))
-
-
-def _headers(api_key: str | None) -> dict[str, str]:
-    own = {
-        "Accept": "application/json, text/event-stream",
-        "Accept-Encoding": "identity",
-        "Content-Type": "application/json",
-        "User-Agent": "minions",
-    }
-    return own if api_key is None else {**own, "Authorization": f"Bearer {api_key}"}
-
-
-def _openai_itself(model: str, api_key: str | None) -> tuple[str, str | None]:
-    """URL and key of OpenAI's own server, as for recipes that name `openai/…`.
-
-    Raises:
-        EnvironmentRefusedError: `no-key`.
-    """
-    name, nobody = f"openai/{model}", OperatorModels()
-    if api_key is not None:
-        return base_url_of(name, _NoWishes(), os.environ, nobody), api_key
-    endpoint = resolve_endpoint(name, _NoWishes(), os.environ, nobody)
-    return endpoint.base_url, endpoint.api_key
-
-
-@frozen
-class _NoWishes:
-    """The endpoint settings of a recipe that has none."""
-
-    base_url: str | None = None
-    api_key_env: str | None = None
-
-
-# --- clients of the SDK ------------------------------------------------------------------------
-
-
-def _base_url_of(client: AsyncOpenAI) -> str:
-    """The base URL of the client.
-
-    Raises:
-        UsageError: Its requests differ from those of `OpenAIModel`.
-    """
-    from openai import AsyncAzureOpenAI
-
-    if isinstance(client, AsyncAzureOpenAI) or not client.auth_headers:
-        raise UsageError(
-            f"The client is a {type(client).__name__} without a plain `api_key`, or one that "
-            "addresses models in a way of its own. Expected an `openai.AsyncOpenAI` with "
-            "`api_key=` and `base_url=`; for a server without keys any text will do as key.",
-            code="unknown-client",
-        )
-    return str(client.base_url)
-
-
-def _route_of(client: AsyncOpenAI, base_url: str) -> _Route:
-    query = urlencode({key: str(value) for key, value in client.default_query.items()})
-    timeout = client.timeout
-    connect_s: float | None = None
-    if timeout is None or isinstance(timeout, float | int):
-        most_s = timeout
-    else:
-        connect_s, most_s = timeout.connect, timeout.read
-    return _Route(
-        url=f"{base_url}/chat/completions{'?' if query else ''}{query}",
-        headers=_headers_of(client),
-        connect_s=_CONNECT_S if connect_s is None else connect_s,
-        most_s=math.inf if most_s is None else most_s,
-    )
-
-
-def _headers_of(client: AsyncOpenAI) -> dict[str, str]:
-    """The headers of `OpenAIModel`, changed as the client sets or omits them."""
-    said = client.default_headers
-    known = {name.lower() for name in said}
-    headers = {
-        name: value for name, value in _headers(client.api_key).items() if name.lower() not in known
-    }
-    for name, value in said.items():
-        # What the SDK tells of its own transport would not be true.
-        if isinstance(value, str) and not name.lower().startswith("x-stainless-"):
-            headers[name] = check_header(value, f"the client's header {name}")
-    return headers
-
-
-_OPEN_HEADERS: Final = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "content-type",
-        "user-agent",
-        "openai-organization",
-        "openai-project",
-    }
-)
-
-
-def _secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of headers that no message may show."""
-    return tuple(
-        value for name, value in headers.items() if value and name.lower() not in _OPEN_HEADERS
-    )

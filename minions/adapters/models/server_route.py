@@ -1,0 +1,150 @@
+"""URL, headers and time limits of requests to a server; also those that an SDK client has set."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
+
+from attrs import field, frozen
+
+from minions.adapters.models.endpoints import (
+    OperatorModels,
+    base_url_of,
+    check_header,
+    resolve_endpoint,
+)
+from minions.contracts.errors import UsageError
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+__all__ = [
+    "ServerRoute",
+    "client_base_url",
+    "default_headers",
+    "openai_itself",
+    "route_of_client",
+    "secrets_in",
+]
+
+_CONNECT_S: Final = 10.0
+
+
+@frozen(kw_only=True)
+class ServerRoute:
+    """URL, headers and time limits of every request to the server."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    connect_s: float = _CONNECT_S
+    most_s: float = math.inf
+    """Seconds: an upper limit for every call, whatever the options say."""
+
+
+def default_headers(api_key: str | None) -> dict[str, str]:
+    """The headers of every request; with a key also the Authorization header."""
+    own = {
+        "Accept": "application/json, text/event-stream",
+        "Accept-Encoding": "identity",
+        "Content-Type": "application/json",
+        "User-Agent": "minions",
+    }
+    return own if api_key is None else {**own, "Authorization": f"Bearer {api_key}"}
+
+
+def openai_itself(model: str, api_key: str | None) -> tuple[str, str | None]:
+    """URL and key of OpenAI's own server, as for recipes that name `openai/…`.
+
+    Raises:
+        EnvironmentRefusedError: `no-key`.
+    """
+    name, nobody = f"openai/{model}", OperatorModels()
+    if api_key is not None:
+        return base_url_of(name, _NoWishes(), os.environ, nobody), api_key
+    endpoint = resolve_endpoint(name, _NoWishes(), os.environ, nobody)
+    return endpoint.base_url, endpoint.api_key
+
+
+@frozen
+class _NoWishes:
+    """The endpoint settings of a recipe that has none."""
+
+    base_url: str | None = None
+    api_key_env: str | None = None
+
+
+def client_base_url(client: AsyncOpenAI) -> str:
+    """The base URL of the client.
+
+    Raises:
+        UsageError: Its requests differ from those of `OpenAIModel`.
+    """
+    from openai import AsyncAzureOpenAI
+
+    if isinstance(client, AsyncAzureOpenAI) or not client.auth_headers:
+        raise UsageError(
+            f"The client is a {type(client).__name__} without a plain `api_key`, or one that "
+            "addresses models in a way of its own. Expected an `openai.AsyncOpenAI` with "
+            "`api_key=` and `base_url=`; for a server without keys any text will do as key.",
+            code="unknown-client",
+        )
+    return str(client.base_url)
+
+
+def route_of_client(client: AsyncOpenAI, base_url: str) -> ServerRoute:
+    """The URL, headers and time limits of the client's requests.
+
+    Raises:
+        EnvironmentRefusedError: A header of the client is not valid in HTTP.
+    """
+    query = urlencode({key: str(value) for key, value in client.default_query.items()})
+    timeout = client.timeout
+    connect_s: float | None = None
+    if timeout is None or isinstance(timeout, float | int):
+        most_s = timeout
+    else:
+        connect_s, most_s = timeout.connect, timeout.read
+    return ServerRoute(
+        url=f"{base_url}/chat/completions{'?' if query else ''}{query}",
+        headers=_headers_of(client),
+        connect_s=_CONNECT_S if connect_s is None else connect_s,
+        most_s=math.inf if most_s is None else most_s,
+    )
+
+
+def _headers_of(client: AsyncOpenAI) -> dict[str, str]:
+    """The headers of `OpenAIModel`, changed as the client sets or omits them."""
+    said = client.default_headers
+    known = {name.lower() for name in said}
+    headers = {
+        name: value
+        for name, value in default_headers(client.api_key).items()
+        if name.lower() not in known
+    }
+    for name, value in said.items():
+        # What the SDK tells of its own transport would not be true.
+        if isinstance(value, str) and not name.lower().startswith("x-stainless-"):
+            headers[name] = check_header(value, f"the client's header {name}")
+    return headers
+
+
+_OPEN_HEADERS: Final = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "content-type",
+        "user-agent",
+        "openai-organization",
+        "openai-project",
+    }
+)
+
+
+def secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of headers that no message may show."""
+    return tuple(
+        value for name, value in headers.items() if value and name.lower() not in _OPEN_HEADERS
+    )
