@@ -123,10 +123,10 @@ def _converter() -> Converter:
     converter = Converter(
         forbid_extra_keys=True,
         omit_if_default=False,
-        # What a set holds may have no hash once it is written.
+        # Items of a set may have no hash after conversion, so the set becomes a list first.
         unstruct_collection_overrides={collections.abc.Set: _in_order},
     )
-    # By class, or cattrs' own hooks for them come first and coerce.
+    # Registered by class: cattrs prefers its own hooks for a class, and those coerce values.
     for kind in (str, int, bool):
         converter.register_structure_hook(kind, functools.partial(_exactly, kind))
     converter.register_structure_hook(float, _number)

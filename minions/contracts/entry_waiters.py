@@ -99,7 +99,7 @@ class EntryWaiters:
             watches, self._watches = self._watches, {}
             futures = [each.future for waiters in self._waiting.values() for each in waiters]
         for future in futures:
-            if future.get_loop() is mine:  # at once, before it can begin another watch
+            if future.get_loop() is mine:  # at once, before a waiter can start another watch
                 _resolve(future, False)
             else:
                 _soon(future.get_loop(), _resolve, future, False)

@@ -88,6 +88,8 @@ Object: TypeAlias = Mapping[str, JsonValue]
 T = TypeVar("T")
 
 
+# A field with its default is left out of the row: a field that is added later with a default does
+# not change rows of old kinds, and rows that lack it stay readable.
 class _Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The base of all facts."""
 

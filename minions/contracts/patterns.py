@@ -37,7 +37,10 @@ def pattern_tree(pattern: str) -> Sequence[PatternNode]:
         raise re.error(f"it has {len(pattern)} characters; at most {_LONGEST} are allowed")
     try:
         tree = list(importlib.import_module("re._parser").parse(pattern))
-    except (OverflowError, ValueError) as error:  # of a repetition; of flags
+    except (
+        OverflowError,
+        ValueError,
+    ) as error:  # OverflowError: of a repetition; ValueError: of flags
         raise re.error(str(error)) from error
     except RecursionError:
         raise _too_deep() from None

@@ -31,7 +31,7 @@ class RetryConfig:
         """
         try:
             grown = self.initial_delay * self.exponential_base ** (failures - 1)
-        except OverflowError:  # after about a thousand failures
+        except OverflowError:  # the exponential exceeds a float after about a thousand failures
             grown = self.max_delay
         delay = min(self.max_delay, grown)
         if self.jitter:

@@ -49,7 +49,7 @@ def run_row_after(row: RunRow | None, entry: JournalEntry) -> RunRow | None:
             row = _unreadable_beginning(entry) if state in _BEGUN else row
             return _with_problem(row, entry) if row is not None else None
         case _:
-            return row  # it says nothing of where the run stands
+            return row  # it does not change the state of the run
 
 
 def _begun(entry: JournalEntry, fact: RunStarted | RunRejected) -> RunRow:
@@ -132,7 +132,7 @@ def session_row_after(row: SessionRow | None, entry: JournalEntry) -> SessionRow
         changes["updated_at"] = entry.at
         changes |= _of_its_run(row, entry)
     if row.status == RunState.UNREADABLE or isinstance(entry.fact, UnreadableFact):
-        changes["status"] = RunState.UNREADABLE.value  # whatever comes behind it
+        changes["status"] = RunState.UNREADABLE.value  # whatever entries follow
     return evolve(row, **changes) if changes else row  # type: ignore[arg-type]  # its own fields
 
 

@@ -264,7 +264,7 @@ class SchemaValidator:
         except CheckTooLongError as error:
             return (*found, f"$: {error}")
         finally:
-            self._budget.value = None  # the value is kept no longer than its check
+            self._budget.value = None  # do not keep the value alive after its check
         return tuple(found)
 
 
@@ -280,8 +280,8 @@ def _compile(schema: JsonSchema, budget: CheckBudget) -> Validator:
     kind: type[Validator] = extend(  # type: ignore[no-untyped-call]  # its stub has no types
         Draft202012Validator, checks
     )
-    # The library's own would take another class, with none of these checks, wherever a `$schema`
-    # stands that it knows: also within a value, to which a `$ref` may lead.
+    # Where it meets a `$schema` that it knows, the library would continue with a validator class
+    # without these checks: also inside a value to which a `$ref` leads.
     kind.evolve = attrs.evolve  # type: ignore[method-assign,assignment]  # as its stub has it
     return kind(dict(schema))
 
@@ -329,6 +329,7 @@ def check_schema(schema: JsonSchema) -> None:
         raise SchemaError(f"{error.json_path}: {message}") from error
 
 
+# Values below these keywords are data: what looks like a keyword there is none.
 _DATA: Final = ("enum", "const", "default", "examples")
 _BY_NAME: Final = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 
@@ -361,7 +362,7 @@ def _check_expansion(schema: JsonSchema) -> None:
 
 
 def _check_reference(schema: JsonSchema, path: str, value: JsonValue) -> None:
-    if isinstance(value, str):  # else a property that is called "$ref"
+    if isinstance(value, str):  # else it is a property named "$ref"
         _referred(schema, path, value)
 
 

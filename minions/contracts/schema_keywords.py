@@ -64,7 +64,7 @@ class CheckBudget:
         self.used += amount
         if self.used <= self.most:
             return
-        # Only now, for a usual check ends long before.
+        # Measured only now: most checks end long before, and measuring costs time.
         self.most = max(_MOST, _MOST_PER_VALUE * _size(self.value))
         if self.used > self.most:
             raise CheckTooLongError(
@@ -119,7 +119,7 @@ def _counted(name: str, check: _Check, budget: CheckBudget) -> _Check:
     def counted(
         validator: object, wanted: object, instance: object, schema: object
     ) -> Iterator[ValidationError]:
-        budget.used += 1  # written out, for nothing is called as often as this
+        budget.used += 1  # inlined: nothing is called as often as this
         if budget.used > budget.most:
             budget.spend(0)
         try:
@@ -127,7 +127,7 @@ def _counted(name: str, check: _Check, budget: CheckBudget) -> _Check:
                 shown = len(error.message) // _CHARACTERS_PER_EVALUATION
                 budget.spend(_EVALUATIONS_PER_ERROR + shown)
                 yield error
-        # Of integers that no float holds, of those too long to be shown, and of NaN.
+        # Raised for integers outside of a float's range, for very long ones, and for NaN.
         except (ArithmeticError, ValueError) as error:
             yield ValidationError(f"{name!r} cannot be checked: {error}")
 
@@ -212,7 +212,7 @@ class _Patterns:
                     return True
             except TimeoutError:
                 self.budget.spend_timeout()
-                return True  # 'patternProperties' has said it
+                return True  # `patternProperties` reports the timeout already
         return False
 
     def _timeout(self, pattern: str) -> ValidationError:

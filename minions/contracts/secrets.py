@@ -24,7 +24,7 @@ _FEWEST_CHARACTERS: Final = 6
 
 
 def _check_source(_ref: SecretRef, _attribute: Attribute[str], source: object) -> None:
-    # The text is not repeated: it may be the secret itself, given by mistake.
+    # The message does not repeat the text: it may be the secret itself, given by mistake.
     if not isinstance(source, str) or not _SOURCE.fullmatch(source):
         raise UsageError(
             "That is not a reference to a secret. Write env:NAME for an environment variable, or "
@@ -98,7 +98,7 @@ class Secrets:
         dead = {ref.marker: f"$(secret:{ref.source})" for ref in values}
         hidden = [(form, ref.marker) for ref, value in values.items() for form in _forms(value)]
         self._reveal = _Replacement({ref.marker: value for ref, value in values.items()})
-        # Of two references to one value the first counts.
+        # If two references have the same value, it is replaced by the marker of the first.
         self._clean = _Replacement({**dict(reversed(hidden)), **dead})
         self._disarm = _Replacement(dead)
 

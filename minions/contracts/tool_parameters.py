@@ -92,7 +92,7 @@ def _without_null(schema: JsonValue) -> JsonValue:
         values = kept.get("enum")
         named = values if isinstance(values, list | tuple) else ()
         words = [each for each in named if each is not None]
-        if plain and (words or not named):  # else null is all that it takes
+        if plain and (words or not named):  # else it accepts null only
             kept["type"] = plain
             if words:
                 kept["enum"] = words

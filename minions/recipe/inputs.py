@@ -198,7 +198,7 @@ def _from_text(text: str, schema: JsonSchema) -> JsonValue:
     except ValueError:
         return text
     if isinstance(value, float) and value.is_integer() and "number" not in kinds:
-        value = int(value)  # 3.0 where a whole number is wanted
+        value = int(value)  # 3.0 for a schema of whole numbers
     return value if any(_is_of(value, name) for name in kinds) else text
 
 

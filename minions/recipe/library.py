@@ -51,7 +51,7 @@ def find_recipe(name_or_path: str, folders: Sequence[Path]) -> Path:
 def _expanded(name: str) -> Path:
     try:
         return Path(name).expanduser()
-    except RuntimeError:  # nobody is called so
+    except RuntimeError:  # `~name` of a user that does not exist
         return Path(name)
 
 
@@ -99,7 +99,7 @@ def recipe_ids_beside(folder: Path, may_read: Callable[[Path], bool] = _always) 
 def _files(folder: Path) -> Iterator[Path]:
     if folder.is_dir():
         found = (path for path in folder.rglob("*") if path.suffix in SUFFIXES)
-        # Files alone: reading a named pipe would wait for its other end.
+        # Regular files only: reading a named pipe would block until somebody writes to it.
         yield from sorted(path for path in found if path.is_file())
 
 

@@ -41,7 +41,7 @@ def project_root(folder: Path) -> Path | None:
     """
     try:
         file = project_file(folder)
-    except UsageError as error:  # it may be the project's: nothing above it counts
+    except UsageError as error:  # unreadable, but maybe the project's own: search no further
         file = Path(cast("str", error.where))
     if file is not None:
         return file.parent
@@ -100,7 +100,7 @@ class NamedFiles:
         """Whether the path and its folder lie in these folders after following links."""
         try:
             places = {Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))}
-        except ValueError:  # a NUL: no file is called so
+        except ValueError:  # a NUL character, which no file name has
             return False
         return _are_beneath(places, self._roots())
 

@@ -44,5 +44,5 @@ _HOMES: Final = {
 }
 _HOME_OF: Final = home_of(_HOMES)
 
-if not TYPE_CHECKING:  # a checker shall find a misspelled name
+if not TYPE_CHECKING:  # type checkers must still report misspelled names
     __getattr__, __dir__ = lazy_names(__name__, _HOME_OF)

@@ -149,7 +149,7 @@ class AnswerAssembly:
         self._take_frame(document)
         choices = document.get("choices")
         if not choices:
-            return ()  # the usage comes in a piece of its own
+            return ()  # the usage comes in a document of its own, without choices
         if not isinstance(choices, list):
             raise MalformedAnswerError(f"`choices` is {_shown(choices)}, not a list")
         choice = _mapping(choices[0], "choices[0]")
@@ -335,7 +335,7 @@ def _pieces_of(call: Mapping[str, object]) -> tuple[str, str, str]:
     if arguments is None:
         arguments = ""
     elif not isinstance(arguments, str):
-        arguments = dumps(cast("JsonValue", arguments))  # it came from JSON
+        arguments = dumps(cast("JsonValue", arguments))  # parsed from JSON before
     return (
         call_id if isinstance(call_id, str) else "",
         name if isinstance(name, str) else "",

@@ -95,7 +95,9 @@ class RequestWriter:
         end = self._known_end(messages)
         if end == len(messages):
             return self._kept[id(messages[-1])].written
-        if end:  # taken out: half extended it would be wrong for everyone
+        if (
+            end
+        ):  # removed first: an entry that is extended only in part would be wrong for every reader
             written = self._kept.pop(id(messages[end - 1])).written
         written.extend(messages[end:])
         self._keep(messages, written)
@@ -111,7 +113,7 @@ class RequestWriter:
 
     def _keep(self, messages: tuple[Message, ...], written: _Messages) -> None:
         everything, key = self._kept, id(messages[-1])
-        # Gone with the message, before another object can get the same id.
+        # Removed together with the message, before another object can have its id.
         last = weakref.ref(messages[-1], lambda _: everything.pop(key, None))
         if len(everything) >= self._most_conversations:
             del everything[next(iter(everything))]
@@ -238,7 +240,7 @@ class _Messages:
             parts.append(_encode_texts(self._last))
         if not parts:
             return b"[]"
-        parts[0] = b"[" + parts[0]  # here and not around the whole, which may be megabytes
+        parts[0] = b"[" + parts[0]  # added to a part: copying the whole may mean megabytes
         parts[-1] += b"]"
         return b",".join(parts)
 

@@ -232,7 +232,7 @@ class OpenAIModel(ChatModel):
             await import_in_daemon_thread(self._load)
 
     def _load(self) -> None:
-        with contextlib.suppress(NoAnswerError):  # told by the first call
+        with contextlib.suppress(NoAnswerError):  # reported by the first call
             self._certificates = trusted_certificates()
 
     def _open_pool(self) -> HttpPool:

@@ -90,7 +90,7 @@ class GenaiPriceBook(PriceBook):
         self._is_loading = True
 
         def load() -> None:
-            with contextlib.suppress(Exception):  # who asks for the cost meets it again
+            with contextlib.suppress(Exception):  # the look-up of the cost raises it again
                 self._info(model, base_url)
 
         threading.Thread(target=load, name=f"{IMPORTING}-prices", daemon=True).start()
@@ -124,7 +124,7 @@ def _look_up(model: str, base_url: str | None) -> ModelInfo | None:
         if base_url is not None:
             return calc_price(probe, name, provider_api_url=base_url).model
         found = calc_price(probe, name, provider_id=provider)
-    except (LookupError, ValueError):  # ValueError: priced in something else than tokens
+    except (LookupError, ValueError):  # ValueError: the price is not per token
         return None
     return found.model if found.provider.id == provider else None
 

@@ -145,14 +145,14 @@ def _key_faults(item: Mapping[object, object]) -> Iterator[str]:
     given = [key for key in _CONTENT if key in item]
     if not given:
         yield f"it needs one of {', '.join(_CONTENT)}"
-    # A model may say something beside its calls; nothing else goes together.
+    # An answer may have text beside tool calls; no other keys can be combined.
     if len(given) > 1 and given != ["text", "tool_calls"]:
         yield f"{' and '.join(given)} do not go together"
 
 
 def _json_faults(place: str, value: object) -> Iterator[str]:
     try:
-        dumps(cast("JsonValue", value))  # this is the check
+        dumps(cast("JsonValue", value))  # raises if it is not JSON
     except (TypeError, ValueError, RecursionError) as error:
         yield f"`{place}` is not JSON ({error}); put dates in quotes"
 

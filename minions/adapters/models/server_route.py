@@ -125,7 +125,7 @@ def _headers_of(client: AsyncOpenAI) -> dict[str, str]:
         if name.lower() not in known
     }
     for name, value in said.items():
-        # What the SDK tells of its own transport would not be true.
+        # These headers describe the SDK's own transport, which is not used.
         if isinstance(value, str) and not name.lower().startswith("x-stainless-"):
             headers[name] = check_header(value, f"the client's header {name}")
     return headers

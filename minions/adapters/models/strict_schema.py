@@ -86,7 +86,7 @@ def _is_allowed(node: Mapping[str, JsonValue], references: Set[str]) -> bool:
 def _is_allowed_text(node: Mapping[str, JsonValue]) -> bool:
     if "format" in node and node["format"] not in _FORMATS:
         return False
-    # Lookaround is refused, and not every server says which other groups are.
+    # Servers refuse lookaround, and do not all document which other groups they refuse.
     if "(?" in str(node.get("pattern", "")):
         return False
     values = _listed(node.get("enum"))

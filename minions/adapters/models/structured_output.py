@@ -56,7 +56,7 @@ class InstructorParser(OutputParser):
         Args:
             mode: How answers will be constrained; None: in any way.
         """
-        # Where instructor is needed, any of its modes fills its registry.
+        # Any mode of instructor fills its registry, which is the slow part.
         loaded = OutputMode.TOOLS if mode is None else mode
         if loaded not in self._loaded:
             await import_in_daemon_thread(_load, loaded)
@@ -101,7 +101,7 @@ class InstructorParser(OutputParser):
         kept: _RequestParts[T] | None = self._kept.get(key)
         if kept is None or kept.owner() is not instructions:
             everything = self._kept
-            # Gone with its owner, before another object can get the same id.
+            # Removed together with its owner, before another object can have its id.
             owner = weakref.ref(instructions, lambda _: everything.pop(key, None))
             kept = everything[key] = _RequestParts(owner=owner)
         return kept
@@ -152,7 +152,7 @@ def _load(mode: OutputMode) -> None:
 def _new_plan(kept: _RequestParts[T], mode: OutputMode) -> _Plan:
     instructions = kept.instructions()
     schema: JsonSchema = instructions.json_schema()
-    # Only a text can be an array or a number as a whole; elsewhere servers want an object.
+    # Servers require an object wherever the schema is sent; only free text may be another type.
     is_wrapped = mode is not OutputMode.MD_JSON and not _is_object(schema)
     if is_wrapped:
         schema = _wrapped(schema)
@@ -176,12 +176,12 @@ def _instructor_request(name: str, schema: JsonSchema, mode: OutputMode) -> Outp
     from instructor.processing.response import handle_response_model
 
     if mode is OutputMode.TOOLS:
-        schema = {**schema, "title": name}  # instructor calls the tool by it
+        schema = {**schema, "title": name}  # instructor uses it as the tool's name
     answer = _response_class(name, schema)
     _, patch = handle_response_model(answer, mode=Mode[mode.name], messages=[])
     messages = tuple(_message(item) for item in patch.pop("messages"))
     if mode is OutputMode.TOOLS:
-        # Not by its name, which llama.cpp ignores; it is the only tool of the request.
+        # Not forced by name, which llama.cpp ignores: it is the only tool of the request.
         patch["tool_choice"] = "required"
         for tool in patch["tools"]:
             function = tool["function"]
@@ -195,7 +195,7 @@ def _response_class(name: str, schema: JsonSchema) -> type[ResponseSchema]:
     class Answer(ResponseSchema):
         @classmethod
         def model_json_schema(cls, *_: object, **__: object) -> dict[str, JsonValue]:
-            return dict(schema)  # a new one: instructor writes into it
+            return dict(schema)  # a copy, because instructor modifies it
 
     Answer.__name__ = Answer.__qualname__ = name
     return Answer
@@ -277,12 +277,12 @@ def _check(kept: _RequestParts[T], text: str, is_wrapped: bool) -> Result[T, Out
         value = find_json_value(text)
     except ValueError as error:
         refusal = OutputFailure(message=f"The answer holds no JSON: {error}.")
-        if text.lstrip().startswith(("{", "[", "```")):  # JSON it was to be, and is broken
+        if text.lstrip().startswith(("{", "[", "```")):  # it was meant as JSON and is invalid
             return Failure(refusal)
         return bare_text(instructions, validator, text, Failure(refusal))
     if not (is_wrapped and isinstance(value, dict) and set(value) == {_WRAPPER}):
         return checked_output(instructions, validator, value)
     inner = checked_output(instructions, validator, value[_WRAPPER])
-    # The words in the prompt show the schema unwrapped, and a model may follow those.
+    # The prompt shows the schema without the wrapper, and a model may follow the prompt.
     whole = inner if is_successful(inner) else checked_output(instructions, validator, value)
     return whole if is_successful(whole) else inner

@@ -24,7 +24,7 @@ from minions.contracts.errors import ToolError, UsageError, near_hint, near_name
 __all__ = ["ConfinedFolder", "FolderEntry", "Place"]
 
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK, opening a FIFO would wait for its other end.
+# Without O_NONBLOCK, opening a FIFO would block until somebody opens its other end.
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -185,7 +185,7 @@ class ConfinedFolder:
             if mode is not None and not overwrite:
                 with self.opened(place) as file:
                     if file.read() == data:
-                        return  # a repetition of the same write
+                        return  # the file has this content already: a repeated write
                 raise ToolError(
                     f"'{place.relative}' exists already. Use overwrite=true, edit it, or choose "
                     "another name.",
@@ -213,7 +213,7 @@ class ConfinedFolder:
 
             def replace(data: bytes) -> None:
                 now = os.stat(place.parts[-1], dir_fd=folder, follow_symlinks=False)
-                if _version(now) != _version(before):  # an editor asks for no lock
+                if _version(now) != _version(before):  # editors change files without the lock
                     raise ToolError(
                         f"'{place.relative}' was changed by another program meanwhile. Read it "
                         "again. Nothing was changed.",
@@ -270,7 +270,7 @@ class ConfinedFolder:
         while folder.parts and not folder.path.is_dir():
             missing, folder = folder.parts[-1], Place(folder.root, folder.parts[:-1])
         names = [entry.name for entry in self.entries(folder)]
-        # As shown: a name that is no UTF-8 looks like what was asked for and is another one.
+        # Compared as shown: a name that is not UTF-8 looks like the requested one, but is another.
         is_shown = "�" in missing and missing in names
         near = () if is_shown else near_names(missing, names)
         hint = near_hint(near)
@@ -291,7 +291,7 @@ _MENDABLE: Final = frozenset(
         errno.EPERM,
         errno.ENOTDIR,
         errno.EISDIR,
-        errno.ELOOP,  # a link put there after the path was resolved
+        errno.ELOOP,  # a link that was created after the path was resolved
         errno.ENAMETOOLONG,
         errno.ENXIO,
         errno.EROFS,
@@ -339,7 +339,7 @@ def _locked(folder: int) -> Iterator[None]:
     try:
         yield
     finally:
-        # Not left to closing: a process forked meanwhile has the descriptor too.
+        # Unlocked explicitly: a process that was forked meanwhile keeps the descriptor open.
         with contextlib.suppress(OSError):
             fcntl.flock(folder, fcntl.LOCK_UN)
 
@@ -369,7 +369,7 @@ def _is_regular(path: Path) -> bool:
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
-        return False  # gone, or not ours to see
+        return False  # deleted, or not readable
 
 
 def _is_encodable(path: str) -> bool:
@@ -395,4 +395,4 @@ def _size(entry: os.DirEntry[str]) -> int | None:
     try:
         return entry.stat(follow_symlinks=False).st_size
     except FileNotFoundError:
-        return None  # gone since it was listed
+        return None  # deleted after it was listed

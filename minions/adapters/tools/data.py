@@ -54,7 +54,7 @@ def _tools(prefix: str) -> Sequence[Tool]:
     return (
         tool(name=f"{prefix}parse_csv", effect=Effect.PURE)(parse_csv),
         tool(name=f"{prefix}to_csv", effect=Effect.PURE)(to_csv),
-        # A JSON text may say `success: false` of something else.
+        # In a parsed JSON text, `success: false` says nothing about this call.
         tool(name=f"{prefix}parse_json", effect=Effect.PURE, success_key=False)(parse_json),
     )
 
@@ -147,7 +147,7 @@ def _line(cells: Sequence[str], delimiter: str) -> str:
     unquoted, which ends the row.
     """
     if list(cells) == [""]:
-        return '""\n'  # else it would be an empty line
+        return '""\n'  # an unquoted empty cell would be an empty line, which readers skip
     odd = frozenset(f'{delimiter}"\r\n')
     quoted = (
         f'"{cell.replace(chr(34), chr(34) * 2)}"' if odd & set(cell) else cell for cell in cells

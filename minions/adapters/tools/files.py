@@ -317,7 +317,7 @@ class _FileTools:
                 file.seek(0)
                 yield from _found_in(file, find)
         except ToolError as error:
-            # Gone or closed to us since it was listed: as if it were not there.
+            # Deleted or made unreadable after it was listed: treated as missing.
             if error.error_code not in ("no-such-file", "file-refused", "not-a-file"):
                 raise
 
@@ -411,7 +411,7 @@ def _next_lines(file: BinaryIO) -> list[str]:
     while len(lines) < _BATCH and (raw := file.readline(_PIECE)):
         rest = raw
         while not rest.endswith(b"\n") and (rest := file.readline(_PIECE)):
-            pass  # the end of a long line: passed over, so that it counts once
+            pass  # skip the rest of a long line, so that it counts as one line
         text = raw.decode("utf-8", "replace").rstrip("\r\n")
         lines.append(text[:_LONGEST_SEARCHED])
     return lines

@@ -215,7 +215,7 @@ def _argument_descriptions(text: str) -> dict[str, str]:
     try:
         parsed = docstring_parser.parse(text)
     except docstring_parser.ParseError:
-        return {}  # a docstring in no known style describes no arguments
+        return {}  # the docstring's style is unknown: no descriptions of arguments
     return {
         item.arg_name: " ".join((item.description or "").split())
         for item in parsed.params
@@ -308,7 +308,7 @@ def _parameter_schema(
     if description and not any(isinstance(note, str) for note in _notes(hint)):
         schema["description"] = description
     if item.default is not item.empty:
-        # A default that JSON cannot say stays the function's own business.
+        # A default that is not JSON is left out of the schema; the function still uses it.
         with contextlib.suppress(TypeError):
             schema["default"] = _as_json(item.default)
     return schema

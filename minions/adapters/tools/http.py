@@ -239,7 +239,7 @@ class _HttpTools:
         except (ClientError, OSError, ValueError) as error:
             if isinstance(error, TimeoutError):
                 raise
-            # Its own words may quote what was sent.
+            # The library's message may quote what was sent, which may hold a secret.
             raise ConnectionError(
                 f"{shown_url(request.url)} cannot be asked ({type(error).__name__})"
             ) from None

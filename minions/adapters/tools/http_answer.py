@@ -84,7 +84,9 @@ def answer_of(request: HttpRequest, response: ClientResponse, data: bytes) -> Ht
     value: JsonValue = None
     is_json = False
     if kind == "application/json" or kind.endswith("+json"):
-        with contextlib.suppress(ValueError):  # said to be JSON and is not: the text may tell why
+        with contextlib.suppress(
+            ValueError
+        ):  # declared as JSON but invalid: the text may be an error message
             value, is_json = parse_json(text), True
     headers: dict[str, str] = {}
     for name, item in response.headers.items():
@@ -140,7 +142,7 @@ def _text(request: HttpRequest, kind: str, charset: str | None, data: bytes) -> 
 
 def _failure(request: HttpRequest, status: int, data: bytes) -> Exception:
     text = " ".join(data.decode("utf-8", "replace").split())
-    for part in _confidential(request.headers):  # a server may tell what it was sent
+    for part in _confidential(request.headers):  # a server may echo what it was sent
         text = text.replace(part, "…")
     said = f": {text[:_LONGEST_EXCERPT]}" if text else ""
     message = f"{request.method} {shown_url(request.url)} gave status {status}{said}"

@@ -45,7 +45,7 @@ class LineMatcher:
         self._timeout_s = timeout_s
 
     def __enter__(self) -> Self:
-        # -I and -S: nothing of this installation is needed, and it starts in 15 ms.
+        # -I and -S: no installed package is needed, so that it starts in 15 ms.
         self._process = subprocess.Popen(  # noqa: S603  # this interpreter, with the text above
             [sys.executable, "-I", "-S", "-c", _WORKER],
             stdin=subprocess.PIPE,

@@ -34,7 +34,7 @@ def _lines(picture: Picture) -> Iterator[str]:
     shown = {node.kind for node in picture.nodes}
     for kind in STEP_KINDS:
         if kind.name in shown:
-            # The outline alone: fills and text stay those of the page's theme, light or dark.
+            # Only the outline is coloured: fill and text follow the page's theme, light or dark.
             yield f"  classDef {kind.name} stroke:{kind.look.outline},stroke-width:2px"
     yield from _status_lines(picture)
 

@@ -29,7 +29,7 @@ class _Outline:
         self._before: list[list[int]] = [[] for _ in range(count)]
         self._weak = {(edge.start, edge.end) for edge in picture.edges if edge.is_dashed}
         for edge in picture.edges:
-            if edge.back is None:  # the notes tell the others
+            if edge.back is None:  # the notes name the back edges
                 self._before[edge.end].append(edge.start)
         self._children: list[list[int]] = [[] for _ in range(count)]
         self._roots: list[int] = []
@@ -39,7 +39,7 @@ class _Outline:
             (self._roots if latest is None else self._children[latest]).append(step)
 
     def lines(self) -> Iterator[str]:
-        for root in self._roots:  # grows while it is walked
+        for root in self._roots:  # `_branch` appends to the list while it is iterated
             yield from self._branch(root, "", None)
 
     def _branch(self, step: int, indent: str, parent: int | None) -> Iterator[str]:

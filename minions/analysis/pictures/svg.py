@@ -188,7 +188,7 @@ class _Drawing:
         whole = (f"{step + 1} {node.id}{ended}", f"{node.kind}: {node.label}", *node.notes)
         name = node.kind if node.status is None else f"{node.kind} {status_class(node.status)}"
         yield f'<g class="{name}"><title>{escape(_printable(chr(10).join(whole)))}</title>'
-        if node.kind == "recipe":  # something stands behind it
+        if node.kind == "recipe":  # a second box behind it: there are steps inside
             yield (
                 f'<rect class="behind" x="{left + 4:.1f}" y="{top + 4:.1f}" width="{_BOX:.1f}" '
                 f'height="{height:.1f}" rx="7"/>'

@@ -56,7 +56,7 @@ def _inner_steps(prefix: str, recipe: AgentRecipe) -> Iterator[_DecidableStep]:
             calls = step.calls_tools or step.decision_tool is not None
             yield _DecidableStep(path, step.asks_person, calls)
         else:
-            yield _DecidableStep(path, asks=False, calls=True)  # code, which may call anything
+            yield _DecidableStep(path, asks=False, calls=True)  # code may call any tool
 
 
 def _is_beyond(draft: RecipeDraft, path: str) -> bool:
@@ -89,7 +89,7 @@ def _fault(entry: Entry, step: _DecidableStep | None, known: Sequence[str]) -> F
 
 
 def _mismatch(word: str, step: _DecidableStep) -> str | None:
-    # Here: few recipes have tests with decisions, and `validate` loads no more than it needs.
+    # Imported here: few recipes have tests with decisions, and `validate` has to start fast.
     from minions.contracts.decision_words import Answer, Approve, Reject, said_decision
 
     match said_decision(word):

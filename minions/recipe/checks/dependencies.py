@@ -49,7 +49,10 @@ def link_steps(
         is_conversation = step.section.text("memory") == "conversation"
         if is_conversation and draft.mode is ExecutionMode.SEQUENTIAL and not draft.has_graph:
             if talker is not None and talker not in (*step.depends_on, *step.after):
-                step.after = (*step.after, talker)  # while that one waits, nobody else talks
+                step.after = (
+                    *step.after,
+                    talker,
+                )  # a conversation has one step at a time, also while that step waits for a person
             talker = step.index
         for index, use in (*reading.values.items(), *reading.states.items()):
             edges.setdefault((step.index, index), partial(use.place_of, reading.places[index]))

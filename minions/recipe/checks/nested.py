@@ -61,7 +61,7 @@ def _check_secret(draft: RecipeDraft, owner: str, entry: Entry, report: Report) 
     secrets = [name for name, spec in draft.inputs.items() if spec.is_secret]
     name = _input_named_by(entry.value)
     if name in secrets or (name is not None and name not in draft.inputs):
-        return  # an input that there is not was reported as such
+        return  # an unknown input was reported already
     written = f"{{{{ inputs.{secrets[0]} }}}}" if secrets else "{{ inputs.NAME }}"
     declare = "" if secrets else "declare an input {type: string, secret: true} and "
     fault = entry.value.place.fault(

@@ -93,9 +93,11 @@ class _Checker:
         has_iterations = step.has_loop or step.has_while
         for use in step.templates:
             self.use(use, step, readings, has_item=has_iterations)
-        for use in step.route_templates:  # when the step has ended, whatever its items were
+        for (
+            use
+        ) in step.route_templates:  # rendered when the step has ended: there is no item any more
             self.use(use, step, readings)
-        for use in step.repeat_templates:  # after an attempt: there is an output to look at
+        for use in step.repeat_templates:  # rendered after an attempt: its output exists
             self.use(use, step, readings, has_item=True, may_read_itself=True)
         return readings
 
@@ -232,7 +234,7 @@ class _Checker:
         elif self._draft.mode is not ExecutionMode.SEQUENTIAL:
             self._ambiguous(use, reference, root, producers)
             return
-        else:  # in YAML order the last one before the reader has the name
+        else:  # the last step before the reader, in the order of the file, owns the name
             before = [step for step in producers if reader is None or step.index < reader.index]
             producers = before or producers[:1]
         is_sole = len(producers) == 1

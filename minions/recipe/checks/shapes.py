@@ -152,7 +152,7 @@ def _step(node: Mapping[str, JsonValue], part: PathPart) -> JsonValue:
     if holders == {"object"}:
         return _member(node, part)
     if _index(part) is None and "properties" in node and node.get("additionalProperties") is False:
-        return _member(node, part)  # a list has no names either
+        return _member(node, part)  # a name is no member of a list
     return {}
 
 
@@ -209,7 +209,7 @@ def _mismatch(given: Shape, wanted: Shape, path: tuple[str, ...]) -> Mismatch | 
     kinds, others = given.kinds(), wanted.kinds()
     if kinds is None or others is None or len(path) > _MOST_LEVELS:
         return None
-    # A number may be whole, so each of the two may turn out to be the other.
+    # A number may be whole, so neither type excludes the other.
     if not (_widened(kinds) & _widened(others)):
         return Mismatch(path=path, given=kind_names(kinds), wanted=kind_names(others))
     if kinds == others == {"object"}:

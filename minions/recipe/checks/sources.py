@@ -153,7 +153,10 @@ class Sources:
             return self._movable(self.shape_of(use, step)) if use is not None else {}
 
         step.output = shape_of_values(values, schema_of)
-        self._movable_roots[id(step.output)] = (step.output, True)  # made of such parts
+        self._movable_roots[id(step.output)] = (
+            step.output,
+            True,
+        )  # its parts are self-contained, so it is too
 
     def _movable(self, shape: Shape) -> JsonSchema:
         """The schema in a self-contained form: without references to what is around it."""

@@ -81,7 +81,7 @@ def _goal_tools(draft: RecipeDraft, step: StepDraft, report: Report) -> tuple[st
 
 def _report_unknown(draft: RecipeDraft, name: str, place: Place, report: Report) -> None:
     if "tools" in draft.section.refused or (not draft.tools.is_complete and "__" in name):
-        return  # its toolset may be the faulty one
+        return  # its toolset may be what is faulty, which was reported
     known = (*draft.tools.specs, *draft.tools.prefixes)
     report(
         place.fault(
@@ -247,7 +247,7 @@ def _report_mismatch(
     path, _, message = error.partition(": ")
     key = next((key for key in constants if _leads_through(path, key)), None)
     if key is None:
-        return  # about the whole, such as too few properties: the rest is not known yet
+        return  # about the whole, such as too few properties: templates may add the rest
     report(
         constants[key].value.place.fault("wrong-type", f"'{key}' does not fit {owner}: {message}")
     )

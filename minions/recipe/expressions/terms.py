@@ -393,7 +393,7 @@ class FilterTerm(Term, frozen=True):
         except EvaluationError:
             raise
         except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
-            # Filters are plain functions: what they cannot take shows as one of these.
+            # Filters are plain functions: they raise these for values of the wrong type.
             raise EvaluationError(
                 f"The filter '{self.name}' cannot take this {type_name(base)}: {error}."
             ) from error

@@ -51,6 +51,7 @@ _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "'": "'", '"': '"', "\\": "\\", "/": "/"}
 _LONGEST_NUMBER: Final = 300
+"""Digits: converting a text to a number takes quadratic time."""
 
 
 class Token(NamedTuple):
@@ -85,7 +86,7 @@ def tokens_of(text: str, start: int, *, in_braces: bool) -> tuple[list[Token], i
         if token.text in _CLOSING:
             open_brackets.append(token.text)
         elif token.text in (")", "]", "}") and open_brackets:
-            open_brackets.pop()  # whether it is the right one is the parser's business
+            open_brackets.pop()  # the parser checks whether the brackets match
     if in_braces:
         raise TemplateError(
             "'{{' is not closed with '}}'",

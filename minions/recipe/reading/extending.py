@@ -68,7 +68,7 @@ def _named(
     value = entry.value
     names = tuple(templates)
     if not isinstance(value, ScalarNode) or not isinstance(value.value, str):
-        return None  # the key's own check says so
+        return None  # the check of the key reports it
     if value.value not in templates:
         shown = value.value
         report(

@@ -89,7 +89,7 @@ def _split(node: Node, names: _Names) -> tuple[Node, list[Entry]]:
 
 def _report_unknown(place: Place, name: str, names: _Names, report: Report) -> None:
     if not names.is_complete and ("__" in name or names.has_lost_recipes):
-        return  # its toolset or its recipe may be the faulty one
+        return  # its toolset or recipe may be what is faulty, which was reported
     known = (*names.tools, *names.toolsets)
     report(
         place.fault(

@@ -176,7 +176,7 @@ def _check_default(entry: Entry, schema: JsonSchema, report: Report) -> None:
         "format",
     }
     if is_simple and is_of_type(entry.value, str(kind)):
-        return  # the usual case without a validator
+        return  # the common case needs no validator
     for error in SchemaValidator(schema).errors(value):
         message = f"the default does not fit the input's schema: {error}"
         report(entry.value.place.fault("bad-value", message))
@@ -247,7 +247,9 @@ def read_limits(
     values = section.values()
     try:
         Limits.from_metadata(values)
-    except MetadataError as error:  # the table knows them all; this keeps the two in step
+    except (
+        MetadataError
+    ) as error:  # the key table checks the same; this catches a difference between the two
         report(section.place.fault("bad-value", error.message))
     return values
 

@@ -181,7 +181,7 @@ def _kind_of(node: Node, report: Report) -> str | None:
     if not isinstance(node, MappingNode):
         return None
     found = [entry for entry in node.entries if entry.key in KINDS]
-    for kind in STEP_KINDS:  # in an older spelling, beside which its own key may stand
+    for kind in STEP_KINDS:  # the older spelling of a kind may stand beside the kind's own key
         others = [entry for entry in found if entry.key != kind.name]
         if len(others) == 1 and _is_alias(others[0], kind):
             return kind.name

@@ -51,7 +51,9 @@ def recipe_files(name: str, directory: str | None, files: NamedFiles | None = No
 
 def _path(name: str, home: Path, files: NamedFiles) -> Path:
     path = home / name
-    files.check(path, name)  # first: nobody learns whether there is such a file elsewhere
+    files.check(
+        path, name
+    )  # checked first: the error must not reveal whether such a file exists elsewhere
     if not is_file(path):
         raise NotFoundError(
             f"There is no recipe file '{name:.200}' beside this one.",

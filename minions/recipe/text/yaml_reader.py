@@ -134,7 +134,7 @@ class _Builder:
         }
 
     def document(self, text: str) -> Node:
-        # libyaml refuses half a character even where the other half follows, as JSON writes it.
+        # libyaml refuses a surrogate escape even if its pair follows, which is how JSON writes it.
         loader = self._yaml.BaseLoader if _HALF.search(text) else _fast_loader()
         events = iter(self._yaml.parse(text, Loader=loader))
         try:
@@ -381,6 +381,7 @@ _INTEGER: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NO_NUMBER: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _LONGEST_NUMBER: Final = 300
+"""Characters: converting a text to a number takes quadratic time."""
 
 
 def _number(text: str) -> int | float | str:
