@@ -162,7 +162,7 @@ def test_questions_and_calls_are_decided_where_they_are_shown(
     answer = page.get_by_label("Your answer")
     answer.fill("A")
     page.get_by_role("button", name="Answer").click()
-    expect(page.get_by_text("is no answer to that question")).to_be_visible()
+    expect(page.get_by_text("does not answer the question")).to_be_visible()
     answer.fill("Ada")
     answer.press("Enter")
     expect(page.get_by_role("heading", name="May send be called?")).to_be_visible()
