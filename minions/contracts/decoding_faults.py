@@ -34,7 +34,7 @@ class DecodingFault:
     path: Path
     """Keys and indices from the whole data to the place."""
     object_path: Path
-    """Likewise to the innermost object around it that becomes a value of a class."""
+    """Keys and indices to the innermost object around it that becomes a value of a class."""
     hint: object
     """The type that was expected there; of an unknown key the class that does not have it."""
     value: object = None

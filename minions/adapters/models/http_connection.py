@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: a request is written, its response read. Whom to ask is the pool's."""
+"""One HTTP/1.1 connection: it writes a request and reads its response."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from minions.adapters.models.http_response import (
 __all__ = ["DisconnectedError", "HttpConnection"]
 
 _MOST_BUFFERED: Final = 262_144
-"""Bytes of a body that may wait to be read before the server has to."""
+"""Unread bytes of a body above which reading from the socket is paused."""
 _JOINED_BYTES: Final = 65_536
-"""Up to here head and content go out together, which saves a system call and a packet."""
+"""Bytes of content up to which it is sent with the head: saves a system call and a packet."""
 
 
 class DisconnectedError(Exception):
-    """The connection ended, or broke, before there was a response."""
+    """The connection ended or broke before a response came."""
 
 
 class HttpConnection(asyncio.Protocol):
-    """Serves one request at a time; between two, the server may only close it."""
+    """Serves one request at a time. Between two requests the server may only close it."""
 
     def __init__(self) -> None:
-        """Before the connection is made."""
+        """Made by the event loop, before the connection is open."""
         self.idle_since = 0.0
-        """By the loop's clock; the pool's."""
+        """Time of the event loop at which the pool got it back."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport  # from `connection_made` on
         self._reader = ResponseReader()
         self._is_asked = False
-        """Whether a request was sent whose response was not finished."""
+        """Whether a request was sent whose response has not ended."""
         self._waiter: asyncio.Future[None] | None = None
         self._error: BadResponseError | None = None
         self._is_lost = False
@@ -48,7 +48,7 @@ class HttpConnection(asyncio.Protocol):
     # --- asyncio ---------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Kept alive by the system too: a model may think for minutes."""
+        """Enable TCP keep-alive: a model may take minutes to answer."""
         self._transport = cast("asyncio.Transport", transport)  # as create_connection makes them
         plain = transport.get_extra_info("socket")
         if plain is not None:
@@ -56,9 +56,9 @@ class HttpConnection(asyncio.Protocol):
                 plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def data_received(self, data: bytes) -> None:
-        """Parsed at once."""
+        """Parse the bytes; a response that cannot be parsed closes the connection."""
         if not self._is_asked:
-            self.abort()  # nobody asked: whatever this is, no response may begin with it
+            self.abort()  # without a request no response is expected
             return
         try:
             self._reader.feed(data)
@@ -69,7 +69,7 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whoever waits learns of it."""
+        """Wake the reader, which raises."""
         self._is_lost, self._why_lost = True, exc
         if exc is None:
             self._reader.feed_end()
@@ -79,15 +79,15 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be written to, as far as is known."""
+        """Whether it can still be written to."""
         return not self._transport.is_closing()
 
     async def ask(self, head: bytes, content: bytes, *, has_body: bool = True) -> ResponseHead:
-        """Send a request; the head of its response.
+        """Send a request; returns the head of its response.
 
         Raises:
             DisconnectedError: The server closed the connection instead.
-            BadResponseError: The server speaks no HTTP.
+            BadResponseError: The answer is not HTTP.
         """
         self._reader = reader = ResponseReader(has_body=has_body)
         self._is_asked = True
@@ -111,10 +111,10 @@ class HttpConnection(asyncio.Protocol):
         return self._reader.is_at_end
 
     async def read(self) -> bytes:
-        """The next bytes of the body, as soon as there are any; none: it is at its end.
+        """The next bytes of the body, as soon as any arrive; empty at its end.
 
         Raises:
-            BrokenBodyError: It ended before its time.
+            BrokenBodyError: The connection ended before the body did, or it cannot be decoded.
         """
         while not (data := self._reader.take()):
             if self._reader.is_complete:
@@ -129,7 +129,7 @@ class HttpConnection(asyncio.Protocol):
         return data
 
     def finish(self, head: ResponseHead) -> bool:
-        """End the exchange; whether the connection may serve another. Otherwise it is closed."""
+        """End the exchange; returns whether the connection is reusable, else it is closed."""
         self._is_asked = False
         is_reusable = (
             self._reader.is_at_end
@@ -143,11 +143,11 @@ class HttpConnection(asyncio.Protocol):
         return is_reusable
 
     def abort(self) -> None:
-        """Close without a farewell: what is still under way is of no use to anybody."""
+        """Close at once; pending data is dropped."""
         self._transport.abort()
 
     async def encrypt(self, context: ssl.SSLContext, host: str) -> None:
-        """Speak TLS from here on, within what a proxy passes on."""
+        """Start TLS on this connection, within the tunnel of a proxy."""
         self._is_asked = False
         transport = await self._loop.start_tls(self._transport, self, context, server_hostname=host)
         self._transport = cast("asyncio.Transport", transport)
@@ -155,7 +155,7 @@ class HttpConnection(asyncio.Protocol):
     # --- waiting ---------------------------------------------------------------------------------
 
     async def _news(self) -> None:
-        """Until something came or the connection ended."""
+        """Wait for bytes, or for the end of the connection."""
         self._waiter = self._loop.create_future()
         try:
             await self._waiter

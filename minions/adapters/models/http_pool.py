@@ -39,37 +39,37 @@ __all__ = [
 
 _KEPT_S: Final = 15.0
 _NEXT_ADDRESS_S: Final = 0.25
-"""After which the next address of a name is tried as well (RFC 8305)."""
+"""Seconds after which the next address of a host name is tried, too (RFC 8305)."""
 _PORTS: Final = {"http": 80, "https": 443}
 _OF_PATHS: Final = "/%:@!$&'()*+,;=~"
-"""Stand in a path as they are; what is quoted already stays so."""
+"""Characters that stay unquoted in a path; `%`, so that what is quoted stays as it is."""
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OURS: Final = ("content-length", "transfer-encoding", "connection")
-"""Headers that the connection decides on, whatever somebody says."""
+"""Headers that the connection sets itself; configured ones are ignored."""
 
 
 class NoAnswerError(Exception):
-    """The server could not be reached, or closed the connection without an answer; says why."""
+    """The server could not be reached, or closed the connection before it answered; says why."""
 
 
 class HttpResponse:
-    """A response whose body is read while it comes. Whoever got it closes it."""
+    """A response whose body is read as it arrives. The caller closes it."""
 
     def __init__(self, pool: HttpPool, connection: HttpConnection, head: ResponseHead) -> None:
-        """Made by the pool."""
+        """Made by `HttpPool.post`."""
         self.status = head.status
         self.headers = head.headers
-        """By name in lower case."""
+        """Header values by lower-case name."""
         self._pool = pool
         self._connection = connection
         self._head = head
         self._is_closed = False
 
     async def read(self) -> bytes:
-        """The next bytes of the body, as soon as there are any; none: it is at its end.
+        """The next bytes of the body, as soon as any arrive; empty at its end.
 
         Raises:
-            BrokenBodyError: It ended before its time.
+            BrokenBodyError: The connection ended before the body did, or it cannot be decoded.
         """
         return await self._connection.read()
 
@@ -79,7 +79,7 @@ class HttpResponse:
         return self._connection.is_at_end
 
     def close(self) -> None:
-        """Give the connection back; one whose body was not read to its end is closed."""
+        """Return the connection to the pool, or close it if the body was not read to its end."""
         if not self._is_closed and self._connection.finish(self._head):
             self._pool.keep(self._connection)
         self._is_closed = True
@@ -101,16 +101,17 @@ class HttpPool:
         proxy: str | None,
         max_requests: int,
     ) -> None:
-        """Configure; nothing is opened yet.
+        """Configure the pool; nothing is opened yet.
 
         Args:
-            url: As `check_base_url` lets pass, with a path and perhaps a query.
-            connect_s: Name, connection and TLS together; waiting for an answer is not limited.
-            certificates: Whom to trust; not used where `needs_certificates` denies it.
-            proxy: As `proxy_for` gives it.
-            max_requests: In flight at a time.
+            url: One that `check_base_url` accepts; path and query are kept.
+            connect_s: Seconds for name resolution, connection and TLS; waiting for an answer is
+                unlimited.
+            certificates: The trusted ones; ignored where `needs_certificates` is false.
+            proxy: As `proxy_for` returns it.
+            max_requests: Requests that may be in flight at the same time.
         Raises:
-            NoAnswerError: A header has a name that no header can have, or the proxy no address.
+            NoAnswerError: A header name is invalid, or the proxy has no address.
         """
         self._target = urlsplit(url)
         self._proxy = None if proxy is None else _place_of(proxy)
@@ -120,11 +121,11 @@ class HttpPool:
         self._head = self._request_head(headers)
         self._loop = asyncio.get_running_loop()
         self._idle: list[HttpConnection] = []
-        """Those that were used last stand last, and are used first."""
+        """Open connections without a request, the last used one last; it is used first."""
         self._has_alarm = False
 
     def __del__(self) -> None:
-        # Nobody closed it: so quietly now, also where its event loop is closed.
+        # Never closed by its owner: closed here, also where its event loop is closed already.
         for connection in getattr(self, "_idle", ()):
             with contextlib.suppress(RuntimeError):
                 connection.abort()
@@ -135,10 +136,10 @@ class HttpPool:
         return self._places
 
     async def post(self, content: bytes) -> HttpResponse:
-        """Send; the response with its body unread. The caller closes it.
+        """Post the content; returns the response with its body unread. The caller closes it.
 
         Raises:
-            NoAnswerError: There is none.
+            NoAnswerError: No response came.
         """
         connection = self._take_idle() or await self._connect()
         try:
@@ -146,7 +147,7 @@ class HttpPool:
         except BaseException as error:
             connection.abort()
             if isinstance(error, BadResponseError):
-                raise NoAnswerError(f"what came back is no HTTP ({error})") from error
+                raise NoAnswerError(f"what came back is not HTTP ({error})") from error
             if isinstance(error, DisconnectedError):
                 why = f"the connection was closed before an answer came ({error})"
                 raise NoAnswerError(why) from error
@@ -154,13 +155,13 @@ class HttpPool:
         return HttpResponse(self, connection, head)
 
     def keep(self, connection: HttpConnection) -> None:
-        """For the next call, for a while."""
+        """Keep a connection for the next request, for 15 s at most."""
         connection.idle_since = self._loop.time()
         self._idle.append(connection)
         self._set_alarm()
 
     async def close(self) -> None:
-        """Close the connections that no call uses."""
+        """Close the connections that have no request."""
         while self._idle:
             self._idle.pop().abort()
         await asyncio.sleep(0)  # in which they are closed
@@ -179,11 +180,11 @@ class HttpPool:
     def _set_alarm(self) -> None:
         if not self._has_alarm:
             self._has_alarm = True
-            # Weak: a pool that nobody has any more is not kept for its alarm.
+            # Weak: the timer must not keep a pool alive that its owner dropped.
             self._loop.call_later(_KEPT_S, _close_old, weakref.ref(self))
 
     def close_old(self) -> None:
-        """Close what was not used for a while."""
+        """Close the connections that had no request for 15 s."""
         self._has_alarm = False
         soonest = self._loop.time() - _KEPT_S
         for connection in self._idle:
@@ -224,13 +225,13 @@ class HttpPool:
         return connection
 
     async def _tunnel(self, connection: HttpConnection, proxy: SplitResult) -> None:
-        """Have the proxy pass on what is said from here on, and speak TLS with the server."""
+        """Ask the proxy for a tunnel to the server, and start TLS within it."""
         place = _authority(self._target, with_port=True)
         lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}", *_authorization(proxy), "", ""]
         try:
             head = await connection.ask("\r\n".join(lines).encode("latin-1"), b"", has_body=False)
         except BadResponseError as error:
-            raise NoAnswerError(f"what the proxy answered is no HTTP ({error})") from error
+            raise NoAnswerError(f"what the proxy answered is not HTTP ({error})") from error
         except DisconnectedError as error:
             raise NoAnswerError(f"the proxy closed the connection ({error})") from error
         if not 200 <= head.status < 300:
@@ -253,7 +254,7 @@ class HttpPool:
     # --- the request -----------------------------------------------------------------------------
 
     def _request_head(self, headers: Mapping[str, str]) -> bytes:
-        """All of it but the number behind Content-Length."""
+        """Request line and headers, up to the number of `Content-Length`."""
         if not all(map(_NAME.fullmatch, headers)):
             raise NoAnswerError("a header of the request has a name that none can have")
         lines = [f"POST {self._request_target()} HTTP/1.1"]
@@ -287,7 +288,7 @@ def _place_of(proxy: str) -> SplitResult:
 
 
 def _authority(place: SplitResult, *, with_port: bool = False) -> str:
-    """Host and port as a request names them; a port that goes without saying only on demand."""
+    """Host and port for the Host header; the default port only with `with_port`."""
     host = place.hostname or ""
     host = f"[{host}]" if ":" in host else host
     usual = _PORTS[place.scheme]
@@ -296,7 +297,7 @@ def _authority(place: SplitResult, *, with_port: bool = False) -> str:
 
 
 def _authorization(proxy: SplitResult) -> list[str]:
-    """The header with which a proxy lets one pass, where its URL holds a name."""
+    """The proxy authorization header, if the URL of the proxy has a user name."""
     if proxy.username is None:
         return []
     name, password = unquote(proxy.username), unquote(proxy.password or "")
@@ -313,11 +314,11 @@ _CERTIFICATE_FILES: Final = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/ca-bundle.pem",
 )
-"""Where systems keep them that this Python was not built on."""
+"""Certificate files of systems other than the one that this Python was built on."""
 
 
 def needs_certificates(url: str, proxy: str | None) -> bool:
-    """Whether anybody on the way speaks TLS."""
+    """Whether the server or the proxy is reached by TLS."""
     return any(each.lower().startswith("https:") for each in (url, proxy or ""))
 
 

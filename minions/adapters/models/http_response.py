@@ -18,9 +18,9 @@ __all__ = ["BadResponseError", "BrokenBodyError", "ResponseHead", "ResponseReade
 
 _MOST_HEAD_BYTES: Final = 262_144
 _MOST_IDLE_BYTES: Final = 65_536
-"""Of chunk extensions and trailers, between two bytes of a body: they carry nothing we read."""
+"""Bytes of chunk extensions and trailers between two bytes of a body; they are ignored."""
 _PIECE_BYTES: Final = 65_536
-"""Of what is decompressed at a time: a few bytes can stand for very many."""
+"""Bytes that are decompressed at a time: a few compressed bytes can expand to very many."""
 _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
 
 
@@ -38,7 +38,7 @@ class ResponseHead(Struct, frozen=True):
     status: int
     reason: str
     headers: Mapping[str, str]
-    """By name in lower case; one that comes several times is joined by commas."""
+    """Values by lower-case name; repeated headers are joined by commas."""
     keeps_connection: bool
     """Whether the server lets the connection serve another request."""
 
@@ -86,10 +86,10 @@ class ResponseReader:
         return self.is_complete and not self._pieces and self._inflater is None
 
     def feed(self, data: bytes) -> None:
-        """Bytes as they came.
+        """Parse the next bytes of the connection.
 
         Raises:
-            BadResponseError: They are no HTTP, or more than what is read of it.
+            BadResponseError: They are not HTTP, or exceed a bound.
         """
         if self.is_complete:
             self.has_leftover = self.has_leftover or bool(data)
@@ -114,7 +114,7 @@ class ResponseReader:
             )
 
     def feed_end(self) -> bool:
-        """The connection ended; whether the response is whole."""
+        """Note the end of the connection; returns whether the response is complete."""
         self.is_complete = self.is_complete or self._ends_with_connection
         return self.is_complete
 
@@ -146,26 +146,26 @@ class ResponseReader:
     # --- called by the parser --------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """Another response; behind the one that was asked for, nobody expects it."""
+        """The start of a response; a second one was never requested."""
         self.has_leftover = self.is_complete
 
     def on_status(self, reason: bytes) -> None:
-        """The words behind the number."""
+        """The reason phrase of the status line."""
         self._reason += reason.decode("latin-1")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer, which says nothing that anybody reads."""
+        """A header; trailers are ignored."""
         if self.head is not None:
             return
         key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """The end of the headers: of the response, or of an interim one (1xx)."""
         if self.head is not None:
             return
         status = self._parser.get_status_code()
-        if status < 200:  # tells of an answer that is to come
+        if status < 200:  # interim: the final response follows
             if status == 101:
                 self._refuse("it changes to another protocol, which nobody asked for")
             self._reason, self._headers = "", {}
@@ -195,7 +195,7 @@ class ResponseReader:
             self.buffered += len(data)
 
     def on_message_complete(self) -> None:
-        """The end of the body, or of a head that tells of another one."""
+        """The end of the response, or of an interim one."""
         if self.head is not None:
             self.is_complete = True
 
