@@ -20,8 +20,10 @@ SET = "id: s\\nsteps:\\n  - {id: a, set: {n: 1}}\\n"
 
 async def _output_of(code: str, **environ: str) -> tuple[int | None, str]:
     """Exit code, and everything it wrote; warnings are errors, also those at the very end."""
+    # Not `-X dev`: its event loop also tells of what took long, as all does on a busy machine.
+    strict = ("-W", "error::ResourceWarning", "-W", "error::RuntimeWarning")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", HEAD + code),
+        *(sys.executable, *strict, "-c", HEAD + code),
         env={**os.environ, **environ},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
