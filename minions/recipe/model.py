@@ -236,6 +236,11 @@ class PersonQuestion:
     has_default: bool = False
 
 
+# One object for all steps without the key: a long recipe has fewer objects for the collector.
+_FAILS: Final = OnErrorSpec()
+_NOWHERE: Final = Where()
+
+
 @frozen(kw_only=True)
 class StepSpec:
     """A step of a recipe: the keys that all kinds share, and questions that can be asked of any
@@ -275,7 +280,7 @@ class StepSpec:
     loop: LoopSpec | None = None
     repeat: WhileSpec | None = None
     """The `while` loop of the step (YAML key `while`)."""
-    on_error: OnErrorSpec = field(factory=OnErrorSpec)
+    on_error: OnErrorSpec = _FAILS
     route: str | None = None
     """In a transition graph: a template of the next step's id, or a question to a model."""
     decision_tool: DecisionToolSpec | None = None
@@ -292,7 +297,7 @@ class StepSpec:
     """Retries of the step's calls; None: as set for the recipe."""
     limits: Mapping[str, JsonValue] = field(factory=_empty)
     metadata: Mapping[str, JsonValue] = field(factory=_empty)
-    where: Where = field(factory=Where, eq=False)
+    where: Where = field(default=_NOWHERE, eq=False)
 
     @property
     def own_model(self) -> ModelConfig | None:
