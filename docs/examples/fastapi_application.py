@@ -26,7 +26,7 @@ def minions_of(request: Request) -> m.Minions:
     return request.app.state.minions
 
 
-Kept = Annotated[m.Minions, Depends(minions_of)]
+App = Annotated[m.Minions, Depends(minions_of)]
 Text = Annotated[str, Body(embed=True)]
 
 
@@ -46,11 +46,11 @@ def site_of(model: m.ChatModel | str | None = None, journal: str = "journal.sqli
     site = FastAPI(lifespan=lifespan)
 
     @site.post("/judge", status_code=201)
-    async def judge(text: Text, app: Kept) -> dict[str, bool | str]:
+    async def judge(text: Text, app: App) -> dict[str, bool | str]:
         return (await app.arun(SPAM, {"text": text}, output_class=dict[str, bool | str])).unwrap()
 
     @site.post("/judge/events", status_code=201)
-    async def watch(text: Text, app: Kept) -> StreamingResponse:
+    async def watch(text: Text, app: App) -> StreamingResponse:
         stream = app.astream(SPAM, {"text": text})
         lines = (f"data: {json.dumps(event_to_json(event))}\n\n" async for event in stream)
         return StreamingResponse(lines, media_type="text/event-stream")

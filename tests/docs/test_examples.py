@@ -39,17 +39,7 @@ def _client(file: str, site: Any) -> Any:  # Any: as above
     return TestClient(site)
 
 
-@pytest.fixture(
-    params=[
-        "web_application.py",
-        pytest.param(
-            "fastapi_application.py",
-            marks=pytest.mark.skipif(
-                importlib.util.find_spec("fastapi") is None, reason="FastAPI is not installed"
-            ),
-        ),
-    ]
-)
+@pytest.fixture(params=["web_application.py", "fastapi_application.py"])
 def client(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Any]:  # Any: as above
@@ -70,11 +60,6 @@ def test_a_web_application_streams_the_events_of_a_run(client: Any) -> None:  # 
     told = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")]
     types = [json.loads(line)["type"] for line in told]
     assert (types[0], types[-1]) == ("run_started", "run_completed")
-
-
-def test_the_example_for_fastapi_is_python() -> None:
-    source = (EXAMPLES / "fastapi_application.py").read_text("utf-8")
-    compile(source, "fastapi_application.py", "exec")
 
 
 async def test_the_cells_of_the_notebook_run_in_one_running_loop() -> None:

@@ -11,8 +11,6 @@ import pytest
 from minions.testing import ChatEndpoint, endpoint
 
 HEAD = """\
-import logging
-logging.getLogger("asyncio").setLevel(logging.ERROR)  # else it tells of slow callbacks
 import minions as m
 SET = "id: s\\nsteps:\\n  - {id: a, set: {n: 1}}\\n"
 """
