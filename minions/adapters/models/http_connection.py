@@ -138,7 +138,9 @@ class HttpConnection(asyncio.Protocol):
             and self._transport.get_write_buffer_size() == 0
             and self.is_open
         )
-        if not is_reusable:
+        if is_reusable:
+            self._resume()
+        else:
             self.abort()
         return is_reusable
 
@@ -167,7 +169,8 @@ class HttpConnection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def _pause_if_full(self) -> None:
-        if self._reader.buffered > _MOST_BUFFERED and not self._is_paused and self.is_open:
+        is_full = self._reader.buffered > _MOST_BUFFERED and not self._reader.is_complete
+        if is_full and not self._is_paused and self.is_open:
             self._transport.pause_reading()
             self._is_paused = True
 
