@@ -21,7 +21,7 @@ from minions.testing.clock import FakeClock
     ("kind", "state", "body", "problem"),
     [
         ("model_call", "finished", {"message": {}}, "missing required field `role` - at `$.mess"),
-        ("message", "recorded", {"call": "k"}, "no end of the tool call 'k' stands before it"),
+        ("message", "recorded", {"call": "k"}, "no end of the tool call 'k' is recorded before it"),
         ("message", "recorded", {"call": "k", "sequence": 1}, "no end of the tool call 'k'"),
         ("decision", "recorded", {"word": "answer:{"}, "`answer:{` holds no JSON"),
         ("decision", "recorded", {"word": "perhaps"}, "`perhaps` is not a decision"),

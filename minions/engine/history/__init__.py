@@ -1,1 +1,1 @@
-"""What a journal tells: keys of work, and the folds over its facts."""
+"""What a journal says of runs and sessions: replay, conversations, lists, events."""

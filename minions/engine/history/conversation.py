@@ -41,32 +41,34 @@ __all__ = [
 ]
 
 MESSAGE_INPUT: Final = "message"
-"""The input of a recipe that is what the user says in a turn."""
+"""The name of the recipe input that holds the user's message of a turn."""
 
 
 @frozen(kw_only=True)
 class ConversationStart:
-    """Where a run takes up the conversation of its session."""
+    """The point at which a run joins the conversation of its session."""
 
     keep: int | None = None
-    """The messages that stay, from the first on; None: all."""
+    """How many messages of the session stay, counted from the first; None: all."""
     continues: bool = False
-    """Whether it goes on with what is there; else the input `message` comes first."""
+    """Whether the run answers the messages that are there; else it adds the input `message`
+    first."""
     expects: int | None = None
-    """How many messages there are; None: that is not known."""
+    """How many messages the caller expects the session to have; None: not checked."""
     before: int | None = None
-    """Only what the session held before this position counts; None: all of it."""
+    """Only messages stored before this position of the session count; None: all of them."""
 
     def recorded(self) -> RecordedConversation:
-        """For the run's row."""
+        """The part that the run's start records."""
         return RecordedConversation(keep=self.keep, continues=self.continues)
 
     @classmethod
     def of_run(cls, start: RunBeginning, position: int) -> ConversationStart | None:
-        """Of a run that goes on; None where it knew of no conversation.
+        """The start of a run that is resumed; None: the run had no conversation.
 
         Args:
-            position: Of the run's first row.
+            start: The recorded start of the run.
+            position: Of the run's first row in the journal.
         """
         found = start.thread
         if found is None:
@@ -76,19 +78,22 @@ class ConversationStart:
 
 @frozen(kw_only=True)
 class PendingCall:
-    """A tool call that the newest answer of the conversation asks for, and nobody answered."""
+    """A tool call that the newest answer of the conversation asks for and that has no answer
+    yet.
+    """
 
     request: ToolCallRequest
     name: str
-    """Where it is asked for: session, position and number; runs that carry it out record it."""
+    """Names the request by session, position and number; a run that executes it records this
+    name."""
     effect_key: str | None = None
-    """The idempotency key under which it was begun before; None: it never was."""
+    """The idempotency key under which the call was started before; None: it never was."""
     content: str | None = None
-    """What came of it, where that is recorded."""
+    """The recorded result as text; None: the call has no recorded end."""
 
 
 class LiveConversation:
-    """The conversation as one run goes on with it."""
+    """The conversation of a session while one run continues it."""
 
     def __init__(
         self,
@@ -99,49 +104,53 @@ class LiveConversation:
         is_turn: bool = False,
         restores: int | None = None,
     ) -> None:
-        """Take it up.
+        """Start with the messages that the session has.
 
         Args:
+            steps: The messages of the session, oldest first.
+            pending: Calls of the newest answer that the run executes first.
             message: What the user says in this turn.
-            is_turn: Whether it is a talk: the step's goal tells how to answer, and is not said.
-            restores: How many messages there are again if the run fails: it is a retry.
+            is_turn: Whether the run is a turn of a session: the step's goal then is a system prompt
+                and no message of the conversation.
+            restores: How many messages the session has again if the run fails; None: it is no
+                retry.
         """
         self.history: tuple[Message, ...] = tuple(step.message for step in steps)
         self.pending = pending
         self.message = message
         self.is_turn = is_turn
         self.restores = restores
-        self.count = self._kept = len(self.history)
+        self.count = self._finished_count = len(self.history)
         self._counts: dict[int, int] = {}
         self.pending_tools: frozenset[str] = frozenset()
-        """Names of those that any step of the conversation may call."""
+        """The tools of pending calls: any step of the conversation may call these."""
 
     def begin_step(self) -> None:
-        """What a step before left unfinished is no part of the conversation."""
-        self.count = self._kept
+        """Start a step from the last finished one: messages of an unfinished step do not count."""
+        self.count = self._finished_count
         self._counts = {}
 
     def end_step(self) -> None:
-        """It came to its answer."""
-        self._kept = self.count
+        """Count the messages of the step that ended with an answer."""
+        self._finished_count = self.count
         self.pending, self.message = (), None
 
     def say(self, message: Message) -> None:
-        """Add what stands before the first step of the run."""
+        """Add a message that precedes the first step of the run."""
         self.history = (*self.history, message)
-        self._kept = self.count = len(self.history)
+        self._finished_count = self.count = len(self.history)
         self.message = None
 
     def mark(self, position: int) -> None:
-        """Remember how many messages there are at that place of the step's memory."""
+        """Remember how many messages there are at this position of the step's memory."""
         self._counts[position] = self.count
 
     def at_mark(self, position: int) -> int:
-        """How many there were."""
+        """How many messages there were when `mark` was called with this position."""
         return self._counts[position]
 
     def follow(self, rows: Sequence[JournalEntry]) -> None:
-        """Take note of what an earlier execution of the run recorded."""
+        """Update the count by the rows that an earlier execution of the run recorded."""
         for row in rows:
             self.count = self.count if (at := sequence_of(row.fact)) is None else at
 
@@ -149,12 +158,12 @@ class LiveConversation:
 async def read_conversation(
     journal: Journal, session_id: str, *, until: int | None = None
 ) -> SessionConversation:
-    """The conversation of that session; of a fork, with what it has from its parents.
+    """The conversation of a session; a fork begins with the messages of its parents.
 
     Args:
-        until: Only rows up to this position.
+        until: Read only rows up to this position.
     Raises:
-        JournalError: `corrupt-entry`; an entry cannot be read, or it is a fork of itself.
+        JournalError: `corrupt-entry`; an entry cannot be read, or the session is a fork of itself.
     """
     levels: dict[str, Sequence[JournalEntry]] = {}
     found: str | None = session_id
@@ -168,10 +177,10 @@ async def read_conversation(
 
 
 def pending_calls(steps: Sequence[SessionStep]) -> tuple[tuple[int, ToolCallRequest], ...]:
-    """Tool calls of the last assistant message without an answer, with their number in it.
+    """Tool calls of the last assistant message that have no answer, with their index in it.
 
     Raises:
-        UsageError: Somebody spoke before they were answered: no model takes such a conversation.
+        UsageError: A later message precedes the answers: no model accepts such a conversation.
     """
     answers: Counter[str | None] = Counter()
     has_spoken = False
@@ -209,13 +218,13 @@ async def open_conversation(
     message: str | None,
     tools: Toolbox,
 ) -> tuple[LiveConversation, ConversationStart]:
-    """The conversation for a run that has its lease, and the start with its numbers.
+    """The conversation for a run that holds its lease, and the start with its numbers filled in.
 
     Raises:
-        UsageError: The session went on since the run began, or a call is in doubt.
+        UsageError: The session has newer messages than the run, or a call is in doubt.
     """
     if start.before is not None:
-        await _refuse_what_went_on(journal, session_id, start.before, run_id)
+        await _refuse_newer_messages(journal, session_id, start.before, run_id)
     last_run = await _last_run(journal, session_id)
     if start.before is None and last_run is not None:
         refuse_while_it_waits(session_id, last_run)
@@ -224,8 +233,8 @@ async def open_conversation(
     count = len(live_conversation.steps)
     if start.expects not in (None, count):
         raise UsageError(
-            f"Session '{session_id}' went on meanwhile: it has {count} messages now, "
-            f"not {start.expects}. Nothing was changed; look at it and say it again.",
+            f"Session '{session_id}' has changed: it has {count} messages now, "
+            f"not {start.expects}. Nothing was stored; read it and send the message again.",
             code="session-went-on",
         )
     total = len(live_conversation.steps)
@@ -234,7 +243,7 @@ async def open_conversation(
     if is_cut and last_run is not None and start.before is None:
         origin = live_conversation.origins[keep]
         after = origin.position - 1 if origin.session_id == session_id else 0
-        await _refuse_what_is_in_doubt(journal, session_id, after, last_run.run_id, tools)
+        await _refuse_calls_in_doubt(journal, session_id, after, last_run.run_id, tools)
     live_conversation.cut(keep)
     pending = await _pending_calls(journal, live_conversation, tools, run_id=run_id, is_cut=is_cut)
     live = LiveConversation(
@@ -248,51 +257,53 @@ async def open_conversation(
 
 
 async def _last_run(journal: Journal, session_id: str) -> JournalEntry | None:
-    """The newest row about a run as a whole."""
+    """The newest row about a run as a whole; None: nothing ran in the session."""
     rows = await journal.entries(session_id, kinds={"run"}, limit=1, newest_first=True)
     return rows[0] if rows else None
 
 
 def refuse_while_it_waits(session_id: str, last: JournalEntry) -> None:
-    """Refuse to go on beside a run that a person has to decide about: its answer would be lost.
+    """Refuse a new run while the last one waits for a person: its answer would be lost.
 
     Args:
         last: The newest row about a run of the session.
     Raises:
-        UsageError: It waits.
+        UsageError: `decision-needed`; the run waits.
     """
     if not isinstance(last.fact, RunFinished) or last.fact.status != RunStatus.NEEDS_DECISION:
         return
     raise UsageError(
         f"Run '{last.run_id}' of session '{session_id}' waits for a decision. Decide first "
-        f"(`minions sessions show {last.run_id}` tells what it waits for), or give it up: "
+        f"(`minions sessions show {last.run_id}` shows what it waits for), or cancel it: "
         f"`minions cancel {last.run_id}`.",
         code="decision-needed",
     )
 
 
-async def _refuse_what_is_in_doubt(
+async def _refuse_calls_in_doubt(
     journal: Journal, session_id: str, after: int, run_id: str, tools: Toolbox
 ) -> None:
-    """Of the last run, what a retry would take the place of, and may make again."""
+    """Refuse a retry that replaces a call in doubt of the last run and may execute it again."""
     rows = await journal.entries(session_id, run_id=run_id, after=after, kinds={"tool_call"})
     by_key: dict[str, list[JournalEntry]] = {}
     for row in rows:
         by_key.setdefault(row.key, []).append(row)
     for key, own in by_key.items():
         request = ToolCallRequest(id="", name=_call_in(own[-1]).tool)
-        _as_it_stands(key, request, own, tools, is_another_way=True)
+        _recorded_call(key, request, own, tools, is_another_way=True)
 
 
-async def _refuse_what_went_on(journal: Journal, session_id: str, after: int, run_id: str) -> None:
+async def _refuse_newer_messages(
+    journal: Journal, session_id: str, after: int, run_id: str
+) -> None:
     rows = await journal.entries(session_id, kinds=CONVERSATION_KINDS, after=after)
     own = (row for row in rows if row.run_id != run_id and row.kind != "run")
     other = next((row for row in own if sequence_of(row.fact) is not None), None)
     if other is not None:
         raise UsageError(
-            f"Session '{session_id}' went on after run '{run_id}' (from position {other.position} "
-            "on): going on with that run now would take the place of what was said since. Go on "
-            f"with the session instead, or fork it.",
+            f"Session '{session_id}' has newer messages than run '{run_id}' (from position "
+            f"{other.position} on): resuming that run would replace them. Continue "
+            "the session instead, or fork it.",
             code="session-went-on",
         )
 
@@ -305,7 +316,7 @@ async def _pending_calls(
     run_id: str,
     is_cut: bool,
 ) -> tuple[PendingCall, ...]:
-    """With what other runs recorded of them so far; what this one did is fed back to it."""
+    """Each pending call with what other runs recorded of it; rows of this run are replayed."""
     numbered = pending_calls(live_conversation.steps)
     if not numbered:
         return ()
@@ -322,7 +333,7 @@ async def _pending_calls(
         name = f"{origin.session_id}/{origin.position}/{number}"
         others = (row for row in rows if row.run_id != run_id)
         own = [row for row in others if _is_about(row, name, number, request, origin)]
-        pending.append(_as_it_stands(name, request, own, tools, is_another_way=is_another_way))
+        pending.append(_recorded_call(name, request, own, tools, is_another_way=is_another_way))
     return tuple(pending)
 
 
@@ -339,7 +350,7 @@ def _call_in(row: JournalEntry) -> ToolCallFact:
     return fact_in(row, ToolCallFact)
 
 
-def _as_it_stands(
+def _recorded_call(
     name: str,
     request: ToolCallRequest,
     own: Sequence[JournalEntry],
@@ -347,10 +358,13 @@ def _as_it_stands(
     *,
     is_another_way: bool,
 ) -> PendingCall:
-    """What is recorded of the call.
+    """The call with its recorded result or idempotency key.
 
     Args:
-        is_another_way: In a fork or retry it is carried out anew, unless that must not be.
+        is_another_way: The call is repeated in a fork or retry: it is executed again, unless its
+            tool has the effect `once`.
+    Raises:
+        UsageError: `call-in-doubt`; it was started, and its end is unknown.
     """
     tool = tools.find(request.name)
     effect = tool.spec.effect if tool is not None else None
@@ -364,8 +378,8 @@ def _as_it_stands(
     if effect in (Effect.PURE, Effect.IDEMPOTENT):
         return PendingCall(name=name, request=request, effect_key=f"{run_id}/{key}")
     raise UsageError(
-        f"The tool call '{request.name}' of run '{run_id}' was begun, and nobody saw its end: "
-        "it may have had its effect. Say what became of it first, with redo, done or fail: "
+        f"The tool call '{request.name}' of run '{run_id}' was started, and its end is unknown: "
+        "it may have had its effect. Decide on it first, with redo, done or fail: "
         f"`minions resume {run_id} --decide {key}=done`.",
         code="call-in-doubt",
     )

@@ -1,4 +1,4 @@
-"""Facts where one kind is expected, and lists with entries that nobody can read."""
+"""Checks of entries: the expected kind of fact, readable bodies, and the origin of a fork."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["fact_in", "origin_of", "too_deep", "unreadable_among"]
 F = TypeVar("F", bound=Struct)
 
 _DEEPEST: Final = 200
-"""Levels of a body: further in, what reads or shows it comes to the end of the stack."""
+"""Levels of nesting in a body: code that reads or shows a deeper one overflows the stack."""
 
 
 def unreadable_among(rows: Iterable[JournalEntry]) -> JournalError | None:
-    """What is wrong with the first entry that cannot be read; None: all can."""
+    """The error of the first entry that cannot be read; None: all can be read."""
     try:
         refuse_damaged(rows)
     except JournalError as error:
@@ -30,10 +30,10 @@ def unreadable_among(rows: Iterable[JournalEntry]) -> JournalError | None:
 
 
 def fact_in(entry: JournalEntry, *kinds: type[F]) -> F:
-    """The fact of an entry, which is one of these.
+    """The fact of an entry, checked to be one of these kinds.
 
     Raises:
-        JournalError: `corrupt-entry`; it is another.
+        JournalError: `corrupt-entry`; it is another kind, or cannot be read.
     """
     fact = entry.fact
     if isinstance(fact, kinds):
@@ -46,24 +46,25 @@ def fact_in(entry: JournalEntry, *kinds: type[F]) -> F:
 def origin_of(
     rows: Sequence[JournalEntry], readers: Collection[str]
 ) -> tuple[str | None, int | None]:
-    """The parent that a session was forked from, and the last position that is read of it.
+    """The parent that a session was forked from, and the last position that the fork has of it.
 
     Args:
-        rows: Of the session, from its first row on.
-        readers: The session itself and its forks, from which the way led here.
+        rows: Rows of the session, from its first on.
+        readers: The sessions whose conversation is being read: the first one and its parents so
+            far.
     Raises:
-        JournalError: `corrupt-entry`; the parent is one of `readers`, or nobody can read which.
+        JournalError: `corrupt-entry`; the parent is one of `readers`, or cannot be read.
     """
     if not rows or rows[0].state != SessionForked.state:
         return None, None
     fact = fact_in(rows[0], SessionForked)
-    if fact.parent in readers:  # without this, whoever follows the parents would never end
+    if fact.parent in readers:  # else following the parents would never end
         raise unreadable_entry(rows[0], f"session '{fact.parent}' would be its own parent")
     return fact.parent, fact.position
 
 
 def too_deep(body: object) -> str | None:
-    """Why nobody can show that body; None: it is not nested too deep."""
+    """Why a body cannot be shown; None: it is not nested too deep."""
     rest = [body]  # level by level: recursion would fail at just what is looked for
     for _ in range(_DEEPEST + 1):
         nested = [each for each in rest if isinstance(each, dict | list)]

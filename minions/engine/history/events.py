@@ -1,4 +1,4 @@
-"""Events: made from stored facts, published after they are stored, to whoever listens."""
+"""Events of a run, made from its stored facts and published to listeners after they are stored."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from minions.engine.history.session_messages import session_step_of
 __all__ = ["EventMaker", "EventStream", "Listener"]
 
 Listener: TypeAlias = Callable[[RunEvent], None]
-"""Is called with each event; it returns at once."""
+"""A function that is called with each event; it must return at once."""
 
 
 class EventStream:
@@ -59,19 +59,22 @@ class EventStream:
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self.problems: list[str] = []
-        """Listeners that raised, in words."""
+        """Why listeners were dropped, one line each."""
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody listens: decides if answers are streamed."""
+        """Whether there is a listener: only then are model answers streamed."""
         return bool(self._listeners)
 
     def listen(self, listener: Listener) -> None:
-        """From the next event on."""
+        """Add a listener; it receives every event from the next one on."""
         self._listeners.append(listener)
 
     def publish(self, event: RunEvent) -> None:
-        """To all, in the order they came. One that raises hears nothing more: the run goes on."""
+        """Call every listener in the order in which they were added.
+
+        A listener that raises is removed, so that it cannot fail the run.
+        """
         for listener in tuple(self._listeners):
             try:
                 listener(event)
@@ -81,13 +84,13 @@ class EventStream:
 
 
 class EventMaker:
-    """Facts to events, in order; remembers tool results until their step ends."""
+    """Turns facts into events, in order; remembers tool results until their step ends."""
 
     def __init__(self) -> None:
         self._results: dict[str, ToolCallOutcome] = {}
 
     def note(self, entry: JournalEntry) -> None:
-        """Every fact comes by here, in order, also while nobody watches."""
+        """Read every fact in order, also while there is no listener: later events refer to it."""
         match fact := entry.fact:
             case ToolCallOutcome():
                 self._results[entry.key] = fact
@@ -95,12 +98,12 @@ class EventMaker:
                 self._forget(f"{entry.key}/")
 
     def misses_call_of(self, entry: JournalEntry) -> bool:
-        """Whether it answers a tool call whose end was not noted."""
+        """Whether this entry answers a tool call whose end was not noted."""
         key = entry.fact.call if isinstance(entry.fact, MessageRecorded) else None
         return key is not None and key not in self._results
 
     def event_of(self, entry: JournalEntry) -> RunEvent | None:  # noqa: C901  # one case a kind
-        """What a noted fact shows; None for facts that are only for the engine.
+        """The event of a noted fact; None: the fact is for the engine only.
 
         Raises:
             JournalError: `corrupt-entry`; it answers a tool call whose end was not noted.
@@ -166,7 +169,7 @@ def _run_started(entry: JournalEntry, fact: RunBeginning) -> RunEvent:
 
 
 def _query(fact: RunBeginning) -> Mapping[str, JsonValue]:
-    """The inputs; of a turn what the user says, and nothing where it goes on with what is there."""
+    """The inputs; of a turn the user's message, and nothing where it answers stored messages."""
     inputs, conversation = fact.inputs or {}, fact.thread
     if conversation is None or not isinstance(inputs.get(MESSAGE_INPUT), str):
         return {"query": inputs}
@@ -219,7 +222,7 @@ def _step_skipped(entry: JournalEntry, fact: StepSkipped) -> RunEvent:
 def _message_recorded(
     entry: JournalEntry, fact: MessageRecorded | ModelCallFinished
 ) -> RunEvent | None:
-    """None for what the user says: whoever reads `run_started` knows it."""
+    """None for the user's message: listeners know it from `run_started`."""
     is_user = fact.message is not None and fact.message.role is MessageRole.USER
     if fact.sequence is not None and is_user:
         return None

@@ -1,7 +1,7 @@
-"""Entries of an imported session: what happened stays, what would grant something does not count.
+"""Entries of an imported session: history is stored as it is, grants are removed.
 
-A session file comes from a stranger. Who may call what, in which folder, at what cost and with
-whose consent is said by whoever resumes the run, never by the file.
+A session file comes from a stranger. Which tools run, in which folder, at what cost and with whose
+approval is decided by the person who resumes the run, never by the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ R = TypeVar("R", bound=RunBeginning)
 
 
 def imported_entry(entry: JournalEntry) -> JournalEntry:
-    """The entry as it is stored in the journal that takes it in."""
+    """The entry as the importing journal stores it: without decisions, grants and directory."""
     match fact := entry.fact:
         case DecisionRecorded():
             return replace(entry, fact=DecisionImported(**asdict(fact)))

@@ -1,8 +1,8 @@
-"""Keys of work: where in a run something stands, and what of that can be read off the key.
+"""Keys of work: the place of a piece of work in its run, and how to read it from the key.
 
-`step/visit/iteration`; before it the same of each recipe around, with `~` for `/`
-(`each~1~2~say/1/0`); behind it what the execution did (`…/model/1`). `@generation` marks a later
-try of the execution.
+A key is `step/visit/iteration`. A prefix names the enclosing recipe steps in the same form, with
+`~` for `/` (`each~1~2~say/1/0`); a suffix names what the execution did (`…/model/1`). `@generation`
+marks an execution that was begun again in a later execution of the run.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ __all__ = [
 
 _WITHIN: Final = "~"
 RESERVED_SIGNS: Final = "/~"
-"""No step's id may hold them."""
+"""Characters that no step id may contain."""
 
 
 def execution_key(key: str) -> str:
-    """`step/visit/iteration` of any key below it, with its `@generation`."""
+    """The key of the execution, `step/visit/iteration` with its `@generation`, of any key below
+    it.
+    """
     parts = key.split("/", 3)
     if len(parts) < 3:
         return key
@@ -36,36 +38,36 @@ def execution_key(key: str) -> str:
 
 
 def base_key(key: str) -> str:
-    """Without `@generation`, which only the last part has."""
+    """The key without `@generation`, which only its last part has."""
     head, slash, iteration = key.rpartition("/")
     return f"{head}{slash}{iteration.partition('@')[0]}"
 
 
 def scope_of(key: str) -> str:
-    """What stands before the keys of a recipe that is the work of the execution `key`.
+    """The prefix of all keys within the recipe that the execution `key` runs.
 
-    Without the generation: what ended well in an execution that failed stays.
+    It has no generation: steps that finished in a failed execution are replayed in the next one.
     """
     return f"{base_key(key).replace('/', _WITHIN)}{_WITHIN}"
 
 
 def outermost(key: str) -> str:
-    """The id of the run's own step that the work of `key` belongs to."""
+    """The id of the run's own step that encloses the work of `key`."""
     return key.partition(_WITHIN)[0].partition("/")[0]
 
 
 def step_of(key: str) -> str:
-    """The step's id, with what stands before it where that is a step within another."""
+    """The step's id, with the prefix of the enclosing recipe steps."""
     return key.partition("/")[0]
 
 
 def head_of(base: str) -> str:
-    """`step/visit`: what all turns of one visit have in common."""
+    """`step/visit`, which all iterations of one visit share."""
     return base.rpartition("/")[0]
 
 
 def enclosing(base: str) -> Iterator[str]:
-    """Bases of the executions that it is within, the outermost first."""
+    """Keys of the executions that enclose this one, the outermost first."""
     *outer, _ = base.split(_WITHIN)
     before = ""
     for step, visit, iteration in zip(outer[::3], outer[1::3], outer[2::3], strict=True):
@@ -74,6 +76,6 @@ def enclosing(base: str) -> Iterator[str]:
 
 
 def path_of(base: str) -> str:
-    """The ids of the steps alone: `outer/inner`."""
+    """The path of the step by ids alone: `outer/inner`."""
     *outer, own = base.split(_WITHIN)
     return "/".join((*outer[::3], own.partition("/")[0]))

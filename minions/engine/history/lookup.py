@@ -1,4 +1,4 @@
-"""What ran, as folds over the journal: lists of runs, and one run with its steps and messages."""
+"""Recorded runs, folded from the journal: lists of runs, and one run with steps and messages."""
 
 from __future__ import annotations
 
@@ -87,28 +87,30 @@ UNREADABLE = RunState.UNREADABLE.value
 
 @frozen(kw_only=True)
 class StepSummary:
-    """One step of a run, for each time that the run came to it, or one attempt of a `while`."""
+    """One visit of a step in a run, or one iteration of a `while`."""
 
     step_id: str
-    """`outer/inner` in a recipe that is a step; `step[0]` is the first attempt."""
+    """`outer/inner` within a recipe step; `step[0]` is the first iteration of a `while`."""
     status: str
-    """That of the run, `running` or `interrupted`, where the step's end is not recorded."""
+    """The step's status; `running` or `interrupted` as the run's, where it has no recorded end."""
     reason: str | None = None
     output: JsonValue = None
     facts: Mapping[str, JsonValue] = field(factory=dict)
-    """The recorded body: usage, counts, duration."""
+    """The recorded body of the newest row: usage, counts, duration in ms, error."""
     position: int = 0
-    """Of the row with which it began, among those of the run."""
+    """The position in the session of the row with which the visit began."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a person has to say something before it goes on."""
+        """Whether the step waits for a decision of a person."""
         error = self.facts.get("error")
         return isinstance(error, Mapping) and error.get("code") == NEEDS_DECISION
 
     @property
     def kept_as(self) -> str | None:
-        """`pinned` or `cached`, where its output was taken from another run."""
+        """`pinned` or `cached`, where the output was taken from another run; None: the step was
+        run.
+        """
         if self.facts.get("pinned_from"):
             return "pinned"
         return "cached" if self.facts.get("cached_from") else None
@@ -116,24 +118,24 @@ class StepSummary:
 
 @frozen(kw_only=True)
 class RunNote:
-    """What happened between the steps of a run."""
+    """An event between the steps of a run: a back edge, a decision, or a failed choice of route."""
 
     kind: str
-    """`goto`: it went back because a step failed; `decision`: a person was asked, or said
-    something; `route`: nobody could say where it goes on."""
+    """`goto`: a back edge after a failure; `decision`: asked for or made by a person; `route`: no
+    next step could be chosen."""
     step_id: str
     state: str
-    """Of a decision `waiting`, or the word: `approve`, `reject`, `answer`, `default`, or what was
-    said of a call in doubt. Else that of the row."""
+    """Of a decision `waiting`, or its word: `approve`, `reject`, `answer`, `default`, or the
+    decision on a call in doubt. Of other kinds the state of the row."""
     facts: Mapping[str, JsonValue] = field(factory=dict)
-    """The recorded body; of an answer the `answer`."""
+    """The recorded body; of an answer also `answer`."""
     position: int
-    """As of a step."""
+    """The position of its row, in the same order as those of steps."""
 
 
 @frozen(kw_only=True)
 class RunDetail:
-    """One run with everything a person asks for."""
+    """One run with inputs, result, steps, messages and events between the steps."""
 
     summary: RunSummary
     inputs: JsonValue
@@ -141,11 +143,11 @@ class RunDetail:
     error: JsonValue
     steps: tuple[StepSummary, ...]
     messages: tuple[tuple[str, Mapping[str, JsonValue]], ...]
-    """Step id and message as the provider saw it, in the order they were recorded."""
+    """Pairs of step id and message as the provider saw it, in the order of recording."""
     notes: tuple[RunNote, ...] = ()
-    """In the order they were recorded."""
+    """In the order of recording."""
     faults: tuple[Fault, ...] = ()
-    """Of a rejected run, in file order; without the lines of the recipe's text."""
+    """The faults of a rejected run, in file order, without lines of the recipe's text."""
 
 
 async def list_runs(
@@ -157,16 +159,16 @@ async def list_runs(
     offset: int = 0,
     is_worker_gone: IsWorkerGone = is_worker_gone,
 ) -> tuple[RunSummary, ...]:
-    """All runs, the newest first; one that is damaged is `unreadable` and hides no other.
+    """All runs, the newest first; a damaged one has the state `unreadable` and hides no other.
 
-    It costs what it gives, however many there are.
+    The cost depends on the number of runs returned, not on the number stored.
 
     Args:
-        run_id: Only this one.
-        wanted: Only those that fit; its `running` is found here.
+        run_id: Only this run.
+        wanted: Only runs that match; its `running` is filled in here.
         limit: At most so many, the newest.
-        offset: So many of the newest are left out.
-        is_worker_gone: Whether a lease that is held means nothing any more.
+        offset: Skip so many of the newest.
+        is_worker_gone: Whether the holder of a lease is known to be dead.
     """
     fit = wanted or RunFilter()
     if run_id is not None:
@@ -184,7 +186,7 @@ async def list_runs(
 async def count_runs(
     journal: Journal, wanted: RunFilter, *, is_worker_gone: IsWorkerGone = is_worker_gone
 ) -> int:
-    """How many fit; its `running` is found here."""
+    """How many runs match; the filter's `running` is filled in here."""
     if wanted.statuses is not None or wanted.text:
         wanted = evolve(wanted, running=await executed_runs(journal, is_worker_gone))
     return await journal.count_runs(wanted)
@@ -206,14 +208,14 @@ def _summary(row: RunRow) -> RunSummary:
 
 
 async def find_run(journal: Journal, name: str) -> RunSummary:
-    """The run of that id or unique start of an id; a session's id means its last run.
+    """The run with that id, or with a unique prefix of an id; a session's id means its last run.
 
-    A whole id wins over others that start so.
+    A whole id wins over longer ids that begin with it.
 
     Raises:
-        NotFoundError: Nothing starts so, or nothing ran yet in the session of that id.
-        UsageError: Several do.
-        JournalError: `corrupt-entry`; it is there and cannot be read.
+        NotFoundError: No id begins so, or nothing ran yet in the session of that id.
+        UsageError: Several ids begin so.
+        JournalError: `corrupt-entry`; the run exists and cannot be read.
     """
     row = await _row_named(journal, name)
     (run,) = await list_runs(journal, run_id=row.run_id) or [_summary(row)]
@@ -248,7 +250,7 @@ async def _row_named(journal: Journal, name: str) -> RunRow:
 
 
 def readable(run: RunSummary) -> RunSummary:
-    """The run itself.
+    """The run, checked to be readable.
 
     Raises:
         JournalError: `corrupt-entry`; it cannot be read.
@@ -264,7 +266,7 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     Raises:
         JournalError: `corrupt-entry`; it cannot be read.
     """
-    rows = _standing(await journal.entries(run.session_id, run_id=run.run_id))
+    rows = _current_rows(await journal.entries(run.session_id, run_id=run.run_id))
     if run.status == REJECTED:
         return _rejected(run, rows)
     started = _newest(rows, RunStarted, RunResumed)
@@ -282,8 +284,8 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     )
 
 
-def _standing(rows: Sequence[JournalEntry]) -> list[JournalEntry]:
-    """Without what a retry threw away, whether the run came to it again or not."""
+def _current_rows(rows: Sequence[JournalEntry]) -> list[JournalEntry]:
+    """The rows without those that a retry discarded, whether their steps ran again or not."""
     replay = Replay(rows, max((row.generation for row in rows), default=1))
     begun = {base_key(row.key) for row in rows if row.kind == "step" and row.state != "skipped"}
     gone = {base for base in begun if replay.execution(base) is None}
@@ -296,7 +298,9 @@ def _standing(rows: Sequence[JournalEntry]) -> list[JournalEntry]:
 
 
 def _places(rows: Sequence[JournalEntry]) -> Mapping[int, int]:
-    """Where each row stands in the story: what was done again since a retry, where it was first."""
+    """By position the place of each row in order of the story: work that was resumed keeps its
+    first.
+    """
     first: dict[tuple[str, str, str], int] = {}
     places: dict[int, int] = {}
     for row in rows:
@@ -304,8 +308,8 @@ def _places(rows: Sequence[JournalEntry]) -> Mapping[int, int]:
             first = {}
         key = execution_key(row.key)
         name = (row.kind, f"{base_key(key)}{row.key.removeprefix(key)}", row.state)
-        is_anew = row.state == "skipped"  # who is passed over is decided anew each time
-        places[row.position] = row.position if is_anew else first.setdefault(name, row.position)
+        is_skipped = row.state == "skipped"  # decided again in each execution of the run
+        places[row.position] = row.position if is_skipped else first.setdefault(name, row.position)
     return places
 
 
@@ -323,7 +327,7 @@ def _rejected(run: RunSummary, rows: Sequence[JournalEntry]) -> RunDetail:
 
 
 async def _step_ids(journal: Journal, started: RunBeginning | None) -> Sequence[str]:
-    """Of the recipe as it is now: an edit may have taken steps away."""
+    """Step ids of the recipe as it is stored now: an edit may have removed steps."""
     if started is None or started.document is None:
         return list((started.steps if started is not None else None) or ())
     document = json.loads(await journal.get_blob(started.document))
@@ -331,7 +335,7 @@ async def _step_ids(journal: Journal, started: RunBeginning | None) -> Sequence[
 
 
 def _step_of(entry: JournalEntry) -> str | None:
-    """The path of the step that it belongs to; None: it belongs to the run as a whole."""
+    """The path of the step that the entry belongs to; None: it belongs to the run as a whole."""
     match entry.fact:
         case (
             StepFact(step_id=path) | ConversationStarted(step_id=path)
@@ -346,7 +350,7 @@ def _step_of(entry: JournalEntry) -> str | None:
 
 
 def _outermost(path: str, ids: Sequence[str]) -> str:
-    """The run's own step, of `outer/inner` or of an item's `outer[2]/inner`."""
+    """The run's own step that encloses `outer/inner` or an item's `outer[2]/inner`."""
     root, slash, _ = path.partition("/")
     return root.rpartition("[")[0] if slash and root not in ids else root
 
@@ -357,7 +361,7 @@ def _newest(entries: Sequence[JournalEntry], *kinds: type[F]) -> F | None:
 
 
 def _steps(entries: Sequence[JournalEntry], open_state: str) -> tuple[StepSummary, ...]:
-    """In order of start, each with its latest state; `open_state` where no end is recorded."""
+    """The steps in order of start, each with its latest state; `open_state` where it has no end."""
     steps: dict[str, StepSummary] = {}
     newest = max(entry.generation for entry in entries)
     repeated = {_whole(entry.key) for entry in entries if _begins_while(entry.fact)}
@@ -369,11 +373,11 @@ def _steps(entries: Sequence[JournalEntry], open_state: str) -> tuple[StepSummar
             continue
         index = fact.index if isinstance(fact, StepStarted | StepOutcome) else None
         if index is not None and _whole(base) not in repeated:
-            continue  # an item of a loop: the loop itself tells
+            continue  # an item of a loop is part of the loop's own summary
         before = steps.get(base)
         is_skipped = isinstance(fact, StepSkipped)
         if is_skipped and before is not None and entry.generation < newest:
-            continue  # who is passed over is decided anew each time
+            continue  # decided again in each execution of the run
         begun = before is not None and before.status != "skipped"
         steps[base] = StepSummary(
             step_id=fact.step_id if index is None else f"{fact.step_id}[{index}]",
@@ -391,7 +395,7 @@ def _begins_while(fact: Fact | UnreadableFact) -> bool:
 
 
 def _whole(key: str) -> str:
-    """Without the number of the item or attempt."""
+    """The key of the visit, without the iteration."""
     return base_key(key).rpartition("/")[0]
 
 
@@ -419,7 +423,7 @@ def _notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
 def _decided(
     entry: JournalEntry, decision: Decision, about: ToolCallStarted | DecisionTaken
 ) -> RunNote:
-    """What a person said, or what counted because nobody said anything."""
+    """A decision of a person, or the default that counted after the time for one."""
     facts = body_of(about)
     if not isinstance(decision, Answer):
         return _note(entry, about.step_id, name_of(decision), facts)
@@ -434,7 +438,7 @@ def _note(entry: JournalEntry, step_id: str, state: str, facts: Mapping[str, Jso
 
 
 def _note_choice(steps: dict[str, StepSummary], entry: JournalEntry, choice: RouteFinished) -> None:
-    """Where a model said that the run goes on, and why."""
+    """Add a model's choice of the next step, and its reason, to the step that ended before it."""
     base = base_key(execution_key(entry.key))
     if (step := steps.get(base)) is not None:
         shown = {"next": choice.output, "next_because": choice.reason}

@@ -1,4 +1,4 @@
-"""Conversations, live or folded from the journal: both come to the same messages."""
+"""Conversations of steps in memory, with the same messages live or folded from the journal."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ __all__ = ["ConversationMemory", "apply_entry", "memory_from", "tool_content"]
 
 
 class _Conversation:
-    """Operations in order; the messages are what they amount to."""
+    """A list of operations on one conversation, and the messages that result."""
 
     def __init__(self) -> None:
         self.operations: list[tuple[int, Message, int | None]] = []
-        """Stamp, message, and the index it replaces; None appends."""
+        """Stamp, message, and the index of the message that it replaces; None: it appends."""
         self.messages: list[Message] = []
         self.next_stamp = 1
 
@@ -67,7 +67,7 @@ class _Conversation:
             self.messages[replaces] = message
 
     def stamp_at(self, position: int) -> int | None:
-        """Of the newest operation before `position`; None where there are fewer."""
+        """The stamp of the newest operation before `position`; None: there are fewer operations."""
         if position > len(self.operations):
             return None
         return self.operations[position - 1][0] if position else 0
@@ -87,46 +87,49 @@ class _Conversation:
 
 
 class ConversationMemory(ModelMemory):
-    """In memory; a mark is a position in the list of operations. No lock: one loop owns it."""
+    """Conversations in memory; a snapshot is a position in the list of operations.
+
+    There is no lock: one event loop owns the memory.
+    """
 
     def __init__(self) -> None:
         self._conversations: dict[str, _Conversation] = {}
 
     def prompt_messages(self, conversation_id: str) -> tuple[Message, ...]:
-        """All messages of the conversation."""
+        """All messages of the conversation, oldest first."""
         conversation = self._conversations.get(conversation_id)
         return tuple(conversation.messages) if conversation else ()
 
     def save_prompt(self, conversation_id: str, messages: Iterable[Message]) -> None:
-        """Append what is put to the model."""
+        """Append the messages that are put to the model."""
         conversation = self._open(conversation_id)
         for message in messages:
             conversation.apply(message)
 
     def save_chat_response(self, conversation_id: str, message: Message) -> None:
-        """Append what the model said."""
+        """Append the answer of the model."""
         self._open(conversation_id).apply(message)
 
     def save_tool_response(self, conversation_id: str, message: Message) -> None:
-        """Append the answer to one tool call."""
+        """Append the result of one tool call."""
         self._open(conversation_id).apply(message)
 
     def replace_message(self, conversation_id: str, index: int, message: Message) -> None:
-        """Edit; a restore to an earlier mark undoes it."""
+        """Replace one message; a restore to an earlier snapshot undoes it."""
         conversation = self._open(conversation_id)
         if not 0 <= index < len(conversation.messages):
             raise IndexError(f"conversation {conversation_id!r} has no message {index}")
         conversation.apply(message, index)
 
     def take_snapshot(self, conversation_id: str) -> MemorySnapshot:
-        """Constant cost."""
+        """Mark the present state, at constant cost."""
         conversation = self._open(conversation_id)
         position = len(conversation.operations)
         stamp = conversation.stamp_at(position) or 0
         return MemorySnapshot(conversation_id=conversation_id, position=position, stamp=stamp)
 
     def restore_snapshot(self, snapshot: MemorySnapshot) -> None:
-        """Cut back to the mark."""
+        """Remove everything after the snapshot."""
         conversation = self._open(snapshot.conversation_id)
         if conversation.stamp_at(snapshot.position) != snapshot.stamp:
             raise StaleSnapshotError(
@@ -140,7 +143,7 @@ class ConversationMemory(ModelMemory):
 
 
 def tool_content(call: ToolCallOutcome) -> str:
-    """What the model reads of a recorded tool result."""
+    """The text that the model reads of a recorded tool result."""
     if call.content is not None:
         return call.content
     if call.error is not None:
@@ -149,7 +152,7 @@ def tool_content(call: ToolCallOutcome) -> str:
 
 
 def memory_from(entries: Iterable[JournalEntry]) -> ConversationMemory:
-    """The conversations that these facts amount to."""
+    """The conversations that result from these facts."""
     memory = ConversationMemory()
     calls: dict[str, ToolCallOutcome] = {}
     for entry in entries:
@@ -164,11 +167,11 @@ def apply_entry(
     *,
     history: Sequence[Message] = (),
 ) -> None:
-    """What one fact adds.
+    """Add to `memory` what one fact adds to a conversation.
 
     Args:
-        history: What the session's conversation held when the run began.
-        calls: Tool calls that ended, by key; kept up to date here.
+        calls: Tool calls that ended, by key; updated here.
+        history: The messages of the session when the run began.
     """
     match fact := entry.fact:
         case StepStarted() | ConversationStarted():
@@ -199,7 +202,7 @@ def apply_entry(
 
 
 def conversation_of(fact: Fact | UnreadableFact) -> str:
-    """The id of the conversation that it adds to; empty: none is named."""
+    """The id of the conversation that the fact adds to; empty: it names none."""
     match fact:
         case (
             StepStarted(conversation=named) | ConversationStarted(conversation=named)
@@ -212,10 +215,10 @@ def conversation_of(fact: Fact | UnreadableFact) -> str:
 
 
 def recorded_message(entry: JournalEntry, call: ToolCallOutcome | None) -> Message:
-    """The message that a row carries, or that the answer to that call is.
+    """The message of a row; of a tool result the one made of the call's recorded end.
 
     Raises:
-        JournalError: `corrupt-entry`; it carries none, and the call has no recorded end.
+        JournalError: `corrupt-entry`; the row has no message, and the call has no recorded end.
     """
     if isinstance(entry.fact, ModelCallFinished):
         return entry.fact.message
@@ -223,5 +226,7 @@ def recorded_message(entry: JournalEntry, call: ToolCallOutcome | None) -> Messa
     if fact.message is not None:
         return fact.message
     if call is None:
-        raise unreadable_entry(entry, f"no end of the tool call '{fact.call}' stands before it")
+        raise unreadable_entry(
+            entry, f"no end of the tool call '{fact.call}' is recorded before it"
+        )
     return tool_result(tool_content(call), tool_call_id=fact.tool_call_id or "", name=fact.name)

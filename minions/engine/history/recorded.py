@@ -1,4 +1,4 @@
-"""Recorded rows as the values they were: calls, executions."""
+"""Calls and executions restored from their recorded rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ __all__ = [
 
 
 def recorded_model_call(call: ModelCall, fact: ModelCallFact, at: datetime) -> ModelCall:
-    """`call` as it ended at that time: COMPLETED with its response, or FAILED."""
+    """The call with the end that was recorded at that time: COMPLETED or FAILED."""
     done = evolve(
         call,
         attempts=1 if fact.attempts is None else fact.attempts,
@@ -88,7 +88,7 @@ def _response(fact: ModelCallFinished) -> ModelCallResponse:
 
 
 def recorded_tool_call(call: ToolCall, fact: ToolCallOutcome, at: datetime) -> ToolCall:
-    """`call` as it ended at that time: COMPLETED with its response, or FAILED."""
+    """The call with the end that was recorded at that time: COMPLETED or FAILED."""
     failure = None
     if fact.error is not None:
         error = recorded_error(fact.error)
@@ -109,23 +109,23 @@ def recorded_tool_call(call: ToolCall, fact: ToolCallOutcome, at: datetime) -> T
 
 
 def recorded_error(error: Mapping[str, JsonValue] | None) -> FailureInfo:
-    """The failure that a row tells."""
-    said = {name: text for name, text in (error or {}).items() if isinstance(text, str)}
+    """The failure in a recorded body; a missing code or message gets a general one."""
+    texts = {name: text for name, text in (error or {}).items() if isinstance(text, str)}
     return FailureInfo(
-        code=said.get("code") or "failed",
-        message=said.get("message") or "It failed.",
-        where=said.get("where"),
+        code=texts.get("code") or "failed",
+        message=texts.get("message") or "It failed.",
+        where=texts.get("where"),
     )
 
 
 def recorded_usage(usage: Mapping[str, JsonValue] | None) -> TokenUsage:
-    """Counts of a row; none where it has none."""
-    told = usage or {}
-    cost = told.get("cost_usd")
+    """The usage in a recorded body: tokens and US dollars; zero where none is recorded."""
+    counts = usage or {}
+    cost = counts.get("cost_usd")
     return TokenUsage(
-        input_tokens=_count(told.get("input_tokens")),
-        output_tokens=_count(told.get("output_tokens")),
-        cached_tokens=_count(told.get("cached_tokens")),
+        input_tokens=_count(counts.get("input_tokens")),
+        output_tokens=_count(counts.get("output_tokens")),
+        cached_tokens=_count(counts.get("cached_tokens")),
         cost_usd=cost if isinstance(cost, int | float) else None,
     )
 
@@ -137,7 +137,7 @@ def _count(value: JsonValue) -> int:
 def recorded_calls(
     rows: Sequence[JournalEntry], *, history: Sequence[Message] = ()
 ) -> tuple[ModelCall | ToolCall, ...]:
-    """The calls of an execution that ended, in the order of their ends, with their prompts."""
+    """The calls of an execution, in the order of their ends, each with its prompt."""
     memory, conversation = ConversationMemory(), ""
     ended: dict[str, ToolCallOutcome] = {}
     requests: dict[str, ToolCallRequest] = {}
@@ -145,7 +145,7 @@ def recorded_calls(
     newest = {(entry.kind, entry.key): entry for entry in rows}
     for entry in rows:
         if entry.state == "interrupted" and newest[entry.kind, entry.key] is not entry:
-            continue  # the call was made again
+            continue  # the call was repeated
         conversation = conversation_of(entry.fact) or conversation
         match fact := entry.fact:
             case ModelCallFact():
@@ -169,12 +169,13 @@ def recorded_execution(
     *,
     history: Sequence[Message] = (),
 ) -> StepExecution[object]:
-    """An execution that ended, as its rows tell it.
+    """An execution that ended, restored from its rows.
 
     Args:
-        blank: The step's, just begun.
-        output: The recorded one, as the caller's type.
-        history: What the session's conversation held when the run began.
+        blank: The step's execution as it begins.
+        rows: Its recorded rows; they include the end.
+        output: The recorded output, as the caller's type.
+        history: The messages of the session when the run began.
     """
     assert rows.ended is not None  # noqa: S101  # asked only for what has ended
     ended = rows.ended
@@ -200,7 +201,7 @@ def recorded_execution(
 
 
 def _recorded_completion(fact: StepOutcome) -> Completion | None:
-    """The verdict as far as it is recorded: who decided, and the wish for the next step."""
+    """The verdict as far as it is recorded: who decided, and the wished next step."""
     decided_by = given(fact.decided_by)
     if decided_by is None:
         return None

@@ -1,4 +1,4 @@
-"""The one writer of a run: each fact goes to the journal, then to the listeners."""
+"""The only writer of a run: it stores each fact in the journal, then publishes its event."""
 
 from __future__ import annotations
 
@@ -18,42 +18,45 @@ __all__ = ["Recorder"]
 
 
 class _AppendQueue:
-    """One at a time, in order of arrival. Where nobody else comes it costs nothing to speak of."""
+    """A lock in order of arrival, which is nearly free while there is one writer.
+
+    `asyncio.Lock` is not used: an append without contention would pay for it.
+    """
 
     def __init__(self) -> None:
         self._is_taken = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    def take(self) -> bool:
-        """Whether it is one's turn at once."""
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free; False: it is held."""
         if self._is_taken:
             return False
         self._is_taken = True
         return True
 
     async def wait(self) -> None:
-        """Until it is one's turn."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        """Wait in line until the lock is taken."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it came at the same moment
-                self.give()
+            if waiter.done() and not waiter.cancelled():  # it came at the same moment
+                self.release()
             raise
 
-    def give(self) -> None:
-        """To the next who waits."""
+    def release(self) -> None:
+        """Hand the lock to the next waiter, or free it."""
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self._is_taken = False
 
 
 class Recorder:
-    """Holds the lease of one run while it writes."""
+    """Stores the facts of one run, and holds its lease meanwhile."""
 
     def __init__(
         self,
@@ -64,10 +67,11 @@ class Recorder:
         run_id: str,
         replay: Replay | None = None,
     ) -> None:
-        """Nothing is opened yet.
+        """The lease is acquired with the first fact, or by `open`.
 
         Args:
-            replay: What the run recorded before; a fact that stands is not stored again.
+            replay: The recorded work of the run; a fact that is in it is not stored again.
+                None: the run is new.
         """
         self.replay = replay
         self.session_id = session_id
@@ -76,18 +80,18 @@ class Recorder:
         self._events = events
         self._maker = EventMaker()
         self._lease: Lease | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        """When the lease is to be renewed."""
-        self._keeper: asyncio.Task[None] | None = None
-        """The renewal that is under way."""
+        self._timer: asyncio.TimerHandle | None = None
+        """The timer of the next renewal of the lease."""
+        self._renewal: asyncio.Task[None] | None = None
+        """The renewal that is in progress."""
         self._opening = asyncio.Lock()  # two parallel steps may write the first fact
         self._queue = _AppendQueue()  # facts are shown in the order of their positions
         self._is_closed = False
         self.stored = 0
-        """Facts that this execution of the run added."""
+        """How many facts this execution of the run has stored."""
 
     async def record(self, key: str, fact: Fact) -> JournalEntry:
-        """Store one fact, then show it; a fact that an earlier execution stored is left as it is.
+        """Store a fact, then publish its event; a replayed fact is neither stored nor published.
 
         Raises:
             FencedError, LeaseHeldError, JournalError: Nothing was stored.
@@ -98,7 +102,7 @@ class Recorder:
             return known
         lease = self._lease or await self.open()
         draft = EntryDraft(key=key, fact=fact)
-        if not self._queue.take():
+        if not self._queue.try_acquire():
             await self._queue.wait()
         try:
             entry = await self._services.journal.append(lease, draft)
@@ -107,7 +111,7 @@ class Recorder:
             if self._events.is_watched and (event := self._maker.event_of(entry)) is not None:
                 self._events.publish(event)
         finally:
-            self._queue.give()
+            self._queue.release()
         return entry
 
     def note_replayed(self, entry: JournalEntry) -> None:
@@ -115,7 +119,7 @@ class Recorder:
         self._maker.note(entry)
 
     async def open(self) -> Lease:
-        """Become the writer of the run, once.
+        """Acquire the run's lease, once.
 
         Raises:
             LeaseHeldError: Another run of the session is active.
@@ -135,40 +139,40 @@ class Recorder:
                     self.run_id,
                     next_generation=self.replay is not None,
                 )
-                self._set_alarm()
+                self._set_timer()
             return self._lease
 
     async def close(self) -> None:
-        """Give the lease back."""
-        keeper, lease = self._keeper, self._lease
-        self._keeper = self._lease = None
+        """Release the lease; nothing can be stored afterwards."""
+        renewal, lease = self._renewal, self._lease
+        self._renewal = self._lease = None
         self._is_closed = True
-        if self._alarm is not None:
-            self._alarm.cancel()
-        if keeper is not None:
-            keeper.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        if renewal is not None:
+            renewal.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await keeper
+                await renewal
         if lease is not None:
-            with contextlib.suppress(JournalError):  # a lease that is kept runs out by itself
+            with contextlib.suppress(JournalError):  # a lease that is not released expires
                 await self._services.journal.release(lease)
 
-    def _set_alarm(self) -> None:
+    def _set_timer(self) -> None:
         # The wall clock of this process, not the injected sleep: a simulated clock must
         # neither spin here nor let the lease run out.
         loop = asyncio.get_running_loop()
-        self._alarm = loop.call_later(self._services.lease_ttl_s / 3, self._renew)
+        self._timer = loop.call_later(self._services.lease_ttl_s / 3, self._renew)
 
     def _renew(self) -> None:
         if self._lease is not None:
-            self._keeper = asyncio.ensure_future(self._keep(self._lease))
+            self._renewal = asyncio.ensure_future(self._renew_lease(self._lease))
 
-    async def _keep(self, lease: Lease) -> None:
-        """Renew in time. A lost lease shows at the next append, which is fenced."""
+    async def _renew_lease(self, lease: Lease) -> None:
+        """Renew the lease. If it was lost, the next append is refused (`FencedError`)."""
         try:
             await self._services.journal.renew(lease, self._services.lease_ttl_s)
         except JournalError as error:
             self._services.log.warning("lease_renewal_failed", reason=error.message)
-        self._keeper = None
+        self._renewal = None
         if self._lease is lease:
-            self._set_alarm()
+            self._set_timer()

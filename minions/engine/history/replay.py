@@ -1,7 +1,7 @@
-"""What a run did before: its recorded work by key, fed back instead of being done again.
+"""The recorded work of a run by key: a resumed run replays it instead of doing it again.
 
-A run that goes on writes into a new generation. What an earlier generation finished stands; what
-was cut off is done again. How recorded rows become calls and executions is in `recorded`.
+A resumed run writes into a new generation. Work that an earlier generation finished is replayed;
+work that was cut off is done again. `recorded` restores calls and executions from the rows.
 """
 
 from __future__ import annotations
@@ -75,63 +75,67 @@ __all__ = [
 
 EXHAUSTED: Final = "while-exhausted"
 STUCK: Final = "while-stuck"
-"""Codes of steps whose attempts went well and were not enough."""
+"""Failure codes of a `while` whose iterations succeeded without reaching its condition."""
 
 _FINAL: Final = frozenset({"finished", "failed", "skipped", "recorded", "withdrawn"})
-"""States that need no more work. `interrupted`, `in_doubt` and `waiting` are not among them."""
+"""States after which no work is left. `interrupted`, `in_doubt` and `waiting` are not final."""
 
 
 @mutable
 class StepRows:
-    """The rows of one execution of one step."""
+    """The rows of one execution of a step."""
 
     key: str
-    """`step/visit/iteration`, with `@generation` where it was begun anew."""
+    """`step/visit/iteration`, with `@generation` where the execution was begun again."""
     started: JournalEntry | None = None
     ended: JournalEntry | None = None
-    """Its end, unless it was cut off."""
+    """The row of its end; None: it was cut off or waits."""
     rows: list[JournalEntry] = field(factory=list)
-    """All of them, in order."""
+    """All its rows, oldest first."""
     is_answered: bool = False
-    """Whether the run went back because of its failure: it stands, also in a retry."""
+    """Whether a back edge followed its failure: the failure then stays, also in a retry."""
 
     @property
     def start(self) -> StepStarted | None:
-        """The fact of its start."""
+        """The fact of its start; None: not started."""
         fact = self.started.fact if self.started is not None else None
         return fact if isinstance(fact, StepStarted) else None
 
     @property
     def end(self) -> StepEnd | None:
-        """The fact of its end."""
+        """The fact of its end; None: not ended."""
         fact = self.ended.fact if self.ended is not None else None
         return fact if isinstance(fact, StepEnd) else None
 
     @property
     def output(self) -> JsonValue:
-        """What it gave; None: nothing, or it has not ended."""
+        """Its output; None: it has none, or has not ended."""
         end = self.end
         return given(end.output) if isinstance(end, StepOutcome) else None
 
     @property
     def cache_key(self) -> str | None:
-        """What its output rests on, where that was taken from the cache."""
+        """The key under which its output is cached; None: it is not cached."""
         end = self.end
         return end.cache_key if isinstance(end, StepFinished) else None
 
     @property
     def has_failed(self) -> bool:
-        """Whether its end is a failure that nothing made up for."""
+        """Whether it ended with a failure that no back edge followed."""
         return self.ended is not None and self.ended.state == "failed" and not self.is_answered
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether it waited for a person when the run went back: nobody is asked any more."""
+        """Whether a back edge withdrew it while it waited for a decision, which is not needed any
+        more.
+        """
         return self.ended is not None and self.ended.state == "withdrawn"
 
     @property
     def was_not_enough(self) -> bool:
-        """Whether it failed though every attempt of it went well: then all begin anew."""
+        """Whether a `while` failed though its iterations succeeded: a retry begins all of them
+        again.
+        """
         if not self.has_failed or self.ended is None:
             return False
         end = self.ended.fact
@@ -139,41 +143,43 @@ class StepRows:
 
     @property
     def until_end(self) -> list[JournalEntry]:
-        """What belongs to the execution itself: a decision about the next step comes after it."""
+        """The rows of the execution itself: the choice of the next step comes after its end."""
         end = self.ended
         return self.rows if end is None else [e for e in self.rows if e.position <= end.position]
 
     @property
     def unsettled(self) -> list[JournalEntry]:
-        """What no end of the execution settles: all of it, or the decision about the next step."""
+        """The rows that may hold unfinished work: all of an open execution, else those after its
+        end.
+        """
         end = self.ended
         return self.rows if end is None else [e for e in self.rows if e.position > end.position]
 
 
 @frozen
 class RecordedBackEdge:
-    """That the run went back because of a step's failure."""
+    """A back edge that a run took because a step failed."""
 
     position: int
-    """Of its row."""
+    """The position of its row."""
     attempt: int
 
 
 class Replayable(ABC):
-    """A Python step that can tell what it would ask, without asking it."""
+    """A Python step that can say whether it would repeat its recorded work, without doing it."""
 
     @abstractmethod
     def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
-        """Whether it would do now just what it did then."""
+        """Whether the step would do now what `recorded` says it did."""
 
 
 class RecordedInParts:
-    """A Python step whose parts are recorded one by one: entered again, it does nothing twice."""
+    """A Python step whose calls are recorded one by one: if it is run again, they are replayed."""
 
 
 @frozen(kw_only=True)
 class OpenCall:
-    """A tool call that was started and whose end nobody saw."""
+    """A tool call that was started and whose end is unknown."""
 
     key: str
     step_id: str
@@ -182,30 +188,31 @@ class OpenCall:
 
 
 class Replay:
-    """The recorded work of one run, as far as it still stands.
+    """The recorded work of one run, as far as it still counts.
 
-    `entries` are all rows of the run, oldest first; `generation` is the one it goes on in.
+    `entries` are all rows of the run, oldest first; `generation` is the one of this execution.
     """
 
     def __init__(self, entries: Iterable[JournalEntry], generation: int) -> None:
         self.generation = generation
         self.checks_inputs = False
-        """Whether finished steps are reused only if what they read is unchanged."""
+        """Whether a finished step is replayed only if the values that it read are unchanged."""
         self.is_over = False
-        """Whether the run came to its output: it is told again, and nothing is a new fact."""
+        """Whether the run already has its output: everything is replayed and no fact is new."""
         self.warnings: list[RunWarning] = []
         self.decisions: dict[str, Decision] = {}
-        """What was decided of calls in doubt, by key."""
+        """Decisions on calls in doubt, by key."""
         self.retried_at = 0
-        """Ways back that are recorded before this position count no more: a retry came after."""
+        """Back edges that were recorded before this position do not count: a retry came after
+        them."""
         self.position = 0
-        """Of the newest row that is known here."""
+        """The position of the newest row."""
         self._latest: dict[tuple[str, str], JournalEntry] = {}
         self._executions: dict[str, StepRows] = {}
         self._current: dict[str, StepRows | None] = {}
         self._back_edges: dict[str, RecordedBackEdge] = {}
         self._given_up: set[str] = set()
-        """Keys of choices of a next step that failed and are to be made again."""
+        """Keys of failed choices of a next step that are to be repeated."""
         for entry in entries:
             self._add(entry)
 
@@ -214,11 +221,11 @@ class Replay:
         match fact := entry.fact:  # the most frequent first: it is done for every row
             case ToolCallStarted():
                 self._rows_of(entry)
-                self.decisions.pop(entry.key, None)  # begun again: decided and done
+                self.decisions.pop(entry.key, None)  # started again: the decision is used up
             case ToolCallFact() | ModelCallFact() | MessageRecorded():
                 self._rows_of(entry)
             case StepSkipped():
-                # Decided anew each time: what is under way in the step is still there.
+                # Decided again in each execution of the run; open work of the step stays.
                 self._latest[fact.kind, entry.key] = entry
             case StepFact():
                 self._add_step_row(self._rows_of(entry), entry, fact)
@@ -230,7 +237,7 @@ class Replay:
             case BackEdge(attempt=attempt):
                 rows = self._rows_of(entry)
                 rows.is_answered = True
-                # The first: whether it came before a retry is the same for every later execution.
+                # The first, so that every later execution compares the same row with the retry.
                 back_edge = RecordedBackEdge(entry.position, attempt)
                 self._back_edges.setdefault(base_key(rows.key), back_edge)
             case WarningRecorded(code=code, message=message):
@@ -239,7 +246,7 @@ class Replay:
             case RunResumed():
                 self._add_resume(fact)
             case RunStarted() | RunFinished() | RunLimitReached() | RunRejected():
-                pass  # where the run stands is told in lists
+                pass  # the state of the run is no recorded work
             case SessionOpened() | SessionForked() | SessionCut():
                 pass  # of the session, and no run's work
             case UnreadableFact(problem=problem):
@@ -248,7 +255,7 @@ class Replay:
                 assert_never(fact)
 
     def _rows_of(self, entry: JournalEntry) -> StepRows:
-        """The rows of the execution that it belongs to, with it."""
+        """Add an entry to its execution, and return the rows of that execution."""
         self._latest[entry.fact.kind, entry.key] = entry
         key = execution_key(entry.key)
         rows = self._executions.get(key)
@@ -269,14 +276,14 @@ class Replay:
         if fact.retries:
             self.retry(fact.anew or ())
 
-    def retry(self, anew: Collection[str]) -> None:
-        """Forget the ends of failed steps, and what the steps `anew` did.
+    def retry(self, rerun: Collection[str]) -> None:
+        """Discard the ends of failed steps, and everything that the steps `rerun` did.
 
         Args:
-            anew: `outer/inner`: that step alone; `outer/`: all within it, too.
+            rerun: Paths of steps: `outer/inner` means that step alone, `outer/` all within it, too.
         """
         self.checks_inputs = True
-        steps, wholes = set(anew), tuple(name for name in anew if name.endswith("/"))
+        steps, wholes = set(rerun), tuple(name for name in rerun if name.endswith("/"))
         self.retried_at = self.position + 1
         failed = (e for e in self._latest.values() if e.kind == "route" and e.state == "failed")
         self._given_up.update(entry.key for entry in failed)
@@ -297,39 +304,39 @@ class Replay:
     # --- looking up -----------------------------------------------------------------------------
 
     def execution(self, base: str) -> StepRows | None:
-        """The execution that stands for `step/visit/iteration`; None: it is to be begun."""
+        """The execution that counts for `step/visit/iteration`; None: it is to be begun."""
         return self._current.get(base)
 
     def outputs_of(self, step_id: str) -> Iterator[JsonValue]:
-        """What the executions of that step gave that stand and came to their end."""
+        """The outputs of the finished executions of a step that count."""
         for base, rows in self._current.items():
             end = rows.end if rows is not None else None
             if step_of(base) == step_id and isinstance(end, StepFinished):
                 yield given(end.output)
 
     def begun_calls(self, step_ids: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Key and tool of every call that these steps ever began."""
+        """Key and tool of every call that discarded executions of these steps started."""
         for rows in self._executions.values():
-            stands = self._current.get(base_key(rows.key)) is not None
-            if stands or outermost(rows.key) not in step_ids:
+            is_current = self._current.get(base_key(rows.key)) is not None
+            if is_current or outermost(rows.key) not in step_ids:
                 continue
             for entry in rows.rows:
                 if isinstance(entry.fact, ToolCallStarted):
                     yield entry.key, entry.fact.tool
 
     def forget(self, base: str) -> None:
-        """Begin it anew."""
+        """Discard the execution, so that it is begun again."""
         self._current[base] = None
 
     def key_of(self, base: str) -> str:
-        """The key of the execution that stands, or of the one that is begun now."""
+        """The key of the execution that counts, or of the one that begins now."""
         rows = self._current.get(base)
         if rows is not None:
             return rows.key
         return f"{base}@{self.generation}" if base in self._executions else base
 
     def key_of_choice(self, base: str) -> str:
-        """The key of the choice of a next step: a later try of one that failed has its own."""
+        """The key of a choice of the next step; after a failed one a retry counts up `@number`."""
         key, number = base, 1
         while key in self._given_up:
             number += 1
@@ -337,16 +344,16 @@ class Replay:
         return key
 
     def find(self, kind: str, key: str) -> JournalEntry | None:
-        """The end of that work, if it has one."""
+        """The final row of that work; None: it has none."""
         entry = self._latest.get((kind, key))
         return entry if entry is not None and entry.state in _FINAL else None
 
     def newest(self, kind: str, key: str) -> JournalEntry | None:
-        """The newest row about that key, if it has one."""
+        """The newest row with that key; None: there is none."""
         return self._latest.get((kind, key))
 
     def waiting(self) -> Iterator[tuple[str, DecisionWaiting]]:
-        """Decisions that the executions that stand wait for, and that nobody took."""
+        """The pending decisions of executions that count."""
         for base, rows in self._current.items():
             if rows is None or self._is_withdrawn(base):
                 continue
@@ -358,7 +365,9 @@ class Replay:
                     yield entry.key, fact
 
     def _is_withdrawn(self, base: str) -> bool:
-        """It, or what it is within; of a loop or `while` all turns at once."""
+        """Whether it, or an execution around it, is withdrawn; a loop is withdrawn with all
+        iterations.
+        """
         for each in (base, *enclosing(base)):
             for rows in (self._current.get(each), self._current.get(f"{head_of(each)}/0")):
                 if rows is not None and rows.is_withdrawn:
@@ -366,51 +375,55 @@ class Replay:
         return False
 
     def back_edges(self, base: str) -> RecordedBackEdge | None:
-        """The first time that the run went back because of that visit, whichever try of it."""
+        """The first back edge that the run took because of that visit; None: it took none."""
         return self._back_edges.get(base)
 
     def newest_visit(self, step_id: str) -> StepRows | None:
-        """Of the run's own step, the last time that it was done; None: it is to be begun."""
+        """The newest visit of one of the run's own steps; None: it is to be begun."""
         rows, visit = None, 1
         while (base := f"{step_id}/{visit}/0") in self._current:
             rows, visit = self._current[base], visit + 1
         return rows
 
     def same(self, key: str, fact: Fact) -> JournalEntry | None:
-        """That very fact, if it is the newest about its key.
+        """The recorded row of that same fact, if it is the newest with its key; None: it is new.
 
-        A call that begins again is a fact of its own; so is a step that is passed over, or that is
-        cut off for another reason, or a loop that gives something else now.
+        A started call is always new, and so is a skipped step; an end is new if its reason or
+        output changed.
         """
         if isinstance(fact, ToolCallFact) or (isinstance(fact, StepSkipped) and not self.is_over):
             return None
         entry = self._newest(key, fact)
         if entry is None or entry.state != fact.state:
             return None
-        return entry if self.is_over or _told(entry.fact) == _told(fact) else None
+        return (
+            entry
+            if self.is_over or _reason_and_output(entry.fact) == _reason_and_output(fact)
+            else None
+        )
 
     def _newest(self, key: str, fact: Fact) -> JournalEntry | None:
-        if isinstance(fact, StepStarted):  # it stands also after the end, as of a loop
+        if isinstance(fact, StepStarted):  # a loop's start is asked for also after its end
             rows = self._executions.get(key)
             return rows.started if rows is not None else None
         return self._latest.get((fact.kind, key))
 
     def opened(self) -> Iterator[OpenCall]:
-        """Tool calls of the executions that stand, started and not ended, oldest first."""
+        """Tool calls in doubt of executions that count: started and not ended, oldest first."""
         for rows in self._current.values():
             for entry in rows.unsettled if rows is not None else ():
-                if entry.kind == "tool_call" and entry is self._begin_of_open(entry.key):
+                if entry.kind == "tool_call" and entry is self._open_start(entry.key):
                     yield _open_call(entry)
 
     def begun_call(self, key: str) -> OpenCall | None:
-        """The call of that key as it was started, where nobody saw its end."""
+        """The call in doubt with that key; None: it has an end, or was never started."""
         if execution_key(key) not in self._executions:
             return None
-        begun = self._begin_of_open(key)
+        begun = self._open_start(key)
         return _open_call(begun) if begun is not None else None
 
-    def _begin_of_open(self, key: str) -> JournalEntry | None:
-        """The newest start of a call without an end."""
+    def _open_start(self, key: str) -> JournalEntry | None:
+        """The newest start of a call that has no end; None: it has one."""
         if self.find("tool_call", key) is not None:
             return None
         rows = self._executions[execution_key(key)].rows
@@ -423,8 +436,8 @@ def _open_call(entry: JournalEntry) -> OpenCall:
     return OpenCall(key=entry.key, step_id=fact.step_id, tool=fact.tool, arguments=fact.arguments)
 
 
-def _told(fact: Fact | UnreadableFact) -> tuple[str | None, JsonValue]:
-    """Reason and output: what may be another when the same work is done again."""
+def _reason_and_output(fact: Fact | UnreadableFact) -> tuple[str | None, JsonValue]:
+    """Reason and output, which may differ when the same work is done again."""
     match fact:
         case StepOutcome(reason=reason, output=output):
             return reason, given(output)
@@ -437,7 +450,7 @@ def _told(fact: Fact | UnreadableFact) -> tuple[str | None, JsonValue]:
 
 
 def visible(entries: Sequence[JournalEntry]) -> list[JournalEntry]:
-    """The rows that still tell what happened: not those of executions that were begun anew."""
+    """The rows that still count: without executions that were begun again."""
     newest: dict[str, str] = {}
     for entry in entries:
         if entry.kind == "step" and entry.state != "skipped":

@@ -1,4 +1,4 @@
-"""Two runs side by side: what they were given, what each step came to, where they part."""
+"""The comparison of two runs: their inputs, the steps one by one, and the first difference."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from minions.engine.history.run_summary import RunSummary
 __all__ = ["RunDiff", "StepDiff", "StepSide", "ValueDiff", "compare_runs"]
 
 _Name: TypeAlias = tuple[str, int]
-"""A step, and which time the run came to it."""
+"""A step id, and the number of the visit, from 1."""
 
 
 @frozen(kw_only=True)
 class ValueDiff:
-    """A value that is not the same in both; None also where one has none."""
+    """A value that differs between the runs; None also where a run has no such value."""
 
     name: str
     a: JsonValue
@@ -30,7 +30,7 @@ class ValueDiff:
 
 @frozen(kw_only=True)
 class StepSide:
-    """A step of one of the runs."""
+    """A step as it went in one of the two runs."""
 
     status: str
     reason: str | None
@@ -41,7 +41,7 @@ class StepSide:
 
     @classmethod
     def of(cls, step: StepSummary) -> StepSide:
-        """Of its recorded facts."""
+        """The side of a step, made of its recorded facts."""
         return cls(
             status=step.kept_as or step.status,
             reason=step.reason,
@@ -54,36 +54,37 @@ class StepSide:
 
 @frozen(kw_only=True)
 class StepDiff:
-    """One step of both runs, or of one."""
+    """A visit of a step in both runs, or in one of them."""
 
     step_id: str
     visit: int
-    """From 1: which time the run came to it."""
+    """Counted from 1: which time the run visited the step."""
     a: StepSide | None
-    """None: this run did not come to it."""
+    """None: this run did not visit the step."""
     b: StepSide | None
     differs: tuple[str, ...]
-    """Of `status`, `output`, `error`; `step` where only one run came to it. What a step used and
-    how long it took is never the same, and counts as no difference."""
+    """Which of `status`, `output` and `error` differ; `step` where only one run visited it. Usage
+    and duration always differ, and are not compared."""
 
 
 @frozen(kw_only=True)
 class RunDiff:
-    """All of it."""
+    """The comparison of two runs."""
 
     a: RunSummary
     b: RunSummary
     inputs: tuple[ValueDiff, ...]
     steps: tuple[StepDiff, ...]
-    """In the order of the first run; what only the second came to stands where it was there."""
+    """In the order of the first run, with the steps of the second one in between."""
     result: tuple[ValueDiff, ...]
-    """Of `recipe`, `model`, `status`, `output` and `error` those that differ."""
+    """The entries of `recipe`, `model`, `status`, `output` and `error` that differ."""
     first: str | None
-    """`inputs`, the id of the first step that differs, or `result`; None: they are the same."""
+    """Where the runs differ first: `inputs`, the id of a step, or `result`; None: they are
+    equal."""
 
 
 def compare_runs(a: RunDetail, b: RunDetail) -> RunDiff:
-    """Both runs, step by step."""
+    """Compare two runs, step by step."""
     inputs = tuple(_inputs(a.inputs, b.inputs))
     steps = tuple(_steps(a.steps, b.steps))
     result = tuple(_result(a, b))
@@ -143,7 +144,7 @@ def _named(steps: Sequence[StepSummary]) -> Mapping[_Name, StepSide]:
 
 
 def _merged(a: list[_Name], b: list[_Name]) -> list[_Name]:
-    """Each name once, in an order that keeps that of both as far as it can be."""
+    """Each name once, in an order that follows both lists as far as possible."""
     merged: dict[_Name, None] = {}
     for _, a_start, a_end, b_start, b_end in SequenceMatcher(
         None, a, b, autojunk=False

@@ -1,4 +1,4 @@
-"""What an id, or the start of one, means: the run or the session, at the cost of those that fit."""
+"""The run or session that an id, or the start of one, means; the cost is that of the matches."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ __all__ = ["Meaning", "meaning_of", "not_unique", "unknown_name"]
 _MOST_SHOWN: Final = 5
 _PAGE: Final = 100
 _COMPARED: Final = 100
-"""The newest runs and sessions that a name which means nothing is compared with."""
+"""How many of the newest runs and sessions an unknown name is compared with, to suggest others."""
 _SAME_START: Final = 8
-"""Characters that others have in common with it, which it is compared with as well."""
+"""Ids that share so many first characters with an unknown name are compared with it as well."""
 
 
 class Meaning(NamedTuple):
-    """All that a name may mean; the first that is not empty is what is meant."""
+    """Everything that a name may mean; the first field that is not empty wins."""
 
     run: RunRow | None = None
-    """The one with just that id."""
+    """The run with exactly that id."""
     session: str | None = None
-    """The id of the session with just that id."""
+    """The session with exactly that id."""
     runs: Sequence[RunRow] = ()
-    """The newest whose ids start so: one, or enough to show that there are several."""
+    """The newest runs whose ids start with the name: one, or enough to show that it is not
+    unique."""
     sessions: Sequence[SessionRow] = ()
-    """Those whose ids start so, likewise."""
+    """The sessions whose ids start with the name: one, or enough to show that it is not unique."""
     sessions_of_runs: Sequence[str] = ()
-    """The sessions of all runs whose ids start so, likewise."""
+    """The sessions of all runs whose ids start with the name, up to the same number."""
 
 
 async def meaning_of(journal: Journal, name: str) -> Meaning:
-    """What that name means; a whole id wins over others that start so."""
+    """The runs and sessions that a name may mean; a whole id wins over longer ids that start with
+    it.
+    """
     run = next(iter(await journal.runs(RunFilter(run_ids=[name]))), None)
     known = await journal.sessions(SessionFilter(session_ids=[name]))
     is_session = bool(known or await journal.entries(name, limit=1, with_damaged=True))
@@ -50,7 +53,7 @@ async def meaning_of(journal: Journal, name: str) -> Meaning:
 
 
 async def _sessions_of_runs(journal: Journal, start: str) -> AsyncIterator[str]:
-    """Different ones, until there are enough."""
+    """Session ids without repeats, until there are enough to show."""
     seen: set[str] = set()
     after: RunRow | None = None
     while len(seen) <= _MOST_SHOWN:
@@ -65,20 +68,20 @@ async def _sessions_of_runs(journal: Journal, start: str) -> AsyncIterator[str]:
 
 
 def not_unique(name: str, ids: Sequence[str]) -> UsageError:
-    """Several are meant.
+    """The error for a name that means several ids.
 
     Args:
-        ids: Those that it may be.
+        ids: The ids that it may mean.
     """
     shown = ", ".join(ids[:_MOST_SHOWN])
     return UsageError(f"'{name}' is not unique: {shown} … Give more of the id.")
 
 
 async def unknown_name(journal: Journal, name: str, what: str = "run or session") -> NotFoundError:
-    """Nothing is meant; ids that look alike are suggested.
+    """The error for a name that means nothing, with similar ids as suggestions.
 
     Args:
-        what: It could have been.
+        what: What was looked for: `run`, `session`, or both.
     """
     near = RunFilter(id_start=name[:_SAME_START])
     near_session = SessionFilter(id_start=name[:_SAME_START])

@@ -1,4 +1,4 @@
-"""Which runs without a recorded end a worker executes just now: their leases say so."""
+"""Which runs without a recorded end are being executed now, by the leases of their workers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ async def with_states(
     read: Callable[[frozenset[str]], Awaitable[Iterable[T]]],
     run_of: Callable[[T], str | None],
 ) -> list[T]:
-    """What `read` gives, where a run that a worker executes is `running`, not `interrupted`.
+    """The result of `read`, with `running` instead of `interrupted` for runs that a worker
+    executes.
 
     Args:
-        read: Summaries from the journal's rows alone: `interrupted` where no end is recorded. It
-            is given the runs that are executed.
-        run_of: The run whose state a summary has.
+        read: Returns summaries from the journal's rows alone: `interrupted` where no end is
+            recorded. Its argument is the set of executed runs.
+        run_of: The run whose state a summary has; None: it has no run.
     """
     # A worker has the lease before the first fact of its run and until after the last one. With
     # a look before and one after, no run that begins or ends meanwhile counts as interrupted.
@@ -52,7 +53,7 @@ def _is_open(each: RunSummary | Session) -> bool:
 
 
 async def executed_runs(journal: Journal, is_worker_gone: IsWorkerGone) -> frozenset[str]:
-    """The runs whose worker is not known to be dead."""
+    """The runs whose lease is held by a worker that is not known to be dead."""
     return frozenset(
         each.lease.run_id
         for each in await journal.held_leases()

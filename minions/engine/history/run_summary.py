@@ -1,4 +1,4 @@
-"""One run in a list, with its state as leases tell it."""
+"""One run in a list, with its state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["RunSummary"]
 
 @frozen(kw_only=True)
 class RunSummary:
-    """One run in a list."""
+    """One run in a list, with its state by the journal and the leases."""
 
     run_id: str
     session_id: str
@@ -27,7 +27,7 @@ class RunSummary:
     finished_at: datetime | None = None
     usage: Mapping[str, JsonValue] = field(factory=dict)
     problem: str | None = None
-    """Of an unreadable run: which entry cannot be read, and why."""
+    """Which entry of an unreadable run is damaged, and how; None: the run is readable."""
 
     @property
     def has_ended(self) -> bool:

@@ -1,4 +1,4 @@
-"""Rows that carry a message, as the steps of a conversation that they are."""
+"""Messages of a session, folded from the rows that carry them."""
 
 from __future__ import annotations
 
@@ -46,17 +46,18 @@ __all__ = ["CONVERSATION_KINDS", "SessionConversation", "sequence_of", "session_
 CONVERSATION_KINDS: Final = frozenset(
     {"run", "session", "message", "model_call", "tool_call", "rollback"}
 )
-"""Kinds of rows that a session's conversation is folded from."""
+"""The kinds of rows that a session's conversation is folded from."""
 
 
 def session_step_of(
     entry: JournalEntry, *, call: ToolCallOutcome | None = None, session_id: str = ""
 ) -> SessionStep:
-    """The step that a row with a message stands for.
+    """The message of a row, as a step of the session.
 
     Args:
-        call: The tool call that it answers, where it is an answer.
-        session_id: Through which session it is seen: a fork has ids of its own.
+        call: The tool call that the message answers; None: it is no answer.
+        session_id: The session through which the row is read: a fork has its own ids. Empty: the
+            session of the row.
     """
     fact, message = _message_fact(entry), recorded_message(entry, call)
     session_id = session_id or entry.session_id
@@ -91,7 +92,9 @@ def _message_fact(entry: JournalEntry) -> MessageRecorded | ModelCallFinished:
 
 
 def sequence_of(fact: Fact | UnreadableFact) -> int | None:
-    """Where in the session's conversation it stands, or cuts it; None: it is no part of it."""
+    """The number of the message in the session, or the number at which a fact cuts; None:
+    neither.
+    """
     match fact:
         case (
             MessageRecorded(sequence=sequence) | ModelCallFinished(sequence=sequence)
@@ -104,39 +107,39 @@ def sequence_of(fact: Fact | UnreadableFact) -> int | None:
 
 
 def _time_of(saved: SavedMessage) -> datetime | None:
-    """As a step that was saved brought it along."""
+    """The time that a saved message brought with it; None: it had none."""
     return datetime.fromisoformat(saved.created_at) if saved.created_at else None
 
 
 def _step_id(session_id: str, entry: JournalEntry) -> str:
-    """The same at every look, another in every session that it is seen through."""
+    """An id that is the same for every reader, and differs between a session and its forks."""
     source = f"{session_id}/{entry.session_id}/{entry.position}"
     return f"step_{hashlib.blake2b(source.encode(), digest_size=8).hexdigest()}"
 
 
 class SessionConversation:
-    """The conversation of one session, as its rows amount to it.
+    """The conversation of one session, folded from its rows.
 
-    A row that carries `sequence` n stands at n and takes the place of all from n on. What a run
-    took the place of is there again when the run's end says so: it failed.
+    A row with `sequence` n becomes message n and replaces all from n on. What a run replaced comes
+    back when the run's end carries a `sequence`: the run failed.
     """
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self.steps: list[SessionStep] = []
         self.origins: list[JournalEntry] = []
-        """The row behind each."""
+        """The row of each message, at the same index as in `steps`."""
         self._replaced: dict[str, tuple[list[SessionStep], list[JournalEntry]]] = {}
-        """By run, what others had said where it went on."""
+        """By run the messages and rows that the run replaced."""
         self._calls: dict[tuple[str, str], ToolCallOutcome] = {}
 
     def apply_all(self, entries: Iterable[JournalEntry]) -> None:
-        """What these rows add, oldest first."""
+        """Fold these rows, oldest first."""
         for entry in entries:
             self.apply(entry)
 
     def apply(self, entry: JournalEntry) -> None:
-        """What one row adds."""
+        """Fold one row."""
         match fact := entry.fact:
             case ToolCallFinished() | ToolCallFailed():
                 self._calls[entry.run_id, entry.key] = fact
@@ -165,13 +168,13 @@ class SessionConversation:
                 assert_never(fact)
 
     def _keep(self, sequence: int, run_id: str) -> None:
-        """What the run takes the place of, when it does so first."""
+        """Remember what the run replaces, when it does so for the first time."""
         if sequence <= len(self.steps) and self.origins[sequence - 1].run_id != run_id:
             first = sequence - 1
             self._replaced[run_id] = (self.steps[first:], self.origins[first:])
 
     def _restore(self, run_id: str, count: int) -> None:
-        """As it was before that run, which failed."""
+        """Restore the messages that a failed run had replaced."""
         steps, origins = self._replaced.pop(run_id, ([], []))
         self.cut(count - len(steps))
         self.steps += steps
@@ -191,7 +194,7 @@ class SessionConversation:
             self.origins.append(entry)
 
     def cut(self, sequence: int) -> None:
-        """Keep the steps up to that sequence."""
+        """Keep the first `sequence` messages."""
         if sequence < len(self.steps):
             del self.steps[sequence:]
             del self.origins[sequence:]

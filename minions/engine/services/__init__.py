@@ -1,1 +1,1 @@
-"""What every run is given: clock, models, secrets, retry, prices, budget, the memory journal."""
+"""The services of every run: clock, secrets, retry, prices, budget, leases, the memory journal."""

@@ -1,4 +1,4 @@
-"""The ledger of a run: what it may spend in all, and what it has spent."""
+"""The budget of a run: the limits on steps, tokens and cost, and what is spent."""
 
 from __future__ import annotations
 
@@ -12,47 +12,53 @@ __all__ = ["RunBudget"]
 
 
 class RunBudget:
-    """Counts steps, tokens and dollars. When a limit is reached nothing new starts."""
+    """Counts steps, tokens and US dollars. Once a limit is reached, nothing new starts."""
 
     def __init__(self, limits: Callable[[], Limits], parent: RunBudget | None = None) -> None:
-        """Begin at nothing.
+        """Start with nothing spent.
 
         Args:
-            limits: Asked at each look: an application may change them during the run.
-            parent: Of the run that a recipe is a step of: what is spent here is spent there, too.
+            limits: Called at each check: an application may change the limits during the run.
+            parent: The budget of the enclosing run, for a recipe that is a step; everything that is
+                spent here is spent there as well.
         """
         self._limits = limits
         self._parent = parent
         self.usage = TokenUsage()
         self.steps = 0
-        """Executed so far; those that were passed over do not count."""
+        """Steps that were executed so far; skipped steps do not count."""
         self._allowed: object = None
         self._reached: str | None = None
         self.has_refused = False
-        """Whether something was kept from starting: only then the run is limited."""
+        """Whether something was prevented from starting: only then is the run's status
+        `limited`."""
 
     @property
     def reached(self) -> str | None:
-        """The limit that was reached, by its name: one of these, or of the run around it."""
+        """The name of the limit that was reached, of this budget or the enclosing one; None: none
+        was.
+        """
         return self._reached or (self._parent.reached if self._parent is not None else None)
 
     @property
     def whose(self) -> str:
-        """Of what the limit is that was reached, for a person."""
+        """Whose limit was reached, for a message: `recipe's` or `run's`."""
         return "recipe's" if self.is_own else "run's"
 
     @property
     def is_own(self) -> bool:
-        """Whether the limit that was reached is one of these, not of the run around it."""
+        """Whether the limit that was reached belongs to this recipe within a run, not to the
+        run.
+        """
         return self._reached is not None and self._parent is not None
 
     @property
     def is_spent(self) -> bool:
-        """Whether no more calls may begin. At `max_steps`, steps that are under way may go on."""
+        """Whether no more calls may begin. At `max_steps`, steps that have begun may finish."""
         return self.reached not in (None, "max_steps")
 
     def count_step(self) -> None:
-        """One more step is executed."""
+        """Count one executed step."""
         self.steps += 1
         if self._parent is not None:
             self._parent.count_step()
@@ -63,14 +69,16 @@ class RunBudget:
         return self._reached is None and (self._parent is None or self._parent.may_start_step())
 
     def may_start_step(self) -> bool:
-        """Whether there is still one; whoever starts it counts it."""
+        """Whether another step may start; the caller then counts it."""
         if not self._has_step_left():
             self.refuse()
             return False
         return True
 
     def spend(self, usage: TokenUsage) -> None:
-        """Add what a model call used; found out only afterwards, so the limit may be overshot."""
+        """Add what a model call used. Usage is known only after the call, so a limit may be
+        exceeded.
+        """
         self.usage += usage
         if self._reached in (None, "max_steps"):
             self._reached = self._used_up() or self._reached
@@ -78,7 +86,9 @@ class RunBudget:
             self._parent.spend(usage)
 
     def _used_up(self) -> str | None:
-        """A cost that nobody knows uses up any limit on it."""
+        """The limit that is used up now; None: none is. An unknown cost uses up any limit on
+        cost.
+        """
         limits, used = self._limits(), self.usage
         if limits.max_tokens is not None and used.total_tokens >= limits.max_tokens:
             return "max_tokens"
@@ -89,13 +99,15 @@ class RunBudget:
 
     @property
     def max_cost_usd(self) -> float | None:
-        """The tightest that holds here: its own, or that of the run around it."""
+        """The lowest cost limit that applies, of this budget and the enclosing ones; None:
+        unlimited.
+        """
         own = self._limits().max_cost_usd
-        around = self._parent.max_cost_usd if self._parent is not None else None
-        return min((most for most in (own, around) if most is not None), default=None)
+        outer = self._parent.max_cost_usd if self._parent is not None else None
+        return min((most for most in (own, outer) if most is not None), default=None)
 
     def check(self) -> None:
-        """Refuse to start a model call when the ledger is spent.
+        """Refuse to start a model call when the budget is spent.
 
         Raises:
             StepFailedError: Code `limit-reached`.
@@ -105,17 +117,17 @@ class RunBudget:
             raise StepFailedError(self.failure())
 
     def refuse(self) -> None:
-        """Something was kept from starting: here, and where the limit is that of the run around."""
+        """Note that something was prevented from starting, here and where the limit belongs."""
         self.has_refused = True
         if self._reached is None and self._parent is not None:
             self._parent.refuse()
 
     def stop_at(self, name: str, allowed: object) -> None:
-        """A bound that is not among the run's own limits was reached."""
+        """Note a limit that is not among the run's own limits as reached."""
         self._reached, self._allowed, self.has_refused = name, allowed, True
 
     def run_out_of_time(self) -> None:
-        """The run's `timeout_s` has passed."""
+        """Note that the run's `timeout_s` has passed."""
         if self._parent is not None:
             self._parent.run_out_of_time()
             return
@@ -123,7 +135,7 @@ class RunBudget:
         self.has_refused = True
 
     def failure(self) -> FailureInfo:
-        """What a person reads."""
+        """The failure `limit-reached`, with the limit, what was spent, and what to do."""
         if self._reached is None and self._parent is not None:
             return self._parent.failure()
         name = self._reached or "limit"
@@ -137,8 +149,8 @@ class RunBudget:
         return FailureInfo(
             code="limit-reached",
             message=f"The {self.whose} limit {name}={allowed} is reached: {spent}. "
-            "What was done is kept; raise the limit to go further."
-            " (It stands under `limits:` or in a flag.)",
+            "What was done is recorded; raise the limit to resume the run."
+            " (It is set under `limits:` or by a flag.)",
         )
 
     def _spent_words(self) -> str:

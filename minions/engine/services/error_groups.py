@@ -1,4 +1,4 @@
-"""What a group of errors is about: parallel work raises several at once, a person reads one."""
+"""The error to report of a group: parallel work raises several at once, a person reads one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ __all__ = ["leading_error"]
 
 
 def leading_error(error: BaseException) -> BaseException:
-    """The error itself; of a group the journal's, else the first of our own, else the first."""
+    """The error itself; of a group a journal error, else the first of Minions' own, else the
+    first.
+    """
     found = list(_leaves(error))
     for kind in (JournalError, MinionsError):
         for leaf in found:

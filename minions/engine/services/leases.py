@@ -1,4 +1,4 @@
-"""Leases of runs as the engine takes them: a holder that is known to be dead is not waited for."""
+"""Acquires leases for runs; the lease of a worker that is known to be dead is taken over."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["acquire_lease", "held_lease"]
 async def acquire_lease(
     services: Services, session_id: str, run_id: str, *, next_generation: bool = False
 ) -> Lease:
-    """Become the writer of that run; taken over from a worker that has died.
+    """Acquire the lease of a run; one of a worker that has died is taken over.
 
     Args:
-        next_generation: As of `Journal.acquire`.
+        next_generation: See `Journal.acquire`.
     Raises:
-        LeaseHeldError: Another worker has the session, and is not known to be dead.
+        LeaseHeldError: Another worker holds the session, and is not known to be dead.
         JournalError: The store refuses.
     """
 
@@ -44,11 +44,7 @@ async def acquire_lease(
 
 @asynccontextmanager
 async def held_lease(services: Services, session_id: str, run_id: str) -> AsyncIterator[Lease]:
-    """The lease of `acquire_lease`, given back at the end.
-
-    Raises:
-        As `acquire_lease`.
-    """
+    """The lease of `acquire_lease`, released at the end of the block."""
     lease = await acquire_lease(services, session_id, run_id)
     try:
         yield lease

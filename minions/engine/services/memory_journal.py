@@ -1,4 +1,4 @@
-"""The journal of a process that keeps nothing: facts as objects, gone with the process."""
+"""A journal in memory: facts are kept as objects and are lost when the process ends."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _EntryName = tuple[str, int, str, str, str]
 
 @frozen(kw_only=True)
 class _LeaseRow:
-    """Who has, or last had, a session."""
+    """The lease of a session, held or released."""
 
     lease: Lease
     deadline: datetime | None
-    """None: given back."""
+    """When the lease expires; None: it was released."""
 
 
 @mutable
@@ -58,28 +58,28 @@ class _Session:
 
 @frozen
 class _Blob:
-    """Bytes, and when they were put last."""
+    """Bytes, and the time at which they were last put."""
 
     data: bytes
     put_at: datetime
 
 
 class MemoryJournal(Journal):
-    """Keeps objects as they are, unencoded. No lock: one event loop owns it."""
+    """Keeps facts as objects, not encoded. There is no lock: one event loop owns the journal."""
 
     def __init__(self, clock: Clock, *, most_ended: int | None = None) -> None:
-        """Empty.
+        """Start without sessions.
 
         Args:
-            most_ended: Runs that have ended and are kept, the newest; None: all. Runs that wait
-                for a person, and runs in sessions that were opened, forked or talked with, are
-                kept in any case.
+            most_ended: How many ended runs are kept, the newest; None: all. Runs that wait for a
+                person, and runs in sessions that were opened, forked or have messages, are always
+                kept.
         """
         self._most_ended = most_ended
         self._ended: dict[str, str] = {}
-        """Runs that may be forgotten, in the order of their ends, and their sessions."""
+        """Runs that may be forgotten, in the order of their ends, each with its session."""
         self._runs_of_blob: Counter[str] = Counter()
-        """How many starts of runs name each blob, where runs are forgotten."""
+        """How many run starts name each blob; counted only where runs are forgotten."""
         self._clock = clock
         self._sessions: dict[str, _Session] = {}
         self._positions: dict[_EntryName, int] = {}
@@ -98,7 +98,7 @@ class MemoryJournal(Journal):
         next_generation: bool = False,
         takes_over: str | None = None,
     ) -> Lease:
-        """As the contract says; the same worker may acquire its own run again."""
+        """See the contract. The same worker may acquire its own run again."""
         session = self._sessions.setdefault(session_id, _Session())
         now = self._clock.now()
         if (held := session.holding) is not None and held.lease.worker_id != takes_over:
@@ -115,13 +115,13 @@ class MemoryJournal(Journal):
         return lease
 
     async def renew(self, lease: Lease, ttl_s: float) -> None:
-        """As the contract says; a lease that ran out and that nobody took is kept."""
+        """See the contract. An expired lease that nobody has taken over is renewed."""
         session, holding = self._owned(lease)
         deadline = self._clock.now() + timedelta(seconds=ttl_s)
         session.holding = evolve(holding, deadline=deadline)
 
     async def release(self, lease: Lease) -> None:
-        """Let another run of the session begin."""
+        """Free the session for another run."""
         session = self._sessions.get(lease.session_id)
         if session and session.holding and session.holding.lease.epoch == lease.epoch:
             session.holding = evolve(session.holding, deadline=None)
@@ -129,7 +129,7 @@ class MemoryJournal(Journal):
                 self._forget_old(lease, session, self._most_ended)
 
     def _forget_old(self, lease: Lease, session: _Session, most: int) -> None:
-        """Of runs that nobody can go back to by a session, all but the newest."""
+        """Forget the oldest ended runs that no session refers to, down to `most`."""
         self._ended.pop(lease.run_id, None)
         if _is_over(session, lease.run_id):
             self._ended[lease.run_id] = lease.session_id
@@ -139,7 +139,7 @@ class MemoryJournal(Journal):
 
     def _forget(self, session_id: str) -> None:
         session = self._sessions.pop(session_id, _Session())
-        self._rows.doubt(session_id)
+        self._rows.mark_changed(session_id)
         for entry in session.entries:
             self._positions.pop(_name(entry), None)
             self._generations.pop(entry.run_id, None)
@@ -153,7 +153,7 @@ class MemoryJournal(Journal):
                     del self._blobs[digest]
 
     async def held_leases(self) -> Sequence[HeldLease]:
-        """As the contract says, at the cost of one look at each session in memory."""
+        """See the contract. The cost grows with the number of sessions in memory."""
         now = self._clock.now()
         holdings = (each.holding for each in self._sessions.values())
         return [
@@ -163,7 +163,7 @@ class MemoryJournal(Journal):
         ]
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
-        """Keep the draft's fact itself: do not change what is in it afterwards."""
+        """Store the draft's fact itself: do not change its contents afterwards."""
         entries = self._owned(lease)[0].entries
         name = (lease.run_id, lease.generation, draft.key, draft.kind, draft.state)
         position = len(entries) + 1
@@ -173,7 +173,7 @@ class MemoryJournal(Journal):
         entry = _entry(lease, draft, position, self._clock.now())
         entries.append(entry)
         if draft.kind in LISTED:
-            self._rows.doubt(lease.session_id)
+            self._rows.mark_changed(lease.session_id)
         if self._most_ended is not None:
             self._runs_of_blob.update(_blobs_of(entry))
         self._generations[lease.run_id] = lease.generation
@@ -192,7 +192,7 @@ class MemoryJournal(Journal):
         newest_first: bool = False,
         with_damaged: bool = False,
     ) -> Sequence[JournalEntry]:
-        """The stored objects themselves."""
+        """See the contract. Returns the stored objects themselves."""
         order = -1 if newest_first else 1
         ids = sorted(self._sessions)[::order] if session_id is None else [session_id]
         found = (
@@ -215,11 +215,11 @@ class MemoryJournal(Journal):
         offset: int = 0,
         after: RunRow | None = None,
     ) -> Sequence[RunRow]:
-        """Found in a list that is kept in order, or by id."""
+        """See the contract. Found in an ordered list, or by id."""
         return self._fresh_rows().runs(wanted or RunFilter(), limit, offset, after)
 
     async def count_runs(self, wanted: RunFilter | None = None) -> int:
-        """By looking at each."""
+        """See the contract. Looks at each run."""
         return len(await self.runs(wanted))
 
     async def sessions(
@@ -230,11 +230,11 @@ class MemoryJournal(Journal):
         offset: int = 0,
         after: SessionRow | None = None,
     ) -> Sequence[SessionRow]:
-        """Found in a list that is kept in order, or by id."""
+        """See the contract. Found in an ordered list, or by id."""
         return self._fresh_rows().sessions(wanted or SessionFilter(), limit, offset, after)
 
     async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
-        """By looking at each."""
+        """See the contract. Looks at each session."""
         return len(await self.sessions(wanted))
 
     def _fresh_rows(self) -> MemoryRows:
@@ -246,7 +246,7 @@ class MemoryJournal(Journal):
         return session.entries if session is not None else ()
 
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
-        """Woken by the append itself."""
+        """See the contract. An append wakes the waiter directly."""
 
         async def look() -> int:
             session = self._sessions.get(session_id)
@@ -255,7 +255,7 @@ class MemoryJournal(Journal):
         return await self._waiting.wait(session_id, after, timeout_s, look)
 
     async def adopt(self, session_id: str, entries: Sequence[JournalEntry]) -> None:
-        """As the contract says."""
+        """See the contract."""
         session = self._sessions.get(session_id, _Session())
         if session.entries:
             raise session_exists(session_id, len(session.entries))
@@ -280,30 +280,34 @@ class MemoryJournal(Journal):
         session.holding = _LeaseRow(lease=lease, deadline=None)
         session.entries = list(entries)
         self._sessions[session_id] = session
-        self._rows.doubt(session_id)
+        self._rows.mark_changed(session_id)
         self._waiting.tell(session_id, len(entries))
 
     async def remove_session(self, session_id: str) -> bool:
-        """Who had it last is remembered: epochs only grow."""
+        """See the contract. The last lease is remembered, since epochs only grow."""
         self._refuse_to_touch(session_id)
         session = self._sessions.get(session_id, _Session())
         if session.holding is not None:
             session.holding = evolve(session.holding, deadline=None)
         removed, session.entries = session.entries, []
-        self._rows.doubt(session_id)
+        self._rows.mark_changed(session_id)
         for entry in removed:
             self._positions.pop(_name(entry), None)
             self._generations.pop(entry.run_id, None)
         return bool(removed)
 
     async def put_blob(self, data: bytes) -> str:
-        """Keep the bytes."""
+        """Store a copy of the bytes, with the time."""
         digest = hashlib.sha256(data).hexdigest()
         self._blobs[digest] = _Blob(bytes(data), self._clock.now())
         return digest
 
     async def get_blob(self, digest: str) -> bytes:
-        """The bytes as they were put."""
+        """The bytes of a digest.
+
+        Raises:
+            NotFoundError: `unknown-blob`.
+        """
         try:
             return self._blobs[digest].data
         except KeyError:
@@ -314,7 +318,7 @@ class MemoryJournal(Journal):
             ) from None
 
     async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
-        """As the contract says."""
+        """See the contract."""
         named = self._named_blobs()
         latest = self._clock.now() - timedelta(seconds=spare_s)
         useless = {
@@ -328,7 +332,7 @@ class MemoryJournal(Journal):
         return BlobCollection(blobs=len(useless), bytes=sum(useless.values()))
 
     async def aclose(self) -> None:
-        """Send away who waits; nothing is forgotten."""
+        """End all waits; nothing is forgotten."""
         await self._waiting.aclose()
 
     def _named_blobs(self) -> set[str]:
@@ -344,7 +348,7 @@ class MemoryJournal(Journal):
         return named
 
     def _refuse_to_touch(self, session_id: str) -> None:
-        """Unless nobody is at work there."""
+        """Refuse to change a session while a run of it is active."""
         session = self._sessions.get(session_id)
         if session is not None and session.holding is not None:
             _refuse_if_active(session.holding, None, None, self._clock.now())
@@ -366,7 +370,7 @@ class MemoryJournal(Journal):
 def _part(
     entries: Sequence[JournalEntry], after: int, until: int | None, *, is_backwards: bool
 ) -> Iterator[JournalEntry]:
-    """Position n is at index n - 1; nothing is copied."""
+    """The entries in this range, not copied; position n is at index n - 1."""
     first = max(after, 0)
     end = len(entries) if until is None else min(max(until, 0), len(entries))
     indexes = range(first, end)
@@ -374,7 +378,7 @@ def _part(
 
 
 def _is_over(session: _Session, run_id: str) -> bool:
-    """Whether the session holds nothing but that run, which has ended and waits for nobody."""
+    """Whether the session holds only this run, which has ended and does not wait for a person."""
     if not session.entries:
         return False
     first, last = session.entries[0], session.entries[-1]
@@ -388,7 +392,7 @@ def _is_over(session: _Session, run_id: str) -> bool:
 
 
 def _blobs_of(entry: JournalEntry) -> Sequence[str]:
-    """Those that the start of a run names."""
+    """The digests that the start of a run names."""
     if not isinstance(entry.fact, RunBeginning):
         return ()
     part = entry.fact.part

@@ -1,4 +1,4 @@
-"""Rows of runs and sessions in memory, in the order of lists."""
+"""Rows of runs and sessions in memory, ordered as in lists."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MemoryRows:
-    """Made anew of the entries of a session that changed, at the next look: appends do not wait."""
+    """Rows are folded again only when they are read, so that appends stay fast."""
 
     def __init__(self) -> None:
-        """Nothing ran yet."""
+        """Start without rows."""
         self._runs: _Ordered[RunRow] = _Ordered(_place_of_run)
         self._sessions: _Ordered[SessionRow] = _Ordered(_place_of_session)
         self._changed: dict[str, None] = {}
         self._runs_of: dict[str, tuple[str, ...]] = {}
 
-    def doubt(self, session_id: str) -> None:
-        """Its entries are others now."""
+    def mark_changed(self, session_id: str) -> None:
+        """Mark a session whose entries changed: its rows are folded again at the next read."""
         self._changed[session_id] = None
 
     def refresh(self, entries_of: Callable[[str], Iterable[JournalEntry]]) -> None:
-        """Bring what changed up to date."""
+        """Fold the rows of the changed sessions again."""
         for session_id in self._changed:
             rows = folded(entries_of(session_id))
             self._sessions.remove(session_id)
@@ -52,14 +52,14 @@ class MemoryRows:
     def runs(
         self, wanted: RunFilter, limit: int | None, offset: int, after: RunRow | None
     ) -> list[RunRow]:
-        """As of `Journal.runs`."""
+        """See `Journal.runs`."""
         some = self._runs.part(wanted.run_ids, after)
         return _page((row for row in some if wanted.fits(row)), limit, offset)
 
     def sessions(
         self, wanted: SessionFilter, limit: int | None, offset: int, after: SessionRow | None
     ) -> list[SessionRow]:
-        """As of `Journal.sessions`."""
+        """See `Journal.sessions`."""
         some = self._sessions.part(wanted.session_ids, after)
         return _page((row for row in some if wanted.fits(row)), limit, offset)
 
@@ -79,28 +79,28 @@ def _place_of_session(row: SessionRow) -> Place:
 
 
 class _Ordered(Generic[R]):
-    """Rows by name and by place; to put one there moves pointers only."""
+    """Rows by name and in order; an insert moves pointers only."""
 
     def __init__(self, place_of: Callable[[R], Place]) -> None:
-        """Empty."""
+        """Start empty."""
         self._place_of: Callable[[R], Place] = place_of
         self._by_name: dict[str, R] = {}
         self._in_order: list[tuple[Place, R]] = []
 
     def add(self, name: str, row: R) -> None:
-        """In the place of one with that name."""
+        """Add a row; it replaces one with the same name."""
         self.remove(name)
         self._by_name[name] = row
         insort(self._in_order, (self._place_of(row), row), key=_first)
 
     def remove(self, name: str) -> None:
-        """Where it is there."""
+        """Remove the row with that name, if there is one."""
         row = self._by_name.pop(name, None)
         if row is not None:
             del self._in_order[bisect_left(self._in_order, self._place_of(row), key=_first)]
 
     def part(self, names: Iterable[str] | None, after: R | None) -> Iterable[R]:
-        """Those of these names, or all, behind that one."""
+        """The rows with these names (None: all), in order, after the row `after`."""
         order: Sequence[tuple[Place, R]] = self._in_order
         if names is not None:
             known = [self._by_name[name] for name in set(names) if name in self._by_name]

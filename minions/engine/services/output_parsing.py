@@ -1,4 +1,4 @@
-"""The parser for answers in free text: needs no provider library."""
+"""The parser of JSON in free text; it needs no provider library."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ T = TypeVar("T")
 
 
 class TextOutputParser(OutputParser):
-    """Finds the JSON in the text; its requests constrain nothing."""
+    """Finds the JSON in the text of an answer; its requests constrain nothing."""
 
     def __init__(self) -> None:
         self._validators: dict[str, SchemaValidator] = {}
 
     def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> None:
-        """None: the schema stands in the prompt's words, and nothing else is claimed."""
+        """Always None: the schema is part of the prompt's text, and the request is not
+        constrained.
+        """
 
     def parse(
         self,
@@ -37,7 +39,7 @@ class TextOutputParser(OutputParser):
         response: ModelCallResponse,
         mode: OutputMode | None,
     ) -> Result[T, OutputFailure]:
-        """The JSON in the text, or in the call that was made instead of an answer."""
+        """Parse the JSON in the text, or in the arguments of a call that the model made instead."""
         text = response.text
         if text is None and response.tool_calls:
             text = response.tool_calls[0].arguments
@@ -46,7 +48,7 @@ class TextOutputParser(OutputParser):
         return parse_text(instructions, self._validator(instructions), text)
 
     def _validator(self, instructions: OutputInstructions[T]) -> SchemaValidator:
-        """One per schema, however many instructions objects carry it."""
+        """The validator of a schema, made once per schema."""
         schema = instructions.json_schema()
         text = dumps(schema)
         validator = self._validators.get(text)

@@ -1,4 +1,4 @@
-"""What a model call costs, by the run's price book. What is not known stays unknown."""
+"""The cost of model calls by the run's price book. An unknown price leaves the cost unknown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ONE_OF_EACH = TokenUsage(input_tokens=1, output_tokens=1)
 
 
 def with_cost(usage: TokenUsage, model: ChatModel | None, services: Services) -> TokenUsage:
-    """The same tokens with what they cost; what the server said itself stands."""
+    """The usage with its cost in US dollars; a cost that the server reported is not changed."""
     if usage.cost_usd is not None or not usage.total_tokens:
         return usage
     cost = _cost(usage, model, services)
@@ -24,7 +24,7 @@ def with_cost(usage: TokenUsage, model: ChatModel | None, services: Services) ->
 
 
 def check_price(model: ChatModel, budget: RunBudget, services: Services) -> None:
-    """Where cost is limited, only what has a price may be asked.
+    """Refuse a model without a price where the cost is limited.
 
     Raises:
         EnvironmentRefusedError: Code `unknown-price`.
@@ -44,10 +44,10 @@ def check_price(model: ChatModel, budget: RunBudget, services: Services) -> None
 
 
 def expect_price(model: ChatModel | None, budget: RunBudget, services: Services) -> None:
-    """Before a call: its price is loaded beside it; under a limit it must be known.
+    """Prepare the price of a model before a call; under a cost limit it must be known.
 
     Raises:
-        StepFailedError: Code `unknown-price`; models that code asks are known only now.
+        StepFailedError: Code `unknown-price`; the models that code asks are known only here.
     """
     if model is None:
         return

@@ -1,4 +1,4 @@
-"""The one layer that tries again: which errors, how often, after what delay."""
+"""The only layer that retries: which errors, how often, and after which delay."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _RETRYABLE_STATUS = frozenset({408, 409, 429})
 
 
 def is_retryable_error(error: BaseException, *, unless_known: bool) -> bool:
-    """Whether trying again can help.
+    """Whether a retry can help.
 
-    The never-list first, then HTTP errors by their status, then what is transient by its class;
-    validation errors are known by their name, for no library is imported for that.
+    Errors that never succeed come first, then HTTP errors by their status, then transient errors by
+    their class. Validation errors are recognized by name, so that no library is imported.
 
     Args:
-        unless_known: What to say of an error that neither list knows.
+        unless_known: The result for an error that matches none of these.
     """
     if isinstance(error, _NEVER) or type(error).__name__ == "ValidationError":
         return False
@@ -47,7 +47,9 @@ def is_retryable_error(error: BaseException, *, unless_known: bool) -> bool:
 
 
 def _http_status(error: BaseException) -> int | None:
-    """`status_code` of the error or of its response, as HTTP libraries have it."""
+    """`status_code` of the error or of its response, as HTTP libraries name it; None: it has
+    none.
+    """
     for holder in (error, getattr(error, "response", None)):
         for name in ("status_code", "status"):
             status = getattr(holder, name, None)
@@ -57,17 +59,17 @@ def _http_status(error: BaseException) -> int | None:
 
 
 def is_being_cancelled() -> bool:
-    """Whether somebody asked for it; else a CancelledError is one that the called code lost."""
+    """Whether the task was asked to cancel; else a CancelledError escaped from the called code."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 _LONGEST_WAIT_S = 600.0
-"""A server that asks to wait longer has said no: the failure tells for how long."""
+"""A server that asks for a longer wait has refused: the failure says how long it asked for."""
 
 
 class Retryable(Protocol):
-    """A failure that knows whether trying again can help."""
+    """A failure that knows whether a retry can help."""
 
     @property
     def is_retryable(self) -> bool:
@@ -85,16 +87,16 @@ class AttemptsOutcome(Generic[V, RF]):
     attempts: int
 
 
-def checked_result(door: Callable[..., object], outcome: Result[V, RF]) -> Result[V, RF]:
-    """The outcome, if it is one; an application may have forgotten to wrap it.
+def checked_result(function: Callable[..., object], outcome: Result[V, RF]) -> Result[V, RF]:
+    """The outcome, checked to be a `Result`: an application may forget to wrap a value.
 
     Raises:
-        TypeError: It is something else; the text says what to return.
+        TypeError: It is something else; the message says what to return.
     """
     if isinstance(outcome, Result):
         return outcome
     raise TypeError(
-        f"{door.__qualname__} returned {type(outcome).__name__}; wrap an answer in "
+        f"{function.__qualname__} returned {type(outcome).__name__}; wrap an answer in "
         "returns.result.Success, a failure in returns.result.Failure"
     )
 
@@ -107,10 +109,14 @@ async def with_retries(
     services: Services,
     on_retry: Callable[[int, float, RF], None],
 ) -> AttemptsOutcome[V, RF]:
-    """Try until it succeeds, cannot succeed, or was tried `most` times.
+    """Try until the call succeeds, cannot succeed, or was tried `most` times.
 
-    Cancellation during the wait passes through at once. A failure's own `retry_after_s`
-    overrules the computed delay.
+    Cancellation during the wait passes through at once. A failure's own `retry_after_s` replaces
+    the computed delay.
+
+    Args:
+        on_retry: Called before each wait with the number of attempts so far, the delay in
+            seconds, and the failure.
     """
     attempts = 0
     while True:

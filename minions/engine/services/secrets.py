@@ -1,4 +1,4 @@
-"""The secrets of a run: found among its inputs, read from this process's environment and files."""
+"""The secrets of a run: found among its inputs, read from the environment or from files."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _NONE: Final = Secrets()
 def declared_secrets(
     recipe: AgentRecipe, inputs: Mapping[str, JsonValue], source: SecretSource
 ) -> Secrets:
-    """What the recipe's secret inputs refer to, resolved now.
+    """The values of the recipe's secret inputs, resolved now.
 
     Args:
-        inputs: Checked: of a secret its marker.
+        inputs: Checked inputs; that of a secret is the text of its reference.
     Raises:
         EnvironmentRefusedError: `missing-secret` or `short-secret`.
     """
@@ -40,7 +40,7 @@ def declared_secrets(
 
 
 def environment_and_files(ref: SecretRef) -> str:
-    """The default source.
+    """The default source of secrets: `env:NAME` or `file:/absolute/path`.
 
     Raises:
         EnvironmentRefusedError: `missing-secret`.
@@ -90,7 +90,7 @@ def _missing(ref: SecretRef, what: str, remedy: str) -> EnvironmentRefusedError:
 
 @contextmanager
 def hidden_errors(secrets: Secrets, what: str) -> Iterator[None]:
-    """Errors of code that was given secrets, without them."""
+    """Remove secrets from errors of code that was given them."""
     try:
         yield
     except Exception as error:
@@ -106,10 +106,10 @@ def hidden_errors(secrets: Secrets, what: str) -> Iterator[None]:
 
 
 def refuse_shown_secrets(tool: Tool, secrets: Secrets) -> None:
-    """A tool's name, description and parameters are shown to models.
+    """Refuse a tool whose name, description or parameters contain a secret: models read these.
 
     Raises:
-        UsageError: `secret-shown`; they hold a secret.
+        UsageError: `secret-shown`.
     """
     spec = encode(tool.spec)
     if secrets.clean(spec) != secrets.disarm(spec):

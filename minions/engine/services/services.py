@@ -1,4 +1,4 @@
-"""What every run needs from outside, in one value; defaults are the real clock and this process."""
+"""The services that every run needs from outside, in one value."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ __all__ = ["NullLog", "Services", "SystemClock"]
 
 
 _MOST_ENDED: Final = 16
-"""Of a journal that nobody passed, so that a long-lived executor does not grow with every run."""
+"""Of the default journal, so that a long-lived executor does not grow with every run."""
 
 
 class SystemClock(Clock):
     """The machine's clock."""
 
     def now(self) -> datetime:
-        """UTC."""
+        """The present time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """`time.monotonic`."""
+        """`time.monotonic()`, in seconds."""
         return time.monotonic()
 
 
@@ -45,10 +45,10 @@ class NullLog:
     """Logs nothing: the library's default."""
 
     def info(self, event: str, /, **facts: object) -> None:
-        """Nothing."""
+        """Discard the line."""
 
     def warning(self, event: str, /, **facts: object) -> None:
-        """Nothing."""
+        """Discard the line."""
 
 
 def _random_id(prefix: str) -> str:
@@ -61,23 +61,26 @@ def _new_random() -> Random:
 
 @frozen(kw_only=True)
 class Services:
-    """Handed to every run; replace a part to make runs repeatable or durable."""
+    """The parts that a run needs from outside; replace one to make runs repeatable or durable.
+
+    The defaults are the system's clock, randomness and environment, and a journal in memory.
+    """
 
     clock: Clock = field(factory=SystemClock)
     sleep: Sleep = asyncio.sleep
     random: Random = field(factory=_new_random)
     ids: Ids = _random_id
     journal: Journal = field()
-    """Default: in memory, where of runs that have ended the newest 16 are kept; pass a
-    `MemoryJournal` of your own to keep all, or one on a database."""
+    """Default: in memory, where the newest 16 of the ended runs are kept; pass a `MemoryJournal` to
+    keep all, or a journal on a database."""
     parser: OutputParser = field(factory=TextOutputParser)
     prices: PriceBook | None = None
-    """What model calls cost; None: what servers do not say is not known."""
+    """The prices of model calls; None: the cost is known only where the server reports it."""
     cache: StepCache | None = None
-    """Where outputs of steps that say `cache: true` are kept; None: nowhere."""
+    """Where outputs of steps with `cache: true` are stored; None: nowhere."""
     log: Log = field(factory=NullLog)
     decider: Decider = field(factory=Deny)
-    """Who consents to calls that need approval, and answers questions."""
+    """Approves calls that need approval, and answers questions."""
     secrets: SecretSource = environment_and_files
     worker_id: str = field(factory=worker_name)
     is_worker_gone: IsWorkerGone = is_worker_gone

@@ -1,4 +1,4 @@
-"""Names of workers, such that another process can tell whether the one behind it has died."""
+"""Names of workers that let another process find out whether the worker has died."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ __all__ = ["is_worker_gone", "worker_name"]
 
 
 def worker_name(part: str = "") -> str:
-    """`host:pid:birth`, so that a person sees who holds a run, and a process id used again differs.
+    """A name `host:pid:birth` for this process.
 
-    `birth` tells the process apart from later ones of that id; empty where the system has no /proc.
+    A person sees from it who holds a run. `birth` distinguishes a later process with the same id;
+    it is empty where the system has no /proc.
 
     Args:
-        part: Of this process, where it has several workers; stands behind a `+`.
+        part: Names one of several workers of the process; it follows a `+`.
     """
     name = f"{socket.gethostname()}:{os.getpid()}:{_birth(os.getpid())}"
     return f"{name}+{part}" if part else name
@@ -24,7 +25,7 @@ def worker_name(part: str = "") -> str:
 def is_worker_gone(name: str) -> bool:
     """Whether that worker ran on this machine and its process has ended.
 
-    A name of another machine, or of another form, is never known to be dead.
+    A worker of another machine, or a name of another form, is never known to be dead.
     """
     host, _, rest = name.rpartition(":")[0].rpartition(":")
     birth = name.rpartition(":")[2].partition("+")[0]
@@ -38,12 +39,12 @@ def is_worker_gone(name: str) -> bool:
     except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
-        pass  # alive, and somebody else's
+        pass  # alive, of another user
     return _birth(int(rest)) != birth
 
 
 def _birth(pid: int) -> str:
-    """`namespace.ticks` since the machine's start; no ticks for a process that has ended."""
+    """`namespace.ticks` since the machine's start; without ticks for a process that has ended."""
     try:
         namespace = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
