@@ -103,7 +103,7 @@ async def test_a_parameter_that_nothing_is_called_fails_the_step_by_name() -> No
     result = await run(recipe_of(judge), ScriptedModel([]))
     assert result.error is not None
     assert result.error.code == "bad-step-arguments"
-    assert "'fetch': no earlier step and no input is called so" in result.error.message
+    assert "'fetch': no earlier step and no input has this name" in result.error.message
 
 
 async def test_code_that_returns_something_else_than_it_declares_fails() -> None:

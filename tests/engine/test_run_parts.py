@@ -286,13 +286,15 @@ async def test_an_unknown_step_is_told_with_near_names() -> None:
 
 async def test_a_missing_output_is_told_with_the_command_that_makes_it() -> None:
     assert await refusal(RunPart(only="post")) == (
-        "nothing-pinned: The output of step 'sum' is needed, which shall not run: no earlier run "
+        "nothing-pinned: The output of step 'sum' is needed, which is not in the part "
+        "that runs: no earlier run "
         "of 'news' has it. Run it first: `minions run news --until sum`."
     )
     world = World()
     await executor(world).execute(loaded(NEWS), part=RunPart(until="fetch"))
     assert await refusal(RunPart(only="post"), run="run_1", world=world) == (
-        "nothing-pinned: The output of step 'sum' is needed, which shall not run: run 'run_1' has "
+        "nothing-pinned: The output of step 'sum' is needed, which is not in the part "
+        "that runs: run 'run_1' has "
         "it not (sum skipped). Run it first: `minions run news --until sum`."
     )
 
@@ -318,7 +320,7 @@ async def test_a_conversation_is_run_from_its_beginning() -> None:
             {"id": "last", "goal": "Last", "memory": "conversation"},
         ]
     }
-    with pytest.raises(UsageError, match="'more' goes on with the conversation of step 'ask'"):
+    with pytest.raises(UsageError, match="'more' continues the conversation of step 'ask'"):
         await executor(World()).execute(loaded(document), part=RunPart(first="more"))
     result = await executor(World()).execute(
         loaded({**document, "execution_mode": "planned"}), part=RunPart(only="ask")

@@ -1,1 +1,3 @@
-"""A recipe becomes a graph of steps: templates and schemas are compiled once."""
+"""Compiles a recipe to a graph of steps, and plans it without running: templates are compiled
+once.
+"""

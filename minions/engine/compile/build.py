@@ -1,4 +1,4 @@
-"""From a recipe to a graph of steps: templates and schemas are compiled here, once."""
+"""Builds the graph of steps of a recipe: templates and conditions are compiled here, once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = ["BuiltRecipe", "StepControl", "asking_within", "build_recipe", "part_
 
 @frozen(kw_only=True)
 class LoopControl:
-    """For which items a step is done, and what becomes of their outputs."""
+    """The loop of a step: its items, and how their outputs are combined."""
 
     over: Template
     aggregate: bool
@@ -51,36 +51,36 @@ class LoopControl:
 
 @frozen(kw_only=True)
 class WhileControl:
-    """How long a step is done again."""
+    """The `while` of a step: the condition, and how often it may repeat."""
 
     condition: Condition
     text: str
-    """The condition as it is written."""
+    """The condition as the author wrote it."""
     max_iterations: int
     allow_repeats: bool
 
 
 @frozen(kw_only=True)
 class StepControl:
-    """What decides around a step, not in it."""
+    """What the engine decides about a step from outside: condition, loop, errors, route, model."""
 
     when: Condition | None = None
     loop: LoopControl | None = None
     repeat: WhileControl | None = None
     on_error: OnErrorSpec = field(factory=OnErrorSpec)
     route: Template | None = None
-    """Which step comes next: its id, or a question to a model."""
+    """Chooses the next step: a template of its id, or a question to a model."""
     save_as: str | None = None
     model: ModelConfig | None = None
 
     @property
     def has_iterations(self) -> bool:
-        """Whether the step is done several times."""
+        """Whether the step has iterations: a loop or a `while`."""
         return self.loop is not None or self.repeat is not None
 
     @property
     def references(self) -> tuple[Reference, ...]:
-        """What decides whether and for what the step runs reads."""
+        """The values that `when`, `loop` and `while` read."""
         return (
             *(self.when.references if self.when is not None else ()),
             *(self.loop.over.references if self.loop is not None else ()),
@@ -89,7 +89,7 @@ class StepControl:
 
     @property
     def asks_where_to_go(self) -> bool:
-        """Whether a model says which step comes next."""
+        """Whether a model chooses the next step."""
         return self.route is not None and not self.route.is_whole
 
 
@@ -98,7 +98,7 @@ _NO_CONTROL: Final = StepControl()
 
 @frozen(kw_only=True)
 class BuiltRecipe:
-    """A recipe ready to run; immutable, so many runs may share it."""
+    """A recipe that is ready to run; immutable, so that many runs share it."""
 
     graph: StepGraph
     controls: Mapping[str, StepControl] = field(factory=dict)
@@ -106,26 +106,26 @@ class BuiltRecipe:
     system_prompt: Template | None = None
     goal: Template | None = None
     document: bytes | None = None
-    """The recipe as it travels with its runs."""
+    """The recipe as JSON, as it is stored with its runs; None: it was made by code."""
     asking: tuple[tuple[str, ModelConfig], ...] = ()
-    """Each way in which steps are put to a model, with the first step that is."""
+    """Each model configuration that steps use, with the first step that uses it."""
 
     def model_config(self, base: ModelConfig, step_id: str) -> ModelConfig:
-        """The step's own settings over the recipe's."""
+        """The step's own model settings over those of the recipe."""
         own = self.control(step_id).model
         return base.overlaid(own) if own else base
 
     def control(self, step_id: str) -> StepControl:
-        """Of that step."""
+        """What the engine decides about that step from outside."""
         return self.controls.get(step_id, _NO_CONTROL)
 
 
 def build_recipe(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> BuiltRecipe:
-    """Steps and graph of a recipe.
+    """Build the steps and the graph of a recipe.
 
     Raises:
-        GraphError: Ids, edges or dependencies that make no graph.
-        UsageError: A template, link or tool name that is wrong.
+        GraphError: The ids, edges or dependencies make no graph.
+        UsageError: A template, link or tool name is wrong.
     """
     built = _built(recipe, tools, extensions)
     is_read = recipe.document is not None  # a recipe made by code has texts, not templates
@@ -140,10 +140,10 @@ def build_recipe(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) ->
 
 
 def part_of(built: BuiltRecipe, recipe: AgentRecipe, among: Collection[str]) -> BuiltRecipe:
-    """The same steps, of which those that are not in `among` wait for nothing and ask nobody.
+    """The same steps; those that are not in `among` wait for nothing and need no model.
 
     Args:
-        recipe: Of which `built` was made: a dependency graph.
+        recipe: The recipe that `built` was made of; its steps are a dependency graph.
     """
     graph = cast(DependencyStepGraph, built.graph).only(among)
     steps = [step for step in graph.steps if step.id in among]
@@ -153,7 +153,7 @@ def part_of(built: BuiltRecipe, recipe: AgentRecipe, among: Collection[str]) -> 
 def _asking(
     built: BuiltRecipe, base: ModelConfig, steps: Iterable[Step[object]]
 ) -> tuple[tuple[str, ModelConfig], ...]:
-    """Each way in which the steps are put to a model, with the first step that is."""
+    """Each model configuration that the steps use, with the first step that uses it."""
     asking: dict[ModelConfig, str] = {}
     for step in steps:
         if not isinstance(step, PythonStep) or built.control(step.id).asks_where_to_go:
@@ -165,7 +165,7 @@ def _asking(
 
 
 def asking_within(recipe: AgentRecipe, base: ModelConfig) -> Iterator[ModelConfig]:
-    """Each way in which steps of a recipe that is a step are put to a model."""
+    """Each model configuration that the steps of a recipe step use."""
     own = base.overlaid(recipe.model)
     for step in recipe.steps:
         if isinstance(step, StepSpec) and step.inner is not None:
@@ -194,7 +194,7 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
         )
     saved = {spec.save_as: spec.id for spec in specs if spec.save_as}
     counts = Counter(spec.save_as for spec in specs)
-    # A name that several steps save under is that of whichever ran: no single one is needed.
+    # A name that several steps save under may come from any of them: no single one is needed.
     sole = {name: step_id for name, step_id in saved.items() if counts[name] == 1}
     controls = {spec.id: _control(spec) for spec in specs}
     steps: list[WrittenStep[object]] = []
@@ -257,7 +257,7 @@ def _repeat(spec: WhileSpec) -> WhileControl:
 def _steps_read(
     step: WrittenStep[object], control: StepControl, saved: Mapping[str, str]
 ) -> Sequence[str]:
-    """Dependencies whose output some template of the step names without a default."""
+    """The dependencies whose output a template of the step reads without a default."""
     references = (*step.references, *control.references)
     named = {
         step_named(reference, saved)
@@ -268,6 +268,6 @@ def _steps_read(
 
 
 def _read_by(control: StepControl, saved: Mapping[str, str]) -> frozenset[str]:
-    """Steps whose output it reads, not only their status."""
+    """The steps whose output, not only status, the control reads."""
     references = [each for each in control.references if not each.is_status]
     return frozenset(step_named(each, saved) for each in references)

@@ -1,4 +1,6 @@
-"""The links of the default chain, one rule each, in the order they are asked."""
+"""The links of the default completion chain, one rule each, in the order in which they are
+asked.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +27,23 @@ __all__ = [
 ]
 
 FINAL_ANSWER: Final = "final_Answer"
-"""A call of this tool ends the step, whether or not such a tool exists (the guide's name)."""
+"""A call of this tool ends the step, whether or not such a tool exists (name from the Java
+guide)."""
 
 _SAYS_DONE: Final = re.compile(
     r"\b(?:step_status|status|next_step)[\"']?\s*[:=]\s*[\"']?(?:completed|complete|done|success)\b",
     re.IGNORECASE,
 )
-"""Source: the guide's pattern link; key, `:` or `=`, and a word for done, in any case."""
+"""A key, `:` or `=`, and a word for done, in any case. Source: the pattern link of the Java
+guide."""
 
 
 @frozen
 class InstructionLink(CompletionLink):
-    """The model's own instruction: complete, or failed beyond repair."""
+    """Follows the model's own instruction: complete, or failed and not recoverable."""
 
     def check(self, execution: StepExecution[object]) -> Completion:
-        """Decides only on the newest answer."""
+        """Looks at the newest answer only."""
         response = execution.last_response
         instruction = response.completion_instruction if response else None
         if instruction is None:
@@ -61,10 +65,12 @@ def _with_wish(completion: Completion, next_step_id: str | None) -> Completion:
 
 @frozen
 class PatternLink(CompletionLink):
-    """Words that mean done: `status: done` and the like, or the step's own patterns."""
+    """Completes on text that means done: `status: done` and the like, or the step's own
+    patterns.
+    """
 
     def check(self, execution: StepExecution[object]) -> Completion:
-        """Looks at the newest text. The built-in words count in signal mode only."""
+        """Looks at the newest text. The built-in patterns count in mode `signal` only."""
         text = execution.last_text
         if not text:
             return Completion.UNDECIDED
@@ -87,7 +93,9 @@ class PatternLink(CompletionLink):
 
 @frozen
 class ToolOutcomeLink(CompletionLink):
-    """A call of `final_Answer`, or a tool result whose own top-level `step_complete` is true."""
+    """Completes on a call of `final_Answer`, or a tool result with `step_complete: true` at its
+    top.
+    """
 
     def check(self, execution: StepExecution[object]) -> Completion:
         """Looks at the newest batch of tool calls."""
@@ -102,10 +110,13 @@ class ToolOutcomeLink(CompletionLink):
 
 @frozen
 class StructuredOutputLink(CompletionLink):
-    """An answer without tool calls, where output is declared: validation decides the rest."""
+    """Completes on an answer without tool calls where an output is declared.
+
+    The validation of the output then decides.
+    """
 
     def check(self, execution: StepExecution[object]) -> Completion:
-        """COMPLETE here only starts the validation."""
+        """Looks at the newest answer; COMPLETE only starts the validation."""
         if not execution.declares_output or execution.completion_mode is CompletionMode.SIGNAL:
             return Completion.UNDECIDED
         return _on_plain_answer(execution, "an answer where output is declared")
@@ -113,10 +124,10 @@ class StructuredOutputLink(CompletionLink):
 
 @frozen
 class TextLink(CompletionLink):
-    """An answer without tool calls, in completion mode `text`."""
+    """Completes on an answer without tool calls, in completion mode `text`."""
 
     def check(self, execution: StepExecution[object]) -> Completion:
-        """Passes in every other mode."""
+        """Looks at the newest answer; undecided in every other mode."""
         if execution.completion_mode is not CompletionMode.TEXT:
             return Completion.UNDECIDED
         return _on_plain_answer(execution, "an answer without tool calls")
@@ -134,17 +145,19 @@ def _on_plain_answer(execution: StepExecution[object], reason: str) -> Completio
 
 @frozen
 class CallBudgetLink(CompletionLink):
-    """Fails the step when its model calls are used up; asked after all that may complete it."""
+    """Fails a step that used all its model calls. It follows all links that may complete the
+    step.
+    """
 
     def check(self, execution: StepExecution[object]) -> Completion:
-        """The last permitted call may still complete: this link comes late."""
+        """Counts the model calls; the last permitted one may still complete the step."""
         if len(execution.model_calls) < execution.model_call_limit:
             return Completion.UNDECIDED
         return budget_spent(execution)
 
 
 def budget_spent(execution: StepExecution[object]) -> Completion:
-    """The verdict when no call is left."""
+    """The failure of a step that has no model call left."""
     return Completion.failed(
         f"Step '{execution.step_id}' made {execution.model_call_limit} model calls, its limit "
         "max_model_calls_per_step, and was not complete. Raise the limit, or say more clearly "
@@ -155,10 +168,12 @@ def budget_spent(execution: StepExecution[object]) -> Completion:
 
 @frozen
 class FallbackLink(CompletionLink):
-    """The end of the chain: decides nothing while calls are left."""
+    """The end of a chain: fails a step that has no model call left, also without
+    `CallBudgetLink`.
+    """
 
     def check(self, execution: StepExecution[object]) -> Completion:
-        """The same verdict as the budget's, for chains that left that link out."""
+        """Counts the model calls; undecided while some are left."""
         if len(execution.model_calls) < execution.model_call_limit:
             return Completion.UNDECIDED
         return budget_spent(execution)

@@ -1,7 +1,7 @@
-"""What a run would do, without doing any of it: every planned call in order.
+"""A dry run: the steps and calls that a run would do, in order, without doing any of them.
 
-No tool, no model, no journal. What is known now is filled in; what only a run can know is shown by
-its name, as `<path>`.
+It uses no tool, no model and no journal. Known values are filled in; a value that only a run can
+know is shown by its name, as `<path>`.
 """
 
 from __future__ import annotations
@@ -40,15 +40,14 @@ def planned_steps(
     models: ModelSource | None = None,
     chosen: ChosenSteps | None = None,
 ) -> tuple[PlannedStep, ...]:
-    """All steps that would run, in their order, each once; those of a recipe that is a step come
-    right after it.
+    """The steps that would run, in order, each once; those of a recipe step follow it.
 
     Args:
-        inputs: Checked.
-        models: Names the models that would be asked; None: they are not looked for.
-        chosen: The steps that would run, with what the others gave; None: all.
+        inputs: Checked inputs.
+        models: Finds the models, whose names are shown; None: configured names are shown.
+        chosen: The steps that would run, with the outputs of the others; None: all steps.
     Raises:
-        GraphError, UsageError: As before a run.
+        GraphError, UsageError: The recipe cannot be run, as before a run.
     """
     plan = _Plan(
         recipe,
@@ -63,7 +62,7 @@ def planned_steps(
 
 
 class _Plan(Planner):
-    """Walks the steps of one recipe and remembers what is known for sure."""
+    """Plans the steps of one recipe, and collects the values that are known before a run."""
 
     def __init__(
         self,
@@ -99,7 +98,7 @@ class _Plan(Planner):
                 yield from self._step(step)
 
     def output(self) -> tuple[JsonValue, ...] | None:
-        """What the recipe gives, after all its steps; None: only a run can know."""
+        """The output of the recipe, after all its steps; None: only a run can know it."""
         if self._built.output is not None:
             try:
                 return (self._known.render(self._built.output),)
@@ -139,7 +138,7 @@ class _Plan(Planner):
             self._known.know(spec.id, output[0], spec.save_as)
 
     def _around(self, spec: StepSpec, step: Step[object]) -> PlannedStep:
-        """The step with what decides around it."""
+        """The planned step with its loop, conditions, errors, next steps and rights."""
         loop, repeat, on_error = self._built.control(step.id).loop, spec.repeat, spec.on_error
         is_goto = on_error.action is OnError.GOTO
         denied, asked = self._rights_of(spec, step)
@@ -165,7 +164,7 @@ class _Plan(Planner):
     def _rights_of(
         self, spec: StepSpec, step: Step[object]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The tools that it may not call, and those that it may when somebody consents."""
+        """The step's tools that are denied, and those that need approval."""
         named = [*(spec.called_tools or sorted(step.available_tools))]
         if spec.decision_tool is not None:
             named.append(spec.decision_tool.tool)
@@ -176,10 +175,10 @@ class _Plan(Planner):
         return denied, tuple(t.name for t in allowed if self._rights.needs_approval(t))
 
     def _inner(self, spec: StepSpec, recipe: AgentRecipe) -> _Plan:
-        """The plan of a recipe that is a step.
+        """The plan of a recipe step.
 
         Raises:
-            UsageError: It is given what it does not take.
+            UsageError: It gets an input that it does not take.
         """
         known = dict[str, JsonValue]()
         for name, value in spec.inner_inputs.items():
@@ -203,7 +202,7 @@ class _Plan(Planner):
         )
 
     def _output_of(self, spec: StepSpec, inner: _Plan | None) -> tuple[JsonValue, ...] | None:
-        """What the step gives; None: only a run can know."""
+        """The output of the step, or () if it never has one; None: only a run can know it."""
         if inner is not None:
             return inner.output()
         return compiler_of(spec).known_output(spec, self) or None
@@ -225,15 +224,15 @@ class _Plan(Planner):
         return f"{len(items)} items" if isinstance(items, Sequence) else dumps(items)
 
     def shown(self, value: JsonValue) -> JsonValue:
-        """As `Planner.shown`."""
+        """See `Planner.shown`."""
         return self._known.shown(value)
 
     def is_known(self, value: JsonValue) -> bool:
-        """As `Planner.is_known`."""
+        """See `Planner.is_known`."""
         return self._known.is_known(value)
 
     def model(self, own: ModelConfig | None) -> str | None:
-        """As `Planner.model`."""
+        """See `Planner.model`."""
         config = self._base_model.overlaid(own) if own is not None else self._base_model
         if self._models is None:
             return config.name
@@ -247,7 +246,7 @@ _SKIPPED: Final = "false: skipped"
 
 
 def _in_order(built: BuiltRecipe) -> Iterator[Step[object]]:
-    """Dependencies first, else as written: as a run does them one at a time."""
+    """The steps in the order in which a run with one step at a time would do them."""
     graph = built.graph
     if not isinstance(graph, DependencyStepGraph):
         yield from graph.steps
@@ -272,13 +271,13 @@ def _decided_by(spec: StepSpec) -> str | None:
 
 @frozen
 class _NamedTool(Tool):
-    """A tool of a toolset that is not opened: the options may be known only in the run."""
+    """A tool of a toolset that is not opened: its options may be known only in the run."""
 
     _spec: ToolSpec
 
     @property
     def spec(self) -> ToolSpec:
-        """As the toolset tells it."""
+        """The declaration of the tool in its toolset."""
         return self._spec
 
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
@@ -287,11 +286,14 @@ class _NamedTool(Tool):
         Raises:
             UsageError: Always.
         """
-        raise UsageError(f"The tool '{self._spec.name}' is only named here.", code="only-planned")
+        raise UsageError(
+            f"The tool '{self._spec.name}' cannot be called in a dry run.",
+            code="only-planned",
+        )
 
 
 def _named_tools(recipe: AgentRecipe, extensions: Extensions) -> Toolbox:
-    """All that a recipe which is a step may name."""
+    """The tools that a recipe step may name, none of them opened."""
     named: list[Tool] = []
     for use in recipe.tools:
         toolset = extensions.toolsets.get(use.name)

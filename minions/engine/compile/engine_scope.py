@@ -1,4 +1,4 @@
-"""What the engine's own steps may do beside what every Python step may: run recipes, ask people."""
+"""The scope of the engine's own steps, which may also run recipes and ask people."""
 
 from __future__ import annotations
 
@@ -17,30 +17,35 @@ __all__ = ["Default", "EngineScope"]
 
 @frozen
 class Default:
-    """A value for when nobody says one."""
+    """The answer that counts when nobody answers in time."""
 
     value: JsonValue = None
     is_given: bool = False
 
 
 class EngineScope(StepScope):
-    """What the engine's own steps may do beside what everybody's may."""
+    """A step scope that also runs recipes and asks people."""
 
     @abstractmethod
     async def run_recipe(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue]) -> object:
-        """The recipe that the step is; its output.
+        """Run the recipe of the step, and return its output.
 
         Raises:
-            UsageError: Inputs that it does not take.
-            StepFailedError: It failed.
+            UsageError: An input that the recipe does not take.
+            StepFailedError: The recipe failed.
         """
 
     @abstractmethod
     async def ask_person(
         self, text: str, *, form: JsonSchema | None, default: Default, timeout_s: float | None
     ) -> JsonValue:
-        """What somebody answers.
+        """Ask a person, and return the answer.
 
+        Args:
+            form: JSON Schema of the answer; None: text.
+            default: Counts if nobody answers in time.
+            timeout_s: How long to wait, in seconds; None: without a limit.
         Raises:
-            StepFailedError: Nobody did: yet (`needs-decision`), or in time (`ask-timeout`).
+            StepFailedError: There is no answer yet (`needs-decision`), or none came in time
+                (`ask-timeout`).
         """

@@ -1,4 +1,4 @@
-"""What the operator brought: named things that recipes may use."""
+"""Extensions: the tools, links, models, recipes and steps that an operator registers by name."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from minions.recipe.model import AgentRecipe, ModelConfig
 __all__ = ["Extensions", "ModelSource"]
 
 ModelSource: TypeAlias = Callable[[ModelConfig], ChatModel]
-"""Gives the model that a configuration names; the same object for the same configuration."""
+"""Returns the model of a configuration; the same object for the same configuration."""
 
 
 @frozen(kw_only=True)
 class Extensions:
-    """What the operator brought: named things that recipes may use."""
+    """What an operator registers for recipes to use, each by its name."""
 
     toolsets: Mapping[str, Toolset] = field(factory=dict)
     tools: Toolbox = field(factory=Toolbox)
@@ -32,13 +32,13 @@ class Extensions:
     models: Mapping[str, ChatModel] = field(factory=dict)
     """Models by their full name, such as `scripted/demo`."""
     recipes: Mapping[str, AgentRecipe] = field(factory=dict)
-    """Recipes made by code, which steps may name."""
+    """Recipes made by code, which `recipe:` steps may name."""
     steps: Mapping[str, type[Step[object]]] = field(factory=dict, converter=step_classes)
-    """`Step` classes and `@step` functions, which steps may use; made with `id` and what `with`
-    gives."""
+    """`Step` classes and `@step` functions for `uses:` steps. They are called with `id` and the
+    arguments of `with`."""
 
     def catalog(self) -> Catalog:
-        """What recipes may name, for the static checks."""
+        """The declarations of everything that recipes may name, for the static checks."""
         return Catalog(
             toolsets=self.toolsets,
             tools={tool.spec.name: tool.spec for tool in self.tools},

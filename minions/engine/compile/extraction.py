@@ -1,4 +1,4 @@
-"""Parameters that templates leave open, filled in by one focused question to the model."""
+"""Fills in tool parameters that templates leave open, by one focused question to the model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["extraction_question", "summarised"]
 
 _ITEMS_SHOWN: Final = 3
 _MOST_SHOWN: Final = 4_000
-"""Characters of one value."""
+"""How many characters of one value are shown."""
 _ANYTHING: Final[JsonSchema] = {}
 _WORDS: Final = (
     "You fill in the parameters of ONE tool call. Take values from the data given here; invent "
@@ -30,12 +30,12 @@ def extraction_question(
     context_data: Mapping[str, JsonValue],
     missing: Iterable[str] | None = None,
 ) -> tuple[tuple[Message, ...], OutputInstructions[JsonValue]]:
-    """What is asked, and the form of the answer: `{"params": {name: value}}`.
+    """The messages to the model, and the form of its answer: `{"params": {name: value}}`.
 
     Args:
         tool_params: JSON Schema of the tool's arguments, an object.
-        context_data: What is known, by name; long lists are shown by their first items.
-        missing: Parameters that must be found; None: those the schema requires.
+        context_data: Known values, by name; long lists are shown by their first items.
+        missing: Parameters that must be found; None: those that the schema requires.
     """
     wanted = list(_required(tool_params) if missing is None else missing)
     known = "\n".join(f"{name}: {summarised(value)}" for name, value in context_data.items())

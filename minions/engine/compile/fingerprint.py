@@ -1,4 +1,4 @@
-"""What the output of a step depends on: the material of the key under which it is cached."""
+"""The fingerprint of a step: everything that its output depends on, for its cache key."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ __all__ = ["Fingerprint", "Fingerprinted"]
 
 @frozen(kw_only=True)
 class Fingerprint:
-    """What the output of a step rests on, as far as the step itself can tell."""
+    """Everything that the output of a step depends on, as far as the step itself knows."""
 
     asked: JsonValue
-    """All that it would ask or do now."""
+    """The messages, calls or values that the step would use now."""
     tools: Sequence[str] = ()
-    """That may be called for it."""
+    """Names of tools that may be called for the step."""
     has_folder: bool = True
-    """Whether it depends on the current folder."""
+    """Whether the output depends on the current folder."""
     asks_model: bool = True
 
 
 class Fingerprinted(ABC):
-    """A Python step whose output can be kept for another run."""
+    """A Python step whose output can be cached."""
 
     @abstractmethod
     def fingerprint(self, view: RunContext) -> Fingerprint:
-        """What it would do now, without doing it.
+        """What the step would do now, without doing it.
 
         Raises:
-            MinionsError: It cannot tell.
+            MinionsError: The step cannot know it.
         """

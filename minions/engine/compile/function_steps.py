@@ -1,4 +1,4 @@
-"""Typed functions as steps: `@step`. One with a body is code; else a model does the work."""
+"""Typed functions as steps: `@step`. A function with a body is code; else a model does the work."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ R = TypeVar("R")
 
 @frozen(kw_only=True)
 class _Parameter:
-    """One parameter of the function."""
+    """One parameter of a step function."""
 
     name: str
     type: type[object]
     is_scope: bool
     default: object
-    """`inspect.Parameter.empty` where there is none."""
+    """The default; `inspect.Parameter.empty`: there is none."""
 
     @property
     def is_required(self) -> bool:
-        """Whether it has no default."""
+        """Whether the parameter has no default."""
         return self.default is inspect.Parameter.empty
 
 
 @frozen(kw_only=True)
 class _Definition:
-    """What a function and its decorator say."""
+    """What is known of a step function from its signature, docstring and decorator."""
 
     id: str
     description: str
@@ -61,19 +61,19 @@ class _Definition:
 
     @property
     def visible(self) -> Iterator[_Parameter]:
-        """Those that are given values."""
+        """The parameters that receive values: all but the scope."""
         return (parameter for parameter in self.parameters if not parameter.is_scope)
 
     def arguments(
         self, values: Mapping[str, JsonValue], given: Mapping[str, object]
     ) -> dict[str, object]:
-        """What the function is called with, but for the scope.
+        """The arguments of the function, without the scope.
 
         Args:
-            values: What templates may name: inputs, and outputs of earlier steps.
-            given: What is bound already, of the right types.
+            values: The values that templates may read: inputs, and outputs of earlier steps.
+            given: Arguments that are bound already, of the declared types.
         Raises:
-            StepFailedError: `bad-step-arguments`; names every one that is missing or does not fit.
+            StepFailedError: `bad-step-arguments`; lists each one that is missing or does not fit.
         """
         inputs = cast("Mapping[str, JsonValue]", values.get("inputs") or {})
         found: dict[str, object] = dict(given)
@@ -89,16 +89,16 @@ class _Definition:
                 except ValueError as error:
                     faults.append(f"'{name}': {error}")
             elif parameter.is_required:
-                faults.append(f"'{name}': no earlier step and no input is called so")
+                faults.append(f"'{name}': no earlier step and no input has this name")
         if faults:
             raise _failed("bad-step-arguments", f"Step '{self.id}': {'; '.join(faults)}.")
         return found
 
 
 class FunctionStep(Step[T_co], Generic[P, T_co]):
-    """A function that is a step, and still is called like the function.
+    """A function that is a step and can still be called as a function.
 
-    Its id is the function's name, its output has the function's return type. Each parameter is
+    Its id is the function's name, and its output has the function's return type. Each parameter is
     the output of the earlier step of that name, else the input of that name; one of type
     `StepScope` receives the scope.
     """
@@ -112,14 +112,14 @@ class FunctionStep(Step[T_co], Generic[P, T_co]):
         definition: _Definition,
         given: Mapping[str, object] | None = None,
     ) -> None:
-        """Take what `step` found out."""
+        """Use `step` instead, which checks the function."""
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
         self._definition = definition
         self._given = dict(given or {})
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T_co]:
-        """The function itself, for Python callers and tests."""
+        """Call the function itself, for Python callers and tests."""
         return cast("Awaitable[T_co]", self.__wrapped__(*args, **kwargs))
 
     def __repr__(self) -> str:
@@ -127,29 +127,29 @@ class FunctionStep(Step[T_co], Generic[P, T_co]):
 
     @property
     def id(self) -> str:
-        """The function's name, unless the decorator says another."""
+        """The name of the function, or the `id` of the decorator."""
         return self._definition.id
 
     @property
     def description(self) -> str:
-        """The first paragraph of the docstring, unless the decorator says another."""
+        """The first paragraph of the docstring, or the `description` of the decorator."""
         return self._definition.description
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """As the decorator says."""
+        """The `metadata` of the decorator."""
         return self._definition.metadata
 
     @property
     def version(self) -> str:
-        """As the decorator says."""
+        """The `version` of the decorator."""
         return self._definition.version
 
     def named(self, id: str, **given: object) -> Self:  # noqa: A002  # as everywhere in recipes
         """The same step under another id, with some of its parameters bound.
 
         Raises:
-            UsageError: There is no such parameter.
+            UsageError: The function has no such parameter.
         """
         known = {parameter.name for parameter in self._definition.visible}
         for name in given:
@@ -187,14 +187,14 @@ class FunctionStep(Step[T_co], Generic[P, T_co]):
 
 
 class _CodeStep(FunctionStep[P, T_co], PythonStep[T_co]):
-    """A function with a body."""
+    """A function with a body: Python code."""
 
     async def run(self, scope: StepScope) -> T_co:
-        """Call it, and check what it returns.
+        """Call the function, and check its result.
 
         Raises:
             StepFailedError: A parameter has no value, or the output is not of the declared type.
-            Exception: Whatever it raises.
+            Exception: Any exception that the function raises.
         """
         definition = self._definition
         arguments = definition.arguments(scope.context.values, self._given)
@@ -216,7 +216,7 @@ class _PromptStep(FunctionStep[P, T_co]):
     """A function without a body: its docstring is the goal of a model."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T_co]:
-        """There is nothing to call.
+        """Never called: a model does the work.
 
         Raises:
             UsageError: Always.
@@ -228,12 +228,12 @@ class _PromptStep(FunctionStep[P, T_co]):
 
     @property
     def available_tools(self) -> frozenset[str]:
-        """As the decorator says."""
+        """The `tools` of the decorator."""
         return self._definition.tools
 
     @property
     def output(self) -> OutputInstructions[T_co] | None:
-        """Of the return type; None for `str`, which is the model's own words."""
+        """The schema of the return type; None for `str`: the text of the model's answer."""
         returns = self._definition.returns
         if returns is str:
             return None
@@ -247,7 +247,7 @@ class _PromptStep(FunctionStep[P, T_co]):
         return CompletionCriteria(mode=mode)
 
     def messages(self, view: RunContext) -> Sequence[Message]:
-        """The docstring with the parameters filled in; those that it does not name come after it.
+        """The docstring with the parameters filled in; parameters that it does not name follow it.
 
         Raises:
             StepFailedError: A parameter has no value.
@@ -260,7 +260,7 @@ class _PromptStep(FunctionStep[P, T_co]):
         }
         text = self._goal.render(values)
         named = {str(reference.path[0]) for reference in self._goal.references}
-        rest = [f"{name}: {_told(value)}" for name, value in values.items() if name not in named]
+        rest = [f"{name}: {_as_text(value)}" for name, value in values.items() if name not in named]
         content = "\n\n".join([text if isinstance(text, str) else dumps(text), *rest])
         return [Message(role=MessageRole.GOAL, content=content)]
 
@@ -338,7 +338,7 @@ def step(
 def step_classes(
     steps: Mapping[str, type[Step[object]] | FunctionStep[..., object]],
 ) -> Mapping[str, type[Step[object]]]:
-    """Registered steps as classes."""
+    """Registered steps, with functions turned into classes."""
     return {
         name: each.as_class() if isinstance(each, FunctionStep) else each
         for name, each in steps.items()
@@ -419,7 +419,7 @@ def _schema_or_refusal(function: Callable[..., object], what: str, hint: type[ob
         raise _refused(function, f"{what}: {error}") from error
 
 
-def _told(value: JsonValue) -> str:
+def _as_text(value: JsonValue) -> str:
     return value if isinstance(value, str) else dumps(value)
 
 
@@ -427,7 +427,7 @@ def _told(value: JsonValue) -> str:
 
 
 async def _documented() -> None:
-    """Nothing else."""
+    """An empty body is recognized by this function and the next ones."""
 
 
 async def _dots() -> None: ...
@@ -438,12 +438,12 @@ async def _not_implemented() -> None:
 
 
 async def _not_implemented_documented() -> None:
-    """Nothing else."""
+    """A docstring and `raise NotImplementedError`."""
     raise NotImplementedError
 
 
 def _shape(code: CodeType) -> tuple[tuple[str, object], ...]:
-    """What it does, without where its constants stand."""
+    """The instructions of a function, without the indexes of its constants."""
     names = ("LOAD_GLOBAL", "LOAD_CONST", "RETURN_CONST")
     return tuple(
         (each.opname, each.argval if each.opname in names else None)

@@ -1,4 +1,4 @@
-"""The two kinds of step graph, checked when they are built."""
+"""The two kinds of step graph, which are checked when they are built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["DefaultStepGraph", "DependencyStepGraph"]
 
 
 class _CheckedSteps(StepGraph):
-    """Steps with unique, usable ids."""
+    """A graph of steps with unique, valid ids."""
 
     def __init__(self, steps: Iterable[Step[object]]) -> None:
         self._steps = tuple(steps)
@@ -30,16 +30,16 @@ class _CheckedSteps(StepGraph):
 
     @property
     def steps(self) -> tuple[Step[object], ...]:
-        """In list order."""
+        """The steps in list order."""
         return self._steps
 
     def find(self, step_id: str) -> Step[object] | None:
-        """The step of that id."""
+        """The step with that id; None: there is none."""
         index = self._index.get(step_id)
         return None if index is None else self._steps[index]
 
     def index(self, step_id: str) -> int:
-        """Position in list order, from 0."""
+        """The position of a step in list order, from 0."""
         return self._index[step_id]
 
     def _check_known(self, step_id: str, role: str) -> None:
@@ -59,19 +59,19 @@ def _check_id(step_id: object, position: int) -> None:
 
 
 class DefaultStepGraph(_CheckedSteps):
-    """Transitions: after a step one of its successors is picked."""
+    """A graph of transitions: after a step one of its successors is chosen."""
 
     def __init__(
         self,
         steps: Iterable[Step[object]],
         edges: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """Build and check.
+        """Build and check the graph.
 
         Args:
             steps: The first one starts.
-            edges: Step id to the ids that may follow, in order of preference. None means a chain
-                in list order; an empty mapping means no edges, so only the first step runs.
+            edges: Step id to the ids that may follow, in order of preference. None means a chain in
+                list order; an empty mapping means no edges, so only the first step runs.
         Raises:
             GraphError: No steps, a duplicate id, an edge from or to an unknown id.
         """
@@ -86,17 +86,17 @@ class DefaultStepGraph(_CheckedSteps):
         self._edges = {source: tuple(targets) for source, targets in edges.items()}
 
     def possible_next_steps(self, step: Step[object]) -> tuple[Step[object], ...]:
-        """In edge order."""
+        """The successors of a step, in the order of its edges."""
         targets = self._edges.get(step.id, ())
         return tuple(self._steps[self._index[target]] for target in targets)
 
 
 _NONE: Final[frozenset[int]] = frozenset()
-"""One for all steps that read nothing."""
+"""Shared by all steps that read nothing."""
 
 
 class DependencyStepGraph(_CheckedSteps):
-    """Dependencies: a step may start when all it depends on has ended."""
+    """A graph of dependencies: a step may start when all steps that it depends on have ended."""
 
     def __init__(
         self,
@@ -106,13 +106,13 @@ class DependencyStepGraph(_CheckedSteps):
         *,
         reads: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """Build and check.
+        """Build and check the graph.
 
         Args:
-            steps: List order breaks ties, so the order is stable.
+            steps: List order breaks ties, so that the order is stable.
             depends_on: Step id to the ids whose results it needs.
             after: Step id to ids that only have to end first, however they end.
-            reads: Step id to those of `depends_on` whose output it cannot do without.
+            reads: Step id to those of `depends_on` without whose output it cannot run.
         Raises:
             GraphError: No steps, a duplicate id, an unknown id, a cycle.
         """
@@ -131,11 +131,11 @@ class DependencyStepGraph(_CheckedSteps):
             self._waits.append(waits)
             for other in waits:
                 dependents[other].append(position)
-        self._dependents = [tuple(each) for each in dependents]  # which the collector passes over
+        self._dependents = [tuple(each) for each in dependents]  # tuples: untracked by gc
         self._refuse_cycles()
 
     def only(self, among: Collection[str]) -> DependencyStepGraph:
-        """The same steps, of which those that are not in `among` wait for nothing."""
+        """The same steps; those that are not in `among` wait for nothing."""
 
         def ids(positions: Mapping[str, Iterable[int]]) -> Mapping[str, Sequence[str]]:
             return {
@@ -174,7 +174,9 @@ class DependencyStepGraph(_CheckedSteps):
             raise GraphError(f"These steps wait for each other in a cycle: {names}.")
 
     def _cycle_among(self, stuck: Sequence[int]) -> Sequence[int]:
-        """One cycle, its first step again at the end. Each stuck step waits for another one."""
+        """One cycle, with its first step again at the end. Each stuck step waits for another
+        one.
+        """
         path, seen, among = [stuck[0]], {stuck[0]: 0}, frozenset(stuck)
         while True:
             step = next(other for other in self._waits[path[-1]] if other in among)
@@ -184,19 +186,21 @@ class DependencyStepGraph(_CheckedSteps):
             seen[step] = len(path) - 1
 
     def wait_counts(self) -> list[int]:
-        """How many steps each one waits for; a fresh list to count down."""
+        """How many steps each one waits for, by position; a new list that the caller counts
+        down.
+        """
         return [len(waits) for waits in self._waits]
 
     def needs(self, position: int) -> tuple[int, ...]:
-        """Positions whose results the step needs."""
+        """Positions of the steps whose results the step needs."""
         return self._needs[position]
 
     def reads(self, position: int) -> frozenset[int]:
-        """Positions whose output the step cannot do without."""
+        """Positions of the steps without whose output the step cannot run."""
         return self._reads[position]
 
     def dependents(self, position: int) -> Sequence[int]:
-        """Positions that wait for the step."""
+        """Positions of the steps that wait for the step."""
         return self._dependents[position]
 
     def possible_next_steps(self, step: Step[object]) -> tuple[Step[object], ...]:

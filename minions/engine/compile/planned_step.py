@@ -14,46 +14,46 @@ class PlannedStep:
     """One step as far as it is known before the run."""
 
     step_id: str
-    """`outer/inner` in a recipe that is a step."""
+    """The path of the step: `outer/inner` within a recipe step."""
     kind: str
     """`model`, `tool`, `analysis`, `set`, `assert`, `recipe`, `ask`, `uses` or `code`."""
     target: str | None = None
     """The tool, the model that would be asked, the recipe, or the registered class."""
     shown: JsonValue = None
-    """Arguments, goal, question or values, filled in as far as may be."""
+    """Arguments, goal, question or values, filled in as far as they are known."""
     tools: tuple[str, ...] = ()
-    """That the model may call."""
+    """Names of the tools that the model may call."""
     writes: bool = False
-    """Whether the call changes something."""
+    """Whether the tool call changes something outside the run."""
     asks_for: tuple[str, ...] = ()
-    """Parameters that a model call would fill in."""
+    """Names of the parameters that a model call would fill in."""
     loop: str | None = None
-    """`3 items`, or over what."""
+    """The number of items, as `3 items`, or the list that is not known yet; None: no loop."""
     when: str | None = None
-    """`false: skipped`, or the condition as it stands."""
+    """`true`, `false: skipped`, or the condition if it is not known yet; None: no condition."""
     next: tuple[str, ...] | None = None
-    """In a transition graph: what may come next; empty at an end. None: it is no such graph."""
+    """In a transition graph, the steps that may come next; empty at an end. None: another graph."""
     next_by: str | None = None
-    """What decides between them: the template or the question, or a tool."""
+    """What chooses among the next steps: a template, a question to a model, or a tool."""
     depth: int = 0
-    """How many recipes it stands in, but the run's own."""
+    """How many recipe steps enclose it."""
     model: str | None = None
-    """That a registered step would ask."""
+    """The model that a registered step would ask; None: it asks none."""
     repeats_while: str | None = None
-    """The condition under which it is done again."""
+    """The condition of its `while`, under which it has another iteration; None: no `while`."""
     max_iterations: int | None = None
-    """How often it is done then, at most."""
+    """How many iterations its `while` has at most."""
     on_error: str = "fail"
-    """Or `continue`, or `goto`."""
+    """What happens after a failure: `fail`, `continue` or `goto`."""
     goto: str | None = None
-    """The step that runs again when this one fails."""
+    """The step to which the run goes back if this one fails."""
     max_returns: int | None = None
-    """How often, at most."""
+    """How often the run goes back to it at most."""
     memory: str | None = None
-    """`conversation`: it sees what was said in the steps before it that have this, too."""
+    """`conversation`: the step sees the messages of earlier steps that also have this."""
     needs_approval: tuple[str, ...] = ()
-    """Tools that somebody has to consent to before each call."""
+    """Names of the tools that need a person's approval before each call."""
     denied: tuple[str, ...] = ()
-    """Tools that it names and may not call."""
+    """Names of the tools that the step lists and may not call."""
     refused: str | None = None
-    """Why it cannot be done at all."""
+    """Why the step cannot be done at all; None: it can."""

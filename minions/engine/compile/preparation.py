@@ -1,4 +1,4 @@
-"""What is made of a recipe before it runs, and kept for its next run: graph, toolbox, checks."""
+"""What an executor prepares for a recipe and reuses for its next run: graph, toolbox, checks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from minions.recipe.model import AgentRecipe
 __all__ = ["Preparation", "rendered"]
 
 _MOST_COMPILED: Final = 64
-"""Recipes that are kept ready; an application that makes new ones for each run fills no memory."""
+"""How many compiled recipes are kept, so that an application that makes recipes needs no more."""
 
 
 class Preparation:
-    """Of one executor; shared by all its runs."""
+    """The compiled recipes and output checks of one executor, shared by all its runs."""
 
     def __init__(self, extensions: Extensions) -> None:
         self._extensions = extensions
@@ -37,7 +37,7 @@ class Preparation:
         ] = {}
 
     def output_check(self, output_class: type[object] | None) -> SchemaValidator | None:
-        """Made once per class."""
+        """The validator of an output class, made once per class; None: no class is wanted."""
         if output_class is None:
             return None
         check = self._output_checks.get(output_class)
@@ -48,10 +48,12 @@ class Preparation:
     def built(
         self, recipe: AgentRecipe, tools: Toolbox, runs: Collection[str] | None = None
     ) -> BuiltRecipe:
-        """Compiled once as long as the recipe lives and the tools are called the same.
+        """The compiled recipe; compiled once as long as the recipe lives and its tools have the
+        same names.
 
         Args:
-            runs: Ids of the steps that run; None: all of them. It is built whole in either case.
+            runs: Ids of the steps that run; None: all of them. The whole recipe is built in either
+                case.
         Raises:
             UsageError: Steps, tools or limits are wrong.
             EnvironmentRefusedError: A step that runs is code, and there is no sandbox.
@@ -71,12 +73,12 @@ class Preparation:
     def open_tools(
         self, recipe: AgentRecipe, known: Mapping[str, JsonValue], secrets: Secrets
     ) -> Toolbox:
-        """The recipe's toolsets and every tool the operator registered.
+        """The tools of the recipe's toolsets, and every tool that the operator registered.
 
         Args:
-            known: What options may name: `inputs` and `run`.
+            known: The values that options may read: `inputs` and `run`.
         Raises:
-            UsageError, EnvironmentRefusedError: A toolset is not there or refuses.
+            UsageError, EnvironmentRefusedError: A toolset does not exist or refuses its options.
         """
         opened: list[Tool] = []
         for use in recipe.tools:
@@ -95,7 +97,7 @@ class Preparation:
 
 
 def rendered(template: Template | None, known: Mapping[str, JsonValue]) -> str | None:
-    """A prompt of the recipe's own; None: as it stands in the recipe."""
+    """A rendered prompt of the recipe; None: the recipe has none, or was made by code."""
     if template is None:
         return None
     value = template.render(known)
@@ -103,24 +105,24 @@ def rendered(template: Template | None, known: Mapping[str, JsonValue]) -> str |
 
 
 def _check_output(step: Step[object]) -> None:
-    """The declared output of a step made by code.
+    """Check the output declared by a step that was made by code.
 
     Raises:
-        SchemaError: It has no schema, or none that is safe.
+        SchemaError: It has no schema, or one that is not safe.
     """
     try:
         output = step.output
         schema = output.json_schema() if output is not None else None
     except SchemaError:
         raise
-    except Exception:  # noqa: BLE001  # an application's property: the run tells what it raises
+    except Exception:  # noqa: BLE001  # an application's property: its error is the run's to report
         return
     if schema is not None:
         check_schema(schema)
 
 
 def _check_steps(built: BuiltRecipe, base: Limits) -> None:
-    """Limits and declared outputs of every step, before the first one starts."""
+    """Check limits and declared outputs of every step, before the first one starts."""
     for step in built.graph.steps:
         Limits.of_step(step.metadata, base=base)
         if not isinstance(step, PythonStep) and not built.controls:

@@ -1,4 +1,4 @@
-"""What the steps of a recipe that was read have in common."""
+"""What the steps of a recipe from a file or text have in common."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ from minions.recipe.model import (
 __all__ = ["WrittenStep", "as_text", "bounded", "feedback_messages", "step_named"]
 
 _MOST_SHOWN: Final = 4_000
-"""Characters of an output in a prompt."""
+"""How many characters of an output a prompt shows."""
 
 
 class WrittenStep(Step[T_co]):
-    """What every step of a recipe has from its spec."""
+    """A step that was made of a spec: everything that all kinds take from it."""
 
     id: str
     spec: StepSpec
 
     @property
     def templates(self) -> Sequence[Template]:
-        """All that it renders."""
+        """The templates that the step renders; none here."""
         return ()
 
     @property
     def references(self) -> Sequence[Reference]:
-        """What its templates read."""
+        """The values that its templates read."""
         return [each for template in self.templates for each in template.references]
 
     @property
     def description(self) -> str:
-        """As written."""
+        """The `description` in the recipe."""
         return self.spec.description
 
     @property
     def is_optional(self) -> bool:
-        """As written: `optional`, or `on_error: continue`."""
+        """Whether the run continues after its failure: `optional`, or `on_error: continue`."""
         return self.spec.optional or self.spec.on_error.action is OnError.CONTINUE
 
     @property
     def retry(self) -> RetryConfig | None:
-        """As written."""
+        """The `retry` in the recipe; None: as the run."""
         return self.spec.retry
 
     @property
     def decision_tool(self) -> ToolCallRequest | None:
-        """As written; `filled_decision` has its templates filled in."""
+        """The call of the decision tool, with templates; `filled_decision` renders them."""
         decision = self.spec.decision_tool
         if decision is None:
             return None
@@ -71,10 +71,10 @@ class WrittenStep(Step[T_co]):
         )
 
     def filled_decision(self, values: Mapping[str, JsonValue]) -> ToolCallRequest | None:
-        """The call that names the next step, with what is known now.
+        """The call that chooses the next step, with the values of this execution filled in.
 
         Raises:
-            MissingValueError: A template names a value that is not there.
+            MissingValueError: A template reads a value that does not exist.
         """
         request, decision = self.decision_tool, self.spec.decision_tool
         if request is None or decision is None:
@@ -84,14 +84,14 @@ class WrittenStep(Step[T_co]):
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """The step's metadata and limits, which the executor reads as one."""
+        """Metadata and limits of the step in one mapping, as executors read them."""
         spec = self.spec
         times = {"timeout_s": spec.timeout_s} if spec.timeout_s is not None else {}
         return {**spec.metadata, **spec.limits, **times}
 
 
 def step_named(reference: Reference, saved: Mapping[str, str]) -> str:
-    """The id of the step that a reference reads."""
+    """The id of the step that a reference reads; `saved` maps `save_as` names to step ids."""
     path = reference.path
     root = str(path[1]) if path[0] == "steps" and len(path) > 1 else str(path[0])
     return saved.get(root, root)
@@ -103,7 +103,7 @@ def as_text(value: JsonValue) -> str:
 
 
 def bounded(text: str) -> str:
-    """The beginning of a long text, and how much was left out."""
+    """The beginning of a long text, with the number of characters left out."""
     left_out = len(text) - _MOST_SHOWN
     if left_out <= 0:
         return text
@@ -111,7 +111,9 @@ def bounded(text: str) -> str:
 
 
 def feedback_messages(view: RunContext, step: WrittenStep[object]) -> list[Message]:
-    """What went wrong, for the step that the run went back to, where no template says it."""
+    """The failure after which the run went back to this step, if no template of it reads
+    `feedback`.
+    """
     feedback = view.values.get("feedback")
     if not isinstance(feedback, Mapping) or feedback.get("to") != step.id:
         return []

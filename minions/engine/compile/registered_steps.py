@@ -1,4 +1,4 @@
-"""Steps that the operator registered and a recipe uses: `uses: NAME`, `with: {…}`."""
+"""Steps of classes that the operator registered: `uses: NAME`, `with: {…}`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["UsedCode", "UsedStep", "parameters_of", "used_step"]
 
 
 def parameters_of(kind: type[Step[object]]) -> JsonSchema:
-    """What `with:` may give a step of that class: its constructor's arguments but `id`."""
+    """The JSON Schema of `with:` for that class: its constructor's arguments without `id`."""
     hints = _hints(kind)
     properties: dict[str, JsonValue] = {}
     required: list[JsonValue] = []
@@ -53,7 +53,7 @@ def _parameters(kind: type[Step[object]]) -> list[tuple[str, inspect.Parameter]]
 
 
 def _hints(kind: type[Step[object]]) -> Mapping[str, object]:
-    """Of the constructor's arguments; attrs names them as the fields."""
+    """Type hints of the constructor's arguments; attrs classes have them on their fields."""
     for source in (kind, kind.__init__):
         with contextlib.suppress(Exception):  # an application's hints may name anything
             hints = typing.get_type_hints(source)
@@ -63,7 +63,7 @@ def _hints(kind: type[Step[object]]) -> Mapping[str, object]:
 
 
 def _schema(hint: object) -> dict[str, JsonValue]:
-    """{} where JSON cannot say it."""
+    """The JSON Schema of a type hint; {}: JSON cannot express it."""
     if hint is None:
         return {}
     try:
@@ -81,15 +81,15 @@ class _Maker:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is the same for every execution."""
+        """Whether the arguments are the same for every execution."""
         return all(template.is_constant for template in self.given.values())
 
     def make(self, step_id: str, values: Mapping[str, JsonValue]) -> Step[object]:
-        """The step, with its arguments rendered and converted.
+        """Make the step with its arguments rendered and converted.
 
         Raises:
-            MissingValueError: A template names a value that is not there.
-            UsageError: The class refuses what it is given.
+            MissingValueError: A template reads a value that does not exist.
+            UsageError: `bad-step-arguments`; the class refuses them.
         """
         arguments = {name: template.render(values) for name, template in self.given.items()}
         hints = _hints(self.kind)
@@ -112,7 +112,7 @@ class _Maker:
 
 @frozen(kw_only=True)
 class UsedCode(WrittenStep[object], PythonStep[object]):
-    """A registered `PythonStep`."""
+    """A registered `PythonStep`, made for each execution."""
 
     id: str
     spec: UsesSpec
@@ -120,14 +120,14 @@ class UsedCode(WrittenStep[object], PythonStep[object]):
 
     @property
     def templates(self) -> Sequence[Template]:
-        """All that it renders."""
+        """The templates of `with`."""
         return list(self.maker.given.values())
 
     async def run(self, scope: StepScope) -> object:
-        """What the registered class does.
+        """Make the registered step, and run it.
 
         Raises:
-            Exception: Anything.
+            Exception: Any exception that the class raises.
         """
         step = self.maker.make(self.id, scope.context.values)
         return await cast("PythonStep[object]", step).run(scope)
@@ -135,21 +135,21 @@ class UsedCode(WrittenStep[object], PythonStep[object]):
 
 @frozen(kw_only=True)
 class UsedStep(WrittenStep[object], Step[object]):
-    """A registered `Step`, made for one execution or, where it is always the same, for all."""
+    """A registered `Step`, made once if its arguments are constant, else for each execution."""
 
     id: str
     spec: UsesSpec
     maker: _Maker
     inner: Step[object] | None = None
-    """None: it can be made only when its execution begins."""
+    """The registered step; None: it is made when its execution begins."""
 
     @property
     def templates(self) -> Sequence[Template]:
-        """All that `with` renders."""
+        """The templates of `with`."""
         return list(self.maker.given.values())
 
     def bound(self, values: Mapping[str, JsonValue]) -> Step[object]:
-        """The step for one execution; one that fails with what keeps it from being made."""
+        """The step for one execution; if it cannot be made, a step that fails with the reason."""
         if self.inner is not None:
             return self
         try:
@@ -165,75 +165,75 @@ class UsedStep(WrittenStep[object], Step[object]):
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """The class's own, and what the recipe says over it."""
+        """The metadata of the registered step, overlaid by the recipe's."""
         own = self.inner.metadata if self.inner is not None else {}
         return {**own, **super().metadata}
 
     @property
     def goal(self) -> Message | None:
-        """The class's own."""
+        """The goal of the registered step."""
         return self._made.goal
 
     @property
     def system_prompt(self) -> Message | None:
-        """The class's own."""
+        """The system prompt of the registered step."""
         return self._made.system_prompt
 
     @property
     def available_tools(self) -> frozenset[str]:
-        """The class's own."""
+        """The tools of the registered step; empty before it is made."""
         return self._made.available_tools if self.inner is not None else frozenset()
 
     @property
     def completion_criteria(self) -> CompletionCriteria:
-        """The class's own."""
+        """The completion criteria of the registered step."""
         return self._made.completion_criteria
 
     @property
     def completion_chain(self) -> StepCompletionChain | None:
-        """The class's own."""
+        """The completion chain of the registered step."""
         return self._made.completion_chain
 
     @property
     def output(self) -> OutputInstructions[object] | None:
-        """The class's own; until it is made nobody knows."""
+        """The output of the registered step; None before it is made."""
         return self._made.output if self.inner is not None else None
 
     @property
     def decision_tool(self) -> ToolCallRequest | None:
-        """The class's own."""
+        """The decision tool of the registered step; None before it is made."""
         return self._made.decision_tool if self.inner is not None else None
 
     @property
     def tool_failure(self) -> str:
-        """The class's own."""
+        """The `tool_failure` of the registered step."""
         return self._made.tool_failure
 
     @property
     def shares_conversation(self) -> bool:
-        """The class's own."""
+        """The `shares_conversation` of the registered step; False before it is made."""
         return self.inner is not None and self.inner.shares_conversation
 
     @property
     def version(self) -> str:
-        """The class's own."""
+        """The version of the registered step; `1` before it is made."""
         return self._made.version if self.inner is not None else "1"
 
     def messages(self, view: RunContext) -> Sequence[Message]:
-        """The class's own."""
+        """The messages of the registered step."""
         return self._made.messages(view)
 
 
 @frozen(kw_only=True)
 class _Unmade(WrittenStep[object], PythonStep[object]):
-    """Stands for a step that could not be made."""
+    """Replaces a step that could not be made."""
 
     id: str
     spec: UsesSpec
     error: MinionsError
 
     async def run(self, scope: StepScope) -> object:
-        """Say why.
+        """Fail with the reason.
 
         Raises:
             MinionsError: Always.
@@ -242,10 +242,10 @@ class _Unmade(WrittenStep[object], PythonStep[object]):
 
 
 def used_step(spec: UsesSpec, kinds: Mapping[str, type[Step[object]]]) -> UsedCode | UsedStep:
-    """The step of that spec.
+    """Build the step of a spec.
 
     Raises:
-        UsageError: No such class is registered, or it refuses constant arguments.
+        UsageError: The class is not registered, or refuses constant arguments.
     """
     kind = kinds.get(spec.uses)
     if kind is None:

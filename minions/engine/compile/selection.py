@@ -1,6 +1,6 @@
-"""Parts of a run: which steps are asked for, and which others they need.
+"""Partial runs: which steps were asked for, and which other steps they need.
 
-What those gave in an earlier run is looked up in `pins`; nothing is read here.
+`pins` looks up the outputs of those in an earlier run; nothing is read here.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ __all__ = [
 ]
 
 NOT_ASKED_FOR: Final = "not asked for"
-"""Why a step is skipped that is no part of the run."""
+"""Why a step is skipped that is not in the part that runs."""
 
 
 @frozen(kw_only=True)
 class RunPart:
-    """Which steps of a recipe run. What they need of the others is taken from elsewhere."""
+    """Which steps of a recipe run. The outputs that they need of other steps are pinned."""
 
     first: str | None = None
-    """This step and all that depend on it."""
+    """Run this step and all that depend on it."""
     until: str | None = None
-    """This step and all that it needs."""
+    """Run this step and all that it needs."""
     only: str | None = None
-    """This step alone."""
+    """Run this step alone."""
     pinned: Mapping[str, JsonValue] = field(factory=dict)
-    """By id, outputs of steps that are needed and do not run."""
+    """By step id, the outputs of steps that are needed and do not run."""
     passed_over: tuple[str, ...] = ()
-    """Steps that are needed and were skipped by their condition."""
+    """Ids of steps that are needed and were skipped by their condition."""
     pinned_from: str = "caller"
-    """The run that these outputs come from."""
+    """The run that the pinned outputs come from; `caller`: they were given as arguments."""
 
 
 @frozen(kw_only=True)
 class ChosenSteps:
-    """A part, worked out for one recipe. Stored with the run, which then is this part for good."""
+    """A `RunPart` resolved for one recipe; stored with the run, which keeps it for good."""
 
     runs: frozenset[str]
     pinned: Mapping[str, JsonValue] = field(factory=dict)
@@ -67,7 +67,7 @@ class ChosenSteps:
         return NOT_ASKED_FOR
 
     async def stored(self, journal: Journal) -> RecordedPart:
-        """What stands in the run's start; the outputs are a blob."""
+        """The record for the run's start; the outputs are stored as a blob."""
         return RecordedPart(
             runs=sorted(self.runs),
             passed_over=sorted(self.passed_over),
@@ -77,7 +77,7 @@ class ChosenSteps:
 
     @classmethod
     async def load(cls, part: RecordedPart | None, journal: Journal) -> ChosenSteps | None:
-        """From what `stored` gave; None where the run is no part."""
+        """Read the record that `stored` made; None: the whole recipe runs."""
         if part is None:
             return None
         blob = await journal.get_blob(part.pinned)
@@ -90,18 +90,20 @@ class ChosenSteps:
 
 
 def choose_steps(recipe: AgentRecipe, part: RunPart) -> ChosenSteps:
-    """The steps that run, in no order; what is pinned is not looked at.
+    """Resolve the steps of a part; pins are not checked.
 
     Raises:
         NotFoundError: The recipe has no step of that name.
-        UsageError: Its steps are no dependency graph, or nothing is left to run.
+        UsageError: Its steps are no dependency graph, or no step is left to run.
     """
     specs = specs_of_parts(recipe)
     names = [name for name in (part.first, part.until, part.only) if name is not None]
     for name in names:
         _check_known(recipe, name)
     if part.only is not None and len(names) > 1:
-        raise UsageError("`only` names one step alone: it goes with no other bound.", code="part")
+        raise UsageError(
+            "`only` selects one step and cannot be combined with another bound.", code="part"
+        )
     runs = {part.only} if part.only is not None else _between(specs, part)
     if not runs:
         raise UsageError(
@@ -114,14 +116,14 @@ def choose_steps(recipe: AgentRecipe, part: RunPart) -> ChosenSteps:
 
 
 def _check_conversation(specs: Sequence[StepSpec], runs: Collection[str]) -> None:
-    """What was said in another run is no output: it cannot be pinned."""
-    talking = [spec.id for spec in specs if _shares_conversation(spec)]
-    for at, step_id in enumerate(talking):
-        if step_id in runs and (silent := [each for each in talking[:at] if each not in runs]):
+    """Refuse a part that needs messages of steps outside it: a conversation cannot be pinned."""
+    sharing = [spec.id for spec in specs if _shares_conversation(spec)]
+    for at, step_id in enumerate(sharing):
+        if step_id in runs and (missing := [each for each in sharing[:at] if each not in runs]):
             raise UsageError(
-                f"Step '{step_id}' goes on with the conversation of step '{silent[-1]}' "
-                "(memory: conversation), which shall not run, and a part knows no conversation of "
-                "an earlier run. Run the recipe as a whole, or from the first of them on.",
+                f"Step '{step_id}' continues the conversation of step '{missing[-1]}' "
+                "(memory: conversation), which is not in the part that runs, and a conversation "
+                "cannot be pinned. Run the whole recipe, or from the first of them on.",
                 code="no-conversation",
             )
 
@@ -131,10 +133,10 @@ def _shares_conversation(spec: StepSpec) -> bool:
 
 
 def specs_of_parts(recipe: AgentRecipe) -> Sequence[StepSpec]:
-    """The steps of a recipe of which a part can run.
+    """The steps of a recipe that can run in parts.
 
     Raises:
-        UsageError: They are no dependency graph.
+        UsageError: `no-parts`; they are no dependency graph.
     """
     specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
     if len(specs) < len(recipe.steps) or recipe.graph is not None:
@@ -159,7 +161,7 @@ def _check_known(recipe: AgentRecipe, name: str) -> None:
 
 
 def _between(specs: Sequence[StepSpec], part: RunPart) -> set[str]:
-    """`first` and what comes after it, `until` and what comes before it, or what is in both."""
+    """`first` and the steps after it, `until` and the steps before it, or the steps in both."""
     waits = {spec.id: {*spec.depends_on, *spec.after} for spec in specs}
     order = list(TopologicalSorter(waits).static_order())
     after = set(waits) if part.first is None else {part.first}
@@ -175,16 +177,16 @@ def _between(specs: Sequence[StepSpec], part: RunPart) -> set[str]:
 
 @frozen(kw_only=True)
 class _Needs:
-    """What the steps of a part read of steps that are not in it, in the order of the recipe."""
+    """Steps outside a part that steps within it read, in the order of the recipe."""
 
     required: tuple[str, ...]
-    """Their dependencies."""
+    """Dependencies of steps in the part."""
     welcome: tuple[str, ...]
-    """Steps that only have to end first: they can do without."""
+    """Steps that only have to end first: the part can run without them."""
 
 
 def needed_steps(recipe: AgentRecipe, chosen: ChosenSteps) -> _Needs:
-    """Of the other steps, those that the chosen ones wait for."""
+    """The steps outside the chosen ones that these wait for."""
     running = [s for s in recipe.steps if isinstance(s, StepSpec) and s.id in chosen.runs]
     required = {other for spec in running for other in spec.depends_on} - chosen.runs
     welcome = {other for spec in running for other in spec.after} - chosen.runs - required
@@ -196,10 +198,10 @@ def needed_steps(recipe: AgentRecipe, chosen: ChosenSteps) -> _Needs:
 
 
 def with_pins(recipe: AgentRecipe, chosen: ChosenSteps, part: RunPart) -> ChosenSteps:
-    """The chosen steps with what they need.
+    """The chosen steps with the pins that they need.
 
     Raises:
-        UsageError: Something is missing.
+        UsageError: `nothing-pinned`; a needed output is missing.
     """
     needs = needed_steps(recipe, chosen)
     known = {*part.pinned, *part.passed_over}
@@ -215,16 +217,17 @@ def with_pins(recipe: AgentRecipe, chosen: ChosenSteps, part: RunPart) -> Chosen
 
 
 def missing_pins(recipe_id: str, missing: Sequence[str], why: str) -> UsageError:
-    """Steps whose output is needed and not there.
+    """The error for steps whose output is needed and missing.
 
     Args:
-        recipe_id: Or as the caller named the recipe, for the command to try.
+        recipe_id: The id, or the name that the caller used, for the command in the message.
+        why: Why the outputs are missing.
     """
     names = ", ".join(f"'{step_id}'" for step_id in missing)
     how = f"minions run {recipe_id} --until {missing[0]}" if len(missing) == 1 else None
     return UsageError(
         f"The output of {'step' if len(missing) == 1 else 'the steps'} {names} is needed, which "
-        f"shall not run: {why}. Run {'it' if how else 'them'} first: "
+        f"is not in the part that runs: {why}. Run {'it' if how else 'them'} first: "
         f"`{how or f'minions run {recipe_id}'}`.",
         code="nothing-pinned",
     )

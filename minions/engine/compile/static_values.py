@@ -1,4 +1,4 @@
-"""What can be said of a recipe's values before it runs. What only a run can know has no value."""
+"""The values of a recipe that are known before it runs; others have no value here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
 class KnownValues:
-    """Of one recipe; grows while its steps are looked at in their order."""
+    """The known values of one recipe; a dry run adds outputs step by step."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class KnownValues:
         *,
         may_pass_by: bool,
     ) -> None:
-        """Begin with the inputs.
+        """Start with the inputs.
 
         Args:
-            inputs: Checked.
-            open_inputs: Those whose values only the run knows.
-            may_pass_by: Whether a run may leave out steps: it is a transition graph.
+            inputs: Checked inputs.
+            open_inputs: Names of the inputs whose values only the run knows.
+            may_pass_by: Whether a run may leave out steps: the recipe is a transition graph.
         """
         self._steps: dict[str, JsonValue] = {}
         self._values: dict[str, JsonValue] = {"inputs": dict(inputs), "steps": self._steps}
@@ -46,7 +46,7 @@ class KnownValues:
         self._settled: set[str] = set()
 
     def know(self, step_id: str, output: JsonValue, save_as: str | None = None) -> None:
-        """That output is there."""
+        """Add the output of a step."""
         self._steps[step_id] = {"status": "completed", "output": output, "error": None}
         for name in (step_id, save_as):
             if name is not None:
@@ -54,29 +54,29 @@ class KnownValues:
                 self._settled.add(name)
 
     def pass_over(self, step_id: str, save_as: str | None = None) -> None:
-        """There is never an output."""
+        """Note that a step is skipped and never has an output."""
         self._steps[step_id] = {"status": "skipped", "error": None}
         self._settled.update(name for name in (step_id, save_as) if name is not None)
 
     def find(self, step_id: str) -> tuple[JsonValue, ...] | None:
-        """The output, or () where there is never one; None: only a run can know."""
+        """The output, or () for a step that never has one; None: only a run can know it."""
         if step_id not in self._settled:
             return None
         return (self._values[step_id],) if step_id in self._values else ()
 
     def render(self, template: Template) -> JsonValue:
-        """As in the run.
+        """Fill in a template as a run would.
 
         Raises:
-            LookupError: Only a run can know.
-            MinionsError: It cannot be filled.
+            LookupError: It reads a value that only a run can know.
+            MinionsError: It cannot be rendered.
         """
         if not self._are_certain(template.references):
             raise LookupError
         return template.render(self._values)
 
     def holds(self, condition: str) -> bool | None:
-        """Whether it does; None: only a run can know."""
+        """Whether the condition holds; None: only a run can know it."""
         compiled = compile_condition(condition)
         if not self._are_certain(compiled.references):
             return None
@@ -86,7 +86,7 @@ class KnownValues:
             return None
 
     def is_known(self, value: JsonValue) -> bool:
-        """Whether it can be filled in now."""
+        """Whether the value can be filled in now."""
         try:
             self.render(compile_template(value))
         except (LookupError, MinionsError):
@@ -94,7 +94,7 @@ class KnownValues:
         return True
 
     def shown(self, value: JsonValue) -> JsonValue:
-        """Filled in as far as is known; the rest by its name: `<path>`."""
+        """The value with its templates filled in as far as possible; the rest as `<path>`."""
         if isinstance(value, Mapping):
             return {name: self.shown(item) for name, item in value.items()}
         if isinstance(value, list | tuple):

@@ -1,1 +1,1 @@
-"""How the steps of each kind are built, planned and run: modules named as in `recipe/kinds`."""
+"""How the steps of each kind are built, planned and run; modules are named as in `recipe/kinds`."""

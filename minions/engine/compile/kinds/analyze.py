@@ -1,4 +1,4 @@
-"""`analyze:` steps: one fresh call about data, its output declared."""
+"""`analyze:` steps: one model call about data, in a new conversation, with a declared output."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ANALYST: Final = (
 
 @frozen(kw_only=True)
 class AnalyzeStep(WrittenStep[object], Step[object]):
-    """An `analyze:` step of a recipe: one fresh call, its output declared."""
+    """An `analyze:` step: one model call in a new conversation, with a declared output."""
 
     id: str
     spec: AnalyzeSpec
@@ -50,14 +50,14 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
 
     @property
     def templates(self) -> Sequence[Template]:
-        """All that it renders."""
+        """The templates of context, task and input, as far as the step has them."""
         return [part for part in (self.context, self.task, self.input) if part is not None]
 
     def messages(self, view: RunContext) -> Sequence[Message]:
         """Context, task and input in one message.
 
         Raises:
-            MissingValueError: A template names a value that is not there.
+            MissingValueError: A template reads a value that does not exist.
         """
         values = view.values
         parts = [f"Task:\n{as_text(self.task.render(values))}"]

@@ -1,4 +1,4 @@
-"""`ask:` steps: a person answers."""
+"""`ask:` steps: a question to a person."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["COMPILER", "AskStep"]
 
 @frozen(kw_only=True)
 class AskStep(WrittenStep[JsonValue], PythonStep[JsonValue], RecordedInParts):
-    """An `ask:` step of a recipe: a person answers."""
+    """An `ask:` step: its output is the answer of a person."""
 
     id: str
     spec: AskSpec
@@ -36,14 +36,14 @@ class AskStep(WrittenStep[JsonValue], PythonStep[JsonValue], RecordedInParts):
 
     @property
     def templates(self) -> Sequence[Template]:
-        """All that it renders."""
+        """The template of the question."""
         return [self.question]
 
     async def run(self, scope: StepScope) -> JsonValue:
-        """Ask; the same question is asked once, however often the run goes on.
+        """Ask the question; it is asked once, however often the run is resumed.
 
         Raises:
-            StepFailedError: There is no answer yet, or there was none in time.
+            StepFailedError: There is no answer yet, or none came in time.
         """
         spec = self.spec
         return await cast(EngineScope, scope).ask_person(

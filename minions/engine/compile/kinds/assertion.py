@@ -35,7 +35,7 @@ __all__ = ["COMPILER", "AssertStep"]
 
 @frozen(kw_only=True)
 class AssertStep(WrittenStep[None], PythonStep[None], Replayable):
-    """An `assert:` step of a recipe."""
+    """An `assert:` step: it fails if one of its conditions does not hold."""
 
     id: str
     spec: AssertSpec
@@ -44,25 +44,25 @@ class AssertStep(WrittenStep[None], PythonStep[None], Replayable):
 
     @property
     def is_instant(self) -> bool:
-        """One row is enough."""
+        """Always true: one row records the step, since it cannot be interrupted."""
         return True
 
     @property
     def templates(self) -> Sequence[Template]:
-        """All that it renders, apart from its conditions."""
+        """The template of the message, if there is one."""
         return [self.message] if self.message is not None else []
 
     @property
     def references(self) -> Sequence[Reference]:
-        """Also what the conditions read."""
+        """The values that the message and the conditions read."""
         own = [reference for condition in self.conditions for reference in condition.references]
         return [*super().references, *own]
 
     async def run(self, scope: StepScope) -> None:
-        """Look.
+        """Check the conditions.
 
         Raises:
-            StepFailedError: A condition does not hold.
+            StepFailedError: `assertion-failed`; a condition does not hold.
         """
         values = scope.context.values
         for text, condition in zip(self.spec.conditions, self.conditions, strict=True):
@@ -77,7 +77,7 @@ class AssertStep(WrittenStep[None], PythonStep[None], Replayable):
         return f"The condition '{text}' does not hold."
 
     def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
-        """Looking again costs nothing."""
+        """Always false: the conditions are checked again in a retry, which costs nothing."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""`code:` steps, Python for a sandbox: there is none, so they are built and refused."""
+"""`code:` steps, Python for a sandbox: there is none yet, so a run with such a step is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["COMPILER", "CodeStep", "refuse_code"]
 
 @frozen(kw_only=True)
 class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue]):
-    """A `code:` step of a recipe: known for plans and pictures."""
+    """A `code:` step: it can be planned and drawn, but not run."""
 
     id: str
     spec: CodeSpec
@@ -38,11 +38,11 @@ class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue]):
 
     @property
     def templates(self) -> Sequence[Template]:
-        """All that it renders."""
+        """The templates of the values that the code would receive."""
         return list(self.given.values())
 
     async def run(self, scope: StepScope) -> JsonValue:
-        """Nothing: a run with such a step is refused before it begins.
+        """Never called: a run with such a step is refused before it begins.
 
         Raises:
             EnvironmentRefusedError: Always.
@@ -51,12 +51,12 @@ class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue]):
 
 
 def refuse_code(recipe: AgentRecipe, runs: Collection[str] | None = None) -> None:
-    """Look for code, also in the recipes that are steps of this one.
+    """Refuse a recipe with code, also in its recipe steps.
 
     Args:
         runs: Ids of the steps that run; None: all of them.
     Raises:
-        EnvironmentRefusedError: There is some (`no-sandbox`).
+        EnvironmentRefusedError: `no-sandbox`; a step that runs is code.
     """
     for path, _, step in steps_within(recipe):
         is_left_out = runs is not None and path.partition("/")[0] not in runs

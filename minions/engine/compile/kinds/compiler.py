@@ -1,4 +1,4 @@
-"""What a kind of step needs to be run: how its steps are built, and what a dry run tells."""
+"""The contract of a kind of step: how its steps are built, and how a dry run shows them."""
 
 from __future__ import annotations
 
@@ -26,49 +26,51 @@ class BuildParts:
     """What a step is built from besides its spec."""
 
     saved: Mapping[str, str]
-    """`save_as` names to the ids of their steps."""
+    """Names under `save_as`, each with the id of its step."""
     tools: Toolbox
     """All tools of the recipe."""
     extensions: Extensions
-    """What the operator registered."""
+    """The extensions that the operator registered."""
     read_by_control: frozenset[str]
     """Ids of the steps whose output `when`, `loop` or `while` reads."""
 
 
 class Planner(ABC):
-    """What a dry run knows when it comes to a step."""
+    """What a dry run knows when it plans a step."""
 
     tools: Toolbox
     """All tools of the recipe."""
 
     @abstractmethod
     def shown(self, value: JsonValue) -> JsonValue:
-        """Templates filled in as far as their values are known; the rest as `<path>`."""
+        """The value with its templates filled in as far as possible; the rest as `<path>`."""
 
     @abstractmethod
     def is_known(self, value: JsonValue) -> bool:
-        """Whether all that its templates read is known."""
+        """Whether all values that its templates read are known."""
 
     @abstractmethod
     def model(self, own: ModelConfig | None) -> str | None:
-        """The name of the model that a step with these settings asks; None: nobody knows it."""
+        """The name of the model that a step with these settings asks; None: it is not known."""
 
 
 class StepCompiler(ABC, Generic[S_contra]):
-    """Makes the steps of one kind. Its module has it as `COMPILER`."""
+    """Builds and plans the steps of one kind. Each kind's module has one, named `COMPILER`."""
 
     @abstractmethod
     def build(self, spec: S_contra, parts: BuildParts) -> WrittenStep[object]:
-        """The step of that spec: templates are compiled here, once.
+        """Build the step of a spec; templates are compiled here, once.
 
         Raises:
-            UsageError: It names what is not there.
+            UsageError: The spec names a tool, link or class that does not exist.
         """
 
     @abstractmethod
     def plan(self, spec: S_contra, step: Step[object], planner: Planner) -> PlannedStep:
-        """What a run would do for it, without doing any of it."""
+        """What a run would do for the step, without doing it."""
 
     def known_output(self, spec: S_contra, planner: Planner) -> tuple[JsonValue, ...]:
-        """The output, where it is known without a run; empty: only a run can know."""
+        """The output as its only item, if it is known without a run; empty: only a run can know
+        it.
+        """
         return ()

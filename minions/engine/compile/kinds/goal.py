@@ -40,15 +40,15 @@ __all__ = ["COMPILER", "GoalStep"]
 
 @frozen(kw_only=True)
 class GoalStep(WrittenStep[object], Step[object]):
-    """A `goal:` step of a recipe."""
+    """A `goal:` step: a model loop with tools and a declared output."""
 
     id: str
     spec: GoalSpec
     texts: tuple[tuple[MessageRole, Template], ...]
     """Role and template of each message, in prompt order."""
     shown: tuple[str, ...]
-    """Steps that the author wrote under `depends_on` and that no template of this step reads:
-    their outputs stand at the end of the prompt."""
+    """Steps that the author listed under `depends_on` and that no template of this step reads:
+    their outputs are appended to the prompt."""
     available_tools: frozenset[str]
     completion_criteria: CompletionCriteria
     completion_chain: StepCompletionChain | None
@@ -56,24 +56,26 @@ class GoalStep(WrittenStep[object], Step[object]):
 
     @property
     def templates(self) -> Sequence[Template]:
-        """All that it renders."""
+        """The templates of all messages, in prompt order."""
         return [template for _, template in self.texts]
 
     @property
     def tool_failure(self) -> str:
-        """As written."""
+        """The policy for failed tool calls: `tool_failure` in the recipe."""
         return self.spec.tool_failure
 
     @property
     def shares_conversation(self) -> bool:
-        """As written: `memory`."""
+        """Whether the step uses the conversation of the run: `memory: conversation` in the
+        recipe.
+        """
         return self.spec.memory == "conversation"
 
     def messages(self, view: RunContext) -> Sequence[Message]:
-        """Rendered with what is known now.
+        """The messages with the values of this execution filled in.
 
         Raises:
-            MissingValueError: A template names a value that is not there.
+            MissingValueError: A template reads a value that does not exist.
         """
         messages = [
             Message(role=role, content=as_text(template.render(view.values)))
@@ -111,7 +113,7 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
 
 
 def _tool_names(spec: GoalSpec, tools: Toolbox) -> Iterable[str]:
-    """Names as they are; a toolset's prefix stands for all its tools."""
+    """The names of the tools; the prefix of a toolset means all its tools."""
     for name in spec.tools:
         family = [other for other in tools.names if other.startswith(f"{name}__")]
         if family and name not in tools:

@@ -1,4 +1,4 @@
-"""`recipe:` steps: another recipe, with inputs of its own."""
+"""`recipe:` steps: another recipe, run as a step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["COMPILER", "RecipeStep"]
 
 @frozen(kw_only=True)
 class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, Fingerprinted):
-    """A `recipe:` step of a recipe: another one, with inputs of its own."""
+    """A `recipe:` step: it runs another recipe with inputs of its own."""
 
     id: str
     spec: RecipeSpec
@@ -43,19 +43,19 @@ class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, Finge
 
     @property
     def recipe(self) -> AgentRecipe:
-        """What is run."""
+        """The recipe that the step runs."""
         return self.spec.recipe
 
     @property
     def templates(self) -> Sequence[Template]:
-        """All that it renders."""
+        """The templates of the inputs."""
         return list(self.given.values())
 
     async def run(self, scope: StepScope) -> object:
-        """Render the inputs, then run it.
+        """Render the inputs, then run the recipe.
 
         Raises:
-            MissingValueError: A template names a value that is not there.
+            MissingValueError: A template reads a value that does not exist.
             StepFailedError: The recipe failed.
         """
         values = scope.context.values
@@ -63,10 +63,10 @@ class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, Finge
         return await cast(EngineScope, scope).run_recipe(self.recipe, inputs)
 
     def fingerprint(self, view: RunContext) -> Fingerprint:
-        """The recipe's text, those of the recipes in it, and what it is given.
+        """The texts of the recipe and of its recipe steps, and the inputs.
 
         Raises:
-            UsageError: It was made by code.
+            UsageError: `recipe-needed`; the recipe was made by code and has no text.
         """
         recipe = self.recipe
         if recipe.document is None:
@@ -79,7 +79,7 @@ class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, Finge
 
 
 def _tools_in(recipe: AgentRecipe) -> set[str]:
-    """Names of all tools that its steps may call."""
+    """The names of all tools that steps of the recipe may call."""
     return {
         name
         for _, _, step in steps_within(recipe)

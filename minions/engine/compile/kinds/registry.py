@@ -1,4 +1,4 @@
-"""The compiler of each kind, loaded when a recipe has such a step."""
+"""Finds the compiler of a kind; its module is loaded when a recipe has such a step."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 
 def compiler_of(spec: StepSpec) -> StepCompiler[StepSpec]:
-    """What builds and plans steps of that spec's kind: the module of the kind's name.
+    """The compiler of a spec's kind, from the module with the kind's name.
 
     Raises:
-        UsageError: The kind is not registered.
+        UsageError: `unknown-kind`; the kind is not registered.
     """
     kind = KINDS.get(spec.kind)
     if kind is None or not isinstance(spec, kind.spec):

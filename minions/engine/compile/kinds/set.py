@@ -1,4 +1,4 @@
-"""`set:` steps: they bind values."""
+"""`set:` steps: values computed from templates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["COMPILER", "SetStep"]
 
 @frozen(kw_only=True)
 class SetStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable):
-    """A `set:` step of a recipe: binds values."""
+    """A `set:` step: its output is a value computed from templates."""
 
     id: str
     spec: SetSpec
@@ -35,24 +35,24 @@ class SetStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable):
 
     @property
     def is_instant(self) -> bool:
-        """One row is enough."""
+        """Always true: one row records the step, since it cannot be interrupted."""
         return True
 
     @property
     def templates(self) -> Sequence[Template]:
-        """All that it renders."""
+        """The template of the values."""
         return [self.values]
 
     async def run(self, scope: StepScope) -> JsonValue:
-        """Render."""
+        """Render the values."""
         return self.values.render(scope.context.values)
 
     def bind(self, values: Mapping[str, JsonValue]) -> JsonValue:
-        """The same, from the values alone."""
+        """Render the output from `values`, as `run` does, without a scope."""
         return self.values.render(values)
 
     def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
-        """Whether the values are the same."""
+        """Whether the templates give the recorded output again."""
         if recorded.ended is None:
             return False
         return dumps(recorded.output) == dumps(self.values.render(view.values))
@@ -66,7 +66,7 @@ class _SetCompiler(StepCompiler[SetSpec]):
         return PlannedStep(step_id=spec.id, kind="set", shown=planner.shown(spec.set))
 
     def known_output(self, spec: SetSpec, planner: Planner) -> tuple[JsonValue, ...]:
-        """The values, where all that they read is known."""
+        """The output, if all values that its templates read are known."""
         return (planner.shown(spec.set),) if planner.is_known(spec.set) else ()
 
 

@@ -40,25 +40,25 @@ __all__ = ["COMPILER", "ToolCallStep"]
 
 @frozen(kw_only=True)
 class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fingerprinted):
-    """A `tool:` step of a recipe: one call."""
+    """A `tool:` step: one tool call."""
 
     id: str
     spec: ToolSpecStep
     params: Mapping[str, Template]
     shown: tuple[str, ...]
-    """Steps whose outputs are the data of a question for what the parameters leave open."""
+    """Steps whose outputs a model may use to fill in the parameters that templates leave open."""
 
     @property
     def templates(self) -> Sequence[Template]:
-        """All that it renders."""
+        """The templates of the parameters."""
         return list(self.params.values())
 
     async def run(self, scope: StepScope) -> JsonValue:
-        """Render, ask for what the templates leave open, then call.
+        """Render the parameters, ask a model for the missing ones, then call the tool.
 
         Raises:
-            MissingValueError: A value inside a longer text is not there.
-            StepFailedError: No answer filled the gaps; the tool was not called.
+            MissingValueError: A template within a longer text reads a value that does not exist.
+            StepFailedError: The model's answer lacks a parameter; the tool was not called.
         """
         arguments, missing = self._rendered(scope.context)
         if missing:
@@ -69,7 +69,7 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
         return await scope.call_tool(self.spec.tool, arguments)
 
     def _rendered(self, view: RunContext) -> tuple[dict[str, JsonValue], list[str]]:
-        """What is known, and the names of parameters that are not."""
+        """The parameters that are known, and the names of those that a model has to fill in."""
         known: dict[str, JsonValue] = {}
         missing: list[str] = []
         for name, template in self.params.items():
@@ -101,7 +101,7 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
         )
 
     def fingerprint(self, view: RunContext) -> Fingerprint:
-        """The arguments, and what would be asked for the rest."""
+        """The known arguments, and the question for the missing ones."""
         known, missing = self._rendered(view)
         asked: dict[str, JsonValue] = {"tool": self.spec.tool, "arguments": known}
         if missing:
@@ -111,23 +111,23 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
         return Fingerprint(asked=asked, tools=[self.spec.tool], asks_model=bool(missing))
 
     def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
-        """Whether the arguments are the same, and what would be asked for the rest."""
-        begun_with = next(filter(None, map(_arguments_of, recorded.rows)), None)
-        if begun_with is None:
+        """Whether the known arguments and the question for the missing ones are as recorded."""
+        arguments = next(filter(None, map(_arguments_of, recorded.rows)), None)
+        if arguments is None:
             return False
         known, missing = self._rendered(view)
         if not missing:
-            return begun_with == dumps(known)
+            return arguments == dumps(known)
         facts = (row.fact for row in recorded.rows)
         asked = (fact.messages for fact in facts if isinstance(fact, ConversationStarted))
         question = self._question(view, missing)[0][-1]
-        was_asked = any(question in said for said in asked)
-        before = parse_json(begun_with)
+        was_asked = any(question in messages for messages in asked)
+        before = parse_json(arguments)
         return was_asked and isinstance(before, dict) and before == {**before, **known}
 
 
 def _arguments_of(row: JournalEntry) -> str | None:
-    """With which a call was made or refused; None: the row does not say."""
+    """The arguments of a call that the row records; None: it records none."""
     match row.fact:
         case ToolCallStarted() | ToolCallOutcome() | ToolCallInDoubt() as fact:
             return fact.arguments
