@@ -492,7 +492,7 @@ async def test_a_retry_that_cannot_be_is_refused_and_changes_nothing(
         with pytest.raises(UsageError) as caught:
             await all_of(retry_from_sequence("s", sequence, repository, talk(["b"])))
         assert caught.value.error_code == (code or "sequence-out-of-range")
-        assert "Nothing was changed." in caught.value.message
+        assert "Nothing was stored." in caught.value.message
     with pytest.raises(UsageError) as caught:
         await all_of(retry_from_sequence("none", 1, repository, talk(["b"])))
     assert caught.value.error_code == "empty-session"

@@ -102,8 +102,8 @@ async def test_a_lease_is_renewed_after_a_third_of_its_time_again_and_again() ->
     loop = asyncio.get_running_loop()
     before = loop.time()
     await recorder.open()
-    assert recorder._alarm is not None
-    assert before + TTL_S / 3 <= recorder._alarm.when() <= loop.time() + TTL_S / 3
+    assert recorder._timer is not None
+    assert before + TTL_S / 3 <= recorder._timer.when() <= loop.time() + TTL_S / 3
     for count in (1, 2, 3):
         leap(TTL_S / 3)
         await settle()
@@ -115,7 +115,7 @@ async def test_after_the_end_nothing_is_renewed() -> None:
     journal = WatchedJournal()
     recorder = recorder_for(journal)
     lease = await recorder.open()
-    alarm = recorder._alarm
+    alarm = recorder._timer
     await recorder.close()
     assert alarm is not None
     assert alarm.cancelled()
@@ -131,7 +131,7 @@ async def test_a_renewal_that_is_under_way_does_not_hold_up_the_end() -> None:
     lease = await recorder.open()
     leap(TTL_S / 3)
     await journal.stops.wait()
-    keeper = recorder._keeper
+    keeper = recorder._renewal
     await recorder.close()
     assert keeper is not None
     assert keeper.cancelled()
@@ -280,22 +280,22 @@ async def test_a_fact_that_cannot_be_stored_is_not_shown_and_holds_up_no_other()
 
 async def test_turns_are_given_in_order_of_arrival() -> None:
     turns, order = _AppendQueue(), list[str]()
-    assert turns.take()
-    assert not turns.take()
+    assert turns.try_acquire()
+    assert not turns.try_acquire()
 
     async def come(name: str) -> None:
         await turns.wait()
         order.append(name)
-        turns.give()
+        turns.release()
 
     async with asyncio.TaskGroup() as group:
         for name in "bcd":
             group.create_task(come(name))
         await settle()
         assert order == []
-        turns.give()
+        turns.release()
     assert order == ["b", "c", "d"]
-    assert turns.take()
+    assert turns.try_acquire()
 
 
 @pytest.mark.parametrize("is_given_before", [True, False])
@@ -303,20 +303,20 @@ async def test_who_is_cancelled_while_waiting_leaves_the_turn_to_the_next(
     is_given_before: bool,
 ) -> None:
     turns = _AppendQueue()
-    assert turns.take()
+    assert turns.try_acquire()
     cancelled = asyncio.create_task(turns.wait())
     following = asyncio.create_task(turns.wait())
     await settle()
     if is_given_before:  # both at the same moment: the turn has come, and is not wanted
-        turns.give()
+        turns.release()
     cancelled.cancel()
     await settle()
     assert cancelled.cancelled()
     assert following.done() == is_given_before
     if not is_given_before:
-        turns.give()
+        turns.release()
         await settle()
     assert following.done()
-    assert not turns.take()
-    turns.give()
-    assert turns.take()
+    assert not turns.try_acquire()
+    turns.release()
+    assert turns.try_acquire()

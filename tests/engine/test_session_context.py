@@ -47,5 +47,5 @@ def test_what_no_model_takes_is_refused_with_its_place(
 
 
 def test_what_is_only_odd_is_told() -> None:
-    assert validate_context([ANSWER]) == ("message 0 answers 'c1', which nobody called",)
+    assert validate_context([ANSWER]) == ("message 0 answers 'c1', which nothing called",)
     assert validate_context([CALL]) == ("the call 'c1' of 'look' has no answer",)

@@ -1,1 +1,3 @@
-"""Sessions: conversations made of runs; exported, forked, cancelled and deleted."""
+"""Sessions: conversations made of runs; created, continued, forked, exported, cancelled,
+deleted.
+"""

@@ -1,4 +1,6 @@
-"""A session as lines of text: every row and blob that it needs, and back into a journal."""
+"""Exports a session as lines of text with every row and blob that it needs, and imports it
+again.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,14 @@ __all__ = [
 _FORMAT: Final = "minions-session"
 _VERSION: Final = 1
 _LARGEST_COUNT: Final = 2**31 - 1
-"""A run that goes on counts further, and every journal must be able to store that."""
+"""The largest count in a file: a resumed run counts further, and every journal must store that."""
 _LONGEST_KEY: Final = 2_000
-"""Characters; keys are indexed, and PostgreSQL's index takes no long values."""
+"""The longest key in characters: keys are indexed, and PostgreSQL's index takes no long values."""
 
 
 @frozen(kw_only=True)
 class ArchivedSession:
-    """One session's rows, from the first on."""
+    """The rows of one session, from the first on."""
 
     session_id: str
     entries: tuple[JournalEntry, ...]
@@ -51,23 +53,24 @@ class ArchivedSession:
 
 @frozen(kw_only=True)
 class Archive:
-    """A session that can be taken to another journal."""
+    """An exported session, which can be imported into another journal."""
 
     session_id: str
     sessions: tuple[ArchivedSession, ...]
-    """Parents first, each as far as its fork reads it; the session itself is the last."""
+    """Parents first, each up to the last row that its fork reads; the session itself is the
+    last."""
     blobs: Mapping[str, bytes]
-    """By their hash: those that the rows name, and that these name."""
+    """The blobs that rows name, and those that these blobs name, by their hash."""
 
 
 # --- out of a journal --------------------------------------------------------------------------
 
 
 async def load_archive(journal: Journal, session_id: str) -> Archive:
-    """The session as it is now, and of its parents what it reads.
+    """Read a session from the journal, with the rows and blobs of its parents that it needs.
 
     Raises:
-        NotFoundError: There is no such session, or a parent is gone.
+        NotFoundError: There is no such session, or a parent was deleted.
         JournalError: `corrupt-entry`; it is a fork of itself, or an entry cannot be read.
     """
     sessions: dict[str, ArchivedSession] = {}
@@ -85,7 +88,7 @@ async def load_archive(journal: Journal, session_id: str) -> Archive:
 
 
 async def _blobs(journal: Journal, digests: set[str]) -> Mapping[str, bytes]:
-    """Not everything that looks like the name of a blob is one."""
+    """The blobs with these digests, and those that they name; a digest may name no blob."""
     found: dict[str, bytes] = {}
     rest, looked_for = digests, set[str]()
     while rest:
@@ -100,7 +103,10 @@ async def _blobs(journal: Journal, digests: set[str]) -> Mapping[str, bytes]:
 
 
 def archive_lines(archive: Archive) -> Iterator[str]:
-    """One JSON object a line, in ASCII and without line ends: what is in it, blobs, rows."""
+    """The lines of a session file, one JSON object in ASCII each, without line ends.
+
+    The first one lists the contents; blobs and rows follow it.
+    """
     sizes = [{"id": each.session_id, "rows": len(each.entries)} for each in archive.sessions]
     head = {
         "format": _FORMAT,
@@ -160,7 +166,7 @@ class _BlobLine:
 
 @frozen(kw_only=True)
 class _Row:
-    """A `JournalEntry` before its body is looked at."""
+    """A `JournalEntry` whose body is not checked yet."""
 
     session_id: str
     position: int
@@ -180,12 +186,12 @@ class _RowLine:
 
 
 def read_archive(lines: Iterable[bytes], *, name: str = "<archive>") -> Archive:
-    """What `archive_lines` wrote, checked to the last line.
+    """Read the lines that `archive_lines` wrote, checked to the last one.
 
     Args:
-        name: Of the file, for messages.
+        name: The name of the file, for messages.
     Raises:
-        UsageError: It is something else, broken, or cut off; `where` is `name:line`.
+        UsageError: The file is something else, broken, or cut off; `where` is `name:line`.
     """
     reader = _Reader(name)
     for line in lines:
@@ -195,7 +201,7 @@ def read_archive(lines: Iterable[bytes], *, name: str = "<archive>") -> Archive:
 
 @mutable
 class _Reader:
-    """Takes a file in, line by line."""
+    """Reads a session file line by line."""
 
     name: str
     line: int = 0
@@ -277,7 +283,7 @@ class _Reader:
         limit = next(size.rows for size in head.sessions if size.id == row.session_id)
         if row.position != len(rows) + 1 or row.position > limit:
             self._refuse(
-                f"row {row.position} of session '{row.session_id}' stands where row "
+                f"row {row.position} of session '{row.session_id}' comes where row "
                 f"{len(rows) + 1} of {limit} is expected"
             )
         if (problem := _bad_value(row)) is not None:
@@ -289,7 +295,9 @@ class _Reader:
         rows.append(entry)
 
     def _check_origin(self, entry: JournalEntry) -> None:
-        """Each session but the first is a fork of the one before: no circle can come of that."""
+        """Refuse a session that is no fork of the session before it in the file: so there is no
+        cycle.
+        """
         parent = entry.fact.parent if isinstance(entry.fact, SessionForked) else None
         if entry.position > 1:
             if parent is not None:
@@ -314,7 +322,7 @@ class _Reader:
 
 
 def _bad_value(row: _Row) -> str | None:
-    """What a journal could not store, or what could not be read from it again."""
+    """Why a journal could not store the row, or could not read it again; None: it can."""
     for name, number in (("generation", row.generation), ("epoch", row.epoch)):
         if not 1 <= number <= _LARGEST_COUNT:
             return f"{name} {number} is not from 1 to {_LARGEST_COUNT}"
@@ -355,15 +363,15 @@ def _entry(row: _Row) -> JournalEntry:
 
 
 async def store_archive(journal: Journal, archive: Archive) -> tuple[str, ...]:
-    """Take the sessions in, with their ids; those that were stored.
+    """Import the sessions with their ids, and return the ids of those that were stored.
 
-    A parent that is here already, with the same rows, is left as it is. Approvals, decisions,
-    folders and limits of the file do not count here: see `imported_entry`.
+    A parent that exists already with the same rows is not changed. Approvals, decisions, folders
+    and limits of the file do not count here: see `imported_entry`.
 
     Raises:
-        UsageError: The session is here, or one of its runs is, or another parent of that id, or
-            what is in the file cannot be read as sessions and runs; nothing was stored.
-        JournalError: The store refuses; what was stored of it is taken back.
+        UsageError: The session exists, or one of its runs, or another parent with its id; or the
+            file cannot be read as sessions and runs. Nothing was stored.
+        JournalError: The store refuses; what was stored of the archive is removed again.
     """
     await _read_all(archive)
     wanted = [each for each in archive.sessions if not await _is_here(journal, archive, each)]
@@ -385,10 +393,10 @@ async def store_archive(journal: Journal, archive: Archive) -> tuple[str, ...]:
 
 
 async def _read_all(archive: Archive) -> None:
-    """Read it as the commands would, in a journal that is thrown away.
+    """Read everything as the commands would, in a temporary journal.
 
     Raises:
-        UsageError: `bad-archive`; a fold over its entries fails.
+        UsageError: `bad-archive`; an entry cannot be read.
     """
     services = Services()
     journal = services.journal
@@ -414,7 +422,11 @@ async def _read_all(archive: Archive) -> None:
 
 
 async def _is_here(journal: Journal, archive: Archive, session: ArchivedSession) -> bool:
-    """Whether it is a parent that need not be stored."""
+    """Whether the session is a parent that exists already and need not be stored.
+
+    Raises:
+        UsageError: The session to import exists, or a parent exists with other rows.
+    """
     session_id, count = session.session_id, len(session.entries)
     known = tuple(await journal.entries(session_id, until=count))
     if known and session_id == archive.session_id:

@@ -1,4 +1,4 @@
-"""Ending a run from outside: whoever executes it loses the right to write, at once."""
+"""Cancels a run from outside: its worker loses the lease, and can store nothing more."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ _WORDS = "The run was cancelled from outside; what was done is kept."
 
 
 async def cancel_run(services: Services, name: str) -> RunSummary:
-    """Record the end of a run that is going on or was killed; its worker stops at its next fact.
+    """Record the end of a run that is active, waits or was killed; its worker stops at its next
+    fact.
 
     What is recorded stays, and the run can be resumed.
 
     Args:
-        name: As of `find_run`.
+        name: The id or a unique prefix; see `find_run`.
     Returns:
-        The run as it is now.
+        The run with its new state.
     Raises:
-        NotFoundError: No such run.
-        UsageError: It has ended.
+        NotFoundError: There is no such run.
+        UsageError: `run-ended`; it has ended.
     """
     journal = services.journal
     run = await find_run(journal, name)
@@ -58,7 +59,7 @@ async def _seized(services: Services, run: RunSummary) -> Lease:
         )
     except LeaseHeldError as error:
         if error.run_id != run.run_id:
-            raise  # another run of the session: it is none of our business
+            raise  # the lease is of another run of the session
         return await journal.acquire(
             run.session_id, run.run_id, worker, ttl_s, takes_over=error.worker_id
         )

@@ -1,4 +1,4 @@
-"""Contexts from steps: what a model reads of a conversation, and numbers about it."""
+"""Contexts made of session steps: the messages of a prompt, and a summary of a session."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MessageDict = dict[str, JsonValue]
 async def build_context_from_steps(
     session_id: str, repository: StepRepository, system_prompt: str | None = None
 ) -> list[MessageDict]:
-    """All steps of the session in the provider's form, oldest first.
+    """All steps of the session as messages for a provider, oldest first.
 
     Args:
-        system_prompt: Stands first; it is not stored. A conversation that begins with a stored
-            system message keeps that one.
+        system_prompt: Becomes the first message, and is not stored. A conversation that begins with
+            a stored system message keeps that one. None: no system message is added.
     """
     return _context(await repository.get_steps(session_id), system_prompt)
 
@@ -41,7 +41,13 @@ async def build_context_from_sequence_range(
     end_seq: int | None = None,
     system_prompt: str | None = None,
 ) -> list[MessageDict]:
-    """Likewise the steps from `start_seq` to `end_seq`, both included."""
+    """The steps from `start_seq` to `end_seq`, both included, as messages for a provider.
+
+    Args:
+        start_seq: None: from the first step on.
+        end_seq: None: up to the last step.
+        system_prompt: As for `build_context_from_steps`.
+    """
     return _context(await repository.get_steps(session_id, start_seq, end_seq), system_prompt)
 
 
@@ -54,10 +60,10 @@ def _context(steps: Sequence[SessionStep], system_prompt: str | None) -> list[Me
 
 
 def messages_from_context(context: Iterable[Mapping[str, JsonValue]]) -> tuple[Message, ...]:
-    """The messages that a `Prompt` takes: `model.complete(Prompt(messages_from_context(…)))`.
+    """The messages for a `Prompt`: `model.complete(Prompt(messages_from_context(…)))`.
 
     Raises:
-        UsageError: One is no chat message.
+        UsageError: `bad-message`; one is no chat message.
     """
     messages = []
     for at, each in enumerate(context):
@@ -69,10 +75,10 @@ def messages_from_context(context: Iterable[Mapping[str, JsonValue]]) -> tuple[M
 
 
 def validate_context(context: Sequence[Mapping[str, JsonValue]]) -> tuple[str, ...]:
-    """What is odd about it, in words: answers to calls that nobody made, calls without answer.
+    """Warnings about a context: answers without a call, and calls without an answer.
 
     Raises:
-        UsageError: A message has no role, or one that no model knows, or answers no call.
+        UsageError: `bad-message`; a message has no role, or an unknown one, or answers no call.
     """
     messages = messages_from_context(context)
     open_calls: dict[str, str] = {}
@@ -85,7 +91,7 @@ def validate_context(context: Sequence[Mapping[str, JsonValue]]) -> tuple[str, .
                     code="bad-message",
                 )
             if open_calls.pop(message.tool_call_id, None) is None:
-                odd.append(f"message {at} answers '{message.tool_call_id}', which nobody called")
+                odd.append(f"message {at} answers '{message.tool_call_id}', which nothing called")
         open_calls |= {call.id: call.name for call in message.tool_calls}
     odd += [
         f"the call '{call_id}' of '{name}' has no answer" for call_id, name in open_calls.items()

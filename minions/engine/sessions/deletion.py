@@ -1,4 +1,4 @@
-"""Sessions that are no longer wanted: which of them may go, and forgetting them."""
+"""Deletes sessions: finds those that may be deleted, and removes them with their blobs."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from minions.engine.services.services import Services
 __all__ = ["CleanUp", "StoredSession", "clean_up", "find_session", "list_stored", "remove_sessions"]
 
 _OPEN: Final = (*OPEN_STATES, RunStatus.NEEDS_DECISION, RunState.UNREADABLE)
-"""Of runs that may go on; of those that nobody can read, the ones without an end."""
+"""States of runs that may be resumed; an unreadable run counts if it has no end."""
 
 
 @frozen(kw_only=True)
 class StoredSession:
-    """What is to be known before a session is removed."""
+    """What decides whether a session may be removed."""
 
     session_id: str
     parent: str | None = None
-    """From which it was forked, and reads."""
+    """The session from which it was forked, and whose rows it reads; None: it is no fork."""
     is_finished: bool = True
-    """Whether no run of it may go on."""
+    """Whether no run of it may be resumed."""
     last_at: datetime
-    """When a run began or ended last."""
+    """When a run of it last began or ended."""
 
 
 @frozen(kw_only=True)
 class CleanUp:
-    """What was forgotten, or would be."""
+    """The result of a clean-up, or of a dry run of one."""
 
     sessions: tuple[str, ...]
     unfinished: tuple[str, ...]
-    """Old ones that stay: a run may go on, or is active."""
+    """Old sessions that stay because a run may be resumed, or is active."""
     forked: tuple[str, ...]
-    """Old ones that stay because forks that stay read from them."""
+    """Old sessions that stay because forks of them stay."""
     collected: BlobCollection
 
 
@@ -69,7 +69,7 @@ def _stored(row: SessionRow, *, is_finished: bool = True) -> StoredSession:
 
 
 async def _relatives(journal: Journal, session_ids: Iterable[str]) -> dict[str, StoredSession]:
-    """These sessions, those from which they were forked, and their forks and theirs."""
+    """These sessions, those from which they were forked, and all forks of these."""
     found: dict[str, StoredSession] = {}
     rest = list(session_ids)
     while rest:
@@ -85,11 +85,11 @@ async def _relatives(journal: Journal, session_ids: Iterable[str]) -> dict[str, 
 
 
 async def find_session(journal: Journal, name: str) -> str:
-    """The session of that id, of a run of that id, or of a unique start of one of them.
+    """The session with that id, with a run of that id, or with a unique prefix of either.
 
     Raises:
-        NotFoundError: Nothing starts so.
-        UsageError: Several do.
+        NotFoundError: No id starts so.
+        UsageError: Several ids start so.
     """
     meaning = await meaning_of(journal, name)
     if meaning.session is not None:
@@ -105,11 +105,11 @@ async def find_session(journal: Journal, name: str) -> str:
 
 
 async def remove_sessions(services: Services, session_ids: Collection[str]) -> tuple[str, ...]:
-    """Forget these sessions; their ids, forks before their parents. Blobs stay, see `clean_up`.
+    """Remove these sessions; return their ids, forks before parents. Blobs stay: see `clean_up`.
 
     Raises:
         NotFoundError: There is no such session; nothing was removed.
-        UsageError: `has-forks`: others read from it; nothing was removed.
+        UsageError: `has-forks`; other sessions read from it; nothing was removed.
         LeaseHeldError: A run of one of them is active; nothing was removed.
     """
     journal = services.journal
@@ -127,7 +127,7 @@ async def remove_sessions(services: Services, session_ids: Collection[str]) -> t
     _refuse_parents(stored, session_ids)
     ordered = _forks_first(stored, session_ids)
     async with AsyncExitStack() as stack:
-        for session_id in ordered:  # all are free before the first is gone
+        for session_id in ordered:  # hold all before the first one is removed
             await _hold(services, session_id, stack)
     for session_id in ordered:
         await journal.remove_session(session_id)
@@ -149,7 +149,7 @@ def _refuse_parents(stored: Mapping[str, StoredSession], session_ids: Collection
 
 
 def _readers(stored: Mapping[str, StoredSession], session_id: str) -> set[str]:
-    """Its forks, and theirs."""
+    """The forks of a session, and all forks of these."""
     found: set[str] = set()
     rest = {session_id}
     while rest:
@@ -172,7 +172,7 @@ def _forks_first(
 
 
 async def _hold(services: Services, session_id: str, stack: AsyncExitStack) -> None:
-    """Nobody else may begin a run there."""
+    """Hold the lease of a session, so that no run of it can begin."""
     await stack.enter_async_context(held_lease(services, session_id, services.ids("removal")))
 
 
@@ -184,14 +184,14 @@ async def clean_up(
     dry_run: bool = False,
     spare_s: float = SPARED_S,
 ) -> CleanUp:
-    """Forget finished sessions that are old, and all blobs that nothing names.
+    """Remove finished sessions that are old, and all blobs that no entry names.
 
     Args:
-        older_than_s: Sessions in which nothing happened for that long are old; None, and no
-            `keep`: none is.
-        keep: So many of the newest are not old, whatever their age.
-        dry_run: Only tell; the blobs that only such sessions name are not counted then.
-        spare_s: Blobs that are younger stay, for a run that is about to name them.
+        older_than_s: Sessions without any change for so many seconds are old; None without `keep`:
+            no session is.
+        keep: How many of the newest sessions are not old, whatever their age.
+        dry_run: Only report; blobs that only these sessions name are not counted then.
+        spare_s: Blobs younger than so many seconds stay, for a run that is about to name them.
     """
     journal = services.journal
     stored = await list_stored(journal)
@@ -225,7 +225,7 @@ def _old(
     older_than_s: float | None,
     keep: int | None,
 ) -> list[str]:
-    """The oldest first."""
+    """Ids of the old sessions, the oldest first."""
     if older_than_s is None and keep is None:
         return []
     oldest_first = sorted(stored.values(), key=lambda each: each.last_at)

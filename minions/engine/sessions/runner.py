@@ -1,4 +1,4 @@
-"""Turns of a session: ask, go on, regenerate. Each is a run of the session's recipe."""
+"""Turns of a session: ask, resume, retry. Each turn is a run of the session's recipe."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from minions.recipe.model import AgentRecipe, InputSpec, Permissions
 
 __all__ = ["ChatAgent", "StepRunner", "fork_session", "retry_from_sequence"]
 
-_GOES_ON = (
+_RESUMABLE = (
     *OPEN_STATES,
     RunStatus.CANCELLED,
     RunStatus.LIMIT_REACHED,
@@ -48,22 +48,22 @@ def _as_tools(tools: Sequence[Tool]) -> tuple[Tool, ...]:
 
 @frozen(kw_only=True)
 class ChatAgent:
-    """A model with a prompt and tools that answers what it is asked: the smallest recipe."""
+    """The smallest recipe: a model with a prompt and tools that answers messages."""
 
     model: ChatModel | ModelSource
     id: str = "chat"
     system_prompt: str | None = None
     tools: tuple[Tool, ...] = field(default=(), converter=_as_tools)
     max_steps: int = 10
-    """Model calls of one turn."""
+    """The most model calls of one turn."""
 
     def executor(self, services: Services) -> AgentExecutor:
-        """What runs its turns: its own model and tools, with nothing else registered."""
+        """An executor for its turns, with its own model and tools and no extensions."""
         extensions = Extensions(tools=Toolbox(self.tools))
         return AgentExecutor(self.model, extensions=extensions, services=services)
 
     def recipe(self) -> AgentRecipe:
-        """One step that shares the session's conversation."""
+        """A recipe of one step that uses the session's conversation."""
         step: DefaultStep[object] = DefaultStep(
             id="answer",
             messages=MessageBundle.of(system=self.system_prompt),
@@ -82,11 +82,11 @@ class ChatAgent:
 
 
 SessionName: TypeAlias = Session | str
-"""A session or its id."""
+"""A session, or the id of one."""
 
 
 class StepRunner:
-    """Runs turns; every message becomes a step of the session."""
+    """Runs turns of sessions; every message becomes a step of its session."""
 
     def __init__(
         self,
@@ -98,15 +98,18 @@ class StepRunner:
         note: Mapping[str, JsonValue] | None = None,
         inputs: Mapping[str, InputValue] | None = None,
     ) -> None:
-        """Of one agent.
+        """Runs turns of one agent.
 
         Args:
-            agent: Who answers; a recipe, or the id of one, needs the executor that runs it.
-            repository: Where the sessions are; None: in memory, or where the executor's runs are.
-            inputs: Of each turn, over those of the session, which are over those of its last run.
-            note: Stored with the start of each run, for the caller to find when it goes on.
+            agent: What answers; a recipe, or the id of one, needs the executor that runs it.
+            hooks: Called at the start, the end and a failure of each turn; None: no hooks.
+            repository: The store of the sessions; None: that of the executor, else in memory.
+            executor: Runs the recipe; None: made for a `ChatAgent`.
+            note: Stored with the start of each run, for the caller to read when it resumes the run.
+            inputs: Inputs of each turn. They replace those of the session, which replace those of
+                its last run.
         Raises:
-            UsageError: No executor for a recipe, or its runs are kept in another journal.
+            UsageError: A recipe without an executor, or an executor with another journal.
         """
         if executor is None and not isinstance(agent, ChatAgent):
             raise UsageError(
@@ -137,14 +140,14 @@ class StepRunner:
     # --- streams ----------------------------------------------------------------------------------
 
     async def run_stream(self, session: SessionName, query: str) -> AsyncGenerator[RunEvent, None]:
-        """Ask: the events of the turn. Leaving the loop early cancels it.
+        """Send a message, and yield the events of the turn. Leaving the loop early cancels the run.
 
-        Open tool calls of the conversation are carried out first. A turn that fails ends with
-        `run_failed`; its question stays.
+        Open tool calls of the conversation are executed first. A turn that fails ends with
+        `run_failed`; its message stays in the session.
 
         Raises:
             UsageError, NotFoundError, EnvironmentRefusedError: Before anything was stored.
-            LeaseHeldError: Another turn of the session is going on.
+            LeaseHeldError: Another turn of the session is active.
         """
         run = await self.prepare_turn(session, query)
         async with aclosing(self._events(run, query)) as events:
@@ -152,14 +155,14 @@ class StepRunner:
                 yield event
 
     async def resume(self, session: SessionName) -> AsyncGenerator[RunEvent, None]:
-        """Go on where the session stands.
+        """Resume the session from its present state, and yield the events.
 
-        A run that was cut off goes on; nothing of it is done twice. After a question, or an answer
-        of a tool, the model is asked; open tool calls are carried out before. An answer that is
-        there is told again, and nothing runs.
+        A run that was cut off is resumed; nothing of it is done twice. After a message of the user
+        or of a tool, the model is called; open tool calls are executed before. If the last step is
+        an answer, it is replayed, and nothing runs.
 
         Raises:
-            As `run_stream`; UsageError also where the session has no steps.
+            As `run_stream`; UsageError also if the session has no steps.
         """
         run = await self.prepare_resume(session)
         if run is None:
@@ -172,13 +175,13 @@ class StepRunner:
     async def resume_from_user_step(
         self, session: SessionName, last_step: SessionStep | None = None
     ) -> AsyncGenerator[RunEvent, None]:
-        """The same as `resume`, which looks itself at what the last step is."""
+        """Call `resume`, which finds the last step itself."""
         async with aclosing(self.resume(session)) as events:
             async for event in events:
                 yield event
 
     async def retry(self, session: SessionName, sequence: int) -> AsyncGenerator[RunEvent, None]:
-        """Regenerate from that step on; see `prepare_retry`."""
+        """Regenerate the session from that step on; see `prepare_retry`."""
         run = await self.prepare_retry(session, sequence)
         async with aclosing(self._events(run, None)) as events:
             async for event in events:
@@ -187,81 +190,82 @@ class StepRunner:
     # --- prepared runs: everything that can be refused is refused here ---------------------------
 
     async def prepare_turn(self, session: SessionName, query: str) -> AgentRun:
-        """The run that asks; it has not begun.
+        """Prepare the run of a turn; it has not begun.
 
         Raises:
-            UsageError: The recipe is none for conversations, or the inputs are wrong.
-            EnvironmentRefusedError: No model, or a secret is missing.
+            UsageError: The recipe has no conversation, or the inputs are wrong.
+            EnvironmentRefusedError: There is no model, or a secret is missing.
         """
         session_id = _id_of(session)
         return self._prepare(session_id, await self._inputs(session_id, query), ConversationStart())
 
     async def prepare_resume(self, session: SessionName) -> AgentRun | None:
-        """The run that goes on with the session; None: its last step is an answer.
+        """Prepare the run that resumes the session; None: its last step is an answer.
 
         Raises:
-            As `prepare_turn`; UsageError also where there is nothing to go on with.
+            As `prepare_turn`; UsageError also if there is nothing to resume.
         """
         session_id = _id_of(session)
         if (run := await self._cut_off_run(session_id)) is not None:
             return run
         steps = await self.repository.get_steps(session_id)
         if not steps:
-            raise _nothing_said(session_id)
+            raise _empty_session(session_id)
         if steps[-1].is_assistant_step() and not pending_calls(steps):
             return await self._failed_run(session_id, steps[-1])
         return await self._continued(session_id, steps, ConversationStart(continues=True))
 
     async def prepare_retry(self, session: SessionName, sequence: int) -> AgentRun:
-        """The run that takes the place of the steps from `sequence` on, once it has said something.
+        """Prepare the run that replaces the steps from `sequence` on.
 
-        Until then, and if it fails before, they stay. What is kept may end with an answer: then
-        that is regenerated, too.
+        They are replaced when the run stores its first message; if it fails before that, they stay.
+        If the steps before them end with an answer, that answer is regenerated, too.
 
         Raises:
-            UsageError: There is no such step, or nothing would be left. As `prepare_turn`.
+            UsageError: There is no such step, or no question would be left; also as `prepare_turn`.
         """
         session_id = _id_of(session)
         steps = await self.repository.get_steps(session_id)
         if not steps:
-            raise _nothing_said(session_id)
+            raise _empty_session(session_id)
         if not 1 <= sequence <= len(steps):
             raise UsageError(
                 f"Session '{session_id}' has no step {sequence} to retry from: its steps are 1 to "
-                f"{len(steps)}. Nothing was changed.",
+                f"{len(steps)}. Nothing was stored.",
                 code="sequence-out-of-range",
             )
-        kept = steps[: sequence - 1]
-        while kept and kept[-1].is_assistant_step() and not kept[-1].tool_calls:
-            kept.pop()
-        if not any(step.is_user_step() for step in kept):
+        remaining = steps[: sequence - 1]
+        while remaining and remaining[-1].is_assistant_step() and not remaining[-1].tool_calls:
+            remaining.pop()
+        if not any(step.is_user_step() for step in remaining):
             raise UsageError(
                 f"A retry of session '{session_id}' from step {sequence} would leave no "
-                "question to answer. Nothing was changed. Retry from a later step, or ask anew.",
+                "question to answer. Nothing was stored. Retry from a later step, or send a "
+                "message.",
                 code="nothing-left",
             )
-        start = ConversationStart(keep=len(kept), continues=True, expects=len(steps))
-        return await self._continued(session_id, kept, start)
+        start = ConversationStart(keep=len(remaining), continues=True, expects=len(steps))
+        return await self._continued(session_id, remaining, start)
 
     async def _cut_off_run(self, session_id: str) -> AgentRun | None:
-        """The session's last run, where it has no end and nothing came after it."""
+        """The session's last run if it has no end and no later message; None: it has."""
         journal = self.repository.services.journal
         session = await self._known(session_id)
-        if session is None or session.last_run_id is None or session.status not in _GOES_ON:
+        if session is None or session.last_run_id is None or session.status not in _RESUMABLE:
             return None
         recorded = await load_recorded_run(journal, session.last_run_id)
         first = recorded.entries[0].position
         later = await journal.entries(session_id, kinds=CONVERSATION_KINDS, after=first)
-        said = (row for row in later if row.run_id != recorded.run_id and row.kind != "run")
-        if any(sequence_of(row.fact) is not None for row in said):
+        others = (row for row in later if row.run_id != recorded.run_id and row.kind != "run")
+        if any(sequence_of(row.fact) is not None for row in others):
             return None
         recipe = self._executor.find(self._agent) if recorded.document is None else None
         return self._executor.prepare_resume(recorded, recipe=recipe)
 
     async def _failed_run(self, session_id: str, last: SessionStep) -> AgentRun | None:
-        """The run that gave the last answer, where a later step of it failed: that is done again.
+        """A retry of the run that stored the last answer, if a later step of that run failed.
 
-        None where it did not fail.
+        None: it did not fail.
         """
         session = await self._known(session_id)
         if session is None or session.status != RunStatus.FAILED:
@@ -273,7 +277,7 @@ class StepRunner:
         return self._executor.prepare_retry(recorded, recipe=recipe, is_edited=False)
 
     async def _known(self, session_id: str) -> Session | None:
-        """None where nothing is stored of it."""
+        """The session; None: nothing is stored with that id."""
         if not await self.repository.services.journal.entries(session_id, limit=1):
             return None
         return await self.repository.get_session(session_id)
@@ -297,17 +301,17 @@ class StepRunner:
         message = recipe.inputs.get(MESSAGE_INPUT)
         is_text = message is not None and message.schema.get("type", "string") == "string"
         if message is not None and (message.is_secret or not is_text):
-            # What is said is stored and shown: it is no place for a reference to a secret.
+            # Messages are stored and shown: they must not be references to secrets.
             kind = "a secret" if message.is_secret else "no text"
             raise UsageError(
-                f"Recipe '{recipe.id}' cannot be talked with: its input 'message' is {kind}. "
+                f"Recipe '{recipe.id}' cannot hold a conversation: its input 'message' is {kind}. "
                 "Declare `inputs: {message: {type: string}}`.",
                 code="not-a-conversation",
             )
         if message is None:
             raise UsageError(
-                f"Recipe '{recipe.id}' cannot be talked with: it takes no input 'message'. Declare "
-                "`inputs: {message: {type: string}}`.",
+                f"Recipe '{recipe.id}' cannot hold a conversation: it takes no input "
+                "'message'. Declare `inputs: {message: {type: string}}`.",
                 code="not-a-conversation",
             )
         run = self._executor.prepare(
@@ -315,14 +319,14 @@ class StepRunner:
         )
         if not run.has_conversation:
             raise UsageError(
-                f"Recipe '{recipe.id}' cannot be talked with: no goal step of it has "
+                f"Recipe '{recipe.id}' cannot hold a conversation: no goal step of it has "
                 "`memory: conversation`.",
                 code="not-a-conversation",
             )
         return run
 
     def check(self) -> None:
-        """Refuse a recipe that nobody can talk with, before there is anything to say.
+        """Refuse a recipe that cannot hold a conversation, before there is a message.
 
         Raises:
             UsageError, NotFoundError, EnvironmentRefusedError: As `prepare_turn`.
@@ -344,14 +348,14 @@ class StepRunner:
                 try:
                     await self._tell_hooks(run, event)
                 except Exception:
-                    yield event  # it is stored, whatever the hook makes of it
+                    yield event  # it is stored, even if a hook fails
                     raise
                 yield event
             try:
                 await task
             except MinionsError as error:
-                told = error.info().to_json()
-                await self._hooks.on_error(run.session_id, run.run_id, dict(told))
+                failure = error.info().to_json()
+                await self._hooks.on_error(run.session_id, run.run_id, dict(failure))
                 raise
         finally:
             if not task.done():
@@ -364,8 +368,8 @@ class StepRunner:
             await self._hooks.on_run_end(run.session_id, run.run_id, response)
         elif isinstance(event, RunFailed):
             error = event.data.get("error")
-            told = error if isinstance(error, Mapping) else {}
-            await self._hooks.on_error(run.session_id, run.run_id, told)
+            failure = error if isinstance(error, Mapping) else {}
+            await self._hooks.on_error(run.session_id, run.run_id, failure)
 
     async def _replayed(self, session_id: str) -> RunEvent:
         last = await self.repository.get_last_step(session_id)
@@ -385,7 +389,7 @@ async def retry_from_sequence(
     """Regenerate the session from that step on; see `StepRunner.prepare_retry`.
 
     Raises:
-        UsageError: The runner keeps its sessions elsewhere; as `StepRunner.retry`.
+        UsageError: The runner has another journal than the repository; also as `StepRunner.retry`.
     """
     if runner.repository.services.journal is not repository.services.journal:
         raise UsageError(
@@ -398,7 +402,7 @@ async def retry_from_sequence(
 
 
 async def fork_session(session_id: str, sequence: int, repository: StepRepository) -> str:
-    """The id of a new session that begins with the steps up to `sequence`.
+    """Fork a session after the step `sequence`, and return the id of the new one.
 
     Raises:
         NotFoundError, UsageError: As `StepRepository.fork`.
@@ -410,9 +414,8 @@ def _id_of(session: SessionName) -> str:
     return session if isinstance(session, str) else session.id
 
 
-def _nothing_said(session_id: str) -> UsageError:
+def _empty_session(session_id: str) -> UsageError:
     return UsageError(
-        f"Session '{session_id}' has no steps: there is nothing to go on with. Ask "
-        "something first.",
+        f"Session '{session_id}' has no steps: there is nothing to resume. Send a message first.",
         code="empty-session",
     )

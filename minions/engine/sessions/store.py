@@ -1,4 +1,4 @@
-"""Sessions and their steps: made, read, forked and cut. Everything is a row of the journal."""
+"""Creates, reads, forks and cuts sessions and their steps; everything is a row of the journal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StepRepository:
     """The sessions of one journal."""
 
     def __init__(self, services: Services | None = None) -> None:
-        """Of the journal of these services; None: one in memory, gone with the object."""
+        """Use the journal of these services; None: one in memory, lost with the object."""
         self.services = services or Services()
 
     # --- sessions ---------------------------------------------------------------------------------
@@ -51,14 +51,15 @@ class StepRepository:
         inputs: Mapping[str, JsonValue] | None = None,
         session_id: str | None = None,
     ) -> Session:
-        """A new one, without steps.
+        """Create a session without steps.
 
         Args:
-            recipe: The id of what a turn runs.
-            inputs: Of each turn, beside the message.
+            recipe: The id of the recipe that its turns run; None: not set.
+            name: A title for people.
+            inputs: Inputs of each turn besides the message.
             session_id: None: a new id.
         Raises:
-            UsageError: There is a session of that id.
+            UsageError: `session-exists`.
         """
         session_id = session_id or self.services.ids("ses")
         async with self._writing(session_id) as lease:
@@ -71,7 +72,7 @@ class StepRepository:
         return await self.get_session(session_id)
 
     async def get_session(self, session_id: str) -> Session:
-        """The session of that id.
+        """The session with that id.
 
         Raises:
             NotFoundError: There is none.
@@ -130,7 +131,8 @@ class StepRepository:
     async def inputs_of(
         self, session_id: str
     ) -> tuple[Mapping[str, JsonValue], Mapping[str, JsonValue]]:
-        """What was given with the session, and what its last run had; of a fork its parent's.
+        """The inputs of the session, and those of its last run; of a new fork those of its parent's
+        run.
 
         Raises:
             JournalError: `corrupt-entry`; it is a fork of itself, or an entry cannot be read.
@@ -160,15 +162,15 @@ class StepRepository:
         offset: int = 0,
         text: str | None = None,
     ) -> tuple[Session, ...]:
-        """The newest first: those in which something began or ended last.
+        """Sessions, those first in which a run began or ended last.
 
-        One that is damaged is `unreadable` and hides no other.
+        A damaged one has the state `unreadable` and hides no other.
 
         Args:
-            session_ids: Only these.
+            session_ids: Only these; None: all.
             limit: At most so many.
-            offset: So many of the newest are left out.
-            text: Words, each of which is in the name, the recipe or the id.
+            offset: Skip so many of the newest.
+            text: Words, each of which is part of the name, the recipe or the id.
         """
         wanted = SessionFilter(session_ids=session_ids, text=text)
 
@@ -179,14 +181,13 @@ class StepRepository:
         return tuple(await self._with_states(recorded))
 
     async def count_sessions(self, *, text: str | None = None) -> int:
-        """How many `list_sessions` gives, without a limit."""
+        """How many sessions `list_sessions` returns without a limit."""
         return await self.services.journal.count_sessions(SessionFilter(text=text))
 
     async def list_fork_tree(self, session_id: str) -> tuple[Session, ...]:
-        """The session that all of them go back to, and its forks and theirs, parents first.
+        """The root of the session's fork tree and all its forks, parents before their forks.
 
-        Of sessions that are forks of each other in a circle, which only a damaged journal holds,
-        each is there once.
+        A damaged journal may have sessions that are forks of each other; each is listed once.
 
         Raises:
             NotFoundError: There is no such session.
@@ -220,15 +221,16 @@ class StepRepository:
         name: str | None = None,
         inputs: Mapping[str, JsonValue] | None = None,
     ) -> Session:
-        """A new session that begins with the steps up to `sequence`. Nothing is copied.
+        """Create a session that begins with the steps up to `sequence`. Nothing is copied.
 
-        What is said later in the one is not seen in the other.
+        Later steps of the one are not seen in the other.
 
         Args:
-            inputs: Of its turns, over those of the parent.
+            name: A title for people.
+            inputs: Inputs of its turns; they replace those of the parent.
         Raises:
             NotFoundError: There is no such session.
-            UsageError: It has no step of that sequence.
+            UsageError: It has no step with that sequence.
         """
         services = self.services
         parent = await self.get_session(session_id)
@@ -259,11 +261,11 @@ class StepRepository:
         end_seq: int | None = None,
         limit: int | None = None,
     ) -> list[SessionStep]:
-        """The steps in order; none of a session that does not exist.
+        """The steps in order; empty for a session that does not exist.
 
         Args:
-            start_seq: The first, itself included.
-            end_seq: The last, itself included.
+            start_seq: The first step, included; None: from the beginning.
+            end_seq: The last step, included; None: to the end.
             limit: At most so many, the first ones.
         """
         if limit is not None and limit < 0:
@@ -274,7 +276,7 @@ class StepRepository:
         return steps[first:last][:limit]
 
     async def get_step(self, session_id: str, sequence: int) -> SessionStep:
-        """The step of that sequence.
+        """The step with that sequence.
 
         Raises:
             NotFoundError: There is none.
@@ -289,12 +291,12 @@ class StepRepository:
         return steps[0]
 
     async def get_last_step(self, session_id: str) -> SessionStep | None:
-        """The newest; None where there is none."""
+        """The newest step; None: there is none."""
         steps = (await self._live_conversation(session_id)).steps
         return steps[-1] if steps else None
 
     async def get_step_count(self, session_id: str) -> int:
-        """How many there are, whatever the length of the session costs."""
+        """How many steps there are. The cost does not grow with the session."""
         journal = self.services.journal
         before: int | None = None
         limit = 4
@@ -312,19 +314,21 @@ class StepRepository:
             before, limit = rows[-1].position - 1, limit * 4
 
     async def save_step(self, step: SessionStep) -> SessionStep:
-        """Store one; see `save_steps_batch`."""
+        """Store one step; see `save_steps_batch`."""
         return (await self.save_steps_batch([step]))[0]
 
     async def save_steps_batch(self, steps: Sequence[SessionStep]) -> list[SessionStep]:
-        """Store steps, in order: new ones behind the last, and those that are there anew.
+        """Store steps in order: new ones after the last, and existing ones in place of their old
+        content.
 
-        A step with sequence 0 gets the next one. A session that does not exist comes to be.
+        A step with sequence 0 gets the next one. A session that does not exist is created. A step
+        whose id exists replaces that step. `created_at` is kept if it is set.
 
-        A step with the id of one that is there is that one. `created_at` is kept where it is given.
-
+        Returns:
+            The steps as stored, with their sequences and ids.
         Raises:
-            UsageError: A sequence leaves a gap, there is a step of another id, or a value is of
-                another kind; nothing was stored.
+            UsageError: A sequence leaves a gap or has another id, or a value has the wrong type;
+                nothing was stored.
             LeaseHeldError: A run of the session is active.
         """
         places: dict[str, list[int]] = {}
@@ -334,7 +338,7 @@ class StepRepository:
         stored = list(steps)
         async with AsyncExitStack() as stack:
             leases, placed = {}, {}
-            for session_id, own in places.items():  # all of it is looked at before any is stored
+            for session_id, own in places.items():  # check all before storing any
                 leases[session_id] = await stack.enter_async_context(self._writing(session_id))
                 known = (await self._live_conversation(session_id)).steps
                 placed[session_id] = _placed([steps[at] for at in own], known)
@@ -350,9 +354,9 @@ class StepRepository:
         return stored
 
     async def delete_steps(self, session_id: str, start_seq: int) -> int:
-        """Take that step and all after it out of the conversation; how many they were.
+        """Remove a step and all after it from the conversation; return how many they were.
 
-        The rows stay in the journal; they count no more.
+        Their rows stay in the journal, but no longer count.
 
         Raises:
             UsageError: `start_seq` is less than 1, or the last run waits for a decision.
@@ -410,7 +414,7 @@ class StepRepository:
 def _placed(
     steps: Sequence[SessionStep], known: Sequence[SessionStep]
 ) -> list[tuple[SessionStep, bool]]:
-    """Each with its sequence, and whether it is new."""
+    """Each step with its sequence, and whether it is new."""
     ids = {step.sequence: step.id for step in known}
     sequences = {step.id: step.sequence for step in known}
     count = len(known)
@@ -441,10 +445,10 @@ def _placed(
 
 
 def _check_step(step: SessionStep) -> None:
-    """Refuse what could not be read again.
+    """Refuse a step that could not be read again.
 
     Raises:
-        UsageError: A value of another kind.
+        UsageError: `bad-step`; a value has the wrong type.
     """
     wrong = [
         name
@@ -455,7 +459,7 @@ def _check_step(step: SessionStep) -> None:
         wrong.append("sequence")
     if wrong or not step.session_id:
         raise UsageError(
-            f"A step to be stored has {', '.join(wrong) or 'an empty session_id'} of another kind: "
+            f"A step to be stored has {', '.join(wrong) or 'no session_id'} of the wrong type: "
             "texts are text or None, sequence is a whole number from 0 on, and session_id names "
             "the session. Nothing was stored.",
             code="bad-step",
