@@ -286,9 +286,9 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "engine/history/recorder.py",
         "_AppendQueue.wait",
-        "if turn.done() and not turn.cancelled(): # it came at the same moment",
-        "if (not turn.cancelled()): # it came at the same moment",
-        "Who is cancelled has a turn that is cancelled, or that has come.",
+        "if waiter.done() and not waiter.cancelled(): # it came at the same moment",
+        "if (not waiter.cancelled()): # it came at the same moment",
+        "A cancelled writer has a future that is cancelled, or that is done.",
     ),
     Equivalent(
         "engine/history/recorder.py",

@@ -1,3 +1,1 @@
-"""Compiles a recipe to a graph of steps, and plans it without running: templates are compiled
-once.
-"""
+"""Compiles recipes to graphs of steps, and plans them without a run."""

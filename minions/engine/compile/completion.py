@@ -1,6 +1,4 @@
-"""The links of the default completion chain, one rule each, in the order in which they are
-asked.
-"""
+"""The links of the default completion chain, one rule each, in the order of asking."""
 
 from __future__ import annotations
 
@@ -27,15 +25,13 @@ __all__ = [
 ]
 
 FINAL_ANSWER: Final = "final_Answer"
-"""A call of this tool ends the step, whether or not such a tool exists (name from the Java
-guide)."""
+"""A call of this tool ends the step, also if no such tool exists (name from the Java guide)."""
 
 _SAYS_DONE: Final = re.compile(
     r"\b(?:step_status|status|next_step)[\"']?\s*[:=]\s*[\"']?(?:completed|complete|done|success)\b",
     re.IGNORECASE,
 )
-"""A key, `:` or `=`, and a word for done, in any case. Source: the pattern link of the Java
-guide."""
+"""A key, `:` or `=`, and a word for done, in any case. Source: pattern link of the Java guide."""
 
 
 @frozen
@@ -65,9 +61,7 @@ def _with_wish(completion: Completion, next_step_id: str | None) -> Completion:
 
 @frozen
 class PatternLink(CompletionLink):
-    """Completes on text that means done: `status: done` and the like, or the step's own
-    patterns.
-    """
+    """Completes on text that means done: `status: done` and the like, or a pattern of the step."""
 
     def check(self, execution: StepExecution[object]) -> Completion:
         """Looks at the newest text. The built-in patterns count in mode `signal` only."""
@@ -93,9 +87,7 @@ class PatternLink(CompletionLink):
 
 @frozen
 class ToolOutcomeLink(CompletionLink):
-    """Completes on a call of `final_Answer`, or a tool result with `step_complete: true` at its
-    top.
-    """
+    """Completes on a call of `final_Answer`, or a tool result with `step_complete: true`."""
 
     def check(self, execution: StepExecution[object]) -> Completion:
         """Looks at the newest batch of tool calls."""
@@ -145,9 +137,7 @@ def _on_plain_answer(execution: StepExecution[object], reason: str) -> Completio
 
 @frozen
 class CallBudgetLink(CompletionLink):
-    """Fails a step that used all its model calls. It follows all links that may complete the
-    step.
-    """
+    """Fails a step that used all its model calls; it follows all links that may complete one."""
 
     def check(self, execution: StepExecution[object]) -> Completion:
         """Counts the model calls; the last permitted one may still complete the step."""
@@ -168,9 +158,7 @@ def budget_spent(execution: StepExecution[object]) -> Completion:
 
 @frozen
 class FallbackLink(CompletionLink):
-    """The end of a chain: fails a step that has no model call left, also without
-    `CallBudgetLink`.
-    """
+    """The end of a chain: fails a step without model calls left, as `CallBudgetLink` does."""
 
     def check(self, execution: StepExecution[object]) -> Completion:
         """Counts the model calls; undecided while some are left."""

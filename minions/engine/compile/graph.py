@@ -174,9 +174,7 @@ class DependencyStepGraph(_CheckedSteps):
             raise GraphError(f"These steps wait for each other in a cycle: {names}.")
 
     def _cycle_among(self, stuck: Sequence[int]) -> Sequence[int]:
-        """One cycle, with its first step again at the end. Each stuck step waits for another
-        one.
-        """
+        """One cycle, its first step again at the end. Each stuck step waits for another one."""
         path, seen, among = [stuck[0]], {stuck[0]: 0}, frozenset(stuck)
         while True:
             step = next(other for other in self._waits[path[-1]] if other in among)
@@ -186,9 +184,7 @@ class DependencyStepGraph(_CheckedSteps):
             seen[step] = len(path) - 1
 
     def wait_counts(self) -> list[int]:
-        """How many steps each one waits for, by position; a new list that the caller counts
-        down.
-        """
+        """How many steps each one waits for, by position; a new list for the caller to change."""
         return [len(waits) for waits in self._waits]
 
     def needs(self, position: int) -> tuple[int, ...]:

@@ -111,9 +111,7 @@ def bounded(text: str) -> str:
 
 
 def feedback_messages(view: RunContext, step: WrittenStep[object]) -> list[Message]:
-    """The failure after which the run went back to this step, if no template of it reads
-    `feedback`.
-    """
+    """The failure that led back to this step, unless a template of it reads `feedback`."""
     feedback = view.values.get("feedback")
     if not isinstance(feedback, Mapping) or feedback.get("to") != step.id:
         return []

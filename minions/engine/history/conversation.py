@@ -51,8 +51,7 @@ class ConversationStart:
     keep: int | None = None
     """How many messages of the session stay, counted from the first; None: all."""
     continues: bool = False
-    """Whether the run answers the messages that are there; else it adds the input `message`
-    first."""
+    """Whether the run answers the present messages; else it adds the input `message` first."""
     expects: int | None = None
     """How many messages the caller expects the session to have; None: not checked."""
     before: int | None = None
@@ -78,14 +77,11 @@ class ConversationStart:
 
 @frozen(kw_only=True)
 class PendingCall:
-    """A tool call that the newest answer of the conversation asks for and that has no answer
-    yet.
-    """
+    """A tool call that the newest answer asks for and that has no answer yet."""
 
     request: ToolCallRequest
     name: str
-    """Names the request by session, position and number; a run that executes it records this
-    name."""
+    """Names the request by session, position and number; runs that execute it record this name."""
     effect_key: str | None = None
     """The idempotency key under which the call was started before; None: it never was."""
     content: str | None = None

@@ -28,9 +28,7 @@ RESERVED_SIGNS: Final = "/~"
 
 
 def execution_key(key: str) -> str:
-    """The key of the execution, `step/visit/iteration` with its `@generation`, of any key below
-    it.
-    """
+    """The key of the execution, `step/visit/iteration` with `@generation`, of a key below it."""
     parts = key.split("/", 3)
     if len(parts) < 3:
         return key

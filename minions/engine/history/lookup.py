@@ -108,9 +108,7 @@ class StepSummary:
 
     @property
     def kept_as(self) -> str | None:
-        """`pinned` or `cached`, where the output was taken from another run; None: the step was
-        run.
-        """
+        """`pinned` or `cached`, if the output is that of another run; None: the step was run."""
         if self.facts.get("pinned_from"):
             return "pinned"
         return "cached" if self.facts.get("cached_from") else None
@@ -298,9 +296,7 @@ def _current_rows(rows: Sequence[JournalEntry]) -> list[JournalEntry]:
 
 
 def _places(rows: Sequence[JournalEntry]) -> Mapping[int, int]:
-    """By position the place of each row in order of the story: work that was resumed keeps its
-    first.
-    """
+    """By position, the place of each row in a listing: work that is done again keeps its place."""
     first: dict[tuple[str, str, str], int] = {}
     places: dict[int, int] = {}
     for row in rows:

@@ -126,16 +126,14 @@ class StepRows:
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether a back edge withdrew it while it waited for a decision, which is not needed any
-        more.
+        """Whether a back edge withdrew it while it waited for a decision, which then is not
+        needed.
         """
         return self.ended is not None and self.ended.state == "withdrawn"
 
     @property
     def was_not_enough(self) -> bool:
-        """Whether a `while` failed though its iterations succeeded: a retry begins all of them
-        again.
-        """
+        """Whether a `while` failed although its iterations succeeded: a retry begins all again."""
         if not self.has_failed or self.ended is None:
             return False
         end = self.ended.fact
@@ -149,7 +147,7 @@ class StepRows:
 
     @property
     def unsettled(self) -> list[JournalEntry]:
-        """The rows that may hold unfinished work: all of an open execution, else those after its
+        """The rows that may hold unfinished work: all of an open execution, else those after the
         end.
         """
         end = self.ended
@@ -203,8 +201,7 @@ class Replay:
         self.decisions: dict[str, Decision] = {}
         """Decisions on calls in doubt, by key."""
         self.retried_at = 0
-        """Back edges that were recorded before this position do not count: a retry came after
-        them."""
+        """Back edges that were recorded before this position do not count: a retry followed."""
         self.position = 0
         """The position of the newest row."""
         self._latest: dict[tuple[str, str], JournalEntry] = {}
@@ -365,7 +362,7 @@ class Replay:
                     yield entry.key, fact
 
     def _is_withdrawn(self, base: str) -> bool:
-        """Whether it, or an execution around it, is withdrawn; a loop is withdrawn with all
+        """Whether it, or an execution that encloses it, is withdrawn; a loop with all
         iterations.
         """
         for each in (base, *enclosing(base)):

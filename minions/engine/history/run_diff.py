@@ -79,8 +79,7 @@ class RunDiff:
     result: tuple[ValueDiff, ...]
     """The entries of `recipe`, `model`, `status`, `output` and `error` that differ."""
     first: str | None
-    """Where the runs differ first: `inputs`, the id of a step, or `result`; None: they are
-    equal."""
+    """Where the runs differ first: `inputs`, the id of a step, or `result`; None: nowhere."""
 
 
 def compare_runs(a: RunDetail, b: RunDetail) -> RunDiff:

@@ -27,8 +27,7 @@ class Meaning(NamedTuple):
     session: str | None = None
     """The session with exactly that id."""
     runs: Sequence[RunRow] = ()
-    """The newest runs whose ids start with the name: one, or enough to show that it is not
-    unique."""
+    """The newest runs whose ids start with the name: one, or several, which is ambiguous."""
     sessions: Sequence[SessionRow] = ()
     """The sessions whose ids start with the name: one, or enough to show that it is not unique."""
     sessions_of_runs: Sequence[str] = ()
@@ -36,9 +35,7 @@ class Meaning(NamedTuple):
 
 
 async def meaning_of(journal: Journal, name: str) -> Meaning:
-    """The runs and sessions that a name may mean; a whole id wins over longer ids that start with
-    it.
-    """
+    """The runs and sessions that a name may mean; a whole id wins over longer ids."""
     run = next(iter(await journal.runs(RunFilter(run_ids=[name]))), None)
     known = await journal.sessions(SessionFilter(session_ids=[name]))
     is_session = bool(known or await journal.entries(name, limit=1, with_damaged=True))

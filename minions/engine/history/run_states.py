@@ -26,8 +26,7 @@ async def with_states(
     read: Callable[[frozenset[str]], Awaitable[Iterable[T]]],
     run_of: Callable[[T], str | None],
 ) -> list[T]:
-    """The result of `read`, with `running` instead of `interrupted` for runs that a worker
-    executes.
+    """The result of `read`, with `running` instead of `interrupted` for executed runs.
 
     Args:
         read: Returns summaries from the journal's rows alone: `interrupted` where no end is

@@ -92,9 +92,7 @@ def _message_fact(entry: JournalEntry) -> MessageRecorded | ModelCallFinished:
 
 
 def sequence_of(fact: Fact | UnreadableFact) -> int | None:
-    """The number of the message in the session, or the number at which a fact cuts; None:
-    neither.
-    """
+    """The number of the message in the session, or the number at which it is cut; None: neither."""
     match fact:
         case (
             MessageRecorded(sequence=sequence) | ModelCallFinished(sequence=sequence)

@@ -30,14 +30,11 @@ class RunBudget:
         self._allowed: object = None
         self._reached: str | None = None
         self.has_refused = False
-        """Whether something was prevented from starting: only then is the run's status
-        `limited`."""
+        """Whether something was prevented from starting: only then is the run `limit_reached`."""
 
     @property
     def reached(self) -> str | None:
-        """The name of the limit that was reached, of this budget or the enclosing one; None: none
-        was.
-        """
+        """The limit that was reached, by its name, here or in an enclosing run; None: none was."""
         return self._reached or (self._parent.reached if self._parent is not None else None)
 
     @property
@@ -47,9 +44,7 @@ class RunBudget:
 
     @property
     def is_own(self) -> bool:
-        """Whether the limit that was reached belongs to this recipe within a run, not to the
-        run.
-        """
+        """Whether the limit that was reached is that of a recipe step, not of the run."""
         return self._reached is not None and self._parent is not None
 
     @property
@@ -76,7 +71,7 @@ class RunBudget:
         return True
 
     def spend(self, usage: TokenUsage) -> None:
-        """Add what a model call used. Usage is known only after the call, so a limit may be
+        """Add the usage of a model call. It is known only afterwards, so a limit may be
         exceeded.
         """
         self.usage += usage
@@ -86,9 +81,7 @@ class RunBudget:
             self._parent.spend(usage)
 
     def _used_up(self) -> str | None:
-        """The limit that is used up now; None: none is. An unknown cost uses up any limit on
-        cost.
-        """
+        """The limit that is used up; None: none is. An unknown cost uses up any limit on cost."""
         limits, used = self._limits(), self.usage
         if limits.max_tokens is not None and used.total_tokens >= limits.max_tokens:
             return "max_tokens"
@@ -99,9 +92,7 @@ class RunBudget:
 
     @property
     def max_cost_usd(self) -> float | None:
-        """The lowest cost limit that applies, of this budget and the enclosing ones; None:
-        unlimited.
-        """
+        """The lowest cost limit of this budget and the enclosing ones; None: unlimited."""
         own = self._limits().max_cost_usd
         outer = self._parent.max_cost_usd if self._parent is not None else None
         return min((most for most in (own, outer) if most is not None), default=None)

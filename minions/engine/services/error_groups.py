@@ -10,9 +10,7 @@ __all__ = ["leading_error"]
 
 
 def leading_error(error: BaseException) -> BaseException:
-    """The error itself; of a group a journal error, else the first of Minions' own, else the
-    first.
-    """
+    """The error itself; of a group a journal error, else one of Minions' own, else the first."""
     found = list(_leaves(error))
     for kind in (JournalError, MinionsError):
         for leaf in found:

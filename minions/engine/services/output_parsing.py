@@ -29,9 +29,7 @@ class TextOutputParser(OutputParser):
         self._validators: dict[str, SchemaValidator] = {}
 
     def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> None:
-        """Always None: the schema is part of the prompt's text, and the request is not
-        constrained.
-        """
+        """Always None: the prompt's text has the schema, and the request is not constrained."""
 
     def parse(
         self,

@@ -47,9 +47,7 @@ def is_retryable_error(error: BaseException, *, unless_known: bool) -> bool:
 
 
 def _http_status(error: BaseException) -> int | None:
-    """`status_code` of the error or of its response, as HTTP libraries name it; None: it has
-    none.
-    """
+    """`status_code` of the error or of its response, as HTTP libraries name it; None: none."""
     for holder in (error, getattr(error, "response", None)):
         for name in ("status_code", "status"):
             status = getattr(holder, name, None)

@@ -1,3 +1,1 @@
-"""Sessions: conversations made of runs; created, continued, forked, exported, cancelled,
-deleted.
-"""
+"""Sessions: conversations that are made of runs."""

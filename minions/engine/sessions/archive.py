@@ -1,6 +1,4 @@
-"""Exports a session as lines of text with every row and blob that it needs, and imports it
-again.
-"""
+"""Exports a session as lines of text, with the rows and blobs that it needs, and imports it."""
 
 from __future__ import annotations
 
@@ -57,8 +55,7 @@ class Archive:
 
     session_id: str
     sessions: tuple[ArchivedSession, ...]
-    """Parents first, each up to the last row that its fork reads; the session itself is the
-    last."""
+    """Parents first, each up to the last row that its fork reads; the session itself last."""
     blobs: Mapping[str, bytes]
     """The blobs that rows name, and those that these blobs name, by their hash."""
 
@@ -295,7 +292,7 @@ class _Reader:
         rows.append(entry)
 
     def _check_origin(self, entry: JournalEntry) -> None:
-        """Refuse a session that is no fork of the session before it in the file: so there is no
+        """Refuse a session that is no fork of the one before it in the file, so that none is a
         cycle.
         """
         parent = entry.fact.parent if isinstance(entry.fact, SessionForked) else None

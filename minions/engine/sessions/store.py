@@ -131,8 +131,7 @@ class StepRepository:
     async def inputs_of(
         self, session_id: str
     ) -> tuple[Mapping[str, JsonValue], Mapping[str, JsonValue]]:
-        """The inputs of the session, and those of its last run; of a new fork those of its parent's
-        run.
+        """The inputs of the session, and those of its last run; a new fork has its parent's.
 
         Raises:
             JournalError: `corrupt-entry`; it is a fork of itself, or an entry cannot be read.
@@ -318,8 +317,7 @@ class StepRepository:
         return (await self.save_steps_batch([step]))[0]
 
     async def save_steps_batch(self, steps: Sequence[SessionStep]) -> list[SessionStep]:
-        """Store steps in order: new ones after the last, and existing ones in place of their old
-        content.
+        """Store steps in order: new ones after the last, existing ones in place of their content.
 
         A step with sequence 0 gets the next one. A session that does not exist is created. A step
         whose id exists replaces that step. `created_at` is kept if it is set.

@@ -70,7 +70,5 @@ class StepCompiler(ABC, Generic[S_contra]):
         """What a run would do for the step, without doing it."""
 
     def known_output(self, spec: S_contra, planner: Planner) -> tuple[JsonValue, ...]:
-        """The output as its only item, if it is known without a run; empty: only a run can know
-        it.
-        """
+        """The output as its only item, if it is known without a run; empty: it is not known."""
         return ()

@@ -66,9 +66,7 @@ class GoalStep(WrittenStep[object], Step[object]):
 
     @property
     def shares_conversation(self) -> bool:
-        """Whether the step uses the conversation of the run: `memory: conversation` in the
-        recipe.
-        """
+        """Whether the step uses the run's conversation: `memory: conversation` in the recipe."""
         return self.spec.memory == "conversation"
 
     def messages(self, view: RunContext) -> Sequence[Message]:
