@@ -1,1 +1,1 @@
-"""People and programs: the command line, settings, and the wiring that knows everything."""
+"""Interfaces for people and programs: command line, server, library, settings and wiring."""

@@ -31,7 +31,7 @@ from minions.interfaces.wiring.runtime import Closer, Runtime
 __all__ = ["Approve", "Minions", "RecipeLike"]
 
 Approve: TypeAlias = Literal["wait", "deny", "all"]
-"""What becomes of a tool call that needs approval."""
+"""What happens with a tool call that needs approval: the run waits, it is denied, or approved."""
 
 _VERDICTS: Final[Mapping[str, Verdict]] = {
     "wait": Verdict.LATER,
@@ -41,7 +41,7 @@ _VERDICTS: Final[Mapping[str, Verdict]] = {
 
 
 class Minions(NewRuns, RecordedRuns):
-    """Runs recipes, and keeps what makes the next run cheap: connections and compiled recipes.
+    """Runs recipes, and keeps connections and compiled recipes for the next run.
 
     Use it with `async with`, or call `aclose` at the end. It belongs to one event loop at a time.
     """
@@ -58,20 +58,20 @@ class Minions(NewRuns, RecordedRuns):
         listeners: Iterable[Listener] = (),
         state: StateStore | None = None,
     ) -> None:
-        """Open nothing yet.
+        """Nothing is opened yet.
 
         Args:
-            model: Answers whatever recipes name; a name is `provider/model`. None: each recipe's
-                own, or the one that a key in the environment stands for.
+            model: Answers instead of the models that recipes name; a name is `provider/model`.
+                None: each recipe's own, or the one that a key in the environment stands for.
             journal: A journal, the path of an SQLite file, or a `postgresql://` URL; None: that of
-                `services`, which by default is in memory. One that was opened here is closed here.
-            tools: Your own, beside the recipes' toolsets.
-            extensions: Named things that recipes may use.
-            services: Clock, secrets, decider and the like; None: the real ones.
-            approve: What becomes of calls that need approval; None: they wait for `decide`, unless
-                `services` has a decider.
+                `services`, which by default is in memory. A path or URL is opened and closed here.
+            tools: Your own tools, beside the toolsets of recipes.
+            extensions: Named tools, models, recipes and steps that recipes may use.
+            services: Clock, secrets, decider and others; None: the real ones.
+            approve: What happens with calls that need approval; None: they wait for `decide`,
+                unless `services` has a decider.
             listeners: Called with every event of every run. While there are any, models stream.
-            state: Where `saveState` keeps its values; None: beside the journal.
+            state: The store of `saveState`; None: in the journal's database.
         Raises:
             UsageError: `approve` is no policy.
         """
@@ -94,7 +94,7 @@ class Minions(NewRuns, RecordedRuns):
         super().__init__(runtime, model, listeners)
 
     async def __aenter__(self) -> Self:
-        """Itself; nothing is opened before it is needed."""
+        """Return the object; nothing is opened before it is needed."""
         return self
 
     async def __aexit__(
@@ -103,12 +103,12 @@ class Minions(NewRuns, RecordedRuns):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """As `aclose`."""
+        """Call `aclose`."""
         await self.aclose()
 
 
 def _services(given: Services | None, approve: Approve | None) -> Services:
-    """The services that were given, else those of the real world, with that policy."""
+    """The given services, else real ones, with the approval policy."""
     if given is None:
         from minions.adapters.models.structured_output import InstructorParser
 

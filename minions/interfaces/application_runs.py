@@ -1,4 +1,4 @@
-"""What new and recorded runs of one application share: its runtime, recipes and executors."""
+"""The part that new and recorded runs of one application share: runtime, recipes, executors."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ RecipeLike: TypeAlias = AgentRecipe | str | Path
 """A recipe, its path, its id under ./recipes, or its YAML text."""
 
 _MOST_OF_CODE: Final = 64
-"""Recipes of Step objects that are remembered for runs that are resumed."""
+"""How many recipes of Step objects are kept for runs that are resumed."""
 _MOST_MODELS: Final = 8
-"""Model objects whose executors are kept; further ones cost what an executor costs to make."""
+"""For how many model objects executors are kept; further ones are made for each run."""
 
 
 class ApplicationRuns:
-    """The runs of one application, and what makes the next one cheap."""
+    """The runs of one application, with their shared runtime and executors."""
 
     def __init__(
         self, runtime: Runtime, model: ChatModel | str | None, listeners: Iterable[Listener]
     ) -> None:
-        """Open nothing yet.
+        """Nothing is opened yet.
 
         Args:
-            model: Answers whatever recipes name; None: each recipe's own.
+            model: Answers instead of the models that recipes name; None: each recipe's own.
             listeners: Called with every event of every run.
         """
         self._runtime = runtime
@@ -48,13 +48,13 @@ class ApplicationRuns:
         self._listeners = list(listeners)
         self._executors: dict[int, AgentExecutor] = {}
         self._of_code: dict[str, AgentRecipe] = {}
-        """Recipes of Step objects by id: a journal cannot hold them, a resume needs them."""
+        """Recipes of Step objects by id: a journal cannot store them, and a resume needs them."""
         self._active: set[str] = set()
         self._is_closed = False
 
     @property
     def services(self) -> Services:
-        """What its runs rest on: journal, clock, decider and the like."""
+        """The services of its runs: journal, clock, decider and others."""
         return self._runtime.services
 
     @property
@@ -68,17 +68,18 @@ class ApplicationRuns:
         A file is read once, and again when it or a recipe that it runs has changed.
 
         Raises:
-            RecipeError: With every fault found.
-            NotFoundError: No such file and no such id.
+            RecipeError: Has every fault that was found.
+            NotFoundError: There is no such file and no such id.
             UsageError: It cannot be read.
         """
         return recipe if isinstance(recipe, AgentRecipe) else self._runtime.recipes.get(recipe)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with every event of the runs that begin from now on; it returns at once.
+        """Call `listener` with every event of the runs that begin from now on; it must return at
+        once.
 
         Returns:
-            What ends it, for runs that begin after that.
+            A function that removes the listener, for runs that begin later.
         """
         self._listeners.append(listener)
 
@@ -89,7 +90,7 @@ class ApplicationRuns:
         return end
 
     async def execute(self, run: AgentRun[T]) -> AgentResult[T]:
-        """Carry out a run that was prepared here.
+        """Execute a run that was prepared here.
 
         Raises:
             LeaseHeldError, JournalError: The journal refused before anything was done.
@@ -104,7 +105,7 @@ class ApplicationRuns:
             self._active.discard(run.run_id)
 
     async def aclose(self) -> None:
-        """Close what was opened here: connections, and the journal that was named by its place."""
+        """Close what was opened here: connections, and a journal that was given by its place."""
         self._is_closed = True
         await self._runtime.aclose()
         self._executors.clear()
@@ -112,7 +113,7 @@ class ApplicationRuns:
     # --- for both kinds of runs -------------------------------------------------------------------
 
     def _refuse_active(self, run_id: str) -> None:
-        # The journal lets one worker take up its own run again; two tasks here are one worker.
+        # The journal lets one worker acquire its own run again; two tasks here are one worker.
         if run_id in self._active:
             raise LeaseHeldError(
                 f"Run '{run_id}' is being executed by this application.",
@@ -121,7 +122,7 @@ class ApplicationRuns:
             )
 
     def _remember(self, recipe: AgentRecipe) -> None:
-        """Keep a recipe of Step objects for a resume; of many the oldest is forgotten."""
+        """Keep a recipe of Step objects for a resume; of too many the oldest is dropped."""
         self._of_code.pop(recipe.id, None)
         if len(self._of_code) >= _MOST_OF_CODE:
             del self._of_code[next(iter(self._of_code))]
@@ -135,7 +136,7 @@ class ApplicationRuns:
         return self._runtime.executor(recipe, ModelChoice(override=model))
 
     def _executor_of(self, recipe: AgentRecipe, model: ChatModel) -> AgentExecutor:
-        """The executor with that model for all steps; one is kept for each model."""
+        """The executor that uses that model for all steps; one is kept for each model."""
         executor = self._executors.get(id(model))
         if executor is None:
             if len(self._executors) >= _MOST_MODELS:

@@ -1,4 +1,4 @@
-"""The toolsets that come along, each made when it is first asked for."""
+"""The built-in toolsets, each made when it is first needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Now: TypeAlias = Callable[[], datetime]
 
 
 class BuiltInToolsets(Mapping[str, Toolset]):
-    """By name. Making one takes milliseconds that a recipe without it need not wait for."""
+    """The built-in toolsets by name. Each is made on first use, since that takes milliseconds."""
 
     def __init__(self, now: Now) -> None:
         self._now = now

@@ -1,4 +1,4 @@
-"""Who decides on the command line: a policy, or the person at the terminal."""
+"""The deciders of the command line: a policy, or the person at the terminal."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _YES: Final = ("y", "yes")
 
 
 class Policy(Decider):
-    """The same verdict about every call; questions wait."""
+    """Gives the same verdict on every call; questions wait."""
 
     def __init__(self, verdict: Verdict) -> None:
         self._verdict = verdict
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
-        """As configured."""
+        """The configured verdict."""
         return self._verdict
 
 
 class TerminalDecider(Decider):
-    """Asks at the terminal, one thing at a time; the progress stands still meanwhile."""
+    """Asks at the terminal, one question at a time; the progress pauses meanwhile."""
 
     def __init__(
         self,
@@ -48,23 +48,25 @@ class TerminalDecider(Decider):
         *,
         approvals: Decider | None = None,
     ) -> None:
-        """Ask nothing yet.
+        """Nothing is asked yet.
 
         Args:
-            approvals: Who consents to calls; None: the person, too.
+            write: Prints one line.
+            read_line: Waits for one line; an empty text: the input has ended.
+            approvals: Approves calls; None: the person does that, too.
         """
         self._write = write
         self._read_line = read_line
         self._approvals = approvals
-        self._turn = asyncio.Lock()
+        self._asking = asyncio.Lock()
         self.pausing: Callable[[], AbstractContextManager[object]] = nullcontext
-        """Keeps the progress from drawing over the question."""
+        """A context in which the progress does not draw over the question."""
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
-        """Yes or no; anything else is no."""
+        """Ask for yes or no; any other answer is no. The run waits if the input has ended."""
         if self._approvals is not None:
             return await self._approvals.approve(request)
-        async with self._turn:
+        async with self._asking:
             with self.pausing():
                 self._write(f"step '{request.step_id}' wants to call {request.tool} with")
                 self._write(f"  {request.arguments}")
@@ -74,8 +76,8 @@ class TerminalDecider(Decider):
         return Verdict.APPROVED if line.casefold() in _YES else Verdict.REJECTED
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
-        """What is typed, again until it fits; an empty line is the default."""
-        async with self._turn:
+        """Ask until the answer fits the form; an empty line is the default."""
+        async with self._asking:
             with self.pausing():
                 self._write(question.text)
                 if question.form is not None:
@@ -96,7 +98,7 @@ class TerminalDecider(Decider):
                 self._write(error.message)
 
     async def _line(self, prompt: str) -> str | None:
-        """What is typed; None: nobody is there any more."""
+        """The line that was typed; None: the input has ended."""
         self._write(prompt)
         line = await run_in_daemon_thread(self._read_line)
         return line.strip() if line else None
@@ -110,7 +112,7 @@ def _wanted(form: Mapping[str, JsonValue]) -> str:
 
 
 def named_policy(approve: str, verdicts: Mapping[str, Verdict]) -> Policy:
-    """The policy of that name.
+    """The policy with that name.
 
     Raises:
         UsageError: It is none of `verdicts`.
@@ -121,7 +123,7 @@ def named_policy(approve: str, verdicts: Mapping[str, Verdict]) -> Policy:
 
 
 def decider_for(policy: str | None, write: Callable[[str], None]) -> Decider:
-    """Who decides under that policy: without one the person at a terminal, else nobody.
+    """The decider of a policy; without one it is the person at a terminal, else calls are denied.
 
     Raises:
         UsageError: There is no such policy.

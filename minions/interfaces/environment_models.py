@@ -1,4 +1,4 @@
-"""Models of an application, made with the keys that the environment holds now."""
+"""Models of an application, made with the keys that the environment has now."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["EnvironmentModels"]
 
 
 class EnvironmentModels:
-    """Makes models anew when the environment, where keys are, is not what it was."""
+    """Makes new models when the environment, and with it a key, has changed."""
 
     def __init__(self, extensions: Extensions) -> None:
-        """Make none yet."""
+        """No model is made yet."""
         self._extensions = extensions
         self._environ: Mapping[str, str] = {}
         self._models: Models | None = None
         self._replaced: list[Models] = []
-        """Those that were made with other keys; runs may still use them."""
+        """Models with former keys, which active runs may still use."""
 
     def source(self, recipe: AgentRecipe, choice: ModelChoice) -> ModelSource:
-        """As `Models.source`; scripts lie where the process is at that time."""
+        """See `Models.source`; scripts are looked up in the folder that is current then."""
         return self._current().source(recipe, choice)
 
     def _current(self) -> Models:

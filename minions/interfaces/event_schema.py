@@ -29,7 +29,7 @@ _CALL: Final[_Json] = {
 
 
 def events_schema() -> _Json:
-    """One of the events; what is None is absent."""
+    """The schema of one event of any type; values that are None are left out."""
     definitions: _Json = {}
     kinds: list[JsonValue] = []
     for kind in get_args(RunEvent):
@@ -56,7 +56,7 @@ def events_schema() -> _Json:
 
 
 def _forbid_null(schema: _Json) -> None:
-    """What may be None is left out instead."""
+    """Replace "may be null" by "may be absent" in a schema."""
     properties = cast("Mapping[str, _Json]", schema["properties"])
     optional = []
     for name, each in properties.items():

@@ -1,4 +1,4 @@
-"""The operator's own code: an `Extensions` object, or all that a file defines at its top."""
+"""Loads the operator's code: an `Extensions` object, or what a file defines at top level."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["load_extensions"]
 
 
 def load_extensions(names: Iterable[str], folder: Path, base: Extensions) -> Extensions:
-    """Everything of these files and modules, over `base`.
+    """The extensions in these files and modules, added to `base`.
 
     Args:
         names: `PATH.py` (relative to `folder`) or a module's dotted name.
-        base: What comes along; a tool of theirs of the same name takes its place.
+        base: The built-in extensions; a loaded tool of the same name replaces one of these.
     Raises:
-        UsageError: Not found, it raised while it was imported, or it holds nothing to use.
+        UsageError: A file is missing, raised an error while it was imported, or defines nothing.
     """
     own = Extensions()
     for name in names:
@@ -67,7 +67,7 @@ def _import(name: str, folder: Path) -> ModuleType:
 
 
 def _parents(module: str) -> tuple[str, ...]:
-    """`a.b.c` and what it lies in; nothing for a file."""
+    """The module `a.b.c` and its parents; empty for a file."""
     if module.endswith(".py"):
         return ()
     parts = module.split(".")

@@ -1,4 +1,4 @@
-"""`run`, `arun`, `astream` and `load`: the library's doors without an object to keep."""
+"""The functions `run`, `arun`, `astream` and `load`, for use without an application object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services
 from minions.interfaces.application import Approve, Minions, RecipeLike
 from minions.interfaces.run_stream import RunStream
-from minions.interfaces.synchronous_run import kept_application, wait_for
+from minions.interfaces.synchronous_run import main_thread_application, wait_for
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["arun", "astream", "load", "run"]
@@ -27,10 +27,10 @@ def load(recipe: RecipeLike, *, extensions: Extensions | None = None) -> AgentRe
     """The checked recipe of that path, id under ./recipes, or YAML text.
 
     Args:
-        extensions: Named things that it may use.
+        extensions: Named tools, models, recipes and steps that it may use.
     Raises:
-        RecipeError: With every fault found.
-        NotFoundError: No such file and no such id.
+        RecipeError: Has every fault that was found.
+        NotFoundError: There is no such file and no such id.
         UsageError: It cannot be read.
     """
     return Minions(extensions=extensions).load(recipe)
@@ -78,21 +78,21 @@ def run(
 ) -> Any:  # Any: see the overloads
     """Run a recipe, or any coroutine of this library, and wait for it.
 
-    The main thread keeps an event loop, connections and compiled recipes from call to call.
-    Inside a running event loop (a notebook, an async program) the work is done on a thread of its
-    own, with a loop of its own and a copy of the context variables, while the caller's loop
-    stands still; `await arun(...)` does not make it wait. Ctrl-C stops the run, which is recorded.
+    The main thread keeps an event loop, connections and compiled recipes from call to call. Inside
+    a running event loop (a notebook, an async program) the work is done on a thread of its own,
+    with its own loop and a copy of the context variables, and the caller's loop is blocked; `await
+    arun(...)` does not block it. Ctrl-C cancels the run, which is recorded.
 
     Args:
         work: A recipe, its path, its id under ./recipes, its YAML text, or a coroutine such as
             `StepExecutor(…).execute()`.
-        inputs: By name; of a secret its `SecretRef`, or that as text (`env:NAME`).
-        output_class: What the result's `output` shall be.
-        model: Answers whatever the recipe names; a name is `provider/model`. None: the recipe's
-            own, or the one that a key in the environment stands for.
-        tools: Your own, beside the recipe's toolsets.
-        services: Clock, journal and the like; None: real, with the journal in memory. What
-            `saveState` keeps is where the journal is.
+        inputs: Values by name; for a secret its `SecretRef`, or that as text (`env:NAME`).
+        output_class: The class of the result's `output`; None: plain JSON.
+        model: Answers instead of the models that the recipe names; a name is `provider/model`.
+            None: the recipe's own, or the one that a key in the environment stands for.
+        tools: Your own tools, beside the recipe's toolsets.
+        services: Clock, journal and others; None: real ones, with a journal in memory. The store of
+            `saveState` is in the journal's database.
     Raises:
         UsageError: Recipe, inputs or limits are wrong.
         EnvironmentRefusedError: No model is configured, or its key or a secret is missing.
@@ -100,7 +100,7 @@ def run(
     if isinstance(work, Coroutine):
         return wait_for(work)
     tools = tuple(tools)
-    kept = None if tools or extensions or services else kept_application()
+    kept = None if tools or extensions or services else main_thread_application()
     if kept is not None:
         return wait_for(kept.arun(work, inputs, output_class=output_class, model=model))
     once = arun(
@@ -151,10 +151,10 @@ async def arun(
     extensions: Extensions | None = None,
     services: Services | None = None,
 ) -> AgentResult[Any]:
-    """Run a recipe once; connections are closed at its end. For more than one keep a `Minions`.
+    """Run a recipe once, and close its connections. For several runs keep a `Minions` object.
 
     Args:
-        recipe, inputs, output_class, model, tools, extensions, services: As of `run`.
+        recipe, inputs, output_class, model, tools, extensions, services: As for `run`.
     Raises:
         As `run`.
     """
@@ -198,10 +198,10 @@ def astream(
     extensions: Extensions | None = None,
     services: Services | None = None,
 ) -> RunStream[Any]:
-    """The events of one run as they happen, whose end gives the result (`stream.result`).
+    """Run a recipe once, and yield its events; `stream.result` is its result at the end.
 
     Args:
-        recipe, inputs, output_class, model, tools, extensions, services: As of `run`.
+        recipe, inputs, output_class, model, tools, extensions, services: As for `run`.
     Raises:
         As `run`, when the first event is asked for.
     """
@@ -220,6 +220,6 @@ def astream(
 def _for_one_run(
     tools: Iterable[Tool], extensions: Extensions | None, services: Services | None
 ) -> Minions:
-    """Nobody can decide what it waits for afterwards: what needs approval is denied."""
+    """An application for a single run: no decision can be made later, so approvals are denied."""
     approve: Approve | None = "deny" if services is None else None
     return Minions(tools=tools, extensions=extensions, services=services, approve=approve)

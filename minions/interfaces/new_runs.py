@@ -1,4 +1,4 @@
-"""New runs of an application: to their end, as a stream of events, or in two steps."""
+"""New runs of an application: awaited, as a stream of events, or prepared and executed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class NewRuns(ApplicationRuns):
-    """The half of `Minions` that begins runs."""
+    """The part of `Minions` that begins runs."""
 
     @overload
     async def arun(
@@ -52,17 +52,17 @@ class NewRuns(ApplicationRuns):
         model: ChatModel | str | None = None,
         session: str | None = None,
     ) -> AgentResult[Any]:
-        """Run to the end; once begun, every end is a result.
+        """Run a recipe to its end. Once begun, every end is a result, never an exception.
 
         Args:
-            inputs: By name; of a secret its `SecretRef`, or that as text (`env:NAME`).
-            output_class: What `result.output` shall be; one that does not fit fails the run.
-            model: For this run; None: the application's.
-            session: Whose conversation it takes up; None: a new one.
+            inputs: Values by name; for a secret its `SecretRef`, or that as text (`env:NAME`).
+            output_class: The class of `result.output`; an output that does not fit fails the run.
+            model: The model for this run; None: the application's.
+            session: The id of the session whose conversation it continues; None: a new session.
         Raises:
             RecipeError, NotFoundError: As `load`.
             UsageError: Inputs or limits are wrong; nothing was started.
-            EnvironmentRefusedError: No model, no secret, or the journal refuses.
+            EnvironmentRefusedError: There is no model, a secret is missing, or the journal refuses.
         """
         run = self.prepare(recipe, inputs, output_class=output_class, model=model, session=session)
         return await self.execute(run)
@@ -98,10 +98,10 @@ class NewRuns(ApplicationRuns):
         model: ChatModel | str | None = None,
         session: str | None = None,
     ) -> RunStream[Any]:
-        """The events of a run as they happen, whose end gives the result.
+        """Run a recipe, and yield its events as they happen; at the end there is `stream.result`.
 
         Args:
-            output_class, model, session: As of `arun`.
+            output_class, model, session: As for `arun`.
         Raises:
             As `arun`, when the first event is asked for.
         """
@@ -144,7 +144,7 @@ class NewRuns(ApplicationRuns):
         model: ChatModel | str | None = None,
         session: str | None = None,
     ) -> AgentRun[Any]:
-        """Everything that can be refused is refused here; the run has its id, and has not begun.
+        """Check everything that can be refused; the run has its id, and has not begun.
 
         Raises:
             As `arun`.

@@ -1,4 +1,4 @@
-"""The operator's own bounds over those of a recipe."""
+"""The operator's limits, which replace those of a recipe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["bounded"]
 
 
 def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
-    """The operator's own bounds over the recipe's; of two limits on cost the lower one holds."""
+    """The recipe with the operator's limits; of two limits on cost the lower one counts."""
     if settings.max_parallel is not None:
         recipe = attrs.evolve(recipe, max_parallel=settings.max_parallel)
     if settings.timeout is not None:
@@ -26,6 +26,6 @@ def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
 
 
 def _limited(recipe: AgentRecipe, name: str, value: float) -> AgentRecipe:
-    """That limit instead of the recipe's own, in whichever spelling."""
+    """The recipe with that limit instead of its own, whose name may be written in another case."""
     limits = {key: kept for key, kept in recipe.limits.items() if snake_case(key) != name}
     return attrs.evolve(recipe, limits={**limits, name: value})

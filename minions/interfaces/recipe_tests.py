@@ -1,4 +1,4 @@
-"""Runs a recipe's own tests: scripted answers, faked tools, nothing stored, and what came out."""
+"""Runs a recipe's own tests, with scripted answers and faked tools; nothing is stored."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ __all__ = ["TestOutcome", "run_test"]
 
 @frozen(kw_only=True)
 class TestOutcome:
-    """How one test ended."""
+    """The outcome of one test."""
 
     test: RecipeTest
     faults: tuple[str, ...]
-    """What is not as expected, for a person; none: it passed."""
+    """Differences from what the test expects, one line each; empty: it passed."""
     duration_ms: float
 
     def to_json(self) -> dict[str, JsonValue]:
-        """For programs."""
+        """The outcome as JSON: `name`, `passed`, `faults`, `duration_ms`."""
         return {
             "name": self.test.name,
             "passed": not self.faults,
@@ -63,10 +63,10 @@ class TestOutcome:
 
 
 async def run_test(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> TestOutcome:
-    """One test, in a run of its own of which nothing is stored.
+    """Run one test in a journal of its own, which is dropped afterwards.
 
     Args:
-        runtime: Gives the test's model where it names one, and the tools that it does not fake.
+        runtime: Supplies the test's model if it names one, and the tools that it does not fake.
     """
     clock = runtime.services.clock
     begin = clock.monotonic()
@@ -96,16 +96,16 @@ async def _faults(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> li
 def _source(
     recipe: AgentRecipe, test: RecipeTest, script: ChatModel, runtime: Runtime
 ) -> ModelSource | ChatModel:
-    """Whatever steps name, the test's model answers.
+    """The model of the test, whatever model its steps name.
 
     Raises:
-        UsageError: It is one that would be paid for.
+        UsageError: `real-model`; it is one that costs money.
     """
     if test.model is None:
         return script
     if not test.model.startswith(SCRIPTED) and test.model not in runtime.extensions.models:
         raise UsageError(
-            f"The test '{test.name}' asks no real model, but it names '{test.model}'. Name "
+            f"The test '{test.name}' must not call a real model, but names '{test.model}'. Name "
             f"{SCRIPTED}FILE.yaml or a registered model, or write `answers`.",
             code="real-model",
         )
@@ -118,16 +118,16 @@ def _source(
 
 @frozen
 class _ScriptedDecider(Decider):
-    """Says what the test says."""
+    """Decides as the test says."""
 
     words: Mapping[str, str]
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
-        """By step, or by the steps around it, nearest first; without a word the run waits."""
+        """The verdict for the step, or for the nearest step around it; else the run waits."""
         path = request.step_id
         while path and path not in self.words:
             path = path.rpartition("/")[0]
-        match self._said(path):
+        match self._decision(path):
             case Approve(None):
                 return Verdict.APPROVED
             case Reject(None):
@@ -136,20 +136,20 @@ class _ScriptedDecider(Decider):
                 return Verdict.LATER
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
-        """By step."""
-        match self._said(question.step_id):
+        """The answer for the step; without one the run waits."""
+        match self._decision(question.step_id):
             case Answer(text):
                 return read_answer(text, question.form)
             case _:
                 return NoAnswer.LATER
 
-    def _said(self, step: str) -> Decision | None:
+    def _decision(self, step: str) -> Decision | None:
         return said_decision(self.words[step]) if step in self.words else None
 
 
 @frozen
 class _FakedTools(ToolCallExecutor):
-    """Gives what the test says; lets nothing through that changes something."""
+    """Returns the results that the test gives; refuses other tools that may change something."""
 
     results: Mapping[str, JsonValue]
     usual: ToolCallExecutorFactory
@@ -157,12 +157,12 @@ class _FakedTools(ToolCallExecutor):
     async def execute(
         self, call: ToolCall, context: RunContext
     ) -> Result[ToolCallResponse, ToolFailure]:
-        """One attempt."""
+        """Return the result of the test, or run a tool that changes nothing."""
         tool = context.tools.find(call.name)
         names = (call.name, tool.spec.origin if tool is not None else None)
-        said = next((name for name in names if name is not None and name in self.results), None)
-        if said is not None:
-            value = self.results[said]
+        faked = next((name for name in names if name is not None and name in self.results), None)
+        if faked is not None:
+            value = self.results[faked]
             content = value if isinstance(value, str) else dumps(value)
             return Success(ToolCallResponse(content=content, value=value))
         if tool is not None and tool.spec.effect is not Effect.PURE:
@@ -170,7 +170,7 @@ class _FakedTools(ToolCallExecutor):
                 ToolFailure(
                     code="not-faked",
                     message=f"The tool '{call.name}' may change something, and the test does not "
-                    "say what it gives. Write it under `tools` of the test.",
+                    "give its result. Write it under `tools` of the test.",
                 )
             )
         return await self.usual(call, context).execute(call, context)

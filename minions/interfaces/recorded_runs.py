@@ -1,4 +1,4 @@
-"""Recorded runs of an application: decisions that they wait for, resume, retry."""
+"""Recorded runs of an application: pending decisions, resume, retry."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REASONS: Final = "decision_reasons"
 
 
 class RecordedRuns(ApplicationRuns):
-    """The half of `Minions` that continues recorded runs: decisions, resume and retry."""
+    """The part of `Minions` that continues recorded runs: decisions, resume and retry."""
 
     @overload
     def decide(
@@ -66,18 +66,19 @@ class RecordedRuns(ApplicationRuns):
         reason: str | None = None,
         recipe: RecipeLike | None = None,
     ) -> RunStream[Any]:
-        """Decide what a run waits for, and go on: await it, or iterate over what follows.
+        """Make a decision that a run waits for, and resume it: await it, or iterate over its
+        events.
 
         Args:
-            run: Its id, or a unique start of it, or its session's.
-            key: Of the decision, as the `waiting` event and `waiting` give it; also its tool or
-                step, where only one decision of that name waits.
+            run: Its id, or a unique prefix of it, or the id of its session.
+            key: The key of the decision, from the `waiting` event or from `waiting`; also the name
+                of its tool or step, if only one decision with that name waits.
             verdict: `Verdict.APPROVED` or `Verdict.REJECTED`; of a call in doubt `"redo"`,
                 `"done"`, `"done:JSON"` or `"fail"`. For questions see `answer`.
-            reason: Why, for whoever reads the journal; stored with the run as it goes on.
-            recipe: As of `resume`.
+            reason: Why, for readers of the journal; stored with the resumed run.
+            recipe: As for `resume`.
         Raises:
-            As `resume`; UsageError also where nothing waits under that key.
+            As `resume`; UsageError also if no decision with that key waits.
         """
         reasons = {key: reason} if reason is not None else {}
         return self._resumed(run, recipe, {key: _word(verdict)}, output_class, reasons)
@@ -100,10 +101,10 @@ class RecordedRuns(ApplicationRuns):
         *,
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
     ) -> RunStream[Any]:
-        """Answer the question of an `ask` step, and go on, as `decide`.
+        """Answer the question of an `ask` step, and resume the run, as `decide` does.
 
         Raises:
-            As `decide`; UsageError also where the value does not fit the question's form.
+            As `decide`; UsageError also if the value does not fit the question's form.
         """
         text = value if isinstance(value, str) else dumps(value)
         return self._resumed(run, None, {key: f"answer:{text}"}, output_class, {})
@@ -136,18 +137,18 @@ class RecordedRuns(ApplicationRuns):
         recipe: RecipeLike | None = None,
         decisions: Mapping[str, str] | None = None,
     ) -> RunStream[Any]:
-        """Go on with a run that was killed, cancelled, stopped by a limit, or waits.
+        """Resume a run that was killed, cancelled, stopped by a limit, or waits for a decision.
 
-        Await it, or iterate over its events. What is recorded is not done again.
+        Await it, or iterate over its events. Recorded work is replayed, not done again.
 
         Args:
-            run: Its id, or a unique start of it, or its session's.
+            run: Its id, or a unique prefix of it, or the id of its session.
             recipe: Needed for a recipe of Step objects that this object has not run before.
-            decisions: Several at once, as `AgentExecutor.resume` takes them.
+            decisions: Several decisions at once, as `AgentExecutor.resume` takes them.
         Raises:
-            NotFoundError: No such run.
-            UsageError: It failed (`retry` it), the code differs, or a decision means nothing.
-            EnvironmentRefusedError: No model, or another worker has the run.
+            NotFoundError: There is no such run.
+            UsageError: It failed (`retry` it), the code differs, or a decision is not valid.
+            EnvironmentRefusedError: There is no model, or another worker executes the run.
         """
         return self._resumed(run, recipe, decisions or {}, output_class, {})
 
@@ -179,14 +180,14 @@ class RecordedRuns(ApplicationRuns):
         recipe: RecipeLike | None = None,
         from_step: str | None = None,
     ) -> RunStream[Any]:
-        """Run failed steps again, and those that changed or read what changed.
+        """Run failed steps again, and those that changed or read an output that changed.
 
         Await it, or iterate over its events.
 
         Args:
-            run: As of `resume`.
-            recipe: An edited one; None: the run's own.
-            from_step: This step runs again, too, with all that come after it.
+            run: As for `resume`.
+            recipe: An edited recipe; None: the run's own.
+            from_step: This step and all that follow it run again, too.
         Raises:
             As `resume`.
         """
@@ -208,7 +209,7 @@ class RecordedRuns(ApplicationRuns):
         """The decisions that a run waits for.
 
         Raises:
-            NotFoundError, UsageError: No such run, or several.
+            NotFoundError, UsageError: There is no such run, or several.
         """
         recorded = await load_recorded_run(self.services.journal, run)
         replay = Replay(recorded.entries, recorded.generation + 1)
@@ -251,7 +252,7 @@ class RecordedRuns(ApplicationRuns):
         return recorded.recipe(self.extensions.catalog())
 
     def _model_of(self, recorded: RecordedRun) -> ChatModel | str | None:
-        """The application's model; else the one with which the run began."""
+        """The application's model, else the one of the run's start; None: the recipe's own."""
         noted = recorded.note.get("model")
         return self._model or (noted if isinstance(noted, str) else None)
 
@@ -260,11 +261,11 @@ def _word(verdict: str) -> str:
     """The engine's word for that verdict.
 
     Raises:
-        UsageError: It decides nothing.
+        UsageError: `Verdict.LATER` is no decision.
     """
     if verdict == Verdict.LATER:
         raise UsageError(
-            "Verdict.LATER decides nothing: say Verdict.APPROVED or Verdict.REJECTED.",
+            "Verdict.LATER is no decision: use Verdict.APPROVED or Verdict.REJECTED.",
             code="bad-decision",
         )
     return _WORDS.get(verdict, str(verdict))

@@ -1,4 +1,4 @@
-"""A run that somebody asked for: awaited for its result, or iterated for its events."""
+"""A run of the library: awaited for its result, or iterated for its events."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ ExecuteRun: TypeAlias = Callable[[AgentRun[T_co]], Awaitable[AgentResult[T_co]]]
 
 
 class RunStream(AsyncIterable[RunEvent], Generic[T_co]):
-    """One run: `await` it, or `async for` its events and then read `result`. It begins only then.
+    """One run: `await` it, or use `async for` on its events and then read `result`.
 
-    Leaving the loop early cancels the run; what was done is recorded. `async with stream:` around
-    the loop waits until that is written.
+    The run begins only then. Leaving the loop early cancels it; what was done is recorded. `async
+    with stream:` around the loop waits until the end is recorded, too.
     """
 
     def __init__(self, begin: OpenRun[T_co], execute: ExecuteRun[T_co]) -> None:
-        """Prepare nothing yet.
+        """Nothing is prepared yet.
 
         Args:
-            begin: Gives the prepared run, or raises what refuses it.
-            execute: Runs it to its end.
+            begin: Returns the prepared run, or raises why it is refused.
+            execute: Executes the run to its end.
         """
         self._begin = begin
         self._execute = execute
@@ -49,7 +49,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[T_co]):
 
     @property
     def result(self) -> AgentResult[T_co]:
-        """The result; it is there when the last event has been given.
+        """The result; available after the last event.
 
         Raises:
             UsageError: The run is not over, or was cancelled by leaving its loop.
@@ -62,7 +62,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[T_co]):
         return self._result
 
     def __await__(self) -> Generator[object, None, AgentResult[T_co]]:
-        """Run to the end without watching; after the events were read, their result."""
+        """Run to the end without events; after the events were read, return their result."""
         return self._wait().__await__()
 
     async def _wait(self) -> AgentResult[T_co]:
@@ -72,14 +72,15 @@ class RunStream(AsyncIterable[RunEvent], Generic[T_co]):
         return self._result
 
     def __aiter__(self) -> AsyncIterator[RunEvent]:
-        """Every event as it happens; the last one is `run_completed` or `run_failed`."""
+        """Yield every event as it happens; the last one is `run_completed` or `run_failed`."""
         self._begin_once()
         return self._run()
 
     def _begin_once(self) -> None:
         if self._has_begun:
             raise UsageError(
-                "This run has begun already. Ask for another one.", code="run-has-begun"
+                "This run has begun already. Call the method again for another run.",
+                code="run-has-begun",
             )
         self._has_begun = True
 
@@ -97,7 +98,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[T_co]):
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Cancel the run if it goes on, and wait until that is recorded."""
+        """Cancel the run if it is active, and wait until that is recorded."""
         task = self._task
         if task is None or task.done():
             return
@@ -107,7 +108,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[T_co]):
         await asyncio.wait([task])
 
     async def __aenter__(self) -> Self:
-        """Itself."""
+        """Return the stream."""
         return self
 
     async def __aexit__(
@@ -116,5 +117,5 @@ class RunStream(AsyncIterable[RunEvent], Generic[T_co]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """As `aclose`."""
+        """Call `aclose`."""
         await self.aclose()

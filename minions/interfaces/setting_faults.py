@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words: what was read, where, and what was expected."""
+"""Messages about a wrong configuration: what was read, where, and what was expected."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 @frozen(kw_only=True)
 class SettingFault:
-    """One thing that is wrong."""
+    """One fault of a configuration."""
 
     table: Path
-    """The table that it is in; (): the whole file."""
+    """The path of its table; (): the top level of the file."""
     order: int
-    """Where it stands among the faults of its table: what is unknown, missing, wrong."""
+    """The order among the faults of a table: 0 unknown, 1 missing, 2 wrong."""
     text: str
     unknown: str | None = None
-    """The key that the table does not have."""
+    """The key that the table does not have; None: the fault is another one."""
     keys: Sequence[str] = ()
-    """The keys that it has."""
+    """The keys that the table has; empty unless `unknown` is set."""
 
 
 def faults_of(faults: Iterable[DecodingFault]) -> Iterator[SettingFault]:
-    """What the codec found, in words."""
+    """Turn the faults that the codec found into messages."""
     from minions.contracts.decoding_faults import FaultKind
 
     for fault in faults:
@@ -62,7 +62,7 @@ def _unknown(table: Path, key: str, kind: object) -> SettingFault:
 
 
 def _expected(path: Path, kind: SettingType) -> str:
-    """What stands in the settings themselves says more than its type."""
+    """What a key expects: the words of `Settings` if it has some, else those for its type."""
     if len(path) == 1:
         own: str | None = getattr(attrs.fields(Settings), str(path[0])).metadata.get("expected")
         return own or kind.expected
@@ -70,7 +70,7 @@ def _expected(path: Path, kind: SettingType) -> str:
 
 
 def bad_values(values: Mapping[str, object]) -> Iterator[SettingFault]:
-    """Values of the right type that a key does not take, such as those of flags."""
+    """Faults of values that have the right type and break a constraint, such as those of flags."""
     for key, value in values.items():
         kind = setting_types()[key]
         if not kind.takes(value):
@@ -79,7 +79,7 @@ def bad_values(values: Mapping[str, object]) -> Iterator[SettingFault]:
 
 
 def price_name_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
-    """Names that mean no model: TOML takes `[prices.gpt-4.1]` apart where there is a dot."""
+    """Faults of price tables whose name is no model: TOML splits `[prices.gpt-4.1]` at its dot."""
     prices = content.get("prices")
     for name, table in prices.items() if isinstance(prices, Mapping) else ():
         provider, _, model = str(name).partition("/")
@@ -92,7 +92,7 @@ def bad_configuration(source: str, faults: Iterable[SettingFault]) -> UsageError
     """One error for all these faults, with a line for each table.
 
     Args:
-        source: The file, or what else the values came from.
+        source: The file, or another name of the place where the values came from.
     """
     in_order = sorted(faults, key=lambda fault: (_dotted(fault.table), fault.order))
     tables = itertools.groupby(in_order, key=lambda fault: fault.table)
@@ -115,7 +115,7 @@ def _line(source: str, table: Path, faults: Sequence[SettingFault]) -> str:
 
 
 def _dotted(path: Path) -> str:
-    """As TOML writes it; an index of a list in brackets."""
+    """The path as TOML writes it; an index of a list in brackets."""
     text = ""
     for key in path:
         if isinstance(key, int):

@@ -1,4 +1,4 @@
-"""Where settings come from, and how the sources are merged.
+"""The sources of settings, and how they are merged.
 
 Flags win over `MINIONS_*`, then `minions.toml` or `[tool.minions]` upwards to the repository's
 root, then the user's own file, then defaults.
@@ -31,26 +31,28 @@ __all__ = ["Origin", "environment", "load_settings", "user_settings_file"]
 
 @frozen(kw_only=True)
 class Origin:
-    """Settings and, per key, where the value came from."""
+    """The settings, and where the value of each key came from."""
 
     settings: Settings
     origins: Mapping[str, str]
     folder: Path
-    """The current one: where relative paths of flags and environment start."""
+    """The current folder: relative paths of flags and environment start here."""
 
     def folder_of(self, key: str) -> Path:
-        """Where a relative path under that key starts: its file's folder, or the current one."""
+        """The folder where a relative path under that key starts: of its file, or the current
+        one.
+        """
         origin = Path(self.origins[key])
         return origin.parent if origin.suffix == ".toml" else self.folder
 
 
 def environment() -> Mapping[str, str]:
-    """The process's environment, read once where everything is wired."""
+    """A copy of the process's environment."""
     return dict(os.environ)
 
 
 def user_settings_file() -> Path:
-    """The user's own configuration; need not exist."""
+    """The path of the user's own configuration, which need not exist."""
     from platformdirs import user_config_path
 
     return user_config_path("minions") / "minions.toml"
@@ -63,7 +65,7 @@ def load_settings(
     folder: Path,
     user_file: Path | None,
 ) -> Origin:
-    """Read all sources, strongest last.
+    """Read all sources; a later one replaces values of the earlier ones.
 
     Args:
         flags: Only those that were given.
@@ -98,10 +100,10 @@ def _sources(
 
 
 def _from_file(path: Path) -> Mapping[str, object]:
-    """The values of the keys that it has.
+    """The values of the keys that a file has.
 
     Raises:
-        UsageError: With every fault found.
+        UsageError: Has every fault that was found.
     """
     content = _content(path)
     if not content:  # the codec takes its time to load
@@ -137,7 +139,7 @@ def _decoded(path: Path, content: Mapping[str, object]) -> Settings:
 
 
 def _from_environment(environ: Mapping[str, str]) -> Mapping[str, object]:
-    """What `MINIONS_*` say; tables are for files alone."""
+    """The values of `MINIONS_*` variables; tables can only be set in files."""
     found: dict[str, object] = {}
     for key, kind in setting_types().items():
         text = environ.get(_variable(key))
@@ -151,10 +153,10 @@ def _variable(key: str) -> str:
 
 
 def _parsed(key: str, text: str, kind: object) -> object:
-    """The text as that type.
+    """The text as a value of that type.
 
     Raises:
-        UsageError: It is none of that type.
+        UsageError: It is no such value.
     """
     if kind not in _PARSERS:
         return text
@@ -185,14 +187,14 @@ _PARSERS: Final[Mapping[object, tuple[Callable[[str], object], str]]] = {
     float: (float, "a number"),
     tuple: (_parts, "texts with commas between them"),
 }
-"""How a type is read from a text; others are texts."""
+"""The parser of each type, and what it expects; other types stay texts."""
 
 
 def _checked(source: str, values: Mapping[str, object]) -> Mapping[str, object]:
-    """Values that have their type already.
+    """The values, checked; they have their types already.
 
     Raises:
-        UsageError: The key does not take such a value.
+        UsageError: A value breaks the constraint of its key.
     """
     if faults := list(bad_values(values)):
         raise bad_configuration(source, faults)

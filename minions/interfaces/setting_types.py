@@ -1,4 +1,4 @@
-"""The types of settings, taken apart: what a text is parsed as, and what messages expect."""
+"""The types of settings: how a text is parsed, and what messages say is expected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WORDS: Final[Mapping[object, str]] = {
 
 @frozen
 class SettingType:
-    """The type of one key's value; whether the key may be left out is no part of it."""
+    """The type of a setting, without whether the key may be left out."""
 
     kind: object
     """A class, a container's class, or a union."""
@@ -37,7 +37,7 @@ class SettingType:
 
     @classmethod
     def of(cls, hint: object) -> SettingType:
-        """The type that a hint says: of `X | None` it is that of X."""
+        """The type of a hint; of `X | None` it is that of X."""
         members = [each for each in typing.get_args(hint) if each is not type(None)]
         if _is_union(hint) and len(members) == 1:
             return cls.of(members[0])
@@ -47,12 +47,12 @@ class SettingType:
         return cls(hint if _is_union(hint) else typing.get_origin(hint) or hint)
 
     def takes(self, value: object) -> bool:
-        """Whether the constraint takes a value of that type."""
+        """Whether a value of this type fulfils the constraint."""
         return value is None or self.constraint is None or self.constraint.holds(value)
 
     @property
     def expected(self) -> str:
-        """What is expected, for messages."""
+        """What is expected, in words for messages."""
         if self.constraint is not None:
             return self.constraint.expected
         if _is_union(self.kind):

@@ -1,4 +1,4 @@
-"""What an operator can configure. `Settings` is the only list of keys, their types and meaning."""
+"""The configuration of an operator. `Settings` is the only list of keys, types and meanings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Price: TypeAlias = Annotated[
 
 @frozen(kw_only=True)
 class ProviderSettings:
-    """A provider the operator defined: `[providers.NAME]`."""
+    """A provider that the operator defines: `[providers.NAME]`."""
 
     base_url: str
     api_key_env: str | None = None
@@ -41,7 +41,9 @@ class ProviderSettings:
 
 @frozen(kw_only=True)
 class PriceSettings:
-    """What the operator pays for one model: `[prices."provider/name"]`, dollars per million."""
+    """The operator's price of a model, in US dollars per million tokens:
+    `[prices."provider/name"]`.
+    """
 
     input_per_mtok: _Price
     output_per_mtok: _Price
@@ -49,10 +51,10 @@ class PriceSettings:
 
 
 def _described(text: str, expected: str | None = None) -> dict[str, str]:
-    """What is known of a key beside its type.
+    """The description of a key, as field metadata.
 
     Args:
-        expected: What a value of another type is told; None: words for the type.
+        expected: What messages say is expected; None: words for the type.
     """
     words = {"description": text}
     return words if expected is None else {**words, "expected": expected}
@@ -60,7 +62,7 @@ def _described(text: str, expected: str | None = None) -> dict[str, str]:
 
 @frozen(kw_only=True)
 class Settings:
-    """Every key of the configuration; the flags that are not about one call have one each."""
+    """Every key of the configuration; each has a flag, if it is not about one call only."""
 
     model: str | None = field(
         default=None, metadata=_described("Model for recipes that name none: provider/name.")
@@ -81,7 +83,7 @@ class Settings:
     )
     no_cache: bool = field(
         default=False,
-        metadata=_described("Do every step, also those that say `cache: true`; keep nothing."),
+        metadata=_described("Run every step, also those with `cache: true`; cache no output."),
     )
     max_parallel: _Count | None = field(
         default=None, metadata=_described("Steps at a time in execution mode parallel.")
@@ -92,7 +94,7 @@ class Settings:
     max_cost_usd: _Amount | None = field(
         default=None,
         metadata=_described(
-            "Most a run may cost, in US dollars; the lower of this and the recipe's own holds."
+            "Most a run may cost, in US dollars; the lower of this and the recipe's own counts."
         ),
     )
     approve: str | None = field(

@@ -1,7 +1,7 @@
-"""How `minions.run` waits: on an event loop that the main thread keeps, or on a thread of its own.
+"""How `minions.run` waits: on the main thread's event loop, or on a thread of its own.
 
-The loop and the application that the main thread keeps are the one thing here that lives as long
-as the process: without them each call would make and close both.
+The main thread's loop and application live as long as the process: else each call would open and
+close both.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any, Final, Generic, TypeVar
 from minions.adapters.stores.state_store import MemoryState
 from minions.interfaces.application import Minions
 
-__all__ = ["has_running_loop", "kept_application", "wait_for"]
+__all__ = ["has_running_loop", "main_thread_application", "wait_for"]
 
 T = TypeVar("T")
 
 _POLL_S: Final = 0.1
-"""How soon a request to stop is seen while another thread works."""
+"""How often a request to stop is checked while another thread works, in seconds."""
 
 
 def has_running_loop() -> bool:
@@ -38,27 +38,27 @@ def has_running_loop() -> bool:
 
 
 def wait_for(work: Coroutine[Any, Any, T]) -> T:  # Any: what a coroutine yields is asyncio's
-    """What it returns; inside a running event loop it runs on a thread of its own.
+    """Run a coroutine and return its result; inside a running event loop on a thread of its own.
 
     Raises:
-        KeyboardInterrupt: After what goes on was cancelled, and what was done is recorded.
+        KeyboardInterrupt: Ctrl-C; the run was cancelled, and what was done is recorded.
     """
     if has_running_loop():
         return _OwnThread(work).wait()
-    door = _DOORS.here()
-    if door is None:
+    kept = _MAIN_THREAD.loop()
+    if kept is None:
         return asyncio.run(work)
-    return door.run(work)
+    return kept.run(work)
 
 
-def kept_application() -> Minions | None:
-    """The application that the main thread keeps; None: this is no place where one is kept."""
-    door = None if has_running_loop() else _DOORS.here()
-    return door.application() if door is not None else None
+def main_thread_application() -> Minions | None:
+    """The application of the main thread; None: this is another thread, or a loop is running."""
+    kept = None if has_running_loop() else _MAIN_THREAD.loop()
+    return kept.application() if kept is not None else None
 
 
-class _Door:
-    """One event loop with the application that belongs to it."""
+class _KeptLoop:
+    """One event loop, and the application that belongs to it."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -67,17 +67,17 @@ class _Door:
         self._application: Minions | None = None
 
     def application(self) -> Minions:
-        """For one run, which finds no values that another one saved."""
+        """The application for one run, which finds no values that another run saved."""
         self._state.clear()
         if self._application is None:
             self._application = Minions(approve="deny", state=self._state)
         return self._application
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:  # Any: as above
-        """As `asyncio.run`, on the loop that is kept; one that was interrupted is not.
+        """Run a coroutine as `asyncio.run` does, on the kept loop; an interrupted loop is dropped.
 
-        Not an `asyncio.Runner`: the way it installs its handler of Ctrl-C writes out the whole
-        task each time, which takes as long as a fifth of a small run.
+        This is no `asyncio.Runner`: the way it installs its handler of Ctrl-C formats the whole
+        task each time, which takes a fifth of the time of a small run.
         """
         context = contextvars.copy_context()
         task = self._loop.create_task(_alone(work), context=context)
@@ -88,7 +88,7 @@ class _Door:
         except Exception:
             raise
         except BaseException as error:
-            _DOORS.close()
+            _MAIN_THREAD.close()
             if interrupt.was_asked_for and isinstance(error, asyncio.CancelledError):
                 raise KeyboardInterrupt from error
             raise
@@ -101,39 +101,39 @@ class _Door:
         self._loop.close()
 
 
-class _Doors:
-    """The main thread's door; a forked process has its own."""
+class _MainThread:
+    """The kept loop of the main thread; a forked process has its own."""
 
     def __init__(self) -> None:
-        self._door: _Door | None = None
-        self._inherited: list[_Door] = []
-        """Of a parent process: to close them here would reach into its sockets."""
+        self._loop: _KeptLoop | None = None
+        self._inherited: list[_KeptLoop] = []
+        """Loops of a parent process: closing them here would reach into its sockets."""
 
-    def here(self) -> _Door | None:
-        """The one of this thread; None: it is not the main thread."""
+    def loop(self) -> _KeptLoop | None:
+        """The loop, opened if there is none; None: this is not the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return None
-        if self._door is not None and self._door.process != os.getpid():
-            self._inherited.append(self._door)
-            self._door = None
-        if self._door is None:
-            self._door = _Door()
+        if self._loop is not None and self._loop.process != os.getpid():
+            self._inherited.append(self._loop)
+            self._loop = None
+        if self._loop is None:
+            self._loop = _KeptLoop()
             atexit.register(self.close)
-        return self._door
+        return self._loop
 
     def close(self) -> None:
-        """Close it; the next call opens another one."""
-        door, self._door = self._door, None
+        """Close the loop; the next call opens another one."""
+        loop, self._loop = self._loop, None
         atexit.unregister(self.close)
-        if door is not None and door.process == os.getpid():
-            door.close()
+        if loop is not None and loop.process == os.getpid():
+            loop.close()
 
 
-_DOORS: Final = _Doors()
+_MAIN_THREAD: Final = _MainThread()
 
 
 class _Interrupt:
-    """While a run goes on, the first Ctrl-C cancels it; the next one raises at once."""
+    """During a run the first Ctrl-C cancels it; the next one raises at once."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:  # Any: whatever it returns
         self._task = task
@@ -141,23 +141,23 @@ class _Interrupt:
         self.was_asked_for = False
 
     def __enter__(self) -> None:
-        """Only in place of Python's own handler: another one is the application's."""
+        """Replace Python's own handler; another handler is the application's, and stays."""
         handler = signal.getsignal(signal.SIGINT)
         if handler is signal.default_int_handler:
             self._before = handler
             signal.signal(signal.SIGINT, self)
 
     def __exit__(self, *_: object) -> None:
-        """Put Python's own back."""
+        """Restore Python's own handler."""
         if self._before is not None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def __repr__(self) -> str:
-        """Short: `signal` asks for it at each call."""
+        """A short text: `signal` asks for it at each call."""
         return "<interrupt>"
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """A signal came."""
+        """Handle Ctrl-C: cancel the task, or raise if that was done before."""
         if self.was_asked_for or self._task.done():
             raise KeyboardInterrupt
         self.was_asked_for = True
@@ -167,7 +167,7 @@ class _Interrupt:
 
 
 async def _end(application: Minions | None) -> None:
-    """Close all that lives on this loop."""
+    """Close everything that lives on this loop."""
     await _cancel_others()
     if application is not None:
         await application.aclose()
@@ -175,7 +175,7 @@ async def _end(application: Minions | None) -> None:
 
 
 async def _alone(work: Coroutine[Any, Any, T]) -> T:  # Any: as above
-    """The work; tasks that it leaves behind end with it, as `asyncio.run` has it."""
+    """Run the work; tasks that it leaves behind are cancelled, as by `asyncio.run`."""
     try:
         return await work
     finally:
@@ -183,7 +183,7 @@ async def _alone(work: Coroutine[Any, Any, T]) -> T:  # Any: as above
 
 
 async def _cancel_others() -> None:
-    """Tasks of this loop but the one that asks."""
+    """Cancel the other tasks of this loop."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
@@ -192,7 +192,7 @@ async def _cancel_others() -> None:
 
 
 class _OwnThread(Generic[T]):
-    """Runs a coroutine on a loop of its own while the caller's loop stands still."""
+    """Runs a coroutine on a new thread and loop while the caller is blocked."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:  # Any: as above
         self._work = work
@@ -200,15 +200,15 @@ class _OwnThread(Generic[T]):
         self._done = threading.Event()
         self._stop: Callable[[], object] | None = None
         self._is_unwanted = False
-        """Whether the caller was stopped; it may be before there is a task to stop."""
+        """Whether the caller was stopped, perhaps before there was a task to cancel."""
         self._result: list[T] = []
         self._error: BaseException | None = None
 
     def wait(self) -> T:
-        """What it returns.
+        """Start the thread, and return the coroutine's result.
 
         Raises:
-            KeyboardInterrupt, CancelledError: As the caller was stopped.
+            KeyboardInterrupt, CancelledError: The caller was stopped in this way.
         """
         task = asyncio.current_task()
         before = task.cancelling() if task is not None else 0  # a request may come at once
@@ -232,10 +232,12 @@ class _OwnThread(Generic[T]):
     def _wait_until_done(
         self, task: asyncio.Task[Any] | None, before: int
     ) -> None:  # Any: as above
-        """Raises CancelledError where the caller's own task is to stop, as Ctrl-C asks for it.
+        """Wait for the thread.
 
         Args:
-            before: Requests to stop that it had before the work began.
+            before: How many cancellation requests the task had before the work began.
+        Raises:
+            CancelledError: The caller's own task was asked to stop, as Ctrl-C does.
         """
         while not self._done.wait(_POLL_S):
             if task is not None and task.cancelling() > before:

@@ -168,7 +168,7 @@ async def test_the_runner_asks_no_real_model_of_a_recipe_made_by_code() -> None:
     tested = await run_test(recipe, test, runtime)
     (fault,) = tested.faults
     assert fault == (
-        "real-model: The test 'dear' asks no real model, but it names 'openai/gpt-4o'. Name "
+        "real-model: The test 'dear' must not call a real model, but names 'openai/gpt-4o'. Name "
         "scripted/FILE.yaml or a registered model, or write `answers`."
     )
     assert asked == []

@@ -1,1 +1,1 @@
-"""Settings to models, databases, extensions and the runtime that has them; nothing is opened."""
+"""Makes models, databases, extensions and the runtime from settings; opens nothing."""

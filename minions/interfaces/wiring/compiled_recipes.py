@@ -1,4 +1,4 @@
-"""Recipes by path or id, read once and again when one of their files has changed."""
+"""Reads recipes by path or id, once; they are read again when one of their files has changed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from minions.recipe.reading.sub_recipes import recipe_files
 __all__ = ["CompiledRecipes"]
 
 _Stamp: TypeAlias = tuple[int, int, int]
-"""When a file was written, its size, and which file it is."""
+"""A file's time of change in ns, its size in bytes, and its inode."""
 
 
 @frozen
 class _CompiledRecipe:
-    """A recipe, and what its files were when it was read."""
+    """A recipe, and the stamps of its files when it was read."""
 
     recipe: AgentRecipe
     stamps: Mapping[str, _Stamp | None]
@@ -36,25 +36,25 @@ class _CompiledRecipe:
 
 
 class CompiledRecipes:
-    """The recipe store of one runtime."""
+    """The recipes that one runtime has read."""
 
     def __init__(self, catalog: Catalog) -> None:
-        """Read nothing yet.
+        """Nothing is read yet.
 
         Args:
-            catalog: What recipes may name.
+            catalog: Everything that recipes may name.
         """
         self.catalog = catalog
-        self._kept: dict[str, _CompiledRecipe] = {}
+        self._compiled: dict[str, _CompiledRecipe] = {}
 
     def get(self, source: str | Path) -> AgentRecipe:
-        """The recipe at that path, of that id under `recipes`, or whose YAML text this is.
+        """The recipe at that path, of that id under `recipes`, or with this YAML text.
 
         A text of several lines is YAML; it is read each time.
 
         Raises:
-            RecipeError: With every fault found.
-            NotFoundError: No such file and no such id.
+            RecipeError: Has every fault that was found.
+            NotFoundError: There is no such file and no such id.
             UsageError: It cannot be read, or it is neither a text nor a path.
         """
         if not isinstance(source, str | Path):
@@ -66,10 +66,10 @@ class CompiledRecipes:
         if isinstance(source, str) and "\n" in source:
             return load_recipe_text(source, "<recipe>", self.catalog)
         path = os.path.abspath(_file(source))  # noqa: PTH100  # links are followed by no one here
-        kept = self._kept.get(path)
-        if kept is None or not kept.is_current():
-            kept = self._kept[path] = self._read(path, str(source))
-        return kept.recipe
+        known = self._compiled.get(path)
+        if known is None or not known.is_current():
+            known = self._compiled[path] = self._read(path, str(source))
+        return known.recipe
 
     def _read(self, path: str, source: str) -> _CompiledRecipe:
         files = [path]
@@ -97,7 +97,7 @@ def _stamps(files: Iterable[str]) -> dict[str, _Stamp | None]:
 
 
 def _stamp(path: str) -> _Stamp | None:
-    """The stamp of that file; None: it does not exist."""
+    """The stamp of a file; None: it does not exist."""
     try:
         known = os.stat(path)  # noqa: PTH116  # asked for at every run
     except OSError:

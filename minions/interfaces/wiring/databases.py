@@ -1,4 +1,4 @@
-"""Where journal, saved values and cached outputs are kept: SQLite, PostgreSQL or memory."""
+"""The stores of journal, saved values and cached outputs: SQLite, PostgreSQL or memory."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ __all__ = [
 
 
 def _default_database() -> Path:
-    """Where the command line keeps its journal."""
+    """The path of the command line's journal if none is configured."""
     from platformdirs import user_data_path
 
     return user_data_path("minions") / "journal.sqlite"
 
 
 def database_of(settings: Settings, folder: Path) -> Path:
-    """The file of the configured SQLite database; ask `postgres_of` first.
+    """The file of the configured SQLite database; check `postgres_of` first.
 
     Raises:
-        UsageError: A URL of another kind.
+        UsageError: `unknown-database`; it is a URL of another kind.
     """
     if settings.db is None:
         return _default_database()
@@ -60,17 +60,17 @@ def postgres_of(settings: Settings) -> str | None:
 
 
 def place_of_journal(settings: Settings, folder: Path) -> str:
-    """Where the journal is: a path, or a URL without its password.
+    """The path of the journal, or its URL without the password.
 
     Raises:
-        UsageError: A URL of another kind.
+        UsageError: `unknown-database`; it is a URL of another kind.
     """
     url = postgres_of(settings)
     return without_password(url) if url is not None else str(database_of(settings, folder))
 
 
 def has_database(settings: Settings, folder: Path) -> bool:
-    """Whether the configured database may exist already: a server is not asked."""
+    """Whether the configured database may exist already; a server is not asked."""
     return postgres_of(settings) is not None or database_of(settings, folder).exists()
 
 
@@ -86,7 +86,7 @@ def make_journal(settings: Settings, folder: Path) -> Journal:
 
 
 def journal_at(place: str | PathLike[str], clock: Clock) -> Journal:
-    """The journal in that SQLite file, or at that `postgresql://` URL; opens nothing yet."""
+    """The journal in that SQLite file, or at that `postgresql://` URL. Opens nothing yet."""
     if isinstance(place, str) and is_postgres_url(place):
         from minions.adapters.stores.postgres_journal import PostgresJournal
 
@@ -110,7 +110,7 @@ def make_state(settings: Settings, folder: Path) -> StateStore:
 
 
 def state_beside(journal: Journal) -> StateStore:
-    """The store of saved values in that journal's database; in memory where it has none."""
+    """The store of saved values in that journal's database; in memory if it has none."""
     from minions.engine.services.memory_journal import MemoryJournal
 
     if isinstance(journal, MemoryJournal):

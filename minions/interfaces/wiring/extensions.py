@@ -1,4 +1,4 @@
-"""What recipes may name: tools and toolsets of the distribution, and the operator's own."""
+"""Everything that recipes may name: built-in tools and toolsets, and the operator's own."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ __all__ = ["built_in_extensions", "built_in_tools", "built_in_toolsets", "extend
 
 
 def built_in_toolsets() -> Mapping[str, Toolset]:
-    """The toolsets of the distribution by name; nothing is opened."""
+    """The built-in toolsets by name; nothing is opened."""
     return BuiltInToolsets(lambda: datetime.now(UTC))
 
 
 def built_in_tools(state: StateStore | None = None) -> Toolbox:
-    """Tools that every recipe may use without naming their toolset; nothing is opened.
+    """The tools that every recipe may use without naming their toolset; nothing is opened.
 
     Args:
-        state: Where `saveState` keeps its values; None: in memory.
+        state: The store of `saveState`; None: in memory.
     """
     tools = (*state_tools(state or MemoryState()), *date_time_tools(lambda: datetime.now(UTC)))
     return Toolbox(tools)
 
 
 def built_in_extensions(state: StateStore | None = None) -> Extensions:
-    """The tools and toolsets of the distribution; nothing is opened.
+    """The built-in tools and toolsets; nothing is opened.
 
     Args:
-        state: As of `built_in_tools`.
+        state: As for `built_in_tools`.
     """
     from minions.engine.compile.extensions import Extensions
 
@@ -45,7 +45,7 @@ def built_in_extensions(state: StateStore | None = None) -> Extensions:
 
 
 def extended(base: Extensions, own: Extensions) -> Extensions:
-    """Both in one value; under one name what `own` has counts."""
+    """Both in one value; if both have a name, that of `own` counts."""
     from minions.engine.compile.extensions import Extensions
 
     kept = tuple(tool for tool in base.tools if tool.spec.name not in own.tools)

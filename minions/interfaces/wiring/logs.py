@@ -1,4 +1,4 @@
-"""The log of whoever runs the process; none unless it is asked for."""
+"""The log of the process; nothing is logged unless it is asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["make_log"]
 
 
 def make_log(settings: Settings, write: Callable[[str], None]) -> Log:
-    """A structured log with `debug`, nothing otherwise; never a global configuration."""
+    """A structured log with `debug`, else one that discards everything; no global configuration."""
     if not settings.debug:
         from minions.engine.services.services import NullLog
 

@@ -1,4 +1,4 @@
-"""Configurations to models, each made once."""
+"""Makes the models of configurations, each once."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _MODEL_OF_KEY: Final = {
     "OPENAI_API_KEY": "openai/gpt-5-mini",
     "ANTHROPIC_API_KEY": "anthropic/claude-haiku-4-5",
 }
-"""Which model a bare key means: each provider's small one."""
+"""The model that an API key alone selects: each provider's small one."""
 
 
 @frozen(kw_only=True)
 class ModelChoice:
-    """Which model was chosen for one run, and how the run was asked for."""
+    """Which model was chosen for one run, and by which command."""
 
     override: str | None = None
-    """`provider/name` that answers whatever the recipe names; None: what the recipe names."""
+    """`provider/name` that answers instead of the recipe's models; None: the recipe's models."""
     folder: Path | None = None
-    """Where a script that `override` names lies; None: where settings say."""
+    """The folder of a script that `override` names; None: the one that settings say."""
     asked_as: str | None = None
-    """How the caller named the recipe, for commands to try; None: its id."""
+    """How the caller named the recipe, for commands in messages; None: its id."""
     command: str = "run"
-    """The command that was called, likewise."""
+    """The command that was called, for commands in messages."""
 
 
 class Models:
-    """Gives each configuration its model, made once; closes them at the end."""
+    """Makes the model of each configuration once, and closes them at the end."""
 
     def __init__(
         self,
@@ -56,12 +56,12 @@ class Models:
         recipe_folders: tuple[Path, ...] = (),
         warn: Callable[[str], None] | None = None,
     ) -> None:
-        """Make none yet.
+        """No model is made yet.
 
         Args:
-            folder_of: A settings key to the folder where scripts named under it lie.
-            recipe_folders: As of a `Catalog`.
-            warn: Told of what slows calls down; None: a logger of the models'.
+            folder_of: From a settings key to the folder of the scripts that it names.
+            recipe_folders: As for a `Catalog`.
+            warn: Called with a line about things that slow calls down; None: the models' logger.
         """
         self._settings = settings
         self._extensions = extensions
@@ -73,7 +73,7 @@ class Models:
         self._own: dict[int, ChatModel] = {}
 
     def source(self, recipe: AgentRecipe, choice: ModelChoice | None = None) -> ModelSource:
-        """The source for one recipe: scripts it names lie in its own folder.
+        """The models of one recipe; scripts that it names are in its own folder.
 
         Args:
             choice: None: the recipe's own models, or the configured one.
@@ -105,7 +105,7 @@ class Models:
         return model
 
     def _home(self, recipe: AgentRecipe, choice: ModelChoice, name: str, *, is_own: bool) -> Path:
-        """Where a script of that name lies.
+        """The folder of a script with that name.
 
         Args:
             is_own: Whether the recipe itself names it.
@@ -118,10 +118,10 @@ class Models:
         return self._folder_of("offline_models" if is_offline else "model")
 
     def _fallback(self, recipe: AgentRecipe, choice: ModelChoice) -> str:
-        """What answers when neither recipe nor flag names a model.
+        """The model that answers when neither recipe nor flag names one.
 
         Raises:
-            EnvironmentRefusedError: Nothing is configured; three commands to try.
+            EnvironmentRefusedError: `no-model`; none is configured. It has three commands to try.
         """
         if self._settings.model is not None:
             return self._settings.model
@@ -193,7 +193,7 @@ class Models:
 
 
 def _config_for(config: ModelConfig, name: str, choice: ModelChoice) -> ModelConfig:
-    """What goes with the model `name`: a server belongs to the model it was named with."""
+    """The configuration for the model `name`; server settings do not apply to another model."""
     if choice.override is None or name == config.name:
         return config
     return evolve(config, name=name, base_url=None, api_key_env=None, output_mode=None)
@@ -204,7 +204,7 @@ def _script_path(name: str, folder: Path) -> Path:
 
 
 def operator_models(settings: Settings) -> OperatorModels:
-    """The operator's providers, and whom a recipe's own server settings may reach."""
+    """The operator's providers, and the servers that a recipe's own settings may reach."""
     from minions.adapters.models.endpoints import OperatorModels, ProviderConfig
 
     providers = {

@@ -1,4 +1,4 @@
-"""What models cost, and what is known of those that a recipe would ask."""
+"""Prices and context lengths of models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_prices(settings: Settings) -> PriceBook:
 
 
 def knowledge_of_models(settings: Settings, environ: Mapping[str, str]) -> KnowModel:
-    """Context and price of each model that a recipe would ask today; no key is needed."""
+    """Context length and price of each model that a recipe would use; no key is needed."""
     prices, now = make_prices(settings), datetime.now(UTC)
 
     def know(config: ModelConfig) -> KnownModel:
@@ -53,7 +53,7 @@ def knowledge_of_models(settings: Settings, environ: Mapping[str, str]) -> KnowM
 def _server_of(
     name: str, config: ModelConfig, settings: Settings, environ: Mapping[str, str]
 ) -> str | None:
-    """The base URL of the server that would be asked; None: none, or none that is configured."""
+    """The base URL of the model's server; None: there is none, or none is configured."""
     from minions.adapters.models.endpoints import base_url_of
 
     try:

@@ -33,9 +33,9 @@ from minions.recipe.model import AgentRecipe, ModelConfig
 __all__ = ["Closer", "ModelsOfRecipe", "Runtime", "ServiceChanges", "make_runtime", "make_services"]
 
 ModelsOfRecipe: TypeAlias = Callable[[AgentRecipe, ModelChoice], ModelSource | ChatModel]
-"""Gives the models that answer the steps of one recipe."""
+"""Returns the models that answer the steps of one recipe."""
 Closer: TypeAlias = Callable[[], Awaitable[None]]
-"""Gives back one part that was opened."""
+"""Closes one part that was opened."""
 
 
 class ServiceChanges(TypedDict, total=False):
@@ -52,24 +52,24 @@ class ServiceChanges(TypedDict, total=False):
 
 @frozen(kw_only=True)
 class Runtime:
-    """The parts of a process that its runs share, made once for each process, command or app."""
+    """The parts that all runs of a process, command or application share, made once."""
 
     models: ModelsOfRecipe
     extensions: Extensions
     services: Services
     tool_calls: ToolCallExecutorFactory | None = None
-    """How tool calls are carried out; None: by the run's toolbox."""
+    """Executes tool calls; None: the run's toolbox does."""
     recipes: CompiledRecipes = Factory(
         lambda self: CompiledRecipes(self.extensions.catalog()), takes_self=True
     )
     """The recipe store of the process: recipes by path or id, read once."""
     preparation: Preparation = Factory(lambda self: Preparation(self.extensions), takes_self=True)
     closers: tuple[Closer, ...] = field(default=(), repr=False)
-    """What gives back each part that was opened for this runtime, called in this order."""
+    """Closes the parts that were opened for this runtime, in this order."""
 
     @property
     def catalog(self) -> Catalog:
-        """What recipes may name, for the static checks."""
+        """Everything that recipes may name, for the static checks."""
         return self.recipes.catalog
 
     def executor(self, recipe: AgentRecipe, choice: ModelChoice | None = None) -> AgentExecutor:
@@ -87,7 +87,7 @@ class Runtime:
         )
 
     def named_model(self, recipe: AgentRecipe, config: ModelConfig) -> ChatModel:
-        """The model that a step of the recipe with that configuration would ask."""
+        """The model that a step of the recipe with that configuration would use."""
         models = self.models(recipe, ModelChoice())
         return models if isinstance(models, ChatModel) else models(config)
 
@@ -102,7 +102,7 @@ class Runtime:
         """This runtime with other parts. Both share what was opened: close one of them.
 
         Args:
-            models: Answer whatever recipes name.
+            models: Answer instead of the models that recipes name.
             services: Fields of `Services`. A journal or cache given here is the caller's to close.
         """
         changes = _of_extensions(extensions) if extensions is not None else {}
@@ -115,13 +115,13 @@ class Runtime:
         return attrs.evolve(self, **changes)
 
     async def aclose(self) -> None:
-        """Close what was opened for it."""
+        """Close the parts that were opened for it."""
         async with contextlib.AsyncExitStack() as stack:
             for close in reversed(self.closers):
                 stack.push_async_callback(close)
 
     async def __aenter__(self) -> Self:
-        """Itself; nothing is opened before it is needed."""
+        """Return the runtime; nothing is opened before it is needed."""
         return self
 
     async def __aexit__(
@@ -130,7 +130,7 @@ class Runtime:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """As `aclose`."""
+        """Call `aclose`."""
         await self.aclose()
 
 
@@ -146,7 +146,7 @@ class _Changes(TypedDict, total=False):
 
 
 def _of_extensions(extensions: Extensions) -> _Changes:
-    """With what is made of them: recipes that are read and compiled with others may differ."""
+    """The parts that depend on extensions: recipes compiled with other extensions may differ."""
     return {
         "extensions": extensions,
         "recipes": CompiledRecipes(extensions.catalog()),
@@ -169,14 +169,14 @@ def make_runtime(
     recipe_folders: tuple[Path, ...] = (),
     warn: Callable[[str], None] | None = None,
 ) -> Runtime:
-    """As the operator configured it; opens nothing yet.
+    """A runtime as the operator configured it; opens nothing yet.
 
     Args:
-        extensions: The operator's own, over what comes along.
-        folder_of: A settings key to the folder where relative paths under it start.
-        services: Another's to close; None: as `settings` say.
-        recipe_folders: As of a `Catalog`.
-        warn: Told of what slows model calls down; None: a logger of the models'.
+        extensions: The operator's own, added to the built-in ones.
+        folder_of: From a settings key to the folder where relative paths under it start.
+        services: Services that the caller closes; None: made from `settings`.
+        recipe_folders: As for a `Catalog`.
+        warn: Called with a line about things that slow model calls down; None: the models' logger.
     Raises:
         UsageError: A setting is wrong.
     """
@@ -205,7 +205,7 @@ def make_services(
     prices: PriceBook | None = None,
     cache: StepCache | None = None,
 ) -> Services:
-    """The real world, with the full output parser; nobody consents to calls."""
+    """Real services, with the full output parser; calls that need approval are denied."""
     from minions.adapters.models.structured_output import InstructorParser
 
     return Services(
