@@ -78,7 +78,7 @@ def test_a_decision_about_nothing_says_what_waits(cli: Cli, here: Path) -> None:
     cli("run", "mail.yaml", "--approve", "wait", *STORE)
     done = cli("approve", "run_", *STORE)
     assert done.code == 2
-    assert "an approval is waited for by: nothing." in done.err
+    assert "waits for these decisions (approval): none." in done.err
 
 
 # --- at the terminal -----------------------------------------------------------------------------

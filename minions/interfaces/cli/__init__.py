@@ -1,1 +1,1 @@
-"""The command line: one file per command."""
+"""The command line: one module for each command, and the parts that commands share."""

@@ -1,4 +1,4 @@
-"""What `approve`, `reject` and `answer` share: find what waits, decide it, let the run go on."""
+"""The common part of `approve`, `reject` and `answer`: find what waits, decide, resume the run."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it fi
 
 
 def resume_options(function: F) -> F:
-    """The options of a run that goes on."""
+    """The options of commands that resume a run."""
     for option in (
         click.option("-m", "--model", metavar="MODEL", help="provider/name; else the run's own."),
-        click.option("--approve", help="Who consents to further calls: ask, deny, all or wait."),
+        click.option("--approve", help="Who approves further calls: ask, deny, all or wait."),
         click.option("--events", is_flag=True, help="Print one JSON event per line."),
         common_options,
     ):
@@ -39,7 +39,7 @@ def resume_options(function: F) -> F:
 def decide(
     run: str, about: str | None, decision: Decision, what: str, flags: dict[str, object]
 ) -> int:
-    """Say `decision` of what waits in the run, then go on; the exit code.
+    """Make a decision that the run waits for, and resume it; the exit code.
 
     Args:
         about: A key, a tool or a step; None: the only one that waits.
@@ -50,7 +50,7 @@ def decide(
     model = flags["model"] if isinstance(flags["model"], str) else None
     out = sys.stdout
 
-    async def go_on() -> int:
+    async def resume() -> int:
         async with RecordedRunOpener(context, run, model=model) as opened:
             recipe = opened.own_recipe()
             replay = Replay(opened.recorded.entries, opened.recorded.generation + 1)
@@ -68,13 +68,13 @@ def decide(
             return await opened.follow(prepared, out)
 
     with contextlib.redirect_stdout(sys.stderr):
-        return asyncio.run(go_on())
+        return asyncio.run(resume())
 
 
 def _chosen(
     waiting: Sequence[PendingDecision], about: str | None, what: str, run_id: str
 ) -> PendingDecision:
-    """The one that is meant.
+    """The pending decision that is meant.
 
     Raises:
         UsageError: None is, or several are.
@@ -83,10 +83,10 @@ def _chosen(
     found = [each for each in fitting if about is None or each.is_meant_by(about)]
     if len(found) == 1:
         return found[0]
-    listed = "".join(f"\n  {each.key}: {each.words}" for each in fitting) or " nothing."
+    listed = "".join(f"\n  {each.key}: {each.words}" for each in fitting) or " none."
     named = "" if about is None else f"'{about}' means {len(found)} of them. "
     raise UsageError(
-        f"{named}In run '{run_id}' an {what} is waited for by:{listed}",
+        f"{named}Run '{run_id}' waits for these decisions ({what}):{listed}",
         code="unknown-call",
         suggestions=[each.key for each in fitting],
     )

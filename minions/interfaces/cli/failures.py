@@ -1,4 +1,4 @@
-"""The one place where errors become messages and exit codes. Loaded when something failed."""
+"""Turns errors into messages and exit codes. Loaded only when something failed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["report_failure"]
 
 _TRUE: Final = ("1", "true", "yes")
 _UNDECIDED: Final = frozenset({"call-in-doubt", "decision-needed"})
-"""Codes of errors that a person's word would lift."""
+"""Codes of errors that a decision of a person resolves."""
 
 
 def report_failure(error: BaseException, arguments: Sequence[str]) -> int:
-    """Tell what went wrong, as flags or configuration want it told; the exit code."""
+    """Print an error in the way that flags or configuration ask for; the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         tell(error.format_message())
         return 2
@@ -38,13 +38,13 @@ def report_failure(error: BaseException, arguments: Sequence[str]) -> int:
         tell("".join(traceback.format_exception(error)).rstrip("\n"))
     if isinstance(error, MinionsError):
         return _fail(error, settings)
-    if isinstance(error, OSError):  # a file system or stream says no: nothing of ours is broken
+    if isinstance(error, OSError):  # the system refuses; this is no bug
         return _fail(_refusal(error), settings)
     return _fail_internally(error)
 
 
 def _settings(arguments: Sequence[str]) -> Settings:
-    """How errors are told. A configuration that is wrong itself is left out."""
+    """The settings for the report; a configuration that is wrong itself is ignored."""
     flags = {key: True for key in ("json", "debug") if f"--{key}" in arguments}
     environ = dict(os.environ)
     with contextlib.suppress(MinionsError, OSError):
@@ -77,7 +77,7 @@ def _fail(error: MinionsError, settings: Settings) -> int:
     for line in error_lines(error, stderr_painter()):
         tell(line)
     if settings.json:
-        with contextlib.suppress(MinionsError):  # already told in words
+        with contextlib.suppress(MinionsError):  # already printed as text
             say(json_text(error_to_json(error)))
     if error.error_code in _UNDECIDED:
         return EXIT_CODES[RunStatus.NEEDS_DECISION]

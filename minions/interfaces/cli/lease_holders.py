@@ -1,4 +1,4 @@
-"""Who is at work on a run, for whoever wants to go on with it."""
+"""Refuses to resume a run that another worker executes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from minions.contracts.errors import LeaseHeldError
 from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.services.services import Services
 
-__all__ = ["refuse_if_it_goes_on"]
+__all__ = ["refuse_if_active"]
 
 
-async def refuse_if_it_goes_on(services: Services, recorded: RecordedRun) -> None:
-    """Whatever somebody says of a run that goes on is too late; tell who has it, and since when.
+async def refuse_if_active(services: Services, recorded: RecordedRun) -> None:
+    """Refuse a decision or resume of a run that is active elsewhere; the message names the worker.
 
     Raises:
-        LeaseHeldError: Another worker has the run now, and is not known to be dead.
+        LeaseHeldError: Another worker executes the run, and is not known to be dead.
     """
     journal, summary = services.journal, recorded.summary
     try:
@@ -22,7 +22,7 @@ async def refuse_if_it_goes_on(services: Services, recorded: RecordedRun) -> Non
         )
     except LeaseHeldError as error:
         if services.is_worker_gone(error.worker_id) or error.run_id != summary.run_id:
-            return  # its lease can be taken; another run of the session says so itself
+            return  # the lease can be taken over, or another run of the session reports it
         begins = [
             row
             for row in recorded.entries

@@ -1,4 +1,4 @@
-"""The command group. Light, for `--help` passes through here; errors are `failures`'."""
+"""The command group. Loads little, as `--help` needs it; errors are reported by `failures`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = ["command", "run_command_line"]
 
 _COMMANDS: Final = {
     "run": "Run a recipe and print its result.",
-    "chat": "Talk with a recipe or a model in a session.",
+    "chat": "Chat with a recipe or a model in a session.",
     "validate": "Check recipes without running anything.",
-    "test": "Run the tests that recipes bring along.",
+    "test": "Run the tests of recipes.",
     "graph": "Draw a recipe's steps.",
-    "explain": "Tell what a recipe needs, may do and costs at most.",
+    "explain": "Show what a recipe needs, may do and costs at most.",
     "schema": "Print a JSON Schema for editors.",
-    "resume": "Go on with a run that was killed or stopped.",
-    "retry": "Run again what failed, also with an edited recipe.",
-    "approve": "Consent to a call that a run waits for.",
-    "reject": "Refuse a call that a run waits for.",
+    "resume": "Resume a run that was killed, stopped or waits.",
+    "retry": "Run failed steps again, also with an edited recipe.",
+    "approve": "Approve a call that a run waits for.",
+    "reject": "Reject a call that a run waits for.",
     "answer": "Answer a question that a run waits for.",
     "cancel": "End a run that another process executes.",
     "fork": "Branch a session at one of its messages.",
-    "sessions": "List, show, compare, export and remove what ran.",
+    "sessions": "List, show, compare, export and remove runs and sessions.",
     "serve": "Serve recipes and sessions over HTTP, with a page.",
     "migrate": "Turn an instruction in prose into a recipe.",
     "init": "Make a project whose recipe runs without a key.",
@@ -40,7 +40,7 @@ _COMMANDS: Final = {
 
 
 class _LazyGroup(click.Group):
-    """Imports a command only when it is called: `--help` answers at once."""
+    """Imports a command only when it is called, so that `--help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -84,7 +84,7 @@ def command() -> None:
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
-    """Run one command; its exit code. Prints errors, never a traceback without `--debug`."""
+    """Run one command; its exit code. Prints errors, and a traceback only with `--debug`."""
     _write_whatever_comes()
     try:
         result = command.main(args=list(arguments), prog_name="minions", standalone_mode=False)
@@ -93,7 +93,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
         return 130
     except SystemExit:
         raise
-    except BaseException as error:  # noqa: BLE001  # the rim of the program: a bug must still end in one line
+    except BaseException as error:  # noqa: BLE001  # the outermost level: a bug must still end in one line
         from minions.interfaces.cli.failures import report_failure
 
         return report_failure(error, arguments)
@@ -101,7 +101,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
 
 
 def _write_whatever_comes() -> None:
-    """Escape what a stream's encoding cannot say: half an emoji of a model must not end a run."""
+    """Escape characters that a stream cannot encode: they must not end a run."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""What the commands share: options that are settings, and the parts of a process made of them."""
+"""Options that are settings, and the parts of a process that commands make of them."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it fi
 
 @frozen(kw_only=True)
 class CommandContext:
-    """One command's settings and environment."""
+    """The settings and the environment of one command."""
 
     origin: Origin
     environ: Mapping[str, str]
     flags: Mapping[str, object]
-    """As they were given."""
+    """The flags that were given."""
 
     @property
     def settings(self) -> Settings:
-        """The values."""
+        """The merged settings."""
         return self.origin.settings
 
     def folder_of(self, key: str) -> Path:
-        """Where a relative path under that key starts."""
+        """The folder where a relative path under that key starts."""
         return self.origin.folder_of(key)
 
     def given(self, key: str) -> tuple[str, ...]:
-        """Texts that were given as flags of this command, for commands to print."""
+        """The texts of a repeatable flag of this command; empty: not given."""
         value = self.flags.get(key)
         return value if isinstance(value, tuple) else ()
 
@@ -66,7 +66,7 @@ class CommandContext:
     def flags_again(self) -> tuple[str, str]:
         """`--db` and `--extensions` as they were given, for a command to paste: " --db PATH".
 
-        What configuration says is found again without a word; a password is not repeated.
+        Values from the configuration need no flag; a password is not repeated.
         """
         from minions.adapters.stores.postgres_url import without_password
 
@@ -76,7 +76,7 @@ class CommandContext:
         return database, "".join(f" --extensions {shlex.quote(name)}" for name in names)
 
     def extensions(self) -> Extensions:
-        """The built-in tools and the operator's own code; `saveState` keeps values in memory."""
+        """The built-in tools and the operator's own code; `saveState` stores values in memory."""
         from minions.interfaces.wiring.extensions import built_in_extensions, extended
 
         return extended(built_in_extensions(), self.own_extensions())
@@ -94,7 +94,7 @@ class CommandContext:
         return load_extensions(self.settings.extensions, folder, Extensions())
 
     def catalog(self) -> Catalog:
-        """What recipes may name. Without code of the operator's the engine is not needed."""
+        """Everything that recipes may name. Loads the engine only for code of the operator."""
         from minions.interfaces.wiring.extensions import built_in_tools, built_in_toolsets
         from minions.recipe.catalog import Catalog
 
@@ -104,22 +104,22 @@ class CommandContext:
         return Catalog(toolsets=built_in_toolsets(), tools=tools)
 
     def journal(self) -> Journal:
-        """The configured one; opens nothing yet."""
+        """The configured journal; opens nothing yet."""
         from minions.interfaces.wiring.databases import make_journal
 
         return make_journal(self.settings, self.folder_of("db"))
 
     def cache(self) -> StepCache:
-        """Where steps that say `cache: true` have their outputs; opens nothing yet."""
+        """The configured cache of step outputs; opens nothing yet."""
         from minions.interfaces.wiring.databases import make_cache
 
         return make_cache(self.settings, self.folder_of("db"))
 
     def runtime(self, *, is_stored: bool = True) -> Runtime:
-        """The parts that the command's runs share; whoever asks closes it.
+        """The parts that the command's runs share; the caller closes them.
 
         Args:
-            is_stored: Whether anything is kept; else all is in memory, whatever is configured.
+            is_stored: Whether anything is stored; False: all is in memory, whatever is configured.
         Raises:
             UsageError: A setting is wrong, or the operator's code cannot be loaded.
         """
@@ -139,7 +139,7 @@ class CommandContext:
 
 @contextlib.contextmanager
 def naming_the_journal(context: CommandContext) -> Iterator[None]:
-    """Say where was looked when a run is not found."""
+    """Add the place of the journal to the error of a run that is not found."""
     from minions.contracts.errors import NotFoundError
     from minions.interfaces.wiring.databases import place_of_journal
 
@@ -160,7 +160,7 @@ def command_context(flags: Mapping[str, object]) -> CommandContext:
     """Settings from every source, with the flags that were given.
 
     Raises:
-        UsageError: A configuration that is wrong.
+        UsageError: The configuration is wrong.
     """
     given = {
         key: value
@@ -173,14 +173,14 @@ def command_context(flags: Mapping[str, object]) -> CommandContext:
 
 
 def output_options(function: F) -> F:
-    """`--json`, `--debug`."""
+    """Add `--json` and `--debug`."""
     function = click.option("--debug", is_flag=True, help="Show logs and tracebacks.")(function)
     text = "Print one JSON object at the end."
     return click.option("--json", "json", is_flag=True, help=text)(function)
 
 
 def store_options(function: F) -> F:
-    """`--db`, `--no-store`."""
+    """Add `--db` and `--no-store`."""
     text = "Keep the journal in memory; nothing is stored."
     function = click.option("--no-store", is_flag=True, help=text)(function)
     text = "SQLite file of the journal, or postgresql://USER@HOST/DATABASE."
@@ -188,13 +188,13 @@ def store_options(function: F) -> F:
 
 
 def cache_option(function: F) -> F:
-    """`--no-cache`."""
-    text = "Do every step, also those that say `cache: true`; keep nothing."
+    """Add `--no-cache`."""
+    text = "Run every step, also those with `cache: true`; cache no output."
     return click.option("--no-cache", is_flag=True, help=text)(function)
 
 
 def extension_options(function: F) -> F:
-    """`--extensions`."""
+    """Add `--extensions`."""
     return click.option(
         "--extensions",
         multiple=True,
@@ -204,5 +204,5 @@ def extension_options(function: F) -> F:
 
 
 def common_options(function: F) -> F:
-    """All of these."""
+    """Add the options for extensions, the journal and output."""
     return extension_options(store_options(output_options(function)))

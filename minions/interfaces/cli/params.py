@@ -1,4 +1,4 @@
-"""The inputs of a run: from a file, then from `-p`, checked against what the recipe declares."""
+"""The inputs of a run: from a file, then from `-p`, checked against the recipe's declarations."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def given_inputs(
     *,
     before: Mapping[str, JsonValue] | None = None,
 ) -> Mapping[str, JsonValue]:
-    """From the file, then from `-p`, checked against what the recipe declares.
+    """The inputs from the file, then from `-p`, checked against the recipe's declarations.
 
     Args:
-        before: What counts where neither says anything.
+        before: Inputs that count if neither has them.
     """
     given: dict[str, JsonValue] = dict(before or {})
     if context.settings.params is not None:
@@ -38,7 +38,7 @@ def given_inputs(
 
 
 def some_inputs(recipe: AgentRecipe, pairs: tuple[str, ...]) -> Mapping[str, JsonValue]:
-    """Only those of `-p`, checked; of those that are left out nothing is said."""
+    """The inputs of `-p` alone, checked; others of the recipe may be missing."""
     texts = dict(_pair(pair) for pair in pairs)
     known = {name: spec for name, spec in recipe.inputs.items() if name in texts}
     among = evolve(recipe, inputs=known) if known.keys() == texts.keys() else recipe

@@ -1,4 +1,4 @@
-"""What `run` keeps of a recipe that it refused."""
+"""Records a recipe that `run` refused."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["keep_rejection"]
 
 
 async def keep_rejection(context: CommandContext, recipe: Path, error: RecipeError) -> None:
-    """Record the run that was none, unless nothing shall be written.
+    """Record the run as rejected, unless nothing may be written.
 
-    A journal that cannot be used is told in one line: what is wrong with the recipe comes after.
+    If the journal fails, one line says so; the error of the recipe is printed afterwards.
     """
     if context.settings.no_store or context.settings.dry_run:
         return

@@ -1,4 +1,4 @@
-"""What `resume` and `retry` share: the recorded run, its recipe, its model, its journal."""
+"""The common part of `resume` and `retry`: the recorded run, its recipe, model and journal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.services import Services
 from minions.interfaces.cli.console.console import tell
-from minions.interfaces.cli.lease_holders import refuse_if_it_goes_on
+from minions.interfaces.cli.lease_holders import refuse_if_active
 from minions.interfaces.cli.options import CommandContext, naming_the_journal
 from minions.interfaces.cli.run_follower import Signals, bounded, follow, note_of
 from minions.interfaces.deciders import decider_for
@@ -40,7 +40,7 @@ class RecordedRunOpener:
         """Load the operator's code; nothing is opened yet.
 
         Args:
-            needs_store: Whether there must be something to go on with.
+            needs_store: Whether there must be a stored run.
         Raises:
             UsageError: Nothing is stored here, or an extension cannot be loaded.
         """
@@ -60,11 +60,11 @@ class RecordedRunOpener:
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Find the run.
+        """Open the journal, and find the run.
 
         Raises:
-            NotFoundError, UsageError: No such run, or several.
-            LeaseHeldError: It goes on elsewhere.
+            NotFoundError, UsageError: There is no such run, or several.
+            LeaseHeldError: Another worker executes it.
         """
         try:
             await self._open()
@@ -84,7 +84,7 @@ class RecordedRunOpener:
                 code="other-command",
             )
         if self._recorded is not None and not self._recorded.has_ended:
-            await refuse_if_it_goes_on(Services(journal=self._journal), self.recorded)
+            await refuse_if_active(Services(journal=self._journal), self.recorded)
 
     @property
     def _journal(self) -> Journal:
@@ -96,18 +96,18 @@ class RecordedRunOpener:
 
     @property
     def recorded(self) -> RecordedRun:
-        """The run; ask only where there is one."""
-        assert self._recorded is not None  # noqa: S101  # of a session without runs nobody asks
+        """The recorded run; there must be one."""
+        assert self._recorded is not None  # noqa: S101  # not asked for in a session without runs
         return self._recorded
 
     @property
     def has_recorded(self) -> bool:
-        """Whether there is a run."""
+        """Whether there is a recorded run."""
         return self._recorded is not None
 
     @property
     def _noted(self) -> Mapping[str, JsonValue]:
-        """What the run's start says of the command that began it."""
+        """The note that the command of the run stored at its start."""
         return self._recorded.note if self._recorded is not None else {}
 
     async def __aexit__(
@@ -116,14 +116,14 @@ class RecordedRunOpener:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close."""
+        """Close everything."""
         await self._stack.aclose()
 
     def own_recipe(self) -> AgentRecipe:
-        """The recipe that travels with the run, under the operator's bounds.
+        """The recipe that is stored with the run, with the operator's limits.
 
         Raises:
-            UsageError: It was made by code, or names what is not here.
+            UsageError: It was made by code, or names something that is not registered here.
         """
         try:
             recipe = self.recorded.recipe(self.runtime.catalog)
@@ -134,14 +134,14 @@ class RecordedRunOpener:
 
     @property
     def settings(self) -> Settings:
-        """The command's; the `--max-cost` with which the run began holds until there is another."""
+        """The command's settings, with the `--max-cost` of the run's start unless one is given."""
         settings, began_with = self.context.settings, self._noted.get("max_cost_usd")
         if "max_cost_usd" in self.context.flags or not isinstance(began_with, int | float):
             return settings
         return evolve(settings, max_cost_usd=began_with)
 
     def _tell_extensions(self) -> None:
-        """Which code the run had and this command has not: only a person may name it."""
+        """Print the extensions that the run had and this command lacks; a person may name them."""
         now = cast("list[str]", note_of(self.context, None).get("extensions") or [])
         before = cast("list[str]", self._noted.get("extensions") or [])
         if missing := [name for name in before if name not in now]:
@@ -149,17 +149,18 @@ class RecordedRunOpener:
             tell(f"The run was started with {flags}. The recipe is stored with a run, code is not.")
 
     def note(self) -> Mapping[str, JsonValue]:
-        """What is to be known when the run goes on once more."""
-        marks = ("imported", "server")  # whoever resumes it here has it from now on
+        """The note to store with the resumed run, for the next resume."""
+        marks = ("imported", "server")  # from now on it belongs to this machine and command line
         note = {name: value for name, value in self._noted.items() if name not in marks}
         now = note_of(self.context, self._model)
         return {**note, **now, "cwd": note.get("cwd", now["cwd"])}
 
     def executor(self, recipe: AgentRecipe) -> AgentExecutor:
-        """With the run's own model, unless another was named now; in the folder where it began.
+        """An executor with the run's own model, or the one named now, in the folder where the run
+        began.
 
         Raises:
-            EnvironmentRefusedError: That folder is not there any more.
+            EnvironmentRefusedError: That folder does not exist any more.
         """
         self._go_home()
         services: ServiceChanges = {"decider": decider_for(self._policy(), tell)}
@@ -168,7 +169,7 @@ class RecordedRunOpener:
         return self.runtime.evolve(**services).executor(recipe, self._model_choice(recipe))
 
     def _model_choice(self, recipe: AgentRecipe) -> ModelChoice:
-        """The model named now, else that with which the run began, in its folder."""
+        """The model named now; else the one with which the run began, from its folder."""
         began_with = cast("str | None", self._noted.get("model"))
         folder = Path(cast(str, self._noted.get("folder", ".")))
         return ModelChoice(
@@ -179,12 +180,12 @@ class RecordedRunOpener:
         )
 
     def _policy(self) -> str | None:
-        """Who consents to calls: as said now, else as it was said when the run began."""
+        """The approval policy given now; else the one of the run's start."""
         began_with = cast("str | None", self._noted.get("approve"))
         return self.context.settings.approve or began_with
 
     def _go_home(self) -> None:
-        """To where the run began: relative paths of its tools mean what they meant."""
+        """Enter the folder where the run began: relative paths of its tools start there."""
         home = cast("str | None", self._noted.get("cwd"))
         if home is None:
             return
@@ -199,7 +200,7 @@ class RecordedRunOpener:
             ) from error
 
     async def follow(self, run: AgentRun, out: TextIO) -> int:
-        """Say what is kept, then go on; the exit code."""
+        """Print what is replayed, resume the run, and return the exit code."""
         for line in run.preview():
             tell(line)
         if Path.cwd() != self._here:

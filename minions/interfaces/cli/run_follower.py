@@ -1,4 +1,4 @@
-"""A run on the command line: shown while it goes on, stopped by signals, told at its end."""
+"""Executes a run on the command line: shows progress, stops it on signals, prints the result."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ __all__ = ["Signals", "bounded", "follow", "note_of", "refuse_two_outputs"]
 
 
 def refuse_two_outputs(settings: Settings) -> None:
-    """One way to print the result.
+    """Refuse two ways to print the result.
 
     Raises:
-        UsageError: Both were asked for.
+        UsageError: `--json` and `--events` were both given.
     """
     if settings.json and settings.events:
         raise UsageError("--json and --events exclude each other: one object, or one per line.")
 
 
 def note_of(context: CommandContext, model: str | None) -> dict[str, JsonValue]:
-    """What going on needs to know of the command that began: stored with the run's start.
+    """The note that a later resume needs; stored with the run's start.
 
     Args:
-        model: As given with `-m`.
+        model: The argument of `-m`; None: not given.
     """
     settings, folder = context.settings, context.folder_of("extensions")
     named = [str(folder / name) if name.endswith(".py") else name for name in settings.extensions]
@@ -70,7 +70,7 @@ def note_of(context: CommandContext, model: str | None) -> dict[str, JsonValue]:
 
 
 async def follow(run: AgentRun, context: CommandContext, out: TextIO, signals: Signals) -> int:
-    """Show the run while it goes on; print its result; its exit code."""
+    """Execute the run with progress, print its result, and return the exit code."""
     progress = _progress(context)
     printer = _EventPrinter(out)
     run.listen(progress.on_event)
@@ -79,7 +79,7 @@ async def follow(run: AgentRun, context: CommandContext, out: TextIO, signals: S
     decider = run.context.scope.services.decider
     if isinstance(decider, TerminalDecider):
         decider.pausing = progress.paused
-    signals.stop(run, last_words=_go_on(run, context, RunStatus.CANCELLED))
+    signals.stop(run, last_words=_next_command(run, context, RunStatus.CANCELLED))
     try:
         result = await run.execute()
     finally:
@@ -93,16 +93,16 @@ async def follow(run: AgentRun, context: CommandContext, out: TextIO, signals: S
 
 
 _GRACE_S: Final = 1.8
-"""After a signal; what has not ended by then is left: every fact is stored already."""
+"""After a signal, in seconds; a run that has not ended by then is left: its facts are stored."""
 
 
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Signals:
-    """The first SIGINT or SIGTERM cancels the run, the second leaves at once.
+    """The first SIGINT or SIGTERM cancels the run, the second ends the process at once.
 
-    Code that does not let go is not waited for longer than a moment.
+    A run that blocks is not waited for longer than `_GRACE_S`.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Signals:
         self._watchdog: threading.Timer | None = None
 
     def __enter__(self) -> Self:
-        """Catch from now on; an event loop must be running."""
+        """Catch signals from now on; an event loop must be running."""
         self._loop = asyncio.get_running_loop()
         self._before = {number: signal.getsignal(number) for number in _STOPPING}
         for number in _STOPPING:
@@ -120,7 +120,7 @@ class Signals:
             # the loop waits for events would be seen when that wait is over.
             with contextlib.suppress(NotImplementedError):  # Windows: there they always wake it
                 self._loop.add_signal_handler(number, self._on_woken, number)
-            # Ours does not wait for a loop which somebody's code may be blocking.
+            # This handler does not wait for a loop that code of a step may block.
             signal.signal(number, self._on_signal)
         return self
 
@@ -130,7 +130,7 @@ class Signals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """As before."""
+        """Restore the former handlers."""
         if self._watchdog is not None:
             self._watchdog.cancel()
         for number, handler in self._before.items():
@@ -167,21 +167,21 @@ class Signals:
             self._run.cancel()
 
     def _leave(self, number: int) -> None:
-        """At once, without a word to anybody who might not answer."""
+        """End the process at once, without anything that could block."""
         if self._last_words is not None:
             tell(self._last_words)
         os._exit(128 + number)
 
 
 class _EventPrinter:
-    """One JSON event per line, until nothing can be written any more."""
+    """Prints one JSON event per line, until the output cannot be written any more."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self.error: EnvironmentRefusedError | None = None
 
     def __call__(self, event: RunEvent) -> None:
-        """Print it; the run goes on when that fails, and the error comes at the end."""
+        """Print the event; if that fails, the run continues and the error is raised at its end."""
         if self.error is not None:
             return
         try:
@@ -191,14 +191,14 @@ class _EventPrinter:
 
 
 class _NoProgress(Progress):
-    """For programs that read the output."""
+    """Shows no progress, for programs that read the output."""
 
     def on_event(self, event: RunEvent) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
 
 def _progress(context: CommandContext) -> Progress:
-    """A live table on a terminal, lines elsewhere; nothing beside `--events`."""
+    """A live list on a terminal, else lines; none with `--events`."""
     if context.settings.events:
         return _NoProgress()
     environ = context.environ
@@ -219,7 +219,7 @@ def _progress(context: CommandContext) -> Progress:
 def _report(
     run: AgentRun, result: AgentResult[object], context: CommandContext, out: TextIO
 ) -> None:
-    """The result to standard output, the summary to standard error."""
+    """Print the result to standard output, and the summary to standard error."""
     if context.settings.json:
         say(json_text(result_to_json(result)), out)
     elif not context.settings.events and result.output is not None:
@@ -227,14 +227,16 @@ def _report(
     for line in summary_lines(result, stderr_painter()):
         tell(line)
     decision = next(iter(result.error.suggestions), "") if result.error is not None else ""
-    tell(f"session {result.session_id} · {_go_on(run, context, result.status, decision)}")
+    tell(f"session {result.session_id} · {_next_command(run, context, result.status, decision)}")
 
 
-def _go_on(run: AgentRun, context: CommandContext, status: RunStatus, decision: str = "") -> str:
-    """The next useful command.
+def _next_command(
+    run: AgentRun, context: CommandContext, status: RunStatus, decision: str = ""
+) -> str:
+    """The next useful command, with a word on what it does.
 
     Args:
-        decision: The command that takes the first decision that the run waits for.
+        decision: The command that makes the first decision that the run waits for.
     """
     settings = context.settings
     if settings.no_store:
@@ -260,7 +262,7 @@ def _go_on(run: AgentRun, context: CommandContext, status: RunStatus, decision: 
 
 
 def _is_limit_of_a_flag(run: AgentRun) -> bool:
-    """Whether it is the limit on cost that was reached, and not the recipe's own."""
+    """Whether the limit on cost of a flag was reached, not the recipe's own."""
     context = run.context
     written = (context.recipe.document or {}).get("limits")
     own = Limits.from_metadata(written if isinstance(written, Mapping) else {}).max_cost_usd

@@ -1,4 +1,4 @@
-"""Sessions on the command line: which one is meant, and the runner that goes on with it."""
+"""Sessions on the command line: finds the one that is meant, and makes the runner of its turns."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ __all__ = [
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MOST_DIGITS: Final = 18
-"""Of a message's number: what fits 64 bits."""
+"""The most digits of a message's number, so that it fits 64 bits."""
 
 
 async def find_session(journal: Journal, name: str) -> Session:
-    """The session of that id, name, or unique start of an id; of a run's id its session.
+    """The session with that id, name, or unique start of an id; for a run's id its session.
 
     An id wins over a name, and a name over starts of ids.
 
@@ -75,10 +75,10 @@ async def _called(journal: Journal, name: str) -> list[str]:
 
 
 async def is_conversation(context: CommandContext, name: str, *, any_run: bool = False) -> bool:
-    """Whether that is a session with messages, and to be gone on with as such.
+    """Whether the name means a session with messages, which is continued as a conversation.
 
     Args:
-        any_run: Also where the name is a run's; else only that of a session.
+        any_run: Whether the name may also be a run's; else it must be a session's.
     """
     if context.settings.no_store:
         return False
@@ -95,7 +95,7 @@ async def is_conversation(context: CommandContext, name: str, *, any_run: bool =
 
 
 async def is_session_named(journal: Journal, name: str) -> bool:
-    """Whether that means a session, and not one of its runs."""
+    """Whether the name means a session, not one of its runs."""
     try:
         session = await find_session(journal, name)
     except NotFoundError:
@@ -104,12 +104,12 @@ async def is_session_named(journal: Journal, name: str) -> bool:
 
 
 async def named_session(journal: Journal, name: str) -> str:
-    """The id of the session that `--session` names; a new one where there is none of that name.
+    """The id of the session that `--session` names; an unknown name is the id of a new session.
 
-    A start will do only where it begins as ids do: `diary` is not `diary2`.
+    A start of an id is enough only with its prefix: `diary` does not mean `diary2`.
 
     Raises:
-        UsageError: Several sessions, or a name that is none.
+        UsageError: Several sessions match, or the name is not valid.
         NotFoundError: It looks like an id, and there is no such session.
     """
     if name.startswith(("ses_", "run_")) or await _called(journal, name):
@@ -123,7 +123,7 @@ async def named_session(journal: Journal, name: str) -> str:
 
 
 async def last_session(journal: Journal) -> str:
-    """The id of the session in which something began or ended last.
+    """The id of the session in which a run began or ended last.
 
     Raises:
         NotFoundError: There is none.
@@ -137,7 +137,7 @@ async def last_session(journal: Journal) -> str:
 
 
 class OpenSession(RecordedRunOpener):
-    """Opens the journal and finds a session with what its turns run."""
+    """Opens the journal, and finds a session with the recipe of its turns."""
 
     def __init__(
         self,
@@ -149,13 +149,13 @@ class OpenSession(RecordedRunOpener):
         is_new_ok: bool = False,
         usual: str | None = None,
     ) -> None:
-        """As a run that goes on.
+        """Load the operator's code, as for a run; nothing is opened yet.
 
         Args:
-            name: None: a new session where that is wanted, else the last one.
-            recipe: Path or id of what answers from now on; None: what answered before.
-            is_new_ok: Whether there need be no session yet; nor need it be stored.
-            usual: What answers in a session where nothing did before.
+            name: The session's name; None: a new session if `is_new_ok`, else the last one.
+            recipe: Path or id of the recipe from now on; None: the one used before.
+            is_new_ok: Whether the session may be new, and need not be stored.
+            usual: The recipe of a session that has none yet.
         """
         super().__init__(context, name or "", model=model, needs_store=not is_new_ok)
         self._recipe_name = recipe
@@ -178,11 +178,11 @@ class OpenSession(RecordedRunOpener):
         session_id = await named_session(journal, name) if name else services.ids("ses")
         if await journal.entries(session_id, limit=1):
             return await StepRepository(services).get_session(session_id)
-        now = services.clock.now()  # stored with its first turn: nobody wants an empty one
+        now = services.clock.now()  # stored with its first turn, so that none is empty
         return Session(id=session_id, created_at=now, updated_at=now)
 
     async def _newest_run(self, session: Session) -> str | None:
-        """Of the session, or of the one that it was forked from."""
+        """The last run of the session, else of the one it was forked from; None: there is none."""
         repository = StepRepository(Services(journal=self._journal))
         seen: set[str] = set()  # forks in a circle, which only a damaged journal holds, end here
         while session.last_run_id is None and session.parent_session_id is not None:
@@ -193,10 +193,10 @@ class OpenSession(RecordedRunOpener):
         return session.last_run_id
 
     def session_recipe(self) -> AgentRecipe:
-        """What a turn of the session runs.
+        """The recipe that the session's turns run.
 
         Raises:
-            NotFoundError, RecipeError, UsageError: It cannot be had.
+            NotFoundError, RecipeError, UsageError: There is none, or it cannot be loaded.
         """
         if self._recipe_name is None and self.has_recorded:
             return self.own_recipe()
@@ -210,7 +210,7 @@ class OpenSession(RecordedRunOpener):
         return bounded(self.runtime.recipes.get(path), self.settings)
 
     def runner(self, pairs: tuple[str, ...] = ()) -> StepRunner:
-        """Of the session's recipe.
+        """The runner of the session's turns.
 
         Args:
             pairs: Inputs of its turns, as `-p` gives them.
@@ -227,10 +227,10 @@ class OpenSession(RecordedRunOpener):
 
 
 def message_number(text: str) -> int:
-    """The sequence of a message, as it is typed.
+    """The number of a message from its text.
 
     Raises:
-        UsageError: It is none.
+        UsageError: `bad-sequence`; it is no number.
     """
     if not text.isdecimal() or len(text) > _MOST_DIGITS:
         shown = text if len(text) <= 40 else f"{text[:40]}…"
@@ -243,7 +243,7 @@ def message_number(text: str) -> int:
 
 
 def what_it_cost(steps: Sequence[SessionStep]) -> str:
-    """Tokens and money of these steps, in words."""
+    """Tokens and cost of these messages, in words."""
     tokens = sum(step.metrics.total_tokens or 0 for step in steps)
     answers = [step.metrics for step in steps if step.is_assistant_step()]
     costs = [each.cost_usd for each in answers]
@@ -253,6 +253,6 @@ def what_it_cost(steps: Sequence[SessionStep]) -> str:
 
 
 def message_text(step: SessionStep) -> str:
-    """What it says, and the calls that it asks for."""
+    """The text of a message, and the calls that it contains."""
     calls = ", ".join(f"{call.name}({call.arguments})" for call in step.tool_calls)
     return " ".join(part for part in (step.content, calls) if part)

@@ -1,1 +1,1 @@
-"""The commands: one module each, named like the command."""
+"""The commands: one module each, with the name of the command."""

@@ -1,4 +1,4 @@
-"""`minions answer`: the answer to a question that a run waits for; the run goes on."""
+"""`minions answer`: answers a question that a run waits for, and resumes the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEGATIVE: Final = re.compile(r"-\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
 class _WithNegativeNumbers(click.Command):
-    """Takes `-5` for a value, though it begins like an option."""
+    """Accepts `-5` as a value, although it begins like an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.ignore_unknown_options = any(map(_NEGATIVE.fullmatch, args))
@@ -29,9 +29,9 @@ class _WithNegativeNumbers(click.Command):
 @resume_options
 @click.pass_context
 def command(ctx: click.Context, /, run: str, words: tuple[str, ...], **flags: object) -> int:
-    """Answer the question that run ID waits for; STEP says which, where several wait.
+    """Answer the question that run ID waits for, and resume it. STEP says which, if several wait.
 
-    VALUE is a text, or JSON where the question's form wants something else.
+    VALUE is a text, or JSON if the question's form wants something else.
     """
     for word in words if ctx.ignore_unknown_options else ():
         if word.startswith("-") and not _NEGATIVE.fullmatch(word):

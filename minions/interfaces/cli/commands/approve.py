@@ -1,4 +1,4 @@
-"""`minions approve`: a call that waits for consent may be made; the run goes on."""
+"""`minions approve`: approves a call that a run waits for, and resumes the run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["command"]
 @click.argument("call", required=False)
 @resume_options
 def command(run: str, call: str | None, **flags: object) -> int:
-    """Consent to the call that run ID waits for, with just the arguments that are shown.
+    """Approve the call that run ID waits for, with exactly the arguments shown, and resume it.
 
-    CALL is its key, its tool or its step, where several wait.
+    CALL is its key, its tool or its step, if several wait.
     """
     return decide(run, call, Approve(), "approval", flags)

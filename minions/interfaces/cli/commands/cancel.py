@@ -1,4 +1,4 @@
-"""`minions cancel`: end a run that another process executes."""
+"""`minions cancel`: ends a run that another process executes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = ["command"]
 @store_options
 @output_options
 def command(name: str, **flags: object) -> int:
-    """End the run ID, wherever it is executed; what it did is kept, and it can be resumed.
+    """End the run ID, wherever it is executed. What it did is recorded, and it can be resumed.
 
-    Its worker stops at the next fact that it would record: a model call or tool call that is under
-    way is not waited for.
+    Its worker stops at the next fact that it records: a model call or tool call in progress is not
+    waited for.
     """
     context = command_context(flags)
     run = asyncio.run(_cancel(context, name))

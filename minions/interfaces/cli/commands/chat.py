@@ -1,4 +1,4 @@
-"""`minions chat`: turns of a session at the terminal, or a line of standard input each."""
+"""`minions chat`: turns of a session, from the terminal or from lines of standard input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from minions.interfaces.deciders import POLICIES
 __all__ = ["command"]
 
 PLAIN: Final = str(Path(__file__).with_name("chat.yaml"))
-"""The recipe where none is named."""
+"""The recipe that is used if none is named."""
 
 
 @click.command("chat")
@@ -45,10 +45,10 @@ PLAIN: Final = str(Path(__file__).with_name("chat.yaml"))
     "--session",
     "session_name",
     metavar="NAME",
-    help="Talk on in this session: an id, a unique start of ses_…, or a name.",
+    help="Continue this session: an id, a unique start of ses_…, or a name.",
 )
-@click.option("-c", "--continue", "continues", is_flag=True, help="Talk on in the last session.")
-@click.option("--approve", type=click.Choice(POLICIES), help="Who consents to calls.")
+@click.option("-c", "--continue", "continues", is_flag=True, help="Continue the last session.")
+@click.option("--approve", type=click.Choice(POLICIES), help="Who approves calls.")
 @common_options
 def command(
     recipe: str | None,
@@ -58,7 +58,7 @@ def command(
     continues: bool,
     **flags: object,
 ) -> int:
-    """Talk with RECIPE, or with a model alone. Each line is a turn; /help lists commands.
+    """Chat with RECIPE, or with a model alone. Each line is a turn; /help lists commands.
 
     The recipe has an input `message` and a goal step with `memory: conversation`. Answers go to
     standard output, everything else to standard error.
@@ -87,7 +87,7 @@ async def _chat(
 
 
 class _Conversation:
-    """One conversation at the terminal."""
+    """A conversation at the terminal."""
 
     def __init__(
         self, context: CommandContext, opened: OpenSession, pairs: tuple[str, ...], out: TextIO
@@ -115,7 +115,7 @@ class _Conversation:
         }
 
     async def run(self) -> int:
-        """Until the end of the input, /quit, or a second Ctrl-C."""
+        """Run until the end of the input, /quit, or a second Ctrl-C; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
@@ -140,7 +140,7 @@ class _Conversation:
             tell(f"continue: minions chat --session {shlex.quote(self._session_id)}{again}")
 
     async def _next_line(self) -> str | None:
-        """None: there is no more."""
+        """The next line of the input; None: the input or the conversation has ended."""
         read = asyncio.ensure_future(run_in_daemon_thread(self._read_line))
         ended = asyncio.ensure_future(self._has_ended.wait())
         await asyncio.wait((read, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -162,9 +162,9 @@ class _Conversation:
             return None
 
     def _on_signal(self, number: int) -> None:
-        """The first stops the turn, one at the prompt ends the talk."""
+        """Ctrl-C cancels a turn that runs; at the prompt it ends the conversation."""
         if self._run is not None and number == signal.SIGINT:
-            tell("\nstopping this turn; what was said is kept")
+            tell("\nstopping this turn; its messages so far are stored")
             self._run.cancel()
             return
         self._code = 128 + number
@@ -190,7 +190,7 @@ class _Conversation:
     # --- turns ------------------------------------------------------------------------------------
 
     async def _turn(self, run: AgentRun) -> None:
-        """Carry it out; the answer is written while it comes."""
+        """Execute a turn; its answer is written as it is streamed."""
         shown = AnswerPrinter(self._out, is_silent=self._context.settings.json)
         run.listen(shown)
         self._run = run
@@ -214,7 +214,7 @@ class _Conversation:
             if result.status is RunStatus.NEEDS_DECISION:
                 tell("decide in another terminal, then /resume")
             if result.status is RunStatus.FAILED:
-                tell("ask again, or /resume to let it be answered once more")
+                tell("send a message, or /resume to retry the turn")
         if not self._is_terminal:
             self._code = self._code or EXIT_CODES[result.status]
 
@@ -277,7 +277,7 @@ class _Conversation:
         repository = self._runner.repository
         try:
             session = await repository.get_session(self._session_id)
-        except NotFoundError:  # it comes to be with its first turn
+        except NotFoundError:  # it is stored with its first turn
             session = self._opened.session
         summary = await get_context_summary(self._session_id, repository)
         origin = ""

@@ -1,4 +1,4 @@
-"""`minions config`: the settings in force."""
+"""`minions config`: shows the settings."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def command(*, show_origin: bool, **flags: object) -> int:
 
 
 def _without_secrets(settings: Settings) -> Settings:
-    """As they may be shown."""
+    """The settings without the password of the database."""
     return attrs.evolve(settings, db=settings.db and without_password(settings.db))

@@ -1,4 +1,4 @@
-"""`minions doctor`: what this machine has; asks no server but the journal's, shows no key."""
+"""`minions doctor`: checks the machine; contacts no server but the journal's, shows no key."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OLDEST_SENSIBLE_TIME = 1_704_067_200
 
 @frozen(kw_only=True)
 class Finding:
-    """One thing looked at."""
+    """The result of one check."""
 
     name: str
     ok: bool
@@ -73,8 +73,8 @@ def _findings(context: CommandContext) -> Iterator[Finding]:
     yield Finding(
         name="model", ok=True, detail=context.settings.model or "none configured; use -m or a key"
     )
-    with contextlib.suppress(MinionsError):  # told as the database's already
-        if postgres_of(context.settings) is None:  # a server looks after its own
+    with contextlib.suppress(MinionsError):  # reported with the database already
+        if postgres_of(context.settings) is None:  # the disk of a server is not this machine's
             yield _disk(context)
     yield Finding(
         name="clock",

@@ -1,4 +1,4 @@
-"""`minions explain`: what a recipe needs and may do, in words or as JSON; nothing run."""
+"""`minions explain`: what a recipe needs and may do, in words or as JSON; nothing is run."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ __all__ = ["command"]
 @extension_options
 @output_options
 def command(recipe: str, **flags: object) -> int:
-    """Tell what RECIPE needs, what it may do, and what it uses at most: calls, tokens, dollars.
+    """Show what RECIPE needs, what it may do, and what it uses at most: calls, tokens, dollars.
 
-    No model, no tool, no network.
+    It uses no model, no tool and no network.
     """
     context = command_context(flags)
     extensions = context.extensions() if context.settings.extensions else None
@@ -175,11 +175,11 @@ def _most_words(most: UpperBound, in_flight: int | None, shown: Callable[[float]
     return _UNBOUNDED
 
 
-def _reason_lines(most: UpperBound, said: Sequence[str]) -> Iterator[str]:
-    """Those that were not given just before."""
+def _reason_lines(most: UpperBound, shown: Sequence[str]) -> Iterator[str]:
+    """The reasons, without those that were shown just before."""
     if most.limit is None:
         for reason in most.unbounded:
-            if reason not in said:
+            if reason not in shown:
                 yield f"    {reason}"
 
 
@@ -264,7 +264,7 @@ def _step_to_json(step: StepBound) -> dict[str, JsonValue]:
         "visits": step.visits,
         "turns": step.iterations.to_json(),
     }
-    if step.inner is not None:  # of the recipe that it is, done once
+    if step.inner is not None:  # steps of the inner recipe, run once
         shown["steps"] = [_step_to_json(each) for each in step.inner.steps]
     return shown
 

@@ -1,4 +1,4 @@
-"""`minions fork`: a new session that begins with the first messages of another."""
+"""`minions fork`: creates a session that begins with the first messages of another."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def command(
 async def _inputs(
     context: CommandContext, name: str, pairs: tuple[str, ...]
 ) -> Mapping[str, JsonValue]:
-    """As the session's recipe declares them."""
+    """The inputs, checked against the session's recipe."""
     async with OpenSession(context, name, model=None) as opened:
         return some_inputs(opened.session_recipe(), pairs)
 

@@ -1,4 +1,4 @@
-"""`minions graph`: a picture of a recipe's steps, nothing run."""
+"""`minions graph`: draws a recipe's steps; nothing is run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def command(
 
 
 def _statuses(context: CommandContext, recipe: AgentRecipe, name: str) -> dict[str, str]:
-    """How the newest execution of each step ended.
+    """By step id, the status of the newest execution.
 
     Raises:
         NotFoundError, UsageError: There is no such run, or it is one of another recipe.

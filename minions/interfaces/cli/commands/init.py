@@ -1,4 +1,4 @@
-"""`minions init`: a project whose recipe runs without a key."""
+"""`minions init`: makes a project whose recipe runs without a key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def command(directory: str) -> int:
     taken = [str(target / path) for path in wanted if (target / path).exists()]
     if taken:
         raise UsageError(
-            f"These files are there already and stay as they are: {', '.join(taken)}. "
+            f"These files exist already and were not changed: {', '.join(taken)}. "
             "Choose another directory.",
             code="already-there",
         )

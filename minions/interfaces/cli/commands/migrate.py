@@ -1,4 +1,4 @@
-"""`minions migrate`: an instruction in prose to a recipe, by a recipe."""
+"""`minions migrate`: turns an instruction in prose into a recipe, by running a recipe."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def command(
 ) -> int:
     """Turn FILE, an instruction in prose or in the older YAML form, into a recipe.
 
-    What the model writes is checked as `validate` does; its faults go back to it twice. A recipe
-    that still has some is not written. Read the recipe before you run it.
+    The model's recipe is checked as by `validate`; its faults are sent back to the model twice. A
+    recipe that still has some is not written. Read the recipe before you run it.
     """
     context = command_context(flags)
     instruction = read_instruction(Path(file))
@@ -72,16 +72,16 @@ def command(
 
 
 def _refuse_target(target: Path | None, *, force: bool) -> None:
-    """Before a model is paid for what cannot be written.
+    """Check the target before a model is paid for a recipe that cannot be written.
 
     Raises:
-        UsageError: Something is there, or the folder is not.
+        UsageError: The file exists, or its folder does not.
     """
     if target is None:
         return
     if target.is_dir() or (target.exists() and not force):
         raise UsageError(
-            f"{target} is there already and stays as it is. Name another file, or overwrite it "
+            f"{target} exists already and was not changed. Name another file, or overwrite it "
             "with --force.",
             code="already-there",
         )
@@ -97,10 +97,10 @@ class _Migration:
     file: str
     instruction: Instruction
     model: str | None
-    """As given with `-m`."""
+    """The argument of `-m`; None: not given."""
 
     async def run(self) -> tuple[AgentResult[JsonValue], int]:
-        """The result and its exit code; told on standard error while it goes on."""
+        """Run to the end, with progress on standard error; the result and the exit code."""
         context = self.context
         async with context.runtime() as own:
             check = CheckRecipe(own.catalog, may_write=self.instruction.may_write)
@@ -121,7 +121,7 @@ class _Migration:
         for line in summary_lines(result, stderr_painter()):
             tell(line)
         if result.status is not RunStatus.COMPLETED:
-            tell("Nothing was written. Try another model, or say it in fewer words.")
+            tell("Nothing was written. Try another model, or a shorter instruction.")
         if signals.caught is not None and result.status is RunStatus.CANCELLED:
             return result, 128 + signals.caught
         return result, EXIT_CODES[result.status]
@@ -133,12 +133,12 @@ class _MigratedRecipe:
 
     text: str
     notes: Sequence[str]
-    """What it does not do although it was asked for."""
+    """Parts of the instruction that the recipe does not do."""
     run_id: str
 
     @classmethod
     def of(cls, result: AgentResult[JsonValue], file: str) -> _MigratedRecipe:
-        """The outcome of a completed run."""
+        """The recipe of a completed run."""
         output = cast("Mapping[str, JsonValue]", result.output)
         name = " ".join(Path(file).name.split())  # a line break would end the comment
         head = f"# Made of {name} by {result.model_name}. Read it before you run it.\n"
@@ -149,7 +149,7 @@ class _MigratedRecipe:
         )
 
     def put(self, target: Path | None, out: TextIO, *, json: bool, force: bool) -> None:
-        """To the file, or to standard output."""
+        """Write the recipe to the file, or to standard output."""
         for note in self.notes:
             tell(f"note: {note}")
         if target is not None:
@@ -169,13 +169,13 @@ class _MigratedRecipe:
 
 
 def _write(target: Path, text: str, *, force: bool) -> None:
-    """Refused where somebody wrote there meanwhile."""
+    """Write the file; without `force` refuse one that was written meanwhile."""
     try:
         with target.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
         raise UsageError(
-            f"{target} is there by now and stays as it is.", code="already-there"
+            f"{target} exists by now and was not changed.", code="already-there"
         ) from error
     except OSError as error:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""`minions reject`: a call that waits for consent is not made; its step fails."""
+"""`minions reject`: rejects a call that a run waits for; its step fails."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["command"]
 @click.argument("call", required=False)
 @resume_options
 def command(run: str, call: str | None, **flags: object) -> int:
-    """Refuse the call that run ID waits for; its step fails.
+    """Reject the call that run ID waits for, and resume it; the step of the call fails.
 
-    CALL is its key, its tool or its step, where several wait.
+    CALL is its key, its tool or its step, if several wait.
     """
     return decide(run, call, Reject(), "approval", flags)

@@ -1,4 +1,4 @@
-"""`minions resume`: a run that was cut off goes on."""
+"""`minions resume`: continues a run or a session that was cut off or waits."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ __all__ = ["command"]
     metavar="USD",
     help="Most that the run may cost in total; default: as it was started.",
 )
-@click.option("--approve", help="Who consents to further calls: ask, deny, all or wait.")
+@click.option("--approve", help="Who approves further calls: ask, deny, all or wait.")
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
 @cache_option
 @common_options
 def command(name: str, decisions: tuple[str, ...], **flags: object) -> int:
-    """Go on with a run that was killed, stopped, or waits for a decision.
+    """Resume a run that was killed, stopped, or waits for a decision.
 
-    ID is a run's or a session's, or a unique start of one. What is recorded is not done again.
+    ID is a run's or a session's, or a unique start of one. Recorded work is not done again.
     """
     context = command_context(flags)
     refuse_two_outputs(context.settings)
@@ -79,7 +79,7 @@ def _decisions(texts: Iterable[str]) -> dict[str, str]:
 async def _resume_session(
     context: CommandContext, name: str, *, model: str | None, out: TextIO
 ) -> int:
-    """Of a session: what was cut off goes on; else what it waits for is answered."""
+    """Resume a session: continue a run that was cut off, else answer its last message."""
     async with OpenSession(context, name, model=model) as opened:
         runner = opened.runner()
         run = await runner.prepare_resume(opened.session)

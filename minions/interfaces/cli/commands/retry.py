@@ -1,4 +1,4 @@
-"""`minions retry`: a run's failed steps run again, with the recipe as it was or edited."""
+"""`minions retry`: runs the failed steps of a run again, with the same recipe or an edited one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = ["command"]
     "--recipe",
     "edited",
     metavar="EDITED.yaml",
-    help="An edited recipe: steps that are unchanged and read the same are kept.",
+    help="An edited recipe: unchanged steps that read the same are not run again.",
 )
 @click.option("-m", "--model", metavar="MODEL", help="provider/name; else the run's own.")
 @click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time.")
@@ -55,12 +55,12 @@ __all__ = ["command"]
     metavar="USD",
     help="Most that the run may cost in total; default: as it was started.",
 )
-@click.option("--approve", help="Who consents to further calls: ask, deny, all or wait.")
+@click.option("--approve", help="Who approves further calls: ask, deny, all or wait.")
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
 @cache_option
 @common_options
 def command(name: str, from_step: str | None, edited: str | None, **flags: object) -> int:
-    """Run again what failed in a run, and what changed or reads what changed.
+    """Run again the steps of a run that failed, changed, or read an output that changed.
 
     ID is a run's or a session's, or a unique start of one.
     """
@@ -75,17 +75,17 @@ def command(name: str, from_step: str | None, edited: str | None, **flags: objec
 async def _retry_session(
     context: CommandContext, name: str, sequence: int, *, model: str | None, out: TextIO
 ) -> int:
-    """Of a session: what was said from that message on is said anew."""
+    """Regenerate the messages of a session from that one on."""
     async with OpenSession(context, name, model=model) as opened:
         runner = opened.runner()
         session_id = opened.session.id
         run = await runner.prepare_retry(session_id, sequence)
         steps = await runner.repository.get_steps(session_id)
-        kept = run.keeps or 0
-        tell(f"messages 1 to {kept} of {session_id} are kept")
+        keep = run.keeps or 0
+        tell(f"messages 1 to {keep} of {session_id} stay")
         tell(
-            f"  regenerated: {kept + 1} to {len(steps)} (they took {what_it_cost(steps[kept:])}); "
-            "they stay until there is a new one"
+            f"  regenerated: {keep + 1} to {len(steps)} ({what_it_cost(steps[keep:])}); "
+            "they are replaced when there is a new one"
         )
         return await opened.follow(run, out)
 

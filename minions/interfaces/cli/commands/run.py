@@ -1,4 +1,4 @@
-"""`minions run`: a recipe from file to result."""
+"""`minions run`: runs a recipe and prints its result."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ __all__ = ["command"]
 @click.option(
     "--approve",
     type=click.Choice(POLICIES),
-    help="Who consents to calls that need approval. At a terminal ask, elsewhere deny.",
+    help="Who approves calls that need approval. At a terminal ask, elsewhere deny.",
 )
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
 @click.option("--from", "first", metavar="STEP", help="Only this step and what depends on it.")
@@ -118,29 +118,29 @@ def command(
 
 @frozen(kw_only=True)
 class _RunOptions:
-    """What the command line asks for."""
+    """The arguments of the command."""
 
     recipe: str
-    """As it was named."""
+    """The name as it was typed."""
     pairs: tuple[str, ...]
     override: str | None
-    """`-m`."""
+    """The argument of `-m`; None: not given."""
     part: RunPart | None
-    """None: all steps."""
+    """The steps to run; None: all steps."""
     pin: str | None
     session: str | None = None
-    """As it was named; None: a new one."""
+    """The session's name as it was typed; None: a new session."""
     continues: bool = False
-    """In the last session."""
+    """Whether to run in the last session."""
 
 
 def _part(
     first: str | None, until: str | None, only: str | None, pin: str | None
 ) -> RunPart | None:
-    """The steps that are asked for; None: all.
+    """The steps to run; None: all.
 
     Raises:
-        UsageError: There is a run to pin, and nothing to pin it for.
+        UsageError: A run to pin is given for a whole run.
     """
     if (first, until, only) != (None, None, None):
         return RunPart(first=first, until=until, only=only)
@@ -182,7 +182,7 @@ async def _run_until(
 
 
 async def _recipe(context: CommandContext, runtime: Runtime, wanted: _RunOptions) -> AgentRecipe:
-    """The recipe that was named, under the operator's limits; one that is refused is recorded."""
+    """The named recipe, with the operator's limits; a refused one is recorded."""
     path = find_recipe(wanted.recipe, [Path("recipes")])
     try:
         return bounded(runtime.recipes.get(path), context.settings)
@@ -192,7 +192,7 @@ async def _recipe(context: CommandContext, runtime: Runtime, wanted: _RunOptions
 
 
 def _without_file(context: CommandContext, runtime: Runtime) -> Runtime:
-    """A dry run makes no file: its journal is in memory where there is no database yet."""
+    """The runtime; for a dry run with its journal in memory if there is no database yet."""
     settings = context.settings
     if not settings.dry_run or settings.no_store:
         return runtime
@@ -202,7 +202,7 @@ def _without_file(context: CommandContext, runtime: Runtime) -> Runtime:
 
 
 async def _session(wanted: _RunOptions, journal: Journal) -> str | None:
-    """The session it runs in; None: a new one."""
+    """The id of the session to run in; None: a new one."""
     if wanted.continues:
         return await last_session(journal)
     return await named_session(journal, wanted.session) if wanted.session is not None else None
@@ -211,7 +211,7 @@ async def _session(wanted: _RunOptions, journal: Journal) -> str | None:
 async def _pins(
     executor: AgentExecutor, recipe: AgentRecipe, wanted: _RunOptions, context: CommandContext
 ) -> Pins | None:
-    """What the part needs of an earlier run; None: all steps run."""
+    """The pins from an earlier run; None: all steps run."""
     if wanted.part is None:
         return None
     with naming_the_journal(context):
@@ -219,7 +219,7 @@ async def _pins(
 
 
 def _origin(pins: Pins, inputs: Mapping[str, JsonValue]) -> Iterator[str]:
-    """What else is as in the earlier run, and what is not."""
+    """Lines on inputs that are the same as in the earlier run, and on steps edited since."""
     same = [name for name, value in pins.inputs.items() if dumps(inputs[name]) == dumps(value)]
     if same:
         yield f"  inputs (as in {pins.run_id}): {', '.join(same)}"

@@ -1,4 +1,4 @@
-"""`minions schema`: JSON Schemas for editors and programs."""
+"""`minions schema`: prints JSON Schemas for editors and programs."""
 
 from __future__ import annotations
 

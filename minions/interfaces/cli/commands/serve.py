@@ -1,4 +1,4 @@
-"""`minions serve`: recipes, runs and sessions over HTTP."""
+"""`minions serve`: serves recipes, runs and sessions over HTTP."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
 @click.option(
     "--allow-recipe-bodies",
     is_flag=True,
-    help="Requests may bring recipes: they can then call every tool there is.",
+    help="Requests may contain recipes, which can call every tool there is.",
 )
 @click.option(
     "--allow-secret",
@@ -63,7 +63,7 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
 @click.option(
     "--approve",
     type=click.Choice(_POLICIES),
-    help="Who consents to calls that need approval; else the run waits for /approvals.",
+    help="Who approves calls that need approval; else the run waits for /approvals.",
 )
 @cache_option
 @common_options
@@ -96,23 +96,25 @@ def command(
     )
     folders = [Path(name) for name in recipes or ("recipes",)]
     _check_folders(folders if recipes else ())
-    place = _Place(host, port, is_told=token_file is None)
+    place = _Place(host, port, prints_token=token_file is None)
     return asyncio.run(_serve(context, options, folders, place, resume=resume))
 
 
 class _Place:
-    """Where it listens."""
+    """The address that the server listens on, and how its token is announced."""
 
-    def __init__(self, host: str, port: int, *, is_told: bool) -> None:
+    def __init__(self, host: str, port: int, *, prints_token: bool) -> None:
         self.host = host
         self.port = port
-        self.is_told = is_told
-        """Whether the token is printed: else it is in a file."""
+        self.prints_token = prints_token
+        """Whether the token is printed; False: it is in a file."""
 
 
 def _check_extra() -> None:
-    """Raises:
-    EnvironmentRefusedError: The extra is not installed.
+    """Check that the extra `server` is installed.
+
+    Raises:
+        EnvironmentRefusedError: It is not installed.
     """
     import importlib.util
 
@@ -132,10 +134,10 @@ def _check_folders(folders: tuple[()] | list[Path]) -> None:
 
 
 def _token(file: str | None) -> str:
-    """That of the file, a new one in a new file, or a new one.
+    """The token of the file, a new one in a new file, or a new one without a file.
 
     Raises:
-        EnvironmentRefusedError: The file cannot be read or written, or others may read it.
+        EnvironmentRefusedError: The file cannot be read or written, or other users may read it.
     """
     if file is None:
         return secrets.token_urlsafe(24)
@@ -197,7 +199,7 @@ async def _serve(
 
 
 def _note(context: CommandContext) -> Mapping[str, JsonValue]:
-    """What the command line needs to go on with runs of the server."""
+    """The note from which the command line can resume runs of the server."""
     from minions.interfaces.cli.run_follower import note_of
 
     return {**note_of(context, None), "approve": context.settings.approve or "wait"}
@@ -207,19 +209,19 @@ def _announce(context: CommandContext, options: ServerOptions, place: _Place, po
     host = f"[{place.host}]" if ":" in place.host else place.host
     url = f"http://{host}:{port}"
     if context.settings.json:
-        say(json_text({"url": url, "token": options.token if place.is_told else None}))
+        say(json_text({"url": url, "token": options.token if place.prints_token else None}))
     else:
-        token = f"token {options.token}" if place.is_told else "token as in the file"
+        token = f"token {options.token}" if place.prints_token else "token as in the file"
         say(f"minions serves {url} · {token}")
 
 
 class _Lines:
-    """What whoever runs the process has to know, on standard error."""
+    """The server's log, on standard error."""
 
     def info(self, event: str, /, **facts: object) -> None:
-        """One line."""
+        """Write one line."""
         tell(" ".join((event, *(f"{name}={value!r}" for name, value in facts.items()))))
 
     def warning(self, event: str, /, **facts: object) -> None:
-        """One line."""
+        """Write one line."""
         self.info(event, **facts)

@@ -1,4 +1,4 @@
-"""`minions sessions list` and `show`: what ran. Its other commands are in modules beside it."""
+"""`minions sessions list` and `show`; the other commands of the group are in modules beside it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["command"]
 
 @click.group("sessions")
 def command() -> None:
-    """List, show and compare what ran; take it elsewhere; clean up."""
+    """List, show and compare runs and sessions; export, import and remove them."""
 
 
 for each in (diff, export, import_, rm, gc):
@@ -86,7 +86,7 @@ async def _list(context: CommandContext, limit: int) -> tuple[RunSummary, ...]:
 def show(name: str, *, messages: bool, **flags: object) -> int:
     """Show one run, or a session with its messages: ID is a run's or a session's.
 
-    A unique start of an id will do. A session without messages means its last run.
+    A unique start of an id is enough. A session without messages means its last run.
     """
     context = command_context(flags)
     found = asyncio.run(_show(context, name))
@@ -118,8 +118,8 @@ def _lines(detail: RunDetail, *, messages: bool) -> Iterator[str]:
     yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
     if detail.inputs:
         yield f"inputs {json.dumps(detail.inputs, ensure_ascii=False)}"
-    told: list[StepSummary | RunNote] = [*detail.steps, *detail.notes]
-    for one in sorted(told, key=lambda one: one.position):
+    shown: list[StepSummary | RunNote] = [*detail.steps, *detail.notes]
+    for one in sorted(shown, key=lambda one: one.position):
         line = _step_line(one) if isinstance(one, StepSummary) else f"- {_note_line(one)}"
         yield hanging(f"  {'  ' * _depth(one)}{line}")
     if messages:
@@ -136,7 +136,7 @@ def _lines(detail: RunDetail, *, messages: bool) -> Iterator[str]:
 
 
 def _depth(one: StepSummary | RunNote) -> int:
-    """How far to the right: what is in a recipe or is an attempt stands under its step."""
+    """The level of indentation: steps of a recipe step and iterations are below their step."""
     is_attempt = isinstance(one, StepSummary) and "index" in one.facts
     return one.step_id.count("/") + is_attempt
 
@@ -150,7 +150,7 @@ def _step_line(step: StepSummary) -> str:
         parts.append(f"from {pinned or cached}")
     elif isinstance(duration, int | float):
         parts.append(spoken(duration))
-    if step.reason and not step.is_waiting:  # what it waits for stands in the next line
+    if step.reason and not step.is_waiting:  # the next line says what it waits for
         parts.append(step.reason)
     if "next" in step.facts:
         parts.append(f"then {step.facts['next']}: {step.facts['next_because']}")
@@ -176,17 +176,17 @@ def _decision_words(note: RunNote) -> str:
     if note.state in ("answer", "default"):
         who = "answered" if note.state == "answer" else "no answer in time; the default is"
         return f"{who} {json.dumps(facts.get('answer'), ensure_ascii=False)}"
-    return f"{_SAID.get(note.state, note.state)}: {call}"
+    return f"{_DECIDED.get(note.state, note.state)}: {call}"
 
 
-_SAID: Final = {
+_DECIDED: Final = {
     "approve": "approved",
     "reject": "rejected",
-    "redo": "to be done again",
-    "done": "taken for done",
-    "fail": "taken for failed",
+    "redo": "to be called again",
+    "done": "declared done",
+    "fail": "declared failed",
 }
-"""What was said of a call."""
+"""The decisions on a call, in words."""
 
 
 def _message_lines(step_id: str, message: Mapping[str, JsonValue]) -> Iterator[str]:

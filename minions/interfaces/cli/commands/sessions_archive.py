@@ -1,4 +1,4 @@
-"""`minions sessions export` and `import`: a session as a file, and back."""
+"""`minions sessions export` and `import`: write a session to a file, and read it again."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ __all__ = ["export", "import_"]
 @click.option("--db", metavar="PATH|URL", help="Where the journal is.")
 @output_options
 def export(name: str, output: str | None, *, force: bool, **flags: object) -> int:
-    """Write a session to one file of JSON lines: all rows, and what they name.
+    """Write a session to one file of JSON lines: all rows, and the blobs that they name.
 
-    ID is a session's or a run's, or a unique start of one. Of a fork, what it reads of its
-    parents comes along.
+    ID is a session's or a run's, or a unique start of one. The file of a fork also has the rows of
+    its parents that it reads.
     """
     context = command_context(flags)
     target = Path(output) if output and output != "-" else None
     if target is not None and target.exists() and not force:
         raise UsageError(
-            f"{target} is there already. Name another file, or overwrite it with --force.",
+            f"{target} exists already. Name another file, or overwrite it with --force.",
             code="file-exists",
         )
     archive = asyncio.run(_export(context, name))
@@ -60,8 +60,8 @@ def export(name: str, output: str | None, *, force: bool, **flags: object) -> in
     else:
         _write(target, archive_lines(archive))
         if context.settings.json:
-            told: dict[str, JsonValue] = {"session_id": archive.session_id, "file": str(target)}
-            say(json_text({**told, "rows": rows, "blobs": len(archive.blobs)}))
+            shown: dict[str, JsonValue] = {"session_id": archive.session_id, "file": str(target)}
+            say(json_text({**shown, "rows": rows, "blobs": len(archive.blobs)}))
     tell(f"Exported {_named(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
     return 0
 
@@ -76,7 +76,7 @@ async def _export(context: CommandContext, name: str) -> Archive:
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
-    """As a whole: whoever finds the file finds all of it. For its owner alone, as the journal."""
+    """Write the file as a whole, so that no reader finds a part of it; for its owner only."""
     part = path.with_name(f"{path.name}.part-{os.getpid()}")
     try:
         with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
@@ -96,9 +96,9 @@ def _named(archive: Archive) -> str:
 @click.option("--db", metavar="PATH|URL", help="Where the journal is.")
 @output_options
 def import_(file: str, **flags: object) -> int:
-    """Take in a session that `export` wrote, with its ids. FILE `-` is standard input.
+    """Import a session that `export` wrote, with its ids. FILE `-` is standard input.
 
-    Nothing is stored of a file that is broken, or where the session is already.
+    Nothing is stored if the file is damaged or the session exists already.
     """
     context = command_context(flags)
     archive = _read(file)

@@ -1,4 +1,4 @@
-"""`minions sessions rm` and `gc`: forgetting sessions, and what nothing needs any more."""
+"""`minions sessions rm` and `gc`: remove sessions, and data that nothing needs any more."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ __all__ = ["gc", "rm"]
 def rm(names: Sequence[str], *, yes: bool, **flags: object) -> int:
     """Remove sessions, with all their runs.
 
-    ID is a session's or a run's, or a unique start of one. `sessions gc` frees what only they
-    needed.
+    ID is a session's or a run's, or a unique start of one. `sessions gc` then frees the data that
+    only they needed.
     """
     context = command_context(flags)
     removed = asyncio.run(_remove(context, names, is_agreed=yes))
@@ -62,11 +62,11 @@ async def _remove(
 
 
 def _ask(ids: Sequence[str]) -> None:
-    """A person who is there; nobody else may answer for them.
+    """Ask the person at the terminal; without a terminal nothing is removed.
 
     Raises:
-        UsageError: Nobody is there.
-        click.Abort: They said no.
+        UsageError: `not-agreed`; there is no terminal.
+        click.Abort: The person said no.
     """
     shown = ", ".join(ids)
     if not _is_terminal():
@@ -84,31 +84,33 @@ def _is_terminal() -> bool:
 
 @frozen(kw_only=True)
 class _CleanUpResult:
-    """What a clean-up came to."""
+    """What a clean-up removed."""
 
     cleaned: CleanUp
     cached: int = 0
-    """Outputs of steps."""
+    """How many cached outputs of steps were removed."""
     bytes_of_file: int = 0
-    """By which the database's file is smaller now."""
+    """By how many bytes the database's file became smaller."""
 
 
 @click.command("gc")
-@click.option("--older-than", metavar="TIME", help="Finished sessions this old go: 30d, 12h.")
+@click.option("--older-than", metavar="TIME", help="Remove finished sessions this old: 30d, 12h.")
 @click.option(
-    "--keep", type=click.IntRange(min=0), metavar="N", help="The newest N stay, however old."
+    "--keep", type=click.IntRange(min=0), metavar="N", help="Keep the newest N, however old."
 )
-@click.option("--cache", is_flag=True, help="Forget what `cache: true` kept, too.")
-@click.option("--dry-run", "only_tell", is_flag=True, help="Tell what would go; remove nothing.")
+@click.option("--cache", is_flag=True, help="Remove outputs cached by `cache: true`, too.")
+@click.option(
+    "--dry-run", "only_tell", is_flag=True, help="Show what would be removed; remove nothing."
+)
 @click.option("--db", metavar="PATH|URL", help="Where the journal is.")
 @output_options
 def gc(
     older_than: str | None, keep: int | None, *, cache: bool, only_tell: bool, **flags: object
 ) -> int:
-    """Free what nothing needs: blobs that no session names and, if you say so, old sessions.
+    """Free data that nothing needs: blobs that no session names and, if asked for, old sessions.
 
-    Without --older-than and --keep no session is removed. Sessions stay in which a run may go on,
-    and from which a fork that stays reads.
+    Without --older-than and --keep no session is removed. Sessions stay if a run in them may be
+    resumed, or if a fork that stays reads from them.
     """
     context = command_context(flags)
     age_s = None if older_than is None else seconds_of(older_than)
@@ -172,7 +174,7 @@ def _lines(freed: _CleanUpResult, *, dry_run: bool) -> Sequence[str]:
         f"{_counted(collected.blobs, 'blob')} ({_size(collected.bytes)})"
     )
     if freed.cached:
-        lines.append(f"forgot {_counted(freed.cached, 'cached output')}")
+        lines.append(f"removed {_counted(freed.cached, 'cached output')}")
     if freed.bytes_of_file:
         lines.append(f"the file is {_size(freed.bytes_of_file)} smaller")
     return lines
@@ -183,7 +185,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _size(count: int) -> str:
-    """In the largest unit that leaves a whole number before the point."""
+    """The size in the largest unit in which it is at least 1."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB"):
         if size < 1024:

@@ -1,4 +1,4 @@
-"""`minions sessions diff A B`: two runs side by side."""
+"""`minions sessions diff A B`: compares two runs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from minions.interfaces.cli.options import (
 __all__ = ["diff"]
 
 _LONGEST_VALUE: Final = 160
-"""Characters of a value that are shown; `--json` has all of it."""
+"""How many characters of a value are shown; `--json` has all."""
 _BEFORE: Final = 40
-"""Of these, how many before the first one that differs."""
+"""How many of these are before the first difference."""
 
 
 @click.command("diff")
@@ -39,7 +39,7 @@ _BEFORE: Final = 40
 def diff(a: str, b: str, **flags: object) -> int:
     """Compare two runs: inputs, every step, the result.
 
-    A and B are ids of runs or sessions (of which it is the last run), or unique starts.
+    A and B are ids of runs, or of sessions, which means their last run; unique starts are enough.
     """
     context = command_context(flags)
     found = asyncio.run(_diff(context, a, b))
@@ -140,7 +140,7 @@ def _shown(value: JsonValue) -> str:
 
 
 def _part(text: str, place: int) -> str:
-    """Where they part, with a little of what stands before."""
+    """The part of a long text around the first difference."""
     if len(text) <= _LONGEST_VALUE:
         return text
     start = max(0, place - _BEFORE)

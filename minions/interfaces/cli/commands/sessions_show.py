@@ -1,4 +1,4 @@
-"""What `minions sessions show` tells of a session with messages: the talk, and its branches."""
+"""How `minions sessions show` shows a session with messages: conversation and branches."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["SessionDetail", "find_session_detail"]
 
 @frozen(kw_only=True)
 class SessionDetail:
-    """A session with its messages and its relatives."""
+    """A session with its messages, and the other sessions of its fork tree."""
 
     session: Session
     steps: Sequence[SessionStep]
     tree: Sequence[Session]
-    """All that go back to the same session, parents first."""
+    """All sessions of the fork tree, parents first."""
 
     def to_json(self) -> dict[str, JsonValue]:
-        """For `--json`."""
+        """The session as `--json` prints it."""
         return {
             "session": self.session.to_json(),
             "steps": [step.to_json() for step in self.steps],
@@ -40,7 +40,7 @@ class SessionDetail:
         }
 
     def lines(self) -> Iterator[str]:
-        """For a person."""
+        """The session as lines of text."""
         session = self.session
         name = f" ({session.name})" if session.name and session.name != session.id else ""
         yield f"session {session.id}{name} · recipe {session.recipe or 'none'}"
@@ -48,7 +48,7 @@ class SessionDetail:
             yield f"last run {session.last_run_id} · {session.status}"
         yield f"{len(self.steps)} messages · {what_it_cost(self.steps)}"
         for step in self.steps:
-            yield hanging(f"{step.sequence:>4}  {_said(step)}")
+            yield hanging(f"{step.sequence:>4}  {_line(step)}")
         if len(self.tree) > 1:
             yield "branches:"
             yield from self._branches()
@@ -65,7 +65,7 @@ class SessionDetail:
 
 
 def _by_branch(tree: Sequence[Session]) -> Iterator[Session]:
-    """Each directly below its parent."""
+    """The sessions of a tree, each directly below its parent."""
     forks: dict[str | None, list[Session]] = {}
     for each in tree[1:]:
         forks.setdefault(each.parent_session_id, []).append(each)
@@ -76,16 +76,17 @@ def _by_branch(tree: Sequence[Session]) -> Iterator[Session]:
         pending += reversed(forks.get(each.id, []))
 
 
-def _said(step: SessionStep) -> str:
+def _line(step: SessionStep) -> str:
     who = f"{step.role} {step.name}" if step.is_tool_step() and step.name else str(step.role)
     return f"{who}: {message_text(step)}"
 
 
 async def find_session_detail(journal: Journal, name: str) -> SessionDetail | None:
-    """The session that is called so, where it has messages; a run's id means none.
+    """The session with that name or id, if it has messages; None: it has none, or the id is a
+    run's.
 
     Raises:
-        UsageError: Several are.
+        UsageError: Several sessions have it.
     """
     if not await is_session_named(journal, name):
         return None

@@ -1,4 +1,4 @@
-"""`minions test`: the tests that recipes bring along, with scripted answers and nothing stored."""
+"""`minions test`: runs the tests of recipes, with scripted answers; nothing is stored."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ __all__ = ["command"]
 @extension_options
 @output_options
 def command(recipes: tuple[str, ...], wanted: str | None, **flags: object) -> int:
-    """Run the `tests:` of RECIPES: scripted answers, faked tools, nothing stored.
+    """Run the `tests:` of RECIPES, with scripted answers and faked tools; nothing is stored.
 
-    Exit code 1 when one fails, 2 when there is none.
+    Exit code 1 if one fails, 2 if there is none.
     """
     context = command_context(flags)
     with contextlib.redirect_stdout(sys.stderr) as _:
@@ -45,8 +45,8 @@ def command(recipes: tuple[str, ...], wanted: str | None, **flags: object) -> in
             f"No tests{named} in {', '.join(recipes)}. Write them under `tests:`.", code="no-tests"
         )
     if context.settings.json:
-        told = {name: [tested.to_json() for tested in all_] for name, all_ in done.items()}
-        say(json_text({"recipes": told}))
+        shown = {name: [tested.to_json() for tested in all_] for name, all_ in done.items()}
+        say(json_text({"recipes": shown}))
     else:
         _print(done)
     return 1 if any(tested.faults for all_ in done.values() for tested in all_) else 0

@@ -1,4 +1,4 @@
-"""`minions validate`: every fault of every recipe, nothing run."""
+"""`minions validate`: shows every fault of every recipe; nothing is run."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = ["command"]
 @extension_options
 @output_options
 def command(recipes: tuple[str, ...], form: str | None, **flags: object) -> int:
-    """Check RECIPES: no model, no tool, no network, nothing written.
+    """Check RECIPES. It uses no model, no tool and no network, and writes nothing.
 
-    Exit code 2 when any has an error; warnings alone are fine.
+    Exit code 2 if any has an error; warnings alone are fine.
     """
     context = command_context(flags)
     catalog = context.catalog()

@@ -1,1 +1,1 @@
-"""What a command prints: text, JSON, progress, reports."""
+"""The output of commands: text, JSON, progress and reports."""

@@ -1,4 +1,4 @@
-"""An answer of a conversation, written while it comes."""
+"""Prints an answer of a conversation while it is streamed."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ __all__ = ["AnswerPrinter"]
 
 
 class AnswerPrinter:
-    """Writes an answer while it comes, and tells of tools; give it every event of the turn."""
+    """Writes a streamed answer and lines on tool calls; call it with every event of the turn."""
 
     def __init__(self, out: TextIO, *, is_silent: bool) -> None:
-        """Write nothing yet.
+        """Nothing is written yet.
 
         Args:
-            is_silent: Whether the answer itself is not written, as it is printed another way.
+            is_silent: Whether the answer is not written here, as it is printed in another way.
         """
         self._out = out
         self._is_silent = is_silent
         self._line = ""
         self.last: str | None = None
-        """The last answer, as it was written."""
+        """The last answer, as the model sent it; None: there is none yet."""
         self._paint = stderr_painter()
 
     def __call__(self, event: RunEvent) -> None:
-        """Show what there is to show of it."""
+        """Print the event, if it is one of those that are shown."""
         if isinstance(event, StepDeltaEvent):
             self._write(event.delta.content or "")
         elif isinstance(event, StepCompleted) and event.snapshot.is_assistant_step():
-            said = event.snapshot.content or ""
-            self._write(said.removeprefix(self._line) if said.startswith(self._line) else "")
+            text = event.snapshot.content or ""
+            self._write(text.removeprefix(self._line) if text.startswith(self._line) else "")
             self.close()
-            self.last = said
+            self.last = text
         elif isinstance(event, ToolStarted):
             self.close()
             self._tell(f"{event.tool}({event.arguments})")
@@ -64,7 +64,7 @@ class AnswerPrinter:
             self._out.flush()
 
     def close(self) -> None:
-        """End the line that was begun."""
+        """End the current line."""
         if self._line and not self._is_silent:
             say("", self._out)
         self._line = ""

@@ -1,4 +1,4 @@
-"""What the command line says, and to which stream. Light: `--help` passes through here."""
+"""Prints lines to standard output and standard error. Loads little, as `--help` needs it."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ __all__ = ["for_stream", "hanging", "json_text", "say", "tell"]
 
 
 def tell(line: str) -> None:
-    """To standard error, where everything goes that is not the result.
+    """Print a line to standard error, where everything goes that is not the result.
 
-    On a terminal control characters are shown, and only a painter's colours obeyed. Nobody may be
-    there to read it: that is no reason for a run to fail.
+    On a terminal control characters are escaped, except a painter's colours. A closed stream is
+    ignored: a run must not fail because nobody reads its progress.
     """
     if sys.stderr is None:
         return
-    # RuntimeError: a signal's handler speaks while the same thread is in the middle of a message.
+    # RuntimeError: a signal's handler may print while the same thread prints.
     with contextlib.suppress(OSError, RuntimeError):
         line = for_stream(line, sys.stderr, is_painted=True)
-        print(line, file=sys.stderr, flush=True)  # noqa: T201  # the command line's own voice
+        print(line, file=sys.stderr, flush=True)  # noqa: T201  # the command line's own output
 
 
 def say(text: str, stream: TextIO | None = None, *, is_painted: bool = False) -> None:
-    """A result, to standard output or the stream that stands for it.
+    """Print a result to standard output, or to another stream in its place.
 
-    A reader that went away is no error; what is said after that goes nowhere. On a terminal control
-    characters are shown.
+    A reader that has closed the stream is no error; later output is discarded. On a terminal
+    control characters are escaped.
 
     Args:
-        is_painted: Whether a painter's colours are let through there.
+        is_painted: Whether a painter's colours are let through.
     Raises:
-        EnvironmentRefusedError: Nothing can be written there, such as on a full disk.
+        EnvironmentRefusedError: The stream cannot be written, as on a full disk.
     """
     out = stream or sys.stdout
     if out is None:
         return
     try:
         text = for_stream(text, out, is_painted=is_painted)
-        print(text, file=out, flush=True)  # the command line's own voice
+        print(text, file=out, flush=True)  # the command line's own output
     except OSError as error:
         _close_off(out)
         if isinstance(error, BrokenPipeError):
@@ -56,10 +56,10 @@ def say(text: str, stream: TextIO | None = None, *, is_painted: bool = False) ->
 
 
 def for_stream(text: str, stream: TextIO | None, *, is_painted: bool = False) -> str:
-    """What a terminal may have of it; elsewhere it stays as it is.
+    """The text as a terminal may get it; for another stream it is not changed.
 
     Args:
-        is_painted: Whether a painter's colours are let through, where colours are wanted.
+        is_painted: Whether a painter's colours are let through, if colours are wanted.
     """
     if stream is None or not stream.isatty():
         return text
@@ -69,7 +69,7 @@ def for_stream(text: str, stream: TextIO | None, *, is_painted: bool = False) ->
 
 
 def hanging(text: str, width: int = 80) -> str:
-    """Lines that are too long go on in further ones, four columns more to the right."""
+    """Wrap long lines; the further ones are indented by four columns more."""
     import textwrap
 
     lines: list[str] = []
@@ -86,13 +86,13 @@ def hanging(text: str, width: int = 80) -> str:
 
 
 def _close_off(stream: TextIO) -> None:
-    """Lead the stream nowhere: the interpreter would stumble over it again on its way out."""
+    """Redirect a broken stream to nowhere: else the interpreter fails on it when it exits."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def json_text(value: JsonValue) -> str:
-    """One line of JSON that standard output can carry: escaped where its encoding cannot say it."""
+    """One line of JSON for standard output; escaped if its encoding cannot express a character."""
     import json
 
     text = json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""A dry run on paper: one line for each planned step."""
+"""Prints a dry run: one line for each planned step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from minions.interfaces.cli.console.console import json_text, say, tell
 __all__ = ["show_plan"]
 
 _MOST_SHOWN = 160
-"""Characters of arguments in a line; `--json` shows all."""
+"""How many characters of arguments a line has; `--json` has all."""
 
 
 def show_plan(plan: Sequence[PlannedStep], recipe_id: str, out: TextIO, *, json: bool) -> None:
-    """To standard output: lines for people, one object for programs."""
+    """Print the plan to standard output: lines for people, or one object for programs."""
     if json:
         say(json_text({"recipe": recipe_id, "planned": [encode(step) for step in plan]}), out)
         return
@@ -34,7 +34,7 @@ def _what(step: PlannedStep) -> str:
 def _parts(step: PlannedStep) -> Iterator[str]:
     yield from _work_parts(step)
     yield from _right_parts(step)
-    yield from _turn_parts(step)
+    yield from _iteration_parts(step)
     if step.when is not None:
         yield f"when {step.when}"
     if step.goto is not None:
@@ -47,7 +47,7 @@ def _parts(step: PlannedStep) -> Iterator[str]:
 
 
 def _work_parts(step: PlannedStep) -> Iterator[str]:
-    """What it does."""
+    """What the step does."""
     target = f" {step.target}" if step.target else ""
     write = " (writes)" if step.writes else ""
     if step.kind == "ask":
@@ -66,8 +66,8 @@ def _work_parts(step: PlannedStep) -> Iterator[str]:
         yield "sees the conversation so far"
 
 
-def _turn_parts(step: PlannedStep) -> Iterator[str]:
-    """How often."""
+def _iteration_parts(step: PlannedStep) -> Iterator[str]:
+    """How often the step is done."""
     if step.loop is not None:
         yield f"for {step.loop}"
     if step.repeats_while is not None:

@@ -1,4 +1,4 @@
-"""Faults of recipes for programs: one JSON object, workflow annotations, SARIF 2.1.0."""
+"""Reports on faults of recipes for programs: JSON, workflow annotations, SARIF 2.1.0."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["annotation", "json_report", "sarif_report"]
 
 
 def json_report(by_recipe: Mapping[str, Sequence[Fault]]) -> dict[str, JsonValue]:
-    """By recipe as it was named."""
+    """The faults of each recipe, which is named as the caller named it."""
     return {
         "recipes": [
             {
@@ -29,8 +29,8 @@ def json_report(by_recipe: Mapping[str, Sequence[Fault]]) -> dict[str, JsonValue
 def annotation(fault: Fault) -> str:
     """A line that a workflow runner shows beside the changed line.
 
-    Source: the workflow command `::error file=…,line=…,col=…,title=…::message`; `%`, line ends
-    and, in properties, `:` and `,` are percent-encoded.
+    Source: the workflow command `::error file=…,line=…,col=…,title=…::message`; `%`, line ends and,
+    in properties, `:` and `,` are percent-encoded.
     """
     level = "warning" if fault.is_warning else "error"
     end = fault.column + fault.length - 1
@@ -57,7 +57,7 @@ def _words(fault: Fault) -> str:
 
 
 def sarif_report(faults: Sequence[Fault]) -> dict[str, JsonValue]:
-    """One run of one tool; a rule for each code that occurs."""
+    """A SARIF log with one run, and a rule for each code that occurs."""
     codes = list(dict.fromkeys(fault.code for fault in faults))
     return {
         "version": "2.1.0",

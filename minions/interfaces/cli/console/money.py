@@ -1,4 +1,4 @@
-"""Amounts as people read them."""
+"""Formats amounts of money for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["dollars"]
 
 
 def dollars(amount: float) -> str:
-    """`$12.50`, `$0.0042`: cents, and two digits of what is less. Something is never `$0.00`."""
+    """An amount as `$12.50` or `$0.0042`: cents, or two digits of less; `$0` for nothing."""
     if amount <= 0:
         return "$0"
     if amount >= 1:

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: plain lines, or a live list on a terminal."""
+"""Shows the progress of a run: plain lines, or a live list on a terminal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _GLYPHS: Final = {
 
 
 def model_line(recipe: str, model_name: str | None) -> str:
-    """Which model answers; a scripted one is called what it is."""
+    """A line on the recipe and its model; a scripted model is marked as such."""
     if model_name is None:
         return f"recipe {recipe} · no model needed"
     note = " (scripted: no real model is asked)" if "scripted/" in model_name else ""
@@ -49,29 +49,29 @@ def model_line(recipe: str, model_name: str | None) -> str:
 
 
 class Progress(ABC):
-    """Follows the events of one run."""
+    """Shows the progress of one run by its events."""
 
     @abstractmethod
     def on_event(self, event: RunEvent) -> None:
-        """Show it; must return at once."""
+        """Show the event; must return at once."""
 
     def close(self) -> None:
-        """Leave the screen in order."""
+        """End the output, so that other lines can follow."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """While the screen belongs to somebody else."""
+        """A context in which nothing is drawn, while a question is asked."""
         return nullcontext()
 
 
 class PlainProgress(Progress):
-    """One line at the start and the end of each step."""
+    """Prints one line at the start and one at the end of each step."""
 
     def __init__(self, write: Callable[[str], None], paint: painter) -> None:
         self._write = write
         self._paint = paint
 
     def on_event(self, event: RunEvent) -> None:
-        """Write the line, if this kind has one."""
+        """Print the line of the event, if it has one."""
         line = self._line(event)
         if line is not None:
             self._write(line)
@@ -108,7 +108,7 @@ class PlainProgress(Progress):
 
 
 def reason_of(event: StepFinished) -> str:
-    """Short: the code of an error, whose words come with the result."""
+    """The reason in short: the code of an error, whose message is printed with the result."""
     return str(event.error.get("code")) if event.error else event.reason or ""
 
 
@@ -138,7 +138,7 @@ def retry_text(event: AttemptFailed) -> str:
 
 
 class _Row:
-    """A step on the screen."""
+    """The state of one step on the screen."""
 
     def __init__(self) -> None:
         self.begin = monotonic()
@@ -148,7 +148,7 @@ class _Row:
 
 
 class LiveProgress(Progress):
-    """Drawn again four times a second; what does not fit the height is summed up."""
+    """A list that is drawn again four times a second; steps that do not fit are counted."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
@@ -161,7 +161,7 @@ class LiveProgress(Progress):
         self._is_started = False
 
     def on_event(self, event: RunEvent) -> None:
-        """Change the row; the screen follows by itself."""
+        """Update the row; the screen is drawn by itself."""
         if isinstance(event, RunStarted):
             self._console.print(model_line(event.recipe, event.model_name), highlight=False)
             self._live.start()
@@ -196,7 +196,7 @@ class LiveProgress(Progress):
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """The screen belongs to somebody else meanwhile."""
+        """Stop drawing inside the block."""
         self.close()
         try:
             yield
@@ -205,7 +205,7 @@ class LiveProgress(Progress):
                 self._live.start()
 
     def _table(self) -> Text:
-        """One line a step, cut to the terminal's width."""
+        """One line for each step, cut to the terminal's width."""
         from rich.text import Text
 
         rows = list(self._rows.items())
@@ -220,7 +220,7 @@ class LiveProgress(Progress):
 
 
 def _line(step_id: str, row: _Row, width: int) -> Text:
-    """Text, not markup: a model's words may hold brackets."""
+    """A line as plain text: a model's words may contain brackets, which are markup."""
     from rich.text import Text
 
     glyph, color = _glyph(row)

@@ -1,4 +1,4 @@
-"""One shape for every error, in text and in JSON; and when to use colours."""
+"""Formats errors, as text and as JSON, and decides on colours."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _CODES: Final = {
 }
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
-"""What a terminal obeys instead of showing it; not newline and tab."""
+"""Characters that a terminal obeys instead of showing them; newline and tab are not among them."""
 _PAINT: Final = "|".join(re.escape(f"\x1b[{code}m") for code in ("0", *_CODES.values()))
 _OTHER_CONTROL: Final = re.compile(f"({_PAINT})|{_CONTROL.pattern}")
 
 
 def plain(text: str, *, is_painted: bool = False) -> str:
-    r"""The text as a terminal may have it: control characters are shown, as `\x1b`.
+    r"""The text with control characters escaped, as `\x1b`.
 
-    Whoever wrote it could else clear the screen, rename the window, or hide what stands there.
+    Else the author of a text could clear the screen, rename the window, or hide other output.
 
     Args:
         is_painted: Whether a painter's colours are let through.
@@ -42,13 +42,13 @@ def plain(text: str, *, is_painted: bool = False) -> str:
 
 
 def _shown(character: str) -> str:
-    """From 127 on as JSON writes it, too: there it may stand as it is."""
+    """The escape of a character; from 127 on in the form that JSON also allows."""
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x7F else f"\\u{code:04x}"
 
 
 def wants_color(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
-    """NO_COLOR and TERM=dumb win, then FORCE_COLOR, then whether it is a terminal."""
+    """Whether to use colours: NO_COLOR and TERM=dumb win, then FORCE_COLOR, then a terminal."""
     if stream is None or environ.get("NO_COLOR") or environ.get("TERM") == "dumb":
         return False
     if environ.get("FORCE_COLOR"):
@@ -57,23 +57,23 @@ def wants_color(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
 
 
 class painter:  # noqa: N801  # used like a function
-    """Colours text, or leaves it alone."""
+    """Colours text, or returns it unchanged."""
 
     def __init__(self, *, is_on: bool) -> None:
         self._is_on = is_on
 
     def __call__(self, text: str, color: str) -> str:
-        """`text` in that colour."""
+        """The text in that colour."""
         return f"\x1b[{_CODES[color]}m{text}\x1b[0m" if self._is_on else text
 
 
 def stderr_painter() -> painter:
-    """For what goes to standard error."""
+    """A painter for standard error."""
     return painter(is_on=wants_color(sys.stderr, os.environ))
 
 
 def error_lines(error: MinionsError, paint: painter) -> Iterator[str]:
-    """An error for a person; a recipe's faults each in full."""
+    """The lines of an error; of a recipe's error all faults."""
     if isinstance(error, RecipeError):
         yield from faults_lines(error.faults, paint)
         return
@@ -83,7 +83,7 @@ def error_lines(error: MinionsError, paint: painter) -> Iterator[str]:
 
 
 def faults_lines(faults: Iterable[Fault], paint: painter) -> Iterator[str]:
-    """All faults, and their count where there is more than one."""
+    """The lines of all faults, and their count if there are several."""
     listed = list(faults)
     for fault in listed:
         yield from fault_lines(fault, paint)
@@ -99,7 +99,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def fault_lines(fault: Fault, paint: painter) -> Iterator[str]:
-    """Code and message, place, the line with a caret, help."""
+    """Code and message, place, the source line with a caret, and help."""
     word, color = ("warning", "yellow") if fault.is_warning else ("error", "red")
     yield f"{paint(f'{word}[{fault.code}]', color)}: {fault.message}"
     yield f"  {paint('-->', 'blue')} {fault.where}"
@@ -117,11 +117,11 @@ def fault_lines(fault: Fault, paint: painter) -> Iterator[str]:
 
 
 _WIDEST: Final = 200
-"""Characters of a source line that are shown; machine-made lines can be megabytes."""
+"""How many characters of a source line are shown; generated lines can be megabytes long."""
 
 
 def _excerpt(source_line: str, at: int, length: int) -> tuple[str, str]:
-    """As much of the line as is shown, with the caret that goes under it."""
+    """The part of the line that is shown, and the caret line below it."""
     line = source_line.replace("\t", " ").rstrip("\n")
     start = max(0, min(at - _WIDEST // 2, len(line) - _WIDEST))
     end = start + _WIDEST
@@ -131,7 +131,7 @@ def _excerpt(source_line: str, at: int, length: int) -> tuple[str, str]:
 
 
 def error_to_json(error: MinionsError) -> dict[str, JsonValue]:
-    """`error`, and every fault of a recipe."""
+    """The error as JSON: `error`, and `faults` of a recipe."""
     result: dict[str, JsonValue] = {"error": dict(error.info().to_json())}
     if isinstance(error, RecipeError):
         result["faults"] = [fault_to_json(fault) for fault in error.faults]
@@ -139,7 +139,7 @@ def error_to_json(error: MinionsError) -> dict[str, JsonValue]:
 
 
 def fault_to_json(fault: Fault) -> dict[str, JsonValue]:
-    """One fault as data."""
+    """One fault as JSON."""
     return {
         "code": fault.code,
         "severity": "warning" if fault.is_warning else "error",

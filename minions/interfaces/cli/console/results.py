@@ -26,7 +26,7 @@ EXIT_CODES: Final = {
 
 
 def result_to_json(result: AgentResult[object]) -> dict[str, JsonValue]:
-    """The fields that stay stable."""
+    """The result as JSON; these keys are stable."""
     return {
         "run_id": result.run_id,
         "session_id": result.session_id,
@@ -59,13 +59,13 @@ def _step_to_json(execution: StepExecution[object]) -> dict[str, JsonValue]:
 
 
 def output_text(output: object) -> str:
-    """What goes to standard output: text as it is, everything else as JSON."""
+    """The output as it is printed: a text as it is, everything else as JSON."""
     value = encode(output)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def summary_lines(result: AgentResult[object], paint: painter) -> Iterator[str]:
-    """How it ended, what it used, and what went wrong."""
+    """Lines on how the run ended, what it used, and what went wrong."""
     color = {0: "green", 5: "yellow"}.get(EXIT_CODES[result.status], "red")
     counts = f"{_counted_steps(result)} · {usage_text(result.usage)}"
     yield f"{paint(result.status.value, color)} · {counts}"
@@ -78,7 +78,7 @@ def summary_lines(result: AgentResult[object], paint: painter) -> Iterator[str]:
 
 
 def usage_text(usage: TokenUsage) -> str:
-    """Tokens and cost; an unknown cost is said to be unknown."""
+    """Tokens and cost in words; an unknown cost is called unknown."""
     if usage.total_tokens == 0:
         return "no tokens"
     cost = "unknown" if usage.cost_usd is None else dollars(usage.cost_usd)
@@ -86,7 +86,7 @@ def usage_text(usage: TokenUsage) -> str:
 
 
 def _word_for(execution: StepExecution[object]) -> str:
-    """Its status, or that it took no work."""
+    """The status of an execution, or `pinned` or `cached` if it took no work."""
     if execution.pinned_from is not None:
         return "pinned"
     if execution.status is StepStatus.IN_PROGRESS:
@@ -96,7 +96,7 @@ def _word_for(execution: StepExecution[object]) -> str:
 
 def _counted_steps(result: AgentResult[object]) -> str:
     by_status: dict[str, int] = {}
-    for at in result.step_ids.values():  # of a step that ran again the last time counts
+    for at in result.step_ids.values():  # of a step with several executions the last one counts
         word = _word_for(result.executions[at])
         by_status[word] = by_status.get(word, 0) + 1
     return ", ".join(f"{count} {status}" for status, count in by_status.items()) or "no steps"
