@@ -136,7 +136,7 @@ def test_a_run_is_retried_from_a_step_and_begun_anew(
     page.get_by_role("tab", name="Attempts").click()
     expect(page.locator(".drawer .lines").first.locator("li")).to_have_count(2)
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Run anew").click()
+    page.get_by_role("button", name="Run again").click()
     expect(page.locator("dl.facts")).not_to_contain_text("Begun")
     expect(page.locator("h1 .chip")).to_have_text("completed")
     assert run not in page.url
@@ -205,8 +205,8 @@ def test_a_call_in_doubt_is_decided_and_a_damaged_run_is_only_named(
     expect(named.get_by_role("button")).to_have_count(0)
     card = page.get_by_role("article", name="Call of send in doubt")
     expect(card).to_contain_text('"to": "Ada"')
-    card.get_by_role("button", name="Take it for done").click()
-    expect(page.get_by_text("Taken for done; the run goes on.")).to_be_visible()
+    card.get_by_role("button", name="Declare it done").click()
+    expect(page.get_by_text("Declared done; the run is resumed.")).to_be_visible()
     assert said == ['{"decision":"done"}']
 
 

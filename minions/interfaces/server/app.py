@@ -37,10 +37,10 @@ __all__ = ["App", "api_document", "create_app"]
 
 
 class App:
-    """An ASGI app. Where it is mounted nobody sends it a lifespan: call `aclose` at the end."""
+    """An ASGI app. Mounted in another app it gets no lifespan events: call `aclose` at the end."""
 
     def __init__(self, app_state: AppState, log: Log, *, resumes: bool) -> None:
-        """Open nothing yet; see `create_app`.
+        """Nothing is opened yet; see `create_app`.
 
         Raises:
             EnvironmentRefusedError: The extra `server` is not installed.
@@ -59,11 +59,11 @@ class App:
         self._access = AccessMiddleware(routes, app_state.options, _page(), incidents.report)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or the whole life of the app."""
+        """Handle one request, or the lifespan of the app."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
-            if not self._is_stopped:  # where the app is mounted nobody sends it a lifespan
+            if not self._is_stopped:  # a mounted app gets no lifespan events
                 await self.start()
             await self._access(scope, receive, send)
 
@@ -76,13 +76,13 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def start(self) -> None:
-        """Resume runs that nobody executes any more, now and from now on."""
+        """Start to resume runs of dead workers, at once and then at intervals."""
         if self._recovering is None:
             recovering = self.recovery.run(resumes_all=self._resumes)
             self._recovering = asyncio.ensure_future(recovering)
 
     async def stop(self) -> None:
-        """End what goes on: runs, which can be resumed, and streams. Requests still get answers."""
+        """Stop runs, which can be resumed, and close streams. Other requests are still answered."""
         self._is_stopped = True
         if self._recovering is not None:
             self._recovering.cancel()
@@ -90,7 +90,7 @@ class App:
         await self.app_state.channels.aclose()
 
     async def aclose(self) -> None:
-        """Likewise, and give back what was opened here."""
+        """Stop, and close everything that was opened here."""
         await self.stop()
         await self.app_state.runtime.aclose()
         for close in self._closers:
@@ -100,7 +100,7 @@ class App:
         self._closers.clear()
 
     def at_end(self, close: Callable[[], object]) -> None:
-        """Also close this; a coroutine is awaited."""
+        """Call `close` at the end, too; a coroutine that it returns is awaited."""
         self._closers.append(close)
 
 
@@ -134,7 +134,7 @@ def _extra() -> Iterator[None]:
 
 
 def _page() -> dict[str, StaticFile]:
-    """The page's files by their path."""
+    """The files of the web page by their path."""
     root = resources.files("minions.interfaces.server") / "web"
     found = dict(_files(root, "/"))
     if "/index.html" in found:
@@ -169,17 +169,18 @@ def create_app(
     log: Log | None = None,
     resume: bool = False,
 ) -> App:
-    """The server as an ASGI app; nothing is opened before it is asked something.
+    """The server as an ASGI app; nothing is opened before the first request.
 
     Args:
         recipes: Folders with the recipes that may be run, by id.
-        settings: As of the command line; None: the defaults.
-        extensions: Your tools, models and recipes, beside what comes along.
-        models: Answer whatever recipes name; None: as `settings` and the environment say.
-        services: Journal, clock and the like; None: as `settings` say.
-        folder_of: A key of the settings to the folder where relative paths start.
-        note: Stored with the start of each run, for the command line to go on with it.
-        log: For whoever runs the process; None: the logger `minions.server`.
+        settings: The settings of the command line; None: the defaults.
+        extensions: Your tools, models and recipes, beside the built-in ones.
+        models: Answer instead of the models that recipes name; None: as `settings` and the
+            environment say.
+        services: Journal, clock and others; None: made from `settings`.
+        folder_of: From a key of the settings to the folder where its relative paths start.
+        note: Stored with the start of each run, for a resume on the command line.
+        log: The server's log; None: the logger `minions.server`.
         resume: Whether runs that the command line left are resumed at the start, too.
     Raises:
         EnvironmentRefusedError: The extra `server` is not installed.

@@ -1,4 +1,4 @@
-"""What the endpoints share, made once for each app."""
+"""The objects that all endpoints share, made once for each app."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class AppState:
     starter: RunStarter
     log: Log
     place: str
-    """Of the journal, in words that may be shown."""
+    """The place of the journal as it may be shown, without a password."""
     started_at: datetime
 
     async def last_position(self, session_id: str) -> int:
-        """Of what the session has now."""
+        """The position of the newest row of a session; 0: it has none."""
         rows = await self.journal.entries(session_id, limit=1, newest_first=True, with_damaged=True)
         return rows[0].position if rows else 0
 
     async def stream(
         self, session_id: str, *, run_id: str | None = None, after: int = 0
     ) -> EventStreamAnswer:
-        """Of one session, or one run of it.
+        """A stream of the events of a session, or of one of its runs.
 
         Args:
-            after: What comes behind that position; one that is not there yet counts as the last.
+            after: Only events after this position; one beyond the newest row means the newest.
         Raises:
             RefusedError: There are too many streams.
         """

@@ -1,4 +1,4 @@
-"""What the endpoints have beside Litestar's own: requests read strictly, answers in our JSON.
+"""Additions to Litestar for the endpoints: strict request parsing, and answers in our JSON.
 
 Importing this loads Litestar.
 """
@@ -41,14 +41,14 @@ __all__ = [
 
 T = TypeVar("T")
 
-# Litestar does not check these again: it would coerce, and pass over what it does not know.
+# Litestar does not validate these again: it would coerce values and ignore unknown keys.
 Body: TypeAlias = Annotated[T, BodyKwarg(), SkipValidationMarker()]
 """The type of the argument `data`, for a body of that class."""
 Asked: TypeAlias = NamedDependency[Annotated[T, SkipValidationMarker()]]
 """The type of the argument `asked`, for a query of that class."""
 
 InPath: TypeAlias = Annotated[str, PathParameter(min_length=1)]
-"""The type of an argument that stands in the path."""
+"""The type of an argument that is part of the path."""
 IdempotencyKey: TypeAlias = Annotated[
     str | None,
     HeaderParameter(
@@ -59,7 +59,7 @@ IdempotencyKey: TypeAlias = Annotated[
 ]
 LastEventId: TypeAlias = Annotated[
     str | None,
-    HeaderParameter(name="last-event-id", description="Go on behind this event."),
+    HeaderParameter(name="last-event-id", description="Send the events after this one."),
     SkipValidationMarker(),
 ]
 
@@ -69,61 +69,63 @@ AnyRequest: TypeAlias = Request[Any, Any, Any]  # Any: no users, and no state in
 
 @frozen(kw_only=True)
 class Nothing:
-    """No keys at all."""
+    """A body or query without keys."""
 
 
 class EventStream(Protocol):
-    """An answer that is a stream of events."""
+    """A response that is a stream of events."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The whole stream."""
+        """Send the whole stream."""
 
 
 class ApiRequest(Request[None, None, State]):
-    """A request, whose body is read as the endpoint declares it."""
+    """A request whose body is parsed as the type that the endpoint declares."""
 
     @property
     def app_state(self) -> AppState:
-        """What the endpoints share."""
+        """The objects that all endpoints share."""
         return cast("AppState", self.app.state["app_state"])
 
     def link(self, path: str) -> str:
-        """That path of this app, for a caller."""
+        """The address of that path of this app, for a caller."""
         return f"{self.scope.get(ROOT, '')}/api/v1{path}"
 
     def declared(self, name: str) -> type[object]:
-        """The type of that argument of the endpoint; `Nothing` where it has none."""
+        """The type of that argument of the endpoint; `Nothing`: it has none."""
         argument = self.route_handler.parsed_fn_signature.parameters.get(name)
         return Nothing if argument is None else cast("type[object]", argument.annotation)
 
     async def body(self) -> bytes:
-        """Never quite empty: Litestar hands no empty body on, and here it stands for `{}`."""
+        """The body; one space instead of an empty body, which Litestar would not parse, means
+        `{}`.
+        """
         return await super().body() or b" "
 
     async def json(self) -> object:
-        """The body as its class.
+        """The body as its declared class.
 
         Raises:
-            RefusedError, UsageError: It is something else.
+            RefusedError, UsageError: It does not fit.
         """
         media_type = self.headers.get("content-type", "")
         return read_body(await self.body(), media_type, self.declared("data"))
 
 
 def read_asked(request: ApiRequest) -> object:
-    """The query as the class that the argument `asked` declares.
+    """The query as the class of the argument `asked`.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: It does not fit.
     """
     return read_query(request.scope["query_string"], request.declared("asked"))
 
 
 async def refuse_undeclared(request: AnyRequest) -> None:
-    """Body and query of an endpoint that takes none are empty, too.
+    """Refuse a body or query for an endpoint that takes none.
 
     Raises:
-        RefusedError, UsageError: They are not.
+        RefusedError, UsageError: There is one.
     """
     arguments = request.route_handler.parsed_fn_signature.parameters
     if "data" not in arguments and not (body := await request.body()).isspace():
@@ -134,22 +136,22 @@ async def refuse_undeclared(request: AnyRequest) -> None:
 
 
 class ApiResponse(Response[T]):
-    """An answer in the JSON of our codec; bytes are sent as they are."""
+    """A response in the JSON of the codec; bytes are sent as they are."""
 
     def render(self, content: object, media_type: str, enc_hook: object = None) -> bytes:
-        """As it is sent."""
+        """The bytes of the response."""
         return content if isinstance(content, bytes) else json_bytes(encode(content))
 
 
 def answer(
     value: object, *, media_type: str = "application/json", headers: Mapping[str, str] | None = None
 ) -> ApiResponse[Any]:  # Any: the class that the endpoint's type names for the document
-    """What is no value of a class: JSON without what is not known, or a text of its own type."""
+    """A response that is no instance of its declared class: JSON with absent values, or a text."""
     return ApiResponse(value, headers={"content-type": media_type, **(headers or {})})
 
 
 def refuses(*statuses: int) -> dict[int, ResponseSpec]:
-    """For the document: refusals beside those that any request may meet."""
+    """Refusals of an endpoint for the OpenAPI document, beside those of every request."""
     return {
         status: ResponseSpec(Problem, generate_examples=False, media_type=PROBLEM_TYPE)
         for status in statuses

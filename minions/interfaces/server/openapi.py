@@ -1,6 +1,6 @@
-"""The OpenAPI 3.1 document: Litestar's, of the endpoints' types, with the schemas of our contracts.
+"""The OpenAPI 3.1 document: Litestar's, from the endpoints' types, with the schemas of our classes.
 
-What Litestar cannot know is added: queries are classes, any request may be refused.
+Added here is what Litestar does not know: queries as classes, and the refusals of every request.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _Json = dict[str, JsonValue]
 _Operation = dict[str, Any]  # Any: JSON that is taken apart here
 
 _ALWAYS: Final = (400, 401, 403, 421, 422, 431, 500, 503)
-"""What any request may meet."""
+"""The statuses with which any request may be refused."""
 _WITH_BODY: Final = (413, 415)
-"""And what bodies may meet."""
+"""The statuses with which bodies may be refused, besides."""
 
 
 def openapi_of(server: str) -> Mapping[str, JsonValue]:
-    """The document.
+    """The OpenAPI document.
 
     Args:
-        server: Where the app is mounted, as a path.
+        server: The path at which the app is mounted.
     """
     return {**_document(), "servers": [{"url": server or "/"}]}
 
@@ -88,7 +88,7 @@ def _config() -> OpenAPIConfig:
 
 
 def _camel_case(name: str) -> str:
-    """For generated clients."""
+    """The name of an operation, as generated clients use it."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
@@ -98,7 +98,7 @@ _OF_RUNS: Final = (
     StepEventType.RUN_COMPLETED.value,
     StepEventType.RUN_FAILED.value,
 )
-"""Events whose `status` is that of the run."""
+"""The events whose `status` is that of the run."""
 _EVENT: Final[Mapping[str, JsonValue]] = {
     "description": "One server-sent event; a stream is any number of them.",
     "type": "object",
@@ -129,35 +129,35 @@ _EVENT: Final[Mapping[str, JsonValue]] = {
 
 @dataclass
 class _OwnSchema(Schema):
-    """A schema that stands in the document as it is."""
+    """A schema that is put into the document as it is."""
 
     words: _Json = field(default_factory=dict)
 
     def to_schema(self) -> _Json:
-        """As it was given."""
+        """The given schema."""
         return self.words
 
 
 class _ContractSchemas(OpenAPISchemaPlugin):
-    """The schemas of our classes, as those that check requests have them."""
+    """The schemas of our classes, the same as those that check requests."""
 
     def __init__(self) -> None:
         self.found: _Json = {}
 
     def is_plugin_supported_field(self, field_definition: FieldDefinition) -> bool:
-        """Whether it is one of ours."""
+        """Whether the type is one of our classes."""
         kind = field_definition.annotation
         return isinstance(kind, type) and (kind is EventStream or attrs.has(kind))
 
     def to_openapi_schema(
         self, field_definition: FieldDefinition, schema_creator: object
     ) -> Schema:
-        """A reference to it; of a stream its events."""
+        """A reference to the schema of a class; for a stream the schema of its events."""
         kind = field_definition.annotation
         return _OwnSchema(words=dict(_EVENT) if kind is EventStream else self.of(kind))
 
     def of(self, kind: type[object]) -> _Json:
-        """A reference to the schema, which is kept by the name of its class."""
+        """A reference to the schema, which is collected by the name of its class."""
         schema = schema_of(kind)
         self.found.update(cast("_Json", schema.pop("$defs", {})))
         self.found[kind.__name__] = schema
@@ -165,7 +165,7 @@ class _ContractSchemas(OpenAPISchemaPlugin):
 
 
 def _complete(operation: _Operation, handler: HTTPRouteHandler, problem: _Json) -> None:
-    """Add what Litestar does not know of it."""
+    """Add to an operation what Litestar does not know."""
     arguments = handler.parsed_fn_signature.parameters
     operation["summary"] = operation.pop("description")
     _complete_parameters(operation, arguments.get("asked"))
@@ -195,12 +195,12 @@ def _query_parameters(kind: type[object]) -> Iterator[JsonValue]:
 
 
 def _given(schema: _Json) -> _Json:
-    """Without null, which no address can say."""
+    """The schema without null, which no address can express."""
     kinds = schema.get("type")
     if not isinstance(kinds, list):
         return schema
-    kept = [kind for kind in kinds if kind != "null"]
-    return {**schema, "type": kept[0] if len(kept) == 1 else kept}
+    kinds = [kind for kind in kinds if kind != "null"]
+    return {**schema, "type": kinds[0] if len(kinds) == 1 else kinds}
 
 
 def _add_problems(operation: _Operation, handler: HTTPRouteHandler, problem: _Json) -> None:

@@ -1,4 +1,4 @@
-"""What an operator may set about the server; nothing of recipes and runs."""
+"""The options of the server; those of recipes and runs are settings."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ def _as_names(names: Iterable[str]) -> frozenset[str]:
 
 @frozen(kw_only=True)
 class ServerOptions:
-    """Who may ask, and for how much."""
+    """Who may send requests, and how much the server does at a time."""
 
     token: str = field(validator=_check_token, repr=False)
-    """Every request but for health and the page's files has it as `Authorization: Bearer …`."""
+    """The secret that requests send as `Authorization: Bearer …`, but for health and the page."""
     hosts: frozenset[str] = field(default=LOOPBACK_NAMES, converter=_as_names)
     """Names that the `Host` header may have, without port."""
     origins: frozenset[str] = field(default=frozenset(), converter=frozenset)
-    """Origins of pages that may ask, beside the server's own: `https://example.org`."""
+    """Origins of pages that may send requests, beside the server's own: `https://example.org`."""
     max_body_bytes: int = field(default=1_048_576, validator=ge(1))
     max_connections: int = field(default=2_500, validator=ge(1))
-    """Requests at a time, streams too."""
+    """The most requests at a time, with streams."""
     max_followers: int = field(default=2_000, validator=ge(1))
-    """Streams at a time."""
+    """The most streams at a time."""
     max_runs: int = field(default=100, validator=ge(1))
-    """Runs at a time."""
+    """The most runs at a time."""
     queue_frames: int = field(default=1_024, validator=ge(2))
-    """Events that wait for one follower; one that is slower is cut off."""
+    """How many events may wait for one follower; a slower one is cut off."""
     heartbeat_s: float = field(default=15.0, validator=gt(0))
     grace_s: float = field(default=3.0, validator=ge(0))
-    """What runs have for their end when the server stops."""
+    """How many seconds runs have to end when the server stops."""
     recover_s: float = field(default=5.0, validator=gt(0))
-    """Seconds between two looks for runs that nobody executes any more."""
+    """Seconds between two searches for runs whose worker has died."""
     allow_recipe_bodies: bool = False
-    """Whether a request may bring a recipe's text: it can then call every tool there is."""
+    """Whether a request may contain the text of a recipe, which can call every tool there is."""

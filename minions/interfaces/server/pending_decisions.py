@@ -1,4 +1,4 @@
-"""Decisions that runs wait for: found in the journal, taken by whoever has the server's token."""
+"""Pending decisions over HTTP: found in the journal, made by a caller with the server's token."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _STATUS = NEEDS_DECISION.replace("-", "_")
 
 
 async def all_waiting(journal: Journal) -> list[ApprovalView]:
-    """Of all runs that wait, the newest first; a damaged one is named and hides no other."""
+    """The pending decisions of all runs, the newest run first; a damaged run hides no other."""
     found: list[ApprovalView] = []
     for run in await list_runs(journal, wanted=RunFilter(statuses={_STATUS})):
         try:
@@ -67,7 +67,7 @@ def _unreadable(run: RunSummary, error: JournalError) -> ApprovalView:
 
 
 async def waiting_of(journal: Journal, run: RunSummary) -> list[ApprovalView]:
-    """Of one run.
+    """The pending decisions of one run.
 
     Raises:
         JournalError: `corrupt-entry`; it cannot be read.
@@ -76,7 +76,7 @@ async def waiting_of(journal: Journal, run: RunSummary) -> list[ApprovalView]:
         return []
     rows = await journal.entries(run.session_id, run_id=run.run_id)
     for row in rows:
-        # A form or a default is shown as it is: one that cannot be written would end the list.
+        # Forms and defaults are shown as they are: one that cannot be encoded would break the list.
         if row.kind == "decision" and (problem := too_deep(row.body)) is not None:
             raise unreadable_entry(row, problem)
     return list(_views(run, rows))
@@ -86,9 +86,9 @@ def _views(run: RunSummary, rows: Sequence[JournalEntry]) -> Iterator[ApprovalVi
     replay = Replay(rows, max(row.generation for row in rows) + 1)
     for waiting in pending_decisions(replay):
         yield _view(run, waiting)
-    told = {row.key for row in rows if isinstance(row.fact, ToolCallInDoubt)}
+    reported = {row.key for row in rows if isinstance(row.fact, ToolCallInDoubt)}
     for call in replay.opened():
-        if call.key in told and call.key not in replay.decisions:
+        if call.key in reported and call.key not in replay.decisions:
             yield _doubt(run, call)
 
 
@@ -109,7 +109,7 @@ def _doubt(run: RunSummary, call: OpenCall) -> ApprovalView:
 
 
 def _id(run: RunSummary, key: str) -> str:
-    """Of the decision, in an address."""
+    """The id of a decision, for an address."""
     return f"{run.run_id}.{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
@@ -134,32 +134,32 @@ def _view(run: RunSummary, waiting: PendingDecision) -> ApprovalView:
 
 
 def run_of(approval_id: str) -> str:
-    """The run that the approval is of."""
+    """The id of the run that the decision belongs to."""
     return approval_id.rpartition(".")[0]
 
 
 async def find_waiting(journal: Journal, approval_id: str) -> ApprovalView:
-    """What waits under that id.
+    """The pending decision with that id.
 
     Raises:
-        NotFoundError: Nothing does, or not any more.
+        NotFoundError: There is none, or it was made already.
     """
     for run in await list_runs(journal, run_id=run_of(approval_id)):
         for view in await waiting_of(journal, run):
             if view.id == approval_id:
                 return view
     raise NotFoundError(
-        "Nothing waits under that id, or it was decided. GET /api/v1/approvals lists what waits.",
+        "No decision with that id is pending. GET /api/v1/approvals lists those that are.",
         code="unknown-approval",
     )
 
 
 def decision_of(view: ApprovalView, said: DecisionRequest) -> Decision:
-    """What was decided.
+    """The decision in a request, checked against what waits.
 
     Raises:
-        RefusedError: Consent to other arguments than those that wait.
-        UsageError: It is no decision about this.
+        RefusedError: The approval is for other arguments than those that wait.
+        UsageError: It is no decision of this kind.
     """
     match view.what, said.decision:
         case "answer", "answer":
@@ -185,7 +185,7 @@ def decision_of(view: ApprovalView, said: DecisionRequest) -> Decision:
 _WANTED: Final = {
     "answer": "'answer' and a 'value'",
     "approval": "'approve' or 'reject'",
-    "doubt": "'redo' (make the call again), 'done' (it was made; `value` is what it gave) or "
+    "doubt": "'redo' (make the call again), 'done' (it was made; `value` is its result) or "
     "'fail' (count it as failed)",
     "unreadable": "nothing: it cannot be read",
 }
@@ -194,7 +194,7 @@ _WANTED: Final = {
 def _check_consent(view: ApprovalView, said: DecisionRequest) -> None:
     if said.digest is None:
         raise UsageError(
-            "Send the 'digest' that was shown with the call: consent is to just these arguments.",
+            "Send the 'digest' that was shown with the call: approval is for these arguments.",
             code="bad-decision",
         )
     if said.digest != view.digest:
@@ -218,5 +218,5 @@ def _answer(view: ApprovalView, said: DecisionRequest) -> Answer:
 
 
 def _as_typed(value: JsonValue) -> str:
-    """As a person would type it."""
+    """The value as a person would type it."""
     return value if isinstance(value, str) else dumps(value)

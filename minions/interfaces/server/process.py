@@ -1,4 +1,4 @@
-"""A process that serves one app: its socket, its signals, its end. Importing this loads uvicorn."""
+"""Serves one app in a process: its socket, signals and end. Importing this loads uvicorn."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from minions.interfaces.server.app import App
 __all__ = ["bound_socket", "serve"]
 
 _BEYOND_GRACE_S: Final = 4.0
-"""What the rest of the end may take; then the process leaves, and every fact is stored."""
+"""Seconds that the end may take beyond the runs' grace; then the process exits."""
 _HEADER_BYTES: Final = 32_768
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Listening there; port 0 takes a free one.
+    """A socket that listens there; port 0 takes a free one.
 
     Raises:
-        EnvironmentRefusedError: The port is taken, or there is no such address.
+        EnvironmentRefusedError: The port is in use, or the address does not exist.
     """
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -48,14 +48,14 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 async def serve(app: App, sock: socket.socket, tell: Callable[[str], None]) -> int:
-    """Until SIGINT or SIGTERM; the exit code.
+    """Serve the app until SIGINT or SIGTERM, and return the exit code.
 
-    The first signal ends runs such that they can be resumed, and streams; the second leaves at
+    The first signal stops runs, which can be resumed, and streams; the second ends the process at
     once.
 
     Args:
-        sock: It listens: one of `bound_socket`, or any other. It is the server's from now on:
-            the object is detached from it.
+        sock: A listening socket, from `bound_socket` or another one. The server owns it from now
+            on: the object is detached from it.
     """
     config = uvicorn.Config(
         app,
@@ -76,10 +76,10 @@ async def serve(app: App, sock: socket.socket, tell: Callable[[str], None]) -> i
 
 
 def _as_tcp(sock: socket.socket) -> socket.socket:
-    """The same socket with its protocol named; one of another family stays as it is.
+    """The same socket with its protocol named; one of another family is returned as it is.
 
     asyncio sets TCP_NODELAY only on connections whose socket names TCP. Without that option the
-    body of an answer on a kept connection waits 40 ms for the acknowledgement of its head.
+    body of a response on a kept connection waits 40 ms for the acknowledgement of its head.
     """
     if sock.family not in (socket.AF_INET, socket.AF_INET6):
         return sock
@@ -87,11 +87,11 @@ def _as_tcp(sock: socket.socket) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to us: open streams would keep its own way from ever coming to an end."""
+    """Leaves signals to `_Stopper`: uvicorn's own handling would wait for open streams forever."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """None."""
+        """Capture no signals."""
         yield
 
 
@@ -107,15 +107,15 @@ class _Stopper:
         self.caught: int | None = None
 
     def __enter__(self) -> _Stopper:
-        """Catch from now on."""
+        """Catch signals from now on."""
         self._loop = asyncio.get_running_loop()
         numbers = (signal.SIGINT, signal.SIGTERM)
-        # Not the loop's own way: that waits for a loop which somebody's code may be blocking.
+        # Not the loop's handlers: they wait for a loop that code of a step may block.
         self._before = {number: signal.signal(number, self._on_signal) for number in numbers}
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """As before; once a signal came, whatever is still to be closed has until the end of it."""
+        """Restore the handlers; after a signal they stay, so that a second one ends the process."""
         if self.caught is not None:
             return
         for number, handler in self._before.items():
@@ -137,5 +137,5 @@ class _Stopper:
         self._stopping.add_done_callback(self._end)
 
     def _end(self, _task: asyncio.Task[None]) -> None:
-        """Streams have had their last event: nothing keeps connections open."""
+        """Let the server exit: streams had their last event, and no connection stays open."""
         self._server.should_exit = True

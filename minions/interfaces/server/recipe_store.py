@@ -1,4 +1,4 @@
-"""The stored recipes that the server offers, by id. Never by path: a caller names no files."""
+"""The stored recipes that the server offers, by id, never by path: a caller names no files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StoredRecipe:
     id: str
     recipe: AgentRecipe | None = None
     error: MinionsError | None = None
-    """Why it cannot run."""
+    """Why it cannot run; None: it can."""
 
 
 @frozen
@@ -37,9 +37,9 @@ class _LoadedFile:
 
 
 class RecipeStore:
-    """Looks into its folders at every question; a file that did not change is read once.
+    """Looks into its folders at every request; a file that has not changed is read once.
 
-    It reads files: ask it in a thread.
+    It reads files: call it in a thread.
     """
 
     def __init__(
@@ -49,22 +49,22 @@ class RecipeStore:
         bound: Callable[[AgentRecipe], AgentRecipe],
         log: Log,
     ) -> None:
-        """Read nothing yet.
+        """Nothing is read yet.
 
         Args:
-            bound: Puts the operator's own limits over a recipe.
-            log: For whoever runs the process.
+            bound: Returns a recipe with the operator's limits.
+            log: The server's log.
         """
         self._log = log
         self._folders = tuple(folders)
         self._catalog = evolve(catalog, recipe_folders=self._folders)
         self._bound = bound
         self._loaded: dict[str, _LoadedFile] = {}
-        self._turn = threading.Lock()
+        self._reading = threading.Lock()
 
     def all(self) -> Sequence[StoredRecipe]:
-        """Every recipe, by id."""
-        with self._turn:
+        """Every recipe, ordered by id."""
+        with self._reading:
             paths = recipe_ids(self._folders, self._may_read)
             stored = [self._stored(recipe_id, path) for recipe_id, path in paths.items()]
         made = [
@@ -75,13 +75,13 @@ class RecipeStore:
         return sorted((*stored, *made), key=lambda each: each.id)
 
     def get(self, recipe_id: str) -> AgentRecipe:
-        """The recipe of that id.
+        """The recipe with that id.
 
         Raises:
             NotFoundError: There is none.
             RecipeError: It has faults.
         """
-        with self._turn:
+        with self._reading:
             paths = recipe_ids(self._folders, self._may_read)
             path = paths.get(recipe_id)
             stored = None if path is None else self._stored(recipe_id, path)
@@ -95,7 +95,7 @@ class RecipeStore:
         return cast("AgentRecipe", stored.recipe)
 
     def read_text(self, text: str) -> AgentRecipe:
-        """A recipe that a request brings.
+        """The checked recipe of a request's text.
 
         Raises:
             RecipeError: It has faults.
@@ -109,7 +109,7 @@ class RecipeStore:
         except OSError:
             mark = (str(path), 0, 0)
         known = self._loaded.get(recipe_id)
-        if known is None or known.mark != mark or not _stands_alone(known.stored):
+        if known is None or known.mark != mark or not _is_one_file(known.stored):
             known = self._loaded[recipe_id] = _LoadedFile(mark, self._read(recipe_id, path))
         return known.stored
 
@@ -125,21 +125,21 @@ class RecipeStore:
             return StoredRecipe(id=recipe_id, recipe=self._bound(load_recipe(path, self._catalog)))
         except MinionsError as error:
             return StoredRecipe(id=recipe_id, error=error)
-        except Exception as error:  # noqa: BLE001  # a fault of ours must not hide the other recipes
+        except Exception as error:  # noqa: BLE001  # an error in one recipe must not hide the others
             self._log.warning("recipe_not_checked", recipe=recipe_id, error=repr(error)[:500])
             return StoredRecipe(id=recipe_id, error=_not_checked(recipe_id, error))
 
 
 def _not_checked(recipe_id: str, error: Exception) -> MinionsError:
     return MinionsError(
-        f"The recipe '{recipe_id}' cannot be checked: {type(error).__name__}. That is a fault of "
+        f"The recipe '{recipe_id}' cannot be checked: {type(error).__name__}. That is an error of "
         "this server; its log says more.",
         code="recipe-not-checked",
     )
 
 
-def _stands_alone(stored: StoredRecipe) -> bool:
-    """Whether nothing but its own file can change what it is."""
+def _is_one_file(stored: StoredRecipe) -> bool:
+    """Whether the recipe depends on no other file than its own."""
     if stored.recipe is None:
         return False
     steps = stored.recipe.steps

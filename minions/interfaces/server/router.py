@@ -1,4 +1,4 @@
-"""The server as a Litestar app: its endpoints, the document that describes them, its refusals.
+"""The server as a Litestar app: endpoints, OpenAPI document, refusals.
 
 Importing this loads Litestar.
 """
@@ -34,17 +34,17 @@ _CODES: Final[Mapping[int, str]] = {
 
 
 def litestar_app(app_state: AppState, report: Report) -> AsgiApp:
-    """The app behind the gate.
+    """The app behind the access middleware.
 
     Args:
-        report: Of unexpected errors: writes them down, and gives what the caller may know.
+        report: Logs an unexpected error, and returns the error for the caller.
     """
 
     def answer_to(request: AnyRequest, error: Exception) -> ApiResponse[object]:
         known = _refusal_of(error) if isinstance(error, HTTPException) else report(error)
-        told = refusal(known, request.scope["path"])
+        shown = refusal(known, request.scope["path"])
         return ApiResponse(
-            told.body, status_code=told.status, media_type=told.media_type, headers=told.headers
+            shown.body, status_code=shown.status, media_type=shown.media_type, headers=shown.headers
         )
 
     app = Litestar(
@@ -61,7 +61,7 @@ def litestar_app(app_state: AppState, report: Report) -> AsgiApp:
 
 @route("/openapi.json", http_method=["GET", "HEAD"])
 async def document(request: AnyRequest) -> ASGIApp:
-    """What describes the rest."""
+    """The OpenAPI document."""
     return cast("ASGIApp", Answer(HTTPStatus.OK, openapi_of(str(request.scope.get(ROOT, "")))))
 
 

@@ -1,4 +1,4 @@
-"""Executors for the server's runs: settings, models and services, as the command line has them."""
+"""Executors for the server's runs: settings, models and services as on the command line."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ __all__ = ["ServerRuntime", "ids_of_key"]
 
 _VERDICTS: Final[Mapping[str, Verdict]] = {
     "wait": Verdict.LATER,
-    "ask": Verdict.LATER,  # there is no terminal: the inbox is asked
+    "ask": Verdict.LATER,  # there is no terminal: the run waits for /approvals
     "deny": Verdict.REJECTED,
     "all": Verdict.APPROVED,
 }
 
 
 class ServerRuntime:
-    """Makes an executor for each execution: each is a worker of its own, and all share models."""
+    """Makes an executor for each execution, with a worker name of its own; all share models."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class ServerRuntime:
         *,
         note: Mapping[str, JsonValue],
     ) -> None:
-        """Open nothing yet.
+        """Nothing is opened yet.
 
         Args:
-            runtime: What executions share; closed here.
-            note: What going on needs to know of this process; stored with each run's start.
+            runtime: The parts that executions share; closed here.
+            note: Stored with each run's start, for a later resume.
         Raises:
             UsageError: A setting is wrong.
         """
@@ -66,11 +66,11 @@ class ServerRuntime:
         self._ended: set[str] = set()
 
     def has_ended(self, worker_id: str) -> None:
-        """Take note that this worker of ours executes nothing more: its lease may be taken."""
+        """Note that a worker of this process has ended: its lease may be taken over."""
         self._ended.add(worker_id)
 
     def is_worker_gone(self, worker_id: str) -> bool:
-        """Whether its process has died, or it was one of ours and has ended."""
+        """Whether the worker's process has died, or this process has ended its execution."""
         return worker_id in self._ended or self.services.is_worker_gone(worker_id)
 
     async def aclose(self) -> None:
@@ -79,7 +79,7 @@ class ServerRuntime:
 
     @property
     def services(self) -> Services:
-        """Journal, clock and the like."""
+        """Journal, clock and others."""
         return self._runtime.services
 
     @property
@@ -89,21 +89,21 @@ class ServerRuntime:
 
     @property
     def catalog(self) -> Catalog:
-        """The same, for the static checks."""
+        """Everything that recipes may name, for the static checks."""
         return self._runtime.catalog
 
     def bounded(self, recipe: AgentRecipe) -> AgentRecipe:
-        """Under the operator's own limits."""
+        """The recipe with the operator's limits."""
         return bounded(recipe, self.settings)
 
     def note(self, **more: JsonValue) -> dict[str, JsonValue]:
-        """What is stored with the start of a new run."""
+        """The note for the start of a new run."""
         return {**self._note, **more}
 
     def check_secrets(
         self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], *, is_stored: bool = True
     ) -> None:
-        """As `CallerSecrets.check`.
+        """Refuse secrets that callers may not choose; see `CallerSecrets.check`.
 
         Raises:
             RefusedError: `secret-refused`.
@@ -119,14 +119,13 @@ class ServerRuntime:
         note: Mapping[str, JsonValue] | None = None,
         ids: Ids | None = None,
     ) -> AgentExecutor:
-        """For one execution of that recipe.
+        """An executor for one execution of that recipe.
 
         Args:
-            inputs: What the execution is given. Only its secrets are looked at here: there is no
-                executor for those that callers may not choose.
-            is_stored: False: the caller brings the recipe.
-            note: Of the run that goes on; None: it is new.
-            ids: Where the run's are not by chance.
+            inputs: The inputs of the execution, of which only secrets are checked here.
+            is_stored: False: the caller sent the recipe.
+            note: The note of the run that is resumed; None: the run is new.
+            ids: Makes the ids of the run; None: random ones.
         Raises:
             RefusedError: `secret-refused`.
         """
@@ -151,11 +150,11 @@ class ServerRuntime:
     # --- recorded runs --------------------------------------------------------------------------
 
     async def recorded(self, run_id: str) -> RecordedRun:
-        """A run that may go on here.
+        """A run that may be resumed here.
 
         Raises:
-            NotFoundError: No such run.
-            UsageError: It never began, or it is one of another command.
+            NotFoundError: There is no such run.
+            UsageError: It was rejected, or belongs to another command.
             EnvironmentRefusedError: It began in another folder.
         """
         recorded = await load_recorded_run(self.services.journal, run_id)
@@ -176,10 +175,10 @@ class ServerRuntime:
         return recorded
 
     def own_recipe(self, recorded: RecordedRun) -> AgentRecipe:
-        """The recipe that travels with the run, under the operator's limits.
+        """The recipe that is stored with the run, with the operator's limits.
 
         Raises:
-            UsageError: It was made by code, or names what is not here.
+            UsageError: It was made by code, or names something that is not registered here.
         """
         made = self.extensions.recipes.get(recorded.summary.recipe)
         if recorded.document is None and made is not None:
@@ -193,9 +192,9 @@ class ServerRuntime:
 
 
 def ids_of_key(key: str, ids: Ids) -> Ids:
-    """The ids of the run that an idempotency key stands for: the same in every process.
+    """The ids of the run of an idempotency key, the same in every process.
 
-    Two that ask at the same time then meet at one lease, and a restart finds the run by its id.
+    So two requests at the same time meet at one lease, and a restart finds the run by its id.
     """
     digest = hashlib.sha256(f"idempotency {key}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return lambda prefix: f"{prefix}_{digest}" if prefix in ("run", "ses") else ids(prefix)

@@ -1,1 +1,1 @@
-"""What requests hold and responses give, as values."""
+"""The bodies of requests and responses, as classes."""

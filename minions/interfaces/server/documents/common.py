@@ -1,4 +1,4 @@
-"""What requests bring and answers hold, as values. The OpenAPI document is made of these."""
+"""Bodies that several endpoints share, as classes. The OpenAPI document is made of these."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ __all__ = [
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 
 _LARGEST: Final = 9_007_199_254_740_991
-"""What every JSON reader takes for a whole number."""
+"""The largest number that every JSON reader reads as a whole number."""
 
 
 def text_schema(most: int = 200, *kinds: str) -> dict[str, JsonObject]:
-    """A schema instead of the type's own: a text that is not empty, or one of the other kinds."""
+    """The schema of a text that is not empty, or of one of the other kinds, for field metadata."""
     kind: JsonValue = ["string", *kinds] if kinds else "string"
     return {"schema": {"type": kind, "minLength": 1, "maxLength": most}}
 
 
 def number_schema(least: int, most: int = _LARGEST, *kinds: str) -> dict[str, JsonObject]:
-    """Likewise a whole number within bounds, or one of the other kinds."""
+    """The schema of a whole number within bounds, or of another kind, for field metadata."""
     kind: JsonValue = ["integer", *kinds] if kinds else "integer"
     return {"schema": {"type": kind, "minimum": least, "maximum": most}}
 
 
 MAYBE_TEXT: Final = text_schema(200, "null")
 STATE: Final[Mapping[str, JsonObject]] = {"schema": RUN_STATE_SCHEMA}
-"""The state of a run: one of `RunState`."""
+"""The schema of a run's state: one of `RunState`."""
 
 
 # --- queries --------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ STATE: Final[Mapping[str, JsonObject]] = {"schema": RUN_STATE_SCHEMA}
 
 @frozen(kw_only=True)
 class Page:
-    """A part of a list."""
+    """Which part of a list to return."""
 
     limit: int = field(default=100, metadata=number_schema(1, 1_000))
     offset: int = field(default=0, metadata=number_schema(0))
@@ -68,7 +68,7 @@ class Page:
 
 @frozen(kw_only=True)
 class After:
-    """Where a stream begins; the header Last-Event-ID counts before it."""
+    """The position after which a stream begins; the header Last-Event-ID wins over it."""
 
     after: int | None = field(default=None, metadata=number_schema(0, _LARGEST, "null"))
 
@@ -78,7 +78,7 @@ class After:
 
 @frozen(kw_only=True)
 class Health:
-    """That the server answers."""
+    """The state of the server."""
 
     status: Literal["ok", "stopping"]
     version: str
@@ -86,16 +86,16 @@ class Health:
 
 @frozen(kw_only=True)
 class SystemView:
-    """What the server is and does."""
+    """What the server runs with and executes now."""
 
     version: str
     journal: str
-    """Where it is; never a password."""
+    """The place of the journal, without a password."""
     started_at: datetime
     active_runs: int
     max_runs: int
     followers: int
-    """Streams that are open."""
+    """The number of open streams."""
 
 
 # --- recipes --------------------------------------------------------------------------------------
@@ -103,37 +103,37 @@ class SystemView:
 
 @frozen(kw_only=True)
 class InputView:
-    """One declared input."""
+    """A declared input of a recipe."""
 
     name: str
     schema: JsonObject
     required: bool
     secret: bool
-    """Takes `env:NAME` or `file:/path`, never the value."""
+    """Whether the input takes `env:NAME` or `file:/path` instead of the value."""
     default: JsonValue = None
     description: str = ""
 
 
 @frozen(kw_only=True)
 class RecipeRow:
-    """One recipe of the list."""
+    """A recipe in the list."""
 
     id: str
     ok: bool
-    """Whether it can run."""
+    """Whether the recipe can be run."""
     version: str | None = None
     name: str = ""
-    """What people call it; empty: its id."""
+    """The name for people; empty: show the id."""
     description: str = ""
     steps: int = 0
     is_agent: bool = False
-    """Whether one can talk with it in a session."""
+    """Whether the recipe can be used for a conversation in a session."""
     faults: tuple[FaultView, ...] = ()
 
 
 @frozen(kw_only=True)
 class Recipes:
-    """A part of the recipes, by id."""
+    """A part of the list of recipes, ordered by id."""
 
     recipes: tuple[RecipeRow, ...]
     total: int
@@ -143,7 +143,7 @@ class Recipes:
 
 @frozen(kw_only=True)
 class StepOfRecipe:
-    """One step of a recipe."""
+    """A step of a recipe."""
 
     id: str
     kind: str
@@ -153,12 +153,12 @@ class StepOfRecipe:
 
 @frozen(kw_only=True)
 class RecipeView:
-    """One recipe."""
+    """A recipe with its inputs and steps."""
 
     id: str
     version: str
     name: str
-    """What people call it; empty: its id."""
+    """The name for people; empty: show the id."""
     description: str
     is_agent: bool
     inputs: tuple[InputView, ...]
@@ -171,18 +171,18 @@ class RecipeView:
 
 @frozen(kw_only=True)
 class AgentView:
-    """A recipe by the name under which it is asked."""
+    """A recipe as an agent that is called by its name."""
 
     name: str
     description: str
     is_chat: bool
-    """Whether it takes `message` and remembers its session; else it takes `inputs`."""
+    """Whether the agent takes `message` and remembers its session; else it takes `inputs`."""
     links: Mapping[str, str]
 
 
 @frozen(kw_only=True)
 class Agents:
-    """A part of the agents, by name."""
+    """A part of the list of agents, ordered by name."""
 
     agents: tuple[AgentView, ...]
     total: int
@@ -192,9 +192,9 @@ class Agents:
 
 @frozen(kw_only=True)
 class TaskRequest:
-    """What an agent is to do."""
+    """A task for an agent."""
 
     message: str | None = field(default=None, metadata=text_schema(500_000, "null"))
-    """For an agent: what is said to it."""
+    """The message for a chat agent; None: `inputs` has everything."""
     inputs: JsonObject = field(factory=dict)
     session: str | None = field(default=None, metadata=MAYBE_TEXT)

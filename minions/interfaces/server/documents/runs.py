@@ -1,4 +1,4 @@
-"""What requests about runs and decisions bring and what their answers hold, as values."""
+"""Bodies of requests and responses about runs and decisions, as classes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 @frozen(kw_only=True)
 class RunsPage:
-    """A part of the list of runs."""
+    """Which part of the list of runs to return, and a filter."""
 
     limit: int = field(default=100, metadata=number_schema(1, 1_000))
     offset: int = field(default=0, metadata=number_schema(0))
@@ -45,7 +45,8 @@ class RunsPage:
     status: str | None = field(default=None, metadata=STATE)
     session: str | None = field(default=None, metadata=MAYBE_TEXT)
     text: str | None = field(default=None, metadata=MAYBE_TEXT)
-    """Words, each in the recipe, the model, the state, or the id of the run or its session."""
+    """Words, each of which is part of the recipe, the model, the state, or the id of run or
+    session."""
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -53,20 +54,20 @@ class RunsPage:
 
 @frozen(kw_only=True)
 class RunRequest:
-    """A run that shall begin."""
+    """A run to begin."""
 
     recipe: str | None = field(default=None, metadata=MAYBE_TEXT)
-    """The id of a stored one."""
+    """The id of a stored recipe; None: `recipe_text` is given."""
     recipe_text: str | None = field(default=None, metadata=text_schema(500_000, "null"))
-    """YAML instead of a stored recipe, where the operator allows it."""
+    """The YAML of a recipe instead of a stored one, if the operator allows it."""
     inputs: JsonObject = field(factory=dict)
     session: str | None = field(default=None, metadata=MAYBE_TEXT)
-    """Of which it is to be a part; None: a new one."""
+    """The session that the run belongs to; None: a new one."""
 
 
 @frozen(kw_only=True)
 class Links:
-    """Where more is to be had."""
+    """Addresses of the run and related resources."""
 
     run: str
     events: str
@@ -76,45 +77,45 @@ class Links:
 
 @frozen(kw_only=True)
 class RunAccepted:
-    """A run that goes on by itself."""
+    """A run that was started and continues in the background."""
 
     run_id: str
     session_id: str
     status: str = field(metadata=STATE)
-    """One of `RunState`, as in every answer about the run."""
+    """One of `RunState`, as in every response about the run."""
     links: Links
 
 
 @frozen(kw_only=True)
 class CancelView:
-    """A run that was told to stop."""
+    """A run that was asked to stop."""
 
     run_id: str
     status: str = field(metadata=STATE)
-    """`running` until it has stopped; `cancelled` where another process had it or nobody did."""
+    """`running` until it has stopped; `cancelled` at once if this process did not execute it."""
 
 
 @frozen(kw_only=True)
 class RunRow:
-    """One run of the list."""
+    """A run in the list."""
 
     run_id: str
     session_id: str
     recipe: str
     status: str = field(metadata=STATE)
     is_active: bool
-    """Whether it goes on in this process."""
+    """Whether this process executes the run now."""
     model: str | None
     started_at: datetime
     finished_at: datetime | None
     usage: JsonObject
     problem: str | None = None
-    """Of an unreadable run: which entry is damaged, and how."""
+    """Which entry of an unreadable run is damaged, and how; None: the run is readable."""
 
 
 @frozen(kw_only=True)
 class Runs:
-    """A part of the runs, the newest first."""
+    """A part of the list of runs, the newest first."""
 
     runs: tuple[RunRow, ...]
     total: int
@@ -124,7 +125,7 @@ class Runs:
 
 @frozen(kw_only=True)
 class StepOfRun:
-    """One step of a run."""
+    """A step of a run."""
 
     id: str
     status: str
@@ -132,9 +133,9 @@ class StepOfRun:
     output: JsonValue
     is_waiting: bool
     kept_as: str | None
-    """`pinned` or `cached`, where its output is that of another run."""
+    """`pinned` or `cached`, if the output was taken from another run; None: the step was run."""
     facts: JsonObject
-    """Usage, counts, duration, error."""
+    """Usage, counts, duration in ms, error."""
     position: int
 
 
@@ -148,7 +149,7 @@ class MessageOfRun:
 
 @frozen(kw_only=True)
 class NoteOfRun:
-    """What happened between the steps."""
+    """An event between the steps: a back edge, a decision, or a failed choice of route."""
 
     kind: str
     step_id: str
@@ -162,7 +163,7 @@ class ApprovalView:
     """A decision that a run waits for."""
 
     id: str
-    """For `POST /approvals/{id}`."""
+    """The id for `POST /approvals/{id}`."""
     run_id: str
     session_id: str
     recipe: str
@@ -170,14 +171,14 @@ class ApprovalView:
     step_id: str
     what: Literal["approval", "answer", "doubt", "unreadable"]
     """`doubt`: a call was cut off and may have had its effect. `unreadable`: an entry of the run is
-    damaged, so that nobody can tell what it waits for; `words` says which."""
+    damaged, so that its pending decisions are not known; `words` says which."""
     words: str
-    """For a person."""
+    """The decision in words for a person."""
     tool: str | None = None
     arguments: str | None = None
-    """JSON text."""
+    """The arguments of the call, as JSON text."""
     digest: str | None = None
-    """Of tool and arguments: consent is to exactly these."""
+    """The digest of tool and arguments: an approval is bound to exactly these."""
     question: str | None = None
     form: JsonObject | None = None
     """JSON Schema of the answer; None: any text."""
@@ -186,7 +187,7 @@ class ApprovalView:
 
 @frozen(kw_only=True)
 class RunView:
-    """One run with everything that is known."""
+    """A run with steps, messages, output and pending decisions."""
 
     run_id: str
     session_id: str
@@ -213,7 +214,7 @@ class RunView:
 
 @frozen(kw_only=True)
 class Approvals:
-    """A part of what waits, the newest run first."""
+    """A part of the list of pending decisions, those of the newest run first."""
 
     approvals: tuple[ApprovalView, ...]
     total: int
@@ -223,11 +224,12 @@ class Approvals:
 
 @frozen(kw_only=True)
 class DecisionRequest:
-    """What somebody says of it."""
+    """The decision of a person."""
 
     decision: Literal["approve", "reject", "answer", "redo", "done", "fail"]
-    """Of an approval the first two; of a call in doubt the last three."""
+    """`approve` or `reject` an approval, `answer` a question; the others decide on a call in
+    doubt."""
     digest: str | None = field(default=None, metadata=MAYBE_TEXT)
-    """As it was shown; needed to approve or reject."""
+    """The digest as it was shown; needed to approve or reject."""
     value: JsonValue = None
-    """The answer; of a call that is `done` what it gave."""
+    """The answer; for a call that is `done` its result."""

@@ -1,4 +1,4 @@
-"""What requests about sessions bring and what their answers hold, as values."""
+"""Bodies of requests and responses about sessions, as classes."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _MAYBE_SEQUENCE: Final[Mapping[str, JsonObject]] = {
 
 @frozen(kw_only=True)
 class NewSession:
-    """A session that shall be."""
+    """A session to create."""
 
     recipe: str = field(metadata={"schema": {"type": "string", "minLength": 1, "maxLength": 200}})
-    """The id of what each turn runs."""
+    """The id of the recipe that each turn runs."""
     inputs: JsonObject = field(factory=dict)
-    """Of each turn, beside the message."""
+    """Inputs of each turn, besides the message."""
     name: str | None = field(
         default=None, metadata={"schema": {"type": ["string", "null"], "maxLength": 200}}
     )
@@ -54,21 +54,21 @@ class NewSession:
 
 @frozen(kw_only=True)
 class MessageRequest:
-    """What the user says."""
+    """A message of the user."""
 
     content: str = field(metadata={"schema": {"type": "string", "minLength": 1}})
 
 
 @frozen(kw_only=True)
 class RetryRequest:
-    """From where on the conversation is made anew."""
+    """The first message to regenerate."""
 
     sequence: int = field(metadata=_SEQUENCE)
 
 
 @frozen(kw_only=True)
 class ForkRequest:
-    """The last step that the fork begins with."""
+    """The last step that the fork has in common with its parent."""
 
     sequence: int = field(metadata=_SEQUENCE)
     name: str | None = field(
@@ -78,19 +78,19 @@ class ForkRequest:
 
 @frozen(kw_only=True)
 class SessionsPage:
-    """A part of the list of sessions."""
+    """Which part of the list of sessions to return, and a filter."""
 
     limit: int = field(default=100, metadata=number_schema(1, 1_000))
     offset: int = field(default=0, metadata=number_schema(0))
     text: str | None = field(default=None, metadata=MAYBE_TEXT)
-    """Words, each in the name, the recipe or the id of the session."""
+    """Words, each of which is part of the name, the recipe or the id of the session."""
     tree: str | None = field(default=None, metadata=MAYBE_TEXT)
-    """A session: only it, those that it goes back to and their forks, parents first."""
+    """The id of a session: only the sessions of its fork tree, parents first."""
 
 
 @frozen(kw_only=True)
 class StepRange:
-    """Which steps; both ends included."""
+    """Which steps to return; both ends are included."""
 
     start_seq: int | None = field(default=None, metadata=_MAYBE_SEQUENCE)
     end_seq: int | None = field(default=None, metadata=_MAYBE_SEQUENCE)
@@ -101,7 +101,7 @@ class StepRange:
 
 @frozen(kw_only=True)
 class StepsFrom:
-    """That step and all after it."""
+    """The first step to remove; all after it are removed, too."""
 
     start_seq: int = field(metadata=_SEQUENCE)
 
@@ -111,7 +111,7 @@ class StepsFrom:
 
 @frozen(kw_only=True)
 class SessionView:
-    """A conversation, or a place for runs. What is not known is absent."""
+    """A session. Unknown values are absent."""
 
     id: str
     recipe: str | None = None
@@ -123,18 +123,18 @@ class SessionView:
     forked_at_sequence: int | None = None
     last_run_id: str | None = None
     status: str | None = field(default=None, metadata=STATE)
-    """Of its last run."""
+    """The state of its last run."""
     is_active: bool
-    """Whether that run goes on in this process."""
+    """Whether this process executes that run now."""
     step_count: int | None = None
-    """Where one session is asked for."""
+    """The number of messages; only in the response about one session."""
     position: int | None = None
-    """Likewise, of its last row: its events go on behind it."""
+    """The position of its newest row, after which its events can be followed; as `step_count`."""
 
 
 @frozen(kw_only=True)
 class Sessions:
-    """A part of the sessions, the newest first."""
+    """A part of the list of sessions, the newest first."""
 
     sessions: tuple[SessionView, ...]
     total: int
@@ -144,7 +144,7 @@ class Sessions:
 
 @frozen(kw_only=True)
 class StepView:
-    """One message of a session, with what is known about it. What is not known is absent."""
+    """A message of a session. Unknown values are absent."""
 
     session_id: str
     id: str | None = None
@@ -165,13 +165,13 @@ class Steps:
 
     steps: tuple[StepView, ...]
     total: int
-    """Of the session."""
+    """The number of all steps of the session."""
     session_id: str
 
 
 @frozen(kw_only=True)
 class CutView:
-    """What was taken out of the conversation."""
+    """The steps that were removed from the conversation."""
 
     deleted_count: int
     session_id: str
@@ -180,7 +180,7 @@ class CutView:
 
 @frozen(kw_only=True)
 class ForkView:
-    """A new session that begins like another one."""
+    """A new session that was forked from another one."""
 
     new_session_id: str
     original_session_id: str
@@ -190,9 +190,9 @@ class ForkView:
 
 @frozen(kw_only=True)
 class ContextView:
-    """What a model reads of the session, and numbers about it."""
+    """The context that a model gets of the session, and a summary."""
 
     session_id: str
     messages: tuple[JsonObject, ...]
-    """In the provider's form, oldest first."""
+    """The messages in the provider's form, oldest first."""
     summary: Mapping[str, JsonValue]

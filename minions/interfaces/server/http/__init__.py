@@ -1,1 +1,1 @@
-"""Requests and responses: access, parsing, routing, problem details, OpenAPI."""
+"""Requests and responses: access, parsing, problem details."""

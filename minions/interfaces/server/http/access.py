@@ -1,4 +1,4 @@
-"""Whoever comes in passes here: host, origin, token, and how many at a time. Plain ASGI."""
+"""The access middleware: checks host, origin, token and the number of requests. Plain ASGI."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from minions.interfaces.server.options import ServerOptions
 __all__ = ["ROOT", "AccessMiddleware", "StaticFile"]
 
 ROOT: Final = "minions.root"
-"""Key of the scope under which it says where the app is mounted."""
+"""Key of the ASGI scope for the path at which the app is mounted."""
 
 _MOST_HEADER_BYTES: Final = 32_768
 _HEALTH: Final = "/api/v1/health"
@@ -45,14 +45,14 @@ _ALWAYS: Final = (
 
 @frozen
 class StaticFile:
-    """A file of the page."""
+    """A file of the web page."""
 
     data: bytes
     media_type: str
 
 
 class AccessMiddleware:
-    """Lets a request through to the app, answers with a file of the page, or refuses."""
+    """Passes a request to the app, answers with a file of the page, or refuses it."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class AccessMiddleware:
         files: Mapping[str, StaticFile],
         report: Callable[[Exception], MinionsError],
     ) -> None:
-        """Take what it guards.
+        """Protect `app`.
 
         Args:
             files: By path, from `/`; they are public.
-            report: Writes an unexpected error to the log; gives what the caller may know of it.
+            report: Logs an unexpected error, and returns the error for the caller.
         """
         self._app = app
         self._options = options
@@ -75,7 +75,7 @@ class AccessMiddleware:
         self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -89,10 +89,10 @@ class AccessMiddleware:
         self._inside += 1
         try:
             await self._pass(scope, receive, sender)
-        except Exception as error:  # noqa: BLE001  # the rim of a request: a caller gets an answer
-            told = self._report(error)
+        except Exception as error:  # noqa: BLE001  # the outermost level of a request: a caller gets an answer
+            shown = self._report(error)
             if not sender.has_begun:  # else the connection is closed in the middle
-                await refusal(told, scope["path"])(scope, receive, sender)
+                await refusal(shown, scope["path"])(scope, receive, sender)
         finally:
             self._inside -= 1
 
@@ -104,8 +104,10 @@ class AccessMiddleware:
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
-        """Raises:
-        RefusedError: Somebody or something that must not come in.
+        """Check a request before it reaches the app.
+
+        Raises:
+            RefusedError: The request is not allowed.
         """
         headers = scope["headers"]
         if sum(len(name) + len(value) for name, value in headers) > _MOST_HEADER_BYTES:
@@ -148,7 +150,7 @@ class AccessMiddleware:
             raise RefusedError(
                 HTTPStatus.FORBIDDEN,
                 "wrong-origin",
-                "A page of another origin asks; only the server's own page may.",
+                "A page of another origin sent the request; only the server's own page may.",
             )
 
     def _is_public(self, scope: Scope) -> bool:
@@ -158,7 +160,7 @@ class AccessMiddleware:
         return method in ("GET", "HEAD") and path in self._files
 
     def _has_token(self, headers: _Headers) -> bool:
-        """Compared in constant time."""
+        """Whether the token is right; compared in constant time."""
         given = _one(headers, b"authorization") or ""
         scheme, _, token = given.partition(" ")
         is_same = hmac.compare_digest(token.strip().encode("latin-1"), self._token)
@@ -169,7 +171,7 @@ _Headers = list[tuple[bytes, bytes]]
 
 
 def _one(headers: _Headers, name: bytes) -> str | None:
-    """Its only value; None where it is missing or given twice."""
+    """The only value of a header; None: it is missing or given twice."""
     found = [value for key, value in headers if key == name]
     return found[0].decode("latin-1") if len(found) == 1 else None
 
@@ -178,13 +180,13 @@ _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:@\[\]]+))(?::\d{1,5})?")
 
 
 def _name_of(host: str) -> str:
-    """Without port and brackets; empty where it is no host."""
+    """The host without port and brackets; empty: it is not valid."""
     found = _HOST.fullmatch(host)
     return (found[1] or found[2]).lower() if found is not None else ""
 
 
 def _unmounted(scope: Scope) -> Scope:
-    """With the path from where the app is mounted; servers and frameworks differ in that."""
+    """The scope with the path below the mount point; servers and frameworks differ in that."""
     root, path = scope.get("root_path", "").rstrip("/"), scope["path"]
     if path.startswith(("http://", "https://")):  # the whole address, as proxies send it
         path = f"/{path.split('/', 3)[3]}" if path.count("/") > 2 else "/"
@@ -194,7 +196,7 @@ def _unmounted(scope: Scope) -> Scope:
 
 
 class _Sender:
-    """Adds the headers that every answer has."""
+    """Adds the headers that every response has."""
 
     def __init__(self, send: Send, *, is_api: bool) -> None:
         self._send = send
@@ -202,7 +204,7 @@ class _Sender:
         self.has_begun = False
 
     async def __call__(self, message: Message) -> None:
-        """Pass it on."""
+        """Send a message, with these headers at the start."""
         if message["type"] == "http.response.start":
             self.has_begun = True
             message["headers"] = [

@@ -1,4 +1,4 @@
-"""Which secrets callers over HTTP may refer to: no caller chooses what this machine reads."""
+"""Which secrets callers over HTTP may refer to: a caller must not choose what the server reads."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class CallerSecrets:
 
     @classmethod
     def of(cls, references: Sequence[str]) -> CallerSecrets:
-        """The setting `caller_secrets`.
+        """The references of the setting `caller_secrets`.
 
         Raises:
-            UsageError: `bad-configuration`; one is no reference.
+            UsageError: `bad-configuration`; one is not valid.
         """
         try:
             return cls(frozenset(map(SecretRef.parse, references)))
@@ -38,13 +38,14 @@ class CallerSecrets:
     def check(
         self, recipe: AgentRecipe, given: Mapping[str, InputValue], *, is_stored: bool = True
     ) -> None:
-        """Refuse references that the caller chose; what is no reference is refused elsewhere.
+        """Refuse references that the caller chose; texts that are no references are refused later.
 
         Args:
-            is_stored: Whether the recipe is the operator's; the defaults of one that a caller
-                brings are the caller's words, too.
+            is_stored: Whether the recipe is the operator's; False: the caller wrote its defaults,
+                too.
         Raises:
-            RefusedError: `secret-refused`; nothing was read, and nothing tells what is there.
+            RefusedError: `secret-refused`; no secret was read, and the message does not say whether
+                it exists.
         """
         if problems := list(self._problems(recipe, given, is_stored=is_stored)):
             raise RefusedError(HTTPStatus.FORBIDDEN, "secret-refused", "\n".join(problems))
@@ -69,7 +70,7 @@ class CallerSecrets:
 
 
 def _reference(value: InputValue) -> SecretRef | None:
-    """None: it is none."""
+    """The reference; None: the value is none."""
     if isinstance(value, SecretRef):
         return value
     try:

@@ -1,4 +1,4 @@
-"""What nobody expected: written to the log under a number, which is all that a caller learns."""
+"""Unexpected errors: logged under a number, which is all that a caller learns."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class StandardLog:
         self._logger = logging.getLogger("minions.server")
 
     def info(self, event: str, /, **facts: object) -> None:
-        """One line."""
+        """Log one line."""
         self._logger.info(_line(event, facts))
 
     def warning(self, event: str, /, **facts: object) -> None:
-        """One line."""
+        """Log one line as a warning."""
         self._logger.warning(_line(event, facts))
 
 
@@ -36,15 +36,19 @@ class Incidents:
     """Reports unexpected errors."""
 
     def __init__(self, log: Log, ids: Ids, token: str) -> None:
-        """Args:
-        token: Never stands in the log.
+        """Log to `log`.
+
+        Args:
+            token: The server's token, which is removed from what is logged.
         """
         self._log = log
         self._ids = ids
         self._token = token
 
     def report(self, error: BaseException) -> MinionsError:
-        """Write it down; what the caller may know of it. An error of ours is told as it is."""
+        """Log an unexpected error, and return the error for the caller; ours are returned as they
+        are.
+        """
         if isinstance(error, MinionsError):
             return error
         number = self._ids("err")
@@ -55,6 +59,6 @@ class Incidents:
         return RefusedError(
             HTTPStatus.INTERNAL_SERVER_ERROR,
             "internal",
-            f"Something unexpected happened. The server's log tells of it under '{number}'.",
+            f"An unexpected error happened. The server's log has it under '{number}'.",
             instance=f"urn:minions:incident:{number}",
         )

@@ -1,4 +1,4 @@
-"""Errors as problem details (RFC 9457): which status, which words, and no traceback."""
+"""Errors as problem details (RFC 9457): status, title and text, and no traceback."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ _CONFLICTS: Final = frozenset(
         "unknown-call",
     }
 )
-"""Codes of requests that are fine as such, and do not fit how things stand."""
+"""Codes of valid requests that the present state does not allow."""
 
 
 _BAD_HEADS: Final = frozenset({"bad-idempotency-key", "bad-last-event-id", "bad-query"})
-"""Codes of addresses and headers that do not fit; for a body that is 422."""
+"""Codes of wrong queries and headers, whose status is 400; of a wrong body it is 422."""
 
 _BAD_SECRETS: Final = frozenset({"missing-secret", "short-secret"})
-"""What a caller's reference leads to: coming again does not mend it."""
+"""Codes of secrets that a caller refers to and that cannot be read: a retry does not help."""
 
 
 class RefusedError(MinionsError):
-    """The server itself says no."""
+    """A refusal by the server itself."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class RefusedError(MinionsError):
         self.status = status
         self.headers = dict(headers or {})
         self.instance = instance
-        """Instead of the path that was asked for."""
+        """The `instance` of the problem instead of the requested path; None: the path."""
 
 
 @frozen(kw_only=True)
 class FaultView:
-    """One thing wrong with a recipe."""
+    """A fault of a recipe."""
 
     code: str
     message: str
@@ -89,7 +89,7 @@ class FaultView:
 
 
 def fault_view(fault: Fault) -> FaultView:
-    """Without the line of the recipe's text: what is wrong may be that a password stands there."""
+    """The fault without the line of the recipe's text, which may contain a password."""
     return FaultView(
         code=fault.code,
         message=fault.message,
@@ -111,19 +111,19 @@ class Problem:
     """The status in words."""
     status: int
     detail: str
-    """What was read, what was expected, what to try."""
+    """What was read, what was expected, and what to try."""
     code: str
-    """Stable, lower case with hyphens."""
+    """A stable code, lower case with hyphens."""
     suggestions: tuple[str, ...] = ()
-    """Near names, or what to try."""
+    """Similar names, or commands to try."""
     instance: str
-    """The path that was asked for; of an internal error its number in the log."""
+    """The path of the request; of an internal error its number in the log."""
     faults: tuple[FaultView, ...] = ()
-    """Of a recipe."""
+    """The faults of a recipe; absent without a recipe."""
 
 
 def problem_of(error: MinionsError, instance: str) -> tuple[Problem, Mapping[str, str]]:
-    """The error for a caller, and headers that go with it."""
+    """The problem for a caller, and headers of the response."""
     status = _status(error)
     problem = Problem(
         type=f"urn:minions:problem:{error.error_code}",

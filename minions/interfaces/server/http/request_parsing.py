@@ -1,4 +1,4 @@
-"""Bodies and queries of requests, read strictly: no coercion, no unknown keys, every fault told."""
+"""Parses bodies and queries strictly: no coercion, no unknown keys, and every fault is reported."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def read_body(data: bytes, media_type: str, kind: type[T]) -> T:
     """The body as `kind`; an empty one is `{}`.
 
     Raises:
-        RefusedError: It is no JSON (400), or does not say that it is (415).
-        UsageError: Unknown or missing keys, or values that do not fit.
+        RefusedError: It is no JSON (400), or has another media type (415).
+        UsageError: Keys are unknown or missing, or values do not fit.
     """
     if not data.strip():
         return _fitted({}, kind, "The body")
@@ -47,7 +47,7 @@ def read_body(data: bytes, media_type: str, kind: type[T]) -> T:
 
 
 _DEEPEST: Final = 100
-"""Whatever takes the value apart later has to come to its end."""
+"""The deepest nesting of a body: functions that walk it later are recursive."""
 
 
 def _parsed(data: bytes) -> JsonValue:
@@ -74,7 +74,7 @@ def read_query(query: bytes, kind: type[T]) -> T:
     """The query of an address as `kind`, whose fields are texts, whole numbers, or None.
 
     Raises:
-        UsageError: Unknown or missing names, one given twice, or values that do not fit.
+        UsageError: Names are unknown, missing or repeated, or values do not fit.
     """
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     numbers = _numbers(cast("Hashable", kind))
@@ -111,7 +111,7 @@ def _fitted(value: Mapping[str, JsonValue], kind: type[T], what: str) -> T:
 
 
 def _short(name: str) -> str:
-    """As it may be shown; half characters escaped."""
+    """The name cut to a length that can be shown, with lone surrogates escaped."""
     return name[:80].encode("utf-8", "backslashreplace").decode()
 
 
@@ -129,7 +129,7 @@ def _validator(kind: Hashable) -> tuple[SchemaValidator, Sequence[str]]:
     return SchemaValidator(schema), tuple(cast("Mapping[str, object]", schema["properties"]))
 
 
-@functools.cache  # likewise
+@functools.cache  # as above
 def _numbers(kind: Hashable) -> frozenset[str]:
     properties = cast("Mapping[str, Mapping[str, JsonValue]]", schema_of(kind)["properties"])
     return frozenset(name for name, each in properties.items() if "integer" in str(each))

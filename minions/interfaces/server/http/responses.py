@@ -1,4 +1,4 @@
-"""What is sent back, as small ASGI apps: JSON, texts, problems."""
+"""Responses as small ASGI apps: JSON, texts, problems."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ EVENT_STREAM: Final = "text/event-stream"
 """The media type of server-sent events."""
 
 Scope: TypeAlias = MutableMapping[str, Any]  # Any: as the ASGI specification has it
-Message: TypeAlias = MutableMapping[str, Any]  # Any: likewise
+Message: TypeAlias = MutableMapping[str, Any]  # Any: as above
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 AsgiApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def json_bytes(value: JsonValue) -> bytes:
-    """Compact JSON as UTF-8; half characters, which UTF-8 cannot say, are escaped."""
+    """Compact JSON as UTF-8; lone surrogates, which UTF-8 cannot express, are escaped."""
     try:
         return dumps(value).encode()
     except UnicodeEncodeError:
@@ -45,16 +45,17 @@ def json_bytes(value: JsonValue) -> bytes:
 
 @frozen
 class Answer:
-    """A whole answer."""
+    """A whole response."""
 
     status: int
     body: object = None
-    """What the codec can say in JSON; bytes are sent as they are; None: nothing."""
+    """A value that the codec can encode as JSON, or bytes, which are sent as they are; None:
+    empty."""
     media_type: str = "application/json"
     headers: Mapping[str, str] = field(factory=dict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the response."""
         body = self.body if isinstance(self.body, bytes) else b""
         if self.body is not None and not isinstance(self.body, bytes):
             body = json_bytes(encode(self.body))
@@ -71,7 +72,7 @@ class Answer:
 
 
 def refusal(error: MinionsError, instance: str) -> Answer:
-    """The error as problem details."""
+    """The response for an error: problem details."""
     problem, headers = problem_of(error, instance)
     body = encode(problem)
     if isinstance(body, dict) and not problem.faults:

@@ -1,1 +1,1 @@
-"""Runs alive in this process, and who follows them."""
+"""The runs that this process executes, and the streams of their events."""

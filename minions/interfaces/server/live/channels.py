@@ -1,6 +1,6 @@
-"""Who follows which session: one channel for each, which hands on frames that are encoded once.
+"""Channels: one for each followed session, which passes on frames that are encoded once.
 
-What runs here speaks for itself; of what runs elsewhere the channel learns from the journal.
+Runs of this process push their events; events of other processes are read from the journal.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from minions.interfaces.server.live.frames import HEARTBEAT, Frame, History, fra
 __all__ = ["Channel", "Channels"]
 
 _WAIT_S = 30.0
-"""How long the journal is waited for at a time."""
+"""How long one wait for a new entry takes at most, in seconds."""
 _PATIENCE_S = 1.0
-"""What followers have for their end when all are sent away."""
+"""How long followers have to end when the server stops, in seconds."""
 
 
 class Channel:
@@ -33,45 +33,45 @@ class Channel:
         self._on_empty = on_empty
         self._followers: set[Follower] = set()
         self._active: set[str] = set()
-        """Runs that go on in this process."""
+        """Ids of the runs of the session that this process executes."""
         self._watch: asyncio.Task[None] | None = None
         self.watching = asyncio.Event()
-        """Set when nothing can be missed from now on."""
+        """Set while new entries of the session are noticed."""
 
     # --- followers --------------------------------------------------------------------------
 
     def add(self, follower: Follower) -> None:
-        """From the next frame on."""
+        """Add a follower, which gets every frame from the next one on."""
         self._followers.add(follower)
         self._set_watch()
 
     def remove(self, follower: Follower) -> None:
-        """It went away."""
+        """Remove a follower that has left."""
         self._followers.discard(follower)
         self._set_watch()
 
     def is_active(self, run_id: str) -> bool:
-        """Whether that run goes on in this process."""
+        """Whether this process executes that run."""
         return run_id in self._active
 
-    # --- what there is to tell ------------------------------------------------------------------
+    # --- events of this process ------------------------------------------------------------------
 
     def begin(self, run_id: str) -> None:
-        """That run goes on here: it speaks for itself."""
+        """Note that this process executes a run, whose events it pushes itself."""
         self._active.add(run_id)
         self._set_watch()
         self._all_behind()
 
     def tell(self, event: RunEvent) -> None:
-        """A listener of that run."""
+        """Push an event; the listener of the runs of this process."""
         if self._followers:
             self.push(frame_of(event))
 
     def end(self, run_id: str, *, has_begun: bool) -> None:
-        """Nothing more comes of it here.
+        """Note that this process no longer executes a run.
 
         Args:
-            has_begun: Whether it did anything; else it may go on elsewhere.
+            has_begun: Whether it stored anything; else another process may execute it.
         """
         self._active.discard(run_id)
         if has_begun:
@@ -79,24 +79,26 @@ class Channel:
         self._set_watch()
 
     def push(self, frame: Frame) -> None:
-        """To all; a frame costs the same bytes once, however many they are."""
+        """Push a frame to all followers; they share its bytes."""
         for follower in tuple(self._followers):
             follower.push(frame)
 
     def close(self) -> None:
-        """Send everybody away."""
+        """Close the streams of all followers."""
         for follower in tuple(self._followers):
             follower.close()
 
     def abandon(self) -> None:
-        """Forget those who are still there: nothing is watched for them."""
+        """Remove the followers that have not left; the journal is not watched for them."""
         self._followers.clear()
         self._set_watch()
 
-    # --- what happens elsewhere -----------------------------------------------------------------
+    # --- events of other processes --------------------------------------------------------------
 
     def _set_watch(self) -> None:
-        """The journal is watched while somebody follows and nothing of the session runs here."""
+        """Watch the journal while there are followers and no run of the session is executed
+        here.
+        """
         wanted = bool(self._followers) and not self._active
         if wanted and self._watch is None:
             self.watching.clear()
@@ -124,28 +126,29 @@ class Channel:
                         for frame in frames:
                             self.push(frame)
                     position = max(position, history.position)
-        except Exception:  # noqa: BLE001  # followers come again, and meet the error when they read
+        except Exception:  # noqa: BLE001  # followers reconnect, and get the error when they read
             self._watch = None
             self.watching.set()
             self.close()
 
     def _all_behind(self) -> None:
-        """Something may have been stored between two ways of learning of it."""
+        """Let all followers read the journal: an entry may have come before it was watched."""
         for follower in self._followers:
             follower.fall_behind()
 
 
 class Channels:
-    """The channels that somebody needs."""
+    """The channels of all sessions that have followers or active runs."""
 
     def __init__(
         self, journal: Journal, *, most: int, queue_frames: int, heartbeat_s: float
     ) -> None:
-        """None yet.
+        """Start without channels.
 
         Args:
-            most: Followers, of all channels together.
-            queue_frames: That wait for one of them.
+            most: The most followers of all channels together.
+            queue_frames: How many frames may wait for one follower.
+            heartbeat_s: Seconds between two heartbeats of a stream.
         """
         self._journal = journal
         self._most = most
@@ -160,11 +163,11 @@ class Channels:
 
     @property
     def count(self) -> int:
-        """Followers, of all channels together."""
+        """The number of followers of all channels together."""
         return self._count
 
     def of(self, session_id: str) -> Channel:
-        """The channel of that session."""
+        """The channel of that session, made if there is none."""
         channel = self._channels.get(session_id)
         if channel is None:
             channel = Channel(session_id, self._journal, self._forget)
@@ -172,7 +175,7 @@ class Channels:
         return channel
 
     def follow(self, session_id: str, *, run_id: str | None = None, after: int = 0) -> Follower:
-        """A new follower, until `leave`.
+        """Add a follower of a session, or of one of its runs, until `leave`.
 
         Raises:
             RefusedError: There are too many.
@@ -193,19 +196,19 @@ class Channels:
         return follower
 
     def leave(self, follower: Follower) -> None:
-        """It went away."""
+        """Remove a follower that has left."""
         self._count -= 1
         follower.channel.remove(follower)
         if self._count == 0:
             self._empty.set()
 
     def close_session(self, session_id: str) -> None:
-        """Send those away who follow it: it is gone."""
+        """Close the streams of a session that was deleted."""
         if (channel := self._channels.get(session_id)) is not None:
             channel.close()
 
     def close(self) -> None:
-        """Send everybody away; nobody new comes."""
+        """Close all streams, and refuse new ones."""
         self._is_closed = True
         if self._heart is not None:
             self._heart.cancel()
@@ -213,7 +216,7 @@ class Channels:
             channel.close()
 
     async def aclose(self) -> None:
-        """Likewise, and end what is watched."""
+        """Close all streams, wait a moment for their end, and stop to watch the journal."""
         self.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._empty.wait(), _PATIENCE_S)

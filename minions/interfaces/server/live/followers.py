@@ -1,4 +1,4 @@
-"""One reader of a session's events: a bounded queue of frames that are encoded already."""
+"""A follower of a session's events: a bounded queue of encoded frames."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ class FollowedSession(Protocol):
         """Whether this process executes that run."""
 
     def remove(self, follower: Follower) -> None:
-        """It went away."""
+        """Remove a follower that has left."""
 
 
 class Follower:
-    """What it is to be sent, and how far it is."""
+    """The frames that wait for one reader, and the position that it has reached."""
 
     def __init__(self, channel: FollowedSession, run_id: str | None, after: int, most: int) -> None:
         self.channel = channel
         self.run_id = run_id
-        """Only of this run; None: of all."""
+        """Only events of this run; None: of all runs."""
         self.position = after
-        """Of the last frame that it was given."""
+        """The position of the last frame that was sent."""
         self.is_behind = True
         """Whether the journal is to be read before the queue."""
         self.is_reading = False
-        """Whether that happens just now: then a full queue is not its fault."""
+        """Whether the journal is being read now; a full queue then is not the reader's fault."""
         self.is_cut = False
-        """It was too slow."""
+        """Whether the reader was too slow, so that its stream is ended."""
         self.is_closed = False
         self.on_cut: Callable[[], None] | None = None
-        """Ends what it may be stuck in."""
+        """Ends the send that may block."""
         self._is_sending = False
         self._has_overflowed = False
-        """While that same piece was being sent."""
+        """Whether the queue has overflowed during the present send."""
         self._most = most
         self._queue: deque[Frame] = deque()
         self._wake: asyncio.Future[None] | None = None
 
     @property
     def has_frames(self) -> bool:
-        """Whether something waits for it."""
+        """Whether frames wait for it."""
         return bool(self._queue)
 
     def push(self, frame: Frame) -> None:
-        """A frame for it, if it is meant. Returns at once, however slow it is."""
+        """Add a frame, if it is for this follower. Returns at once, however slow the reader is."""
         if frame.run_id is not None and self.run_id is not None and frame.run_id != self.run_id:
             return
         if len(self._queue) >= self._most:
@@ -67,15 +67,19 @@ class Follower:
         self.wake()
 
     def begin_sending(self) -> None:
-        """A piece goes out; how long that takes is the reader's affair."""
+        """Note that a send begins, which takes as long as the reader does."""
         self._is_sending, self._has_overflowed = True, False
 
     def end_sending(self) -> None:
-        """It is out."""
+        """Note that the send has ended."""
         self._is_sending = False
 
     def _overflow(self) -> None:
-        """A burst is not the reader's fault: the journal has it all. Taking nothing is."""
+        """Drop the queue, and read the journal instead; cut off a reader whose send blocks
+        meanwhile.
+
+        A burst of events is not the reader's fault, and the journal has all of them.
+        """
         self._queue.clear()
         if self.is_reading or not (self._is_sending and self._has_overflowed):
             self._has_overflowed = self._is_sending
@@ -87,22 +91,22 @@ class Follower:
         self.wake()
 
     def fall_behind(self) -> None:
-        """Read the journal again before anything else: something may have been missed."""
+        """Read the journal before anything else: an event may have been missed."""
         self.is_behind = True
         self.wake()
 
     def close(self) -> None:
-        """Nothing more; whoever waits for a batch gets what there is."""
+        """End the stream; a waiting `batch` returns what there is."""
         self.is_closed = True
         self.wake()
 
     def wake(self) -> None:
-        """End the waiting."""
+        """Wake a waiting `batch`."""
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
     async def batch(self) -> Sequence[Frame]:
-        """What has come; empty where it is to read the journal, or is cut off or closed."""
+        """The frames that have come; empty: read the journal, or the stream has ended."""
         while not (self._queue or self.is_behind or self.is_cut or self.is_closed):
             self._wake = asyncio.get_running_loop().create_future()
             try:
@@ -116,7 +120,7 @@ class Follower:
         return self._unseen(frames)
 
     def _unseen(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        """Without what the journal told already, and pieces of answers that it told whole."""
+        """The frames after the position that the journal has already brought this follower to."""
         seen = 0
         for index, frame in enumerate(frames, 1):
             if frame.position is not None and frame.position <= self.position:

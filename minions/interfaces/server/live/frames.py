@@ -1,4 +1,4 @@
-"""Events as bytes of a stream, each encoded once; and what the journal tells of earlier ones."""
+"""Events as bytes of a stream, each encoded once, live or read from the journal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minions.interfaces.server.http.responses import json_bytes
 __all__ = ["HEARTBEAT", "Frame", "History", "frame_of", "last_words"]
 
 _PAGE: Final = 500
-"""Rows that are read at a time."""
+"""How many rows are read at a time."""
 
 
 @frozen(eq=False)
@@ -24,23 +24,23 @@ class Frame:
 
     data: bytes
     position: int | None = None
-    """In the session; None: it is not stored."""
+    """The position of its entry in the session; None: it is not stored."""
     run_id: str | None = None
-    """None: it concerns all."""
+    """The run of the event; None: the frame is for all followers."""
     is_end: bool = False
-    """Whether the run ends with it."""
+    """Whether the run ends with this event."""
 
 
 HEARTBEAT: Final = Frame(b": still here\n\n")
 
 
 def last_words(text: str) -> bytes:
-    """A comment."""
+    """A comment that ends a stream."""
     return f": {text}\n\n".encode()
 
 
 def frame_of(event: RunEvent) -> Frame:
-    """`id:` where it is stored, `event:`, and one line of `data:`."""
+    """The frame of an event: `id:` if it is stored, `event:`, and one line of `data:`."""
     place = b"" if event.position is None else b"id: %d\n" % event.position
     data = json_bytes(event_to_json(event))
     return Frame(
@@ -52,23 +52,23 @@ def frame_of(event: RunEvent) -> Frame:
 
 
 class History:
-    """Frames from the rows of one session, in order. Of each run it remembers what it has to."""
+    """Frames of stored rows of one session, in order. It remembers the state that events need."""
 
     def __init__(self, journal: Journal, session_id: str, run_id: str | None = None) -> None:
-        """Read nothing yet.
+        """Nothing is read yet.
 
         Args:
-            run_id: Only of this run; None: of all.
+            run_id: Only rows of this run; None: of all runs.
         """
         self._journal = journal
         self._session_id = session_id
         self._run_id = run_id
         self._makers: dict[str, EventMaker] = {}
         self.position = 0
-        """Of the last row that was read."""
+        """The position of the last row that was read."""
 
     async def after(self, position: int) -> AsyncIterator[Sequence[Frame]]:
-        """What is stored behind that position, in pages.
+        """Frames of the rows after that position, in pages.
 
         Raises:
             JournalError: The journal cannot be read.
@@ -87,7 +87,7 @@ class History:
     async def _frame(self, row: JournalEntry) -> Frame | None:
         maker = self._makers.setdefault(row.run_id, EventMaker())
         maker.note(row)
-        if maker.misses_call_of(row):  # it was recorded before the place we began at
+        if maker.misses_call_of(row):  # it was recorded before the first row that was read
             await self._recall(maker, row)
         event = maker.event_of(row)
         return None if event is None else frame_of(event)

@@ -1,4 +1,4 @@
-"""Runs that a server began and that nobody executes any more, resumed by a server that is alive."""
+"""Resumes runs that a server began and whose worker has died."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ from minions.interfaces.server.runtime import ServerRuntime
 __all__ = ["BEGUN_BY_SERVER", "Recovery"]
 
 BEGUN_BY_SERVER: Final = "server"
-"""In the note of a run's start: a server began it, so any server may resume it unasked."""
+"""A key in the note of a run's start: a server began the run, so any server may resume it."""
 
 _MOST_IDLE_EXECUTIONS: Final = 5
-"""A run is left whose newest executions, so many, came to the end of nothing: it may be what ends
-the process."""
+"""After so many executions in a row that finished nothing, a run is not resumed any more: it may be
+the run that ends the process."""
 
 _BEGINNINGS: Final = frozenset({"started", "resumed", "in_doubt", "waiting"})
-"""States that tell of no end: an execution with no others may have died of what it began."""
+"""States that finish nothing: an execution with only these may have died of what it started."""
 
 
 class Recovery:
-    """Looks for leases without a worker, and for runs that this process lost with its journal.
+    """Finds leases without a live worker, and runs that this process lost with its journal.
 
-    A run that a person left at the command line is not resumed unasked (`--resume` asks), nor one
-    that came in a session file.
+    Runs that a person left at the command line, and runs from a session file, are not resumed
+    unless `--resume` is given.
     """
 
     def __init__(
         self, runtime: ServerRuntime, run_manager: RunManager, log: Log, *, every_s: float
     ) -> None:
-        """Look for nothing yet.
+        """Nothing is searched yet.
 
         Args:
-            every_s: Seconds between two looks.
+            every_s: Seconds between two searches.
         """
         self._runtime = runtime
         self._run_manager = run_manager
         self._log = log
         self._every_s = every_s
         self._left: set[tuple[str, int]] = set()
-        """Runs, by the epoch of their lease, about which nothing more is to be done here."""
+        """Run id and lease epoch of runs for which nothing more is to be done here."""
         self._is_lost = False
-        """Whether the journal could not be read at the last look."""
+        """Whether the journal could not be read at the last search."""
         self._told: set[tuple[str, str]] = set()
-        """Runs and why they are not resumed, told once each."""
+        """Run id and reason of runs that are not resumed, each logged once."""
 
     async def run(self, *, resumes_all: bool) -> None:
-        """Until it is cancelled.
+        """Search until cancelled.
 
         Args:
-            resumes_all: At first also runs that the command line left.
+            resumes_all: Whether to resume first the runs that the command line left.
         """
         if resumes_all:
             await self.resume_all()
@@ -74,7 +74,7 @@ class Recovery:
             await asyncio.sleep(self._every_s)
 
     async def look(self) -> None:
-        """Resume what can be resumed now; what cannot is looked at again."""
+        """Resume every run that can be resumed now; others are tried again at the next search."""
         services = self._runtime.services
         try:
             held = await services.journal.held_leases()
@@ -98,7 +98,7 @@ class Recovery:
                 self._left.add(place)
 
     async def resume_all(self) -> None:
-        """Every run without an end, the oldest first."""
+        """Resume every run without an end, the oldest first."""
         try:
             unended = RunFilter(statuses=OPEN_STATES)
             runs = await list_runs(self._runtime.services.journal, wanted=unended)
@@ -110,7 +110,7 @@ class Recovery:
                 await self._resume(run.run_id, is_own=True)
 
     async def _resume(self, run_id: str, *, is_own: bool = False) -> bool:
-        """Whether nothing more is to be done about it here."""
+        """Try to resume a run; whether nothing more is to be done for it here."""
         runtime = self._runtime
         try:
             recorded = await runtime.recorded(run_id)
@@ -124,7 +124,7 @@ class Recovery:
                 self._tell("run_not_resumed", run_id, error.message)
             return True
         except LeaseHeldError:
-            return False  # it is executed elsewhere, as of now
+            return False  # another worker executes it by now
         except MinionsError as error:
             is_over = not _may_pass(error)
             self._tell(
@@ -151,7 +151,7 @@ class Recovery:
             self._tell(
                 "run_left",
                 recorded.run_id,
-                f"its last {_MOST_IDLE_EXECUTIONS} executions came to the end of nothing; resume "
+                f"its last {_MOST_IDLE_EXECUTIONS} executions finished nothing; resume "
                 f"it with `minions resume {recorded.run_id}`",
             )
             return False
@@ -159,14 +159,14 @@ class Recovery:
 
 
 def _idle_executions(entries: Sequence[JournalEntry]) -> int:
-    """How many of the newest executions came to the end of nothing."""
+    """How many of the newest executions finished nothing."""
     at_work = {entry.generation for entry in entries if entry.state not in _BEGINNINGS}
     newest = max(entry.generation for entry in entries)
     return newest - max(at_work, default=0)
 
 
 def _may_pass(error: MinionsError) -> bool:
-    """Whether it is worth a try later, with nothing changed here."""
+    """Whether the error may pass without a change on this machine."""
     if isinstance(error, JournalError):
         return error.error_code != "corrupt-entry"
     return error.error_code in ("stopping", "too-many-runs")

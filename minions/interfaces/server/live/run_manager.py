@@ -1,6 +1,7 @@
-"""The runs that go on in this process: begun, watched, cancelled, and left so that they can go on.
+"""The run manager: starts, follows, cancels and ends the runs of this process.
 
-A run belongs to the manager, not to the request that began it: it goes on when the caller leaves.
+A run belongs to the manager, not to the request that began it: it continues when the caller leaves.
+When the server stops, runs are left so that they can be resumed.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ __all__ = ["Execution", "RunManager"]
 
 @frozen(eq=False)
 class Execution:
-    """One run while it goes on."""
+    """A run that this process executes now."""
 
     run: AgentRun
     task: asyncio.Task[AgentResult[object]]
 
 
 class RunManager:
-    """Runs in background tasks, each once at a time."""
+    """Executes runs in background tasks; no run is executed twice at a time."""
 
     def __init__(self, channels: Channels, log: Log, *, most: int) -> None:
-        """Nothing runs yet.
+        """Start without runs.
 
         Args:
-            most: Runs at a time.
+            most: The most runs at a time.
         """
         self._channels = channels
         self._log = log
@@ -44,23 +45,24 @@ class RunManager:
         self._executions: dict[str, Execution] = {}
         self.is_closing = False
         self.lost: dict[str, str] = {}
-        """Runs whose execution here ended without a recorded end, as with the journal lost, and
-        the workers that executed them."""
+        """By id of runs whose execution here ended without a recorded end, as when the journal was
+        lost, the worker that executed them."""
 
     def find(self, run_id: str) -> Execution | None:
-        """That run, while it goes on here."""
+        """The execution of that run; None: this process does not execute it."""
         return self._executions.get(run_id)
 
     @property
     def count(self) -> int:
-        """Runs that go on."""
+        """How many runs are executed now."""
         return len(self._executions)
 
     async def begin(self, run: AgentRun) -> Execution:
-        """Let the run go on by itself; this returns as soon as its beginning is stored.
+        """Start to execute a run in the background; returns when its start is stored.
 
         Raises:
-            RefusedError: It goes on already, there are too many, or the server stops.
+            RefusedError: It is active already, or there are too many runs.
+            EnvironmentRefusedError: The server stops.
             LeaseHeldError, JournalError: The journal refused; nothing was done.
         """
         self._check_room(run.run_id)
@@ -102,7 +104,7 @@ class RunManager:
 
     async def _executed(self, run: AgentRun) -> AgentResult[object]:
         result = await run.execute()
-        if not run.has_recorded_end:  # followers are told what no row tells
+        if not run.has_recorded_end:  # no row has the end, so followers get it here
             self._lose(run)
             now = run.context.scope.services.clock.now()
             error = result.error.to_json() if result.error is not None else None
@@ -121,7 +123,7 @@ class RunManager:
         self._channels.of(run.session_id).end(run.run_id, has_begun=has_begun)
         task = execution.task
         error = None if task.cancelled() else task.exception()
-        if error is not None and has_begun:  # else whoever wanted it is told
+        if error is not None and has_begun:  # else the caller of `begin` gets it
             self._log.warning("run_not_executed", run_id=run.run_id, error=words_of(error))
             self._lose(run)
 
@@ -129,18 +131,17 @@ class RunManager:
         self.lost[run.run_id] = run.context.scope.services.worker_id
 
     def cancel(self, run_id: str) -> bool:
-        """Stop that run as soon as may be; False where it does not go on here."""
+        """Cancel that run; False: this process does not execute it."""
         execution = self._executions.get(run_id)
         if execution is not None:
             execution.run.cancel()
         return execution is not None
 
     async def aclose(self, grace_s: float) -> None:
-        """Cancel all; every one of them can be resumed.
+        """Cancel all runs; every one of them can be resumed.
 
         Args:
-            grace_s: What they have for it. A run that has not ended by then is left as if it
-                were killed.
+            grace_s: How many seconds runs have to end; later ones are left as if they were killed.
         """
         self.is_closing = True
         tasks = [execution.task for execution in self._executions.values()]

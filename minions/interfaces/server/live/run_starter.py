@@ -1,4 +1,4 @@
-"""New runs: asked for once, begun once, also when the answer was lost on its way."""
+"""Starts runs; a request that is repeated with its idempotency key starts its run once."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _LONGEST_KEY = 255
 
 @frozen(kw_only=True)
 class RequestedRun:
-    """A run that somebody wants."""
+    """A request for a run."""
 
     recipe: str | None
-    """The id of a stored one."""
+    """The id of a stored recipe; None: `recipe_text` is given."""
     recipe_text: str | None = None
     inputs: Mapping[str, JsonValue]
     session: str | None
     key: str | None
-    """Of the request: the same key is the same run."""
+    """The idempotency key of the request; None: it has none."""
 
 
 @frozen
 class StartedRun:
-    """Which run it is."""
+    """The ids of a run that was started."""
 
     run_id: str
     session_id: str
@@ -49,14 +49,14 @@ class StartedRun:
 
 @mutable
 class _KeyLock:
-    """One at a time, of those who use the same key."""
+    """A lock for requests with the same idempotency key, and how many use it."""
 
     lock: asyncio.Lock = field(factory=asyncio.Lock)
     count: int = 0
 
 
 class RunStarter:
-    """Begins runs of stored recipes."""
+    """Starts runs of stored recipes, or of recipes in requests."""
 
     def __init__(
         self,
@@ -67,8 +67,10 @@ class RunStarter:
         *,
         allows_text: bool,
     ) -> None:
-        """Args:
-        allows_text: Whether a request may bring a recipe.
+        """Start without runs.
+
+        Args:
+            allows_text: Whether a request may contain a recipe.
         """
         self._recipe_store = recipe_store
         self._runtime = runtime
@@ -76,32 +78,33 @@ class RunStarter:
         self._repository = repository
         self._allows_text = allows_text
         self._locks: dict[str, _KeyLock] = {}
-        """Of idempotency keys that are being looked at."""
+        """The locks of idempotency keys that are in use."""
 
     @property
     def _journal(self) -> Journal:
         return self._repository.services.journal
 
     async def begin(self, wanted: RequestedRun) -> StartedRun:
-        """The run, whose beginning is stored; the same one for the same key and body.
+        """Start a run; returns when its start is stored. The same key and body mean the same run.
 
         Raises:
-            NotFoundError: No such recipe or session.
-            UsageError: Recipe or inputs are wrong, or the key was used for something else.
-            RefusedError: Recipes in requests or secrets are not allowed, or too much goes on.
+            NotFoundError: There is no such recipe or session.
+            UsageError: Recipe or inputs are wrong, or the key was used for another request.
+            RefusedError: A recipe in the request or a secret is not allowed, or too many runs are
+                active.
             LeaseHeldError: Another run of the session is active.
         """
         if wanted.key is None:
             return await self._begin(wanted)
         _check_key(wanted.key)
-        turn = self._locks.setdefault(wanted.key, _KeyLock())
-        turn.count += 1
+        in_use = self._locks.setdefault(wanted.key, _KeyLock())
+        in_use.count += 1
         try:
-            async with turn.lock:
+            async with in_use.lock:
                 return await self._begin_once(wanted, wanted.key)
         finally:
-            turn.count -= 1
-            if not turn.count:
+            in_use.count -= 1
+            if not in_use.count:
                 del self._locks[wanted.key]
 
     async def _begin_once(self, wanted: RequestedRun, key: str) -> StartedRun:
@@ -110,17 +113,17 @@ class RunStarter:
             return known
         try:
             return await self._begin(wanted)
-        except LeaseHeldError:  # perhaps another process was asked the same just before
+        except LeaseHeldError:  # another process may have got the same request
             known = await self._known(wanted, key)
             if known is None:
                 raise
             return known
 
     async def _known(self, wanted: RequestedRun, key: str) -> StartedRun | None:
-        """The run that this key began, in whichever process.
+        """The run that this key started, in any process; None: there is none.
 
         Raises:
-            UsageError: It was for something else.
+            UsageError: The key was used for another request.
         """
         run_id = ids_of_key(key, self._runtime.services.ids)("run")
         rows = await self._journal.entries(run_id=run_id, kinds={"run"}, limit=1)
@@ -177,7 +180,7 @@ def _check_key(key: str) -> None:
 
 
 def _digest(wanted: RequestedRun) -> str:
-    """Of all that was asked, without the key."""
+    """A digest of the request without its key."""
     body = {
         "recipe": wanted.recipe,
         "recipe_text": wanted.recipe_text,
@@ -188,7 +191,7 @@ def _digest(wanted: RequestedRun) -> str:
 
 
 def _sorted(value: JsonValue) -> JsonValue:
-    """The order of keys says nothing."""
+    """The value with sorted keys: their order has no meaning."""
     if isinstance(value, Mapping):
         return {key: _sorted(value[key]) for key in sorted(value)}
     return [_sorted(each) for each in value] if isinstance(value, list) else value

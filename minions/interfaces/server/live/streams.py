@@ -1,4 +1,4 @@
-"""An answer that is a stream of events: first what the journal has, then what comes."""
+"""A response that is a stream of events: first those of the journal, then live ones."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ["EventStreamAnswer"]
 
 _HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
 _LAST_WORDS_S = 1.0
-"""What a reader that is cut off has to take the comment that says so."""
+"""How many seconds a slow reader has to take the comment that ends its stream."""
 _OVER = ("finished", "rejected")
 
 
 class EventStreamAnswer:
-    """Sends what its follower gets, until the run ends, the reader leaves or is too slow."""
+    """Sends the frames of its follower, until the run ends, the reader leaves or is too slow."""
 
     def __init__(self, follower: Follower, channels: Channels, journal: Journal) -> None:
-        """The follower is given back at the end."""
+        """The follower leaves its channel at the end."""
         self._follower = follower
         self._channels = channels
         self._journal = journal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The whole stream."""
+        """Send the whole stream."""
         gone = asyncio.ensure_future(self._notice_leaving(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
@@ -44,7 +44,7 @@ class EventStreamAnswer:
             self._channels.leave(self._follower)
 
     def give_up(self) -> None:
-        """Instead of a call: nothing is sent."""
+        """End the stream before it was sent."""
         self._channels.leave(self._follower)
 
     async def _notice_leaving(self, receive: Receive) -> None:
@@ -53,7 +53,7 @@ class EventStreamAnswer:
         self._follower.close()
 
     async def _sent(self, send: Send) -> bytes:
-        """Send all there is; the last words."""
+        """Send all events; the comment that ends the stream."""
         follower, loop = self._follower, asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as deadline:
@@ -81,7 +81,7 @@ class EventStreamAnswer:
                 return
 
     async def _catch_up(self, send: Send) -> None:
-        """What the journal has that was not sent."""
+        """Send what the journal has after the follower's position."""
         follower = self._follower
         await follower.channel.watching.wait()
         follower.is_behind = False
@@ -99,7 +99,7 @@ class EventStreamAnswer:
             follower.position = max(follower.position, history.position)
 
     async def _is_over(self) -> bool:
-        """Whether the run that is followed has ended, and all of it was sent."""
+        """Whether the followed run has ended, and all of it was sent."""
         follower = self._follower
         run_id, channel = follower.run_id, follower.channel
         if run_id is None or channel.is_active(run_id):
@@ -115,7 +115,7 @@ class EventStreamAnswer:
         return not has_more
 
     async def _send_frames(self, frames: Sequence[Frame], send: Send) -> bool:
-        """Whether the run that is followed ends with them."""
+        """Send frames; whether the followed run ends with them."""
         data = b"".join(frame.data for frame in frames)
         if data:
             self._follower.begin_sending()

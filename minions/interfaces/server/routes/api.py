@@ -1,4 +1,4 @@
-"""All endpoints under `/api/v1`, as one router of Litestar's."""
+"""All endpoints under `/api/v1`, as one Litestar router."""
 
 from __future__ import annotations
 
@@ -40,4 +40,4 @@ API: Final = Router(
     before_request=refuse_undeclared,
     dependencies={"asked": Provide(read_asked, sync_to_thread=False)},
 )
-"""An app that takes it gives `app.state.app_state`."""
+"""The app that uses this router needs an `app.state.app_state`."""

@@ -1,4 +1,4 @@
-"""`/approvals`: what runs wait for, and what somebody says of it. `/health`, `/system`."""
+"""`/approvals`: pending decisions, and how they are made. `/health`, `/system`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["APPROVALS", "health", "system"]
 
 @get()
 async def list_approvals(request: ApiRequest, asked: Asked[Page]) -> Approvals:
-    """Every decision that a run waits for: calls that need consent, and questions."""
+    """List the decisions that runs wait for: approvals, questions and calls in doubt."""
     waiting = await all_waiting(request.app_state.journal)
     limit, offset = asked.limit, asked.offset
     part = tuple(waiting[offset : offset + limit])
@@ -45,7 +45,7 @@ async def list_approvals(request: ApiRequest, asked: Asked[Page]) -> Approvals:
 async def decide(
     request: ApiRequest, approval_id: InPath, data: Body[DecisionRequest]
 ) -> ApiResponse[RunAccepted]:
-    """Approve, reject or answer; the run goes on."""
+    """Make a decision and resume the run."""
     app_state = request.app_state
     run_id = run_of(approval_id)
     if app_state.run_manager.find(run_id) is not None:
@@ -73,7 +73,7 @@ async def health(request: ApiRequest) -> Health:
 
 @get("/system")
 async def system(request: ApiRequest) -> SystemView:
-    """What the server is and does just now."""
+    """The server's version, journal and load."""
     app_state = request.app_state
     return SystemView(
         version=__version__,

@@ -1,4 +1,4 @@
-"""`/recipes`: what can be run, as data and as a picture. `/agents`: the same, by what they take."""
+"""`/recipes`: stored recipes, as data and as a picture. `/agents`: the same as agents."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ PICTURE_TYPES = {_SVG: "With format=svg.", _MERMAID: "With format=mermaid."}
 
 @frozen(kw_only=True)
 class PictureForm:
-    """How the picture is wanted."""
+    """The format of a picture."""
 
     format: str = field(default="json", metadata={"schema": {"enum": ["json", "svg", "mermaid"]}})
 
 
 def is_chat(recipe: AgentRecipe) -> bool:
-    """Whether one can talk with it: it takes a message, and a step of it shares the session."""
+    """Whether the recipe holds conversations: it has an input `message` and a step with memory."""
     shares = any(step.shares_conversation for step in recipe.steps)
     return MESSAGE_INPUT in recipe.inputs and shares
 
@@ -66,7 +66,7 @@ def is_chat(recipe: AgentRecipe) -> bool:
 
 @get()
 async def list_recipes(request: ApiRequest, asked: Asked[Page]) -> Recipes:
-    """The stored recipes; broken ones with their faults."""
+    """List the stored recipes; those with faults have no version and no steps."""
     stored = await asyncio.to_thread(request.app_state.recipe_store.all)
     limit, offset = asked.limit, asked.offset
     rows = tuple(map(_row, stored[offset : offset + limit]))
@@ -146,14 +146,14 @@ def _steps(recipe: AgentRecipe) -> Sequence[StepOfRecipe]:
 async def draw_recipe(
     request: ApiRequest, recipe_id: InPath, asked: Asked[PictureForm]
 ) -> ApiResponse[dict[str, object]]:
-    """The recipe's steps and what waits for what."""
+    """The graph of the recipe's steps."""
     recipe = await _recipe(request, recipe_id)
     catalog = request.app_state.runtime.catalog
     return picture_answer(picture_of(recipe, tool_specs(recipe, catalog)), asked)
 
 
 def picture_answer(picture: Picture, form: PictureForm) -> ApiResponse[dict[str, object]]:
-    """As it is wanted."""
+    """The picture in the requested format."""
     if form.format == "svg":
         from minions.analysis.pictures.svg import svg
 
@@ -169,7 +169,7 @@ def picture_answer(picture: Picture, form: PictureForm) -> ApiResponse[dict[str,
 
 @get("/{recipe_id:str}/schema", responses=refuses(404))
 async def get_inputs_schema(request: ApiRequest, recipe_id: InPath) -> dict[str, JsonValue]:
-    """The JSON Schema of what a run of it takes."""
+    """The JSON Schema of the recipe's inputs."""
     recipe = await _recipe(request, recipe_id)
     properties: dict[str, JsonValue] = {}
     for name, spec in recipe.inputs.items():
@@ -194,7 +194,7 @@ async def get_inputs_schema(request: ApiRequest, recipe_id: InPath) -> dict[str,
 
 @get()
 async def list_agents(request: ApiRequest, asked: Asked[Page]) -> Agents:
-    """Recipes as agents: chat agents take a message, others inputs."""
+    """List the recipes as agents: chat agents take a message, others inputs."""
     stored = await asyncio.to_thread(request.app_state.recipe_store.all)
     able = [each.recipe for each in stored if each.recipe is not None]
     limit, offset = asked.limit, asked.offset
@@ -217,7 +217,7 @@ async def run_agent(
     data: Body[TaskRequest],
     idempotency_key: IdempotencyKey = None,
 ) -> ApiResponse[RunAccepted]:
-    """Let the agent do something; it goes on by itself."""
+    """Start a task of an agent; it continues in the background."""
     inputs: Mapping[str, JsonValue] = data.inputs
     if data.message is not None:
         if MESSAGE_INPUT in inputs:

@@ -1,4 +1,4 @@
-"""Runs that go on, or are looked at, after they ended: resume, retry, their own picture."""
+"""Recorded runs: resume, retry, and the picture of a run."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ __all__ = ["RESUMPTIONS"]
 
 @frozen(kw_only=True)
 class AgainRequest:
-    """Which steps run again."""
+    """Which steps to run again."""
 
     from_step: str | None = field(default=None, metadata=MAYBE_TEXT)
-    """This one and those after it, too; None: those that failed."""
+    """This step and those after it, besides failed steps; None: failed steps only."""
 
 
 @post("/resume", status_code=202, responses=refuses(404, 409, 429))
 async def resume_run(request: ApiRequest, run_id: InPath) -> ApiResponse[RunAccepted]:
-    """Go on with a run that was killed, cancelled or stopped."""
+    """Resume a run that was killed, cancelled or stopped."""
     runtime = request.app_state.runtime
     recorded = await runtime.recorded(await _idle(request, run_id))
     recipe = runtime.own_recipe(recorded)
@@ -51,7 +51,7 @@ async def resume_run(request: ApiRequest, run_id: InPath) -> ApiResponse[RunAcce
 async def retry_run(
     request: ApiRequest, run_id: InPath, data: Body[AgainRequest]
 ) -> ApiResponse[RunAccepted]:
-    """Run again what failed, or from a step on."""
+    """Retry failed steps, or a step and all after it."""
     runtime = request.app_state.runtime
     recorded = await runtime.recorded(await _idle(request, run_id))
     recipe = runtime.own_recipe(recorded)
@@ -64,7 +64,7 @@ async def retry_run(
 async def draw_run(
     request: ApiRequest, run_id: InPath, asked: Asked[PictureForm]
 ) -> ApiResponse[dict[str, object]]:
-    """The steps of the run's own recipe and what waits for what."""
+    """The graph of the run's own recipe."""
     runtime = request.app_state.runtime
     run = await find_exact(request.app_state.journal, run_id)
     recorded = await runtime.recorded(run.run_id)
@@ -74,11 +74,11 @@ async def draw_run(
 
 
 async def _idle(request: ApiRequest, run_id: str) -> str:
-    """The id of a run that does not go on here.
+    """The id of a run that this process does not execute now.
 
     Raises:
-        NotFoundError: There is none.
-        RefusedError: It does.
+        NotFoundError: There is no such run.
+        RefusedError: `run-active`.
     """
     run = await find_exact(request.app_state.journal, run_id)
     if request.app_state.run_manager.find(run.run_id) is not None:

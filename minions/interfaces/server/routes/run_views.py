@@ -1,4 +1,4 @@
-"""Runs as answers hold them."""
+"""Runs as responses show them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["find_exact", "links_of", "run_row", "run_view"]
 
 
 async def find_exact(journal: Journal, run_id: str) -> RunSummary:
-    """The run of just that id.
+    """The run with exactly that id.
 
     Raises:
         NotFoundError: There is none.
@@ -38,7 +38,7 @@ async def find_exact(journal: Journal, run_id: str) -> RunSummary:
 
 
 def links_of(request: ApiRequest, run_id: str, session_id: str) -> Links:
-    """Where more of the run is to be had."""
+    """The addresses of a run and its session."""
     return Links(
         run=request.link(f"/runs/{run_id}"),
         events=request.link(f"/runs/{run_id}/events"),
@@ -48,7 +48,7 @@ def links_of(request: ApiRequest, run_id: str, session_id: str) -> Links:
 
 
 def run_row(run: RunSummary, *, is_active: bool) -> RunRow:
-    """For the list."""
+    """A run for the list."""
     return RunRow(
         run_id=run.run_id,
         session_id=run.session_id,
@@ -64,7 +64,7 @@ def run_row(run: RunSummary, *, is_active: bool) -> RunRow:
 
 
 async def run_view(request: ApiRequest, run: RunSummary) -> RunView:
-    """Everything."""
+    """A run with everything that is known."""
     journal = request.app_state.journal
     detail = await show_run(journal, run)
     waiting = await waiting_of(journal, run)

@@ -1,4 +1,4 @@
-"""`/runs`: begin, look at, follow, stop."""
+"""`/runs`: begin, list, read, follow and cancel runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ __all__ = ["RUNS", "accepted", "position_after"]
 async def begin_run(
     request: ApiRequest, data: Body[RunRequest], idempotency_key: IdempotencyKey = None
 ) -> ApiResponse[RunAccepted]:
-    """Begin a run of a stored recipe; it goes on by itself."""
+    """Start a run of a stored recipe; it continues in the background."""
     wanted = RequestedRun(
         recipe=data.recipe,
         recipe_text=data.recipe_text,
@@ -57,7 +57,7 @@ async def begin_run(
 
 
 async def accepted(request: ApiRequest, begun: StartedRun) -> ApiResponse[RunAccepted]:
-    """That the run goes on by itself."""
+    """The response for a run that continues in the background."""
     run = await find_exact(request.app_state.journal, begun.run_id)
     reply = RunAccepted(
         run_id=begun.run_id,
@@ -71,7 +71,7 @@ async def accepted(request: ApiRequest, begun: StartedRun) -> ApiResponse[RunAcc
 
 @get()
 async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
-    """All runs, the newest first."""
+    """List all runs, the newest first."""
     app_state = request.app_state
     wanted = RunFilter(
         recipe=asked.recipe,
@@ -91,17 +91,17 @@ async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
 
 @get("/{run_id:str}", responses=refuses(404))
 async def get_run(request: ApiRequest, run_id: InPath) -> RunView:
-    """One run: steps, messages, output, what it waits for."""
+    """One run: steps, messages, output, pending decisions."""
     run = await find_exact(request.app_state.journal, run_id)
     return await run_view(request, run)
 
 
 @post("/{run_id:str}/cancel", status_code=202, responses=refuses(404, 409))
 async def cancel_run(request: ApiRequest, run_id: InPath) -> CancelView:
-    """Stop the run; it can be resumed."""
-    is_told = request.app_state.run_manager.cancel(run_id)
+    """Cancel the run; it can be resumed."""
+    is_active = request.app_state.run_manager.cancel(run_id)
     run = await find_exact(request.app_state.journal, run_id)
-    if is_told:
+    if is_active:
         return CancelView(run_id=run_id, status=run.status)
     if not run.has_ended or run.status == RunStatus.NEEDS_DECISION:
         services = request.app_state.runtime.services
@@ -121,7 +121,7 @@ async def follow_run(
     asked: Asked[After],
     last_event_id: LastEventId = None,
 ) -> EventStream:
-    """The run's events: those that are stored, then the live ones, until it ends."""
+    """The run's events: first the stored ones, then live ones until it ends."""
     run = await find_exact(request.app_state.journal, run_id)
     return await request.app_state.stream(
         run.session_id, run_id=run.run_id, after=position_after(asked, last_event_id)
@@ -129,10 +129,10 @@ async def follow_run(
 
 
 def position_after(asked: After, last_event_id: str | None) -> int:
-    """Where the stream begins.
+    """The position after which a stream begins.
 
     Raises:
-        UsageError: The header is no position.
+        UsageError: `bad-last-event-id`; the header is no position.
     """
     text = last_event_id
     if text is None or not text.strip():

@@ -1,4 +1,4 @@
-"""`/sessions`: made, read, forked, cut and forgotten. Turns are in `turn_endpoints`."""
+"""`/sessions`: create, list, read, follow, fork, cut and delete. Turns are in `turns`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def session_of(request: ApiRequest, session_id: str) -> Session:
 
 @get(responses=refuses(404))
 async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiResponse[Sessions]:
-    """All sessions, the newest first."""
+    """List all sessions, the newest first."""
     limit, offset, text = asked.limit, asked.offset, asked.text
     tree, repository = asked.tree, request.app_state.repository
     if tree:
@@ -85,7 +85,7 @@ async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiR
 
 @post(responses=refuses(404, 409))
 async def create_session(request: ApiRequest, data: Body[NewSession]) -> ApiResponse[SessionView]:
-    """A new session of a recipe."""
+    """Create a session of a recipe."""
     app_state = request.app_state
     recipe = await asyncio.to_thread(app_state.recipe_store.get, data.recipe)
     _check_inputs(recipe, data.inputs)
@@ -98,10 +98,10 @@ async def create_session(request: ApiRequest, data: Body[NewSession]) -> ApiResp
 
 
 def _check_inputs(recipe: AgentRecipe, given: Mapping[str, JsonValue]) -> None:
-    """Those that are given; others may come with the turns. Above all no secret is stored.
+    """Check the given inputs; others may come with the turns. So no secret value is stored.
 
     Raises:
-        UsageError: There is no such input, or it does not fit.
+        UsageError: `bad-input`; an input does not exist or does not fit.
     """
     problems = [
         f"There is no input '{name[:100]}'.{did_you_mean(name, recipe.inputs)} Inputs are: "
@@ -120,7 +120,7 @@ def _check_inputs(recipe: AgentRecipe, given: Mapping[str, JsonValue]) -> None:
 async def get_session(request: ApiRequest, session_id: InPath) -> ApiResponse[SessionView]:
     """One session."""
     session = await session_of(request, session_id)
-    # The position first: what comes later is followed.
+    # The position first: later entries are in its stream.
     position = await request.app_state.last_position(session.id)
     count = await request.app_state.repository.get_step_count(session.id)
     more: dict[str, JsonValue] = {"step_count": count, "position": position}
@@ -148,7 +148,7 @@ async def follow_session(
     asked: Asked[After],
     last_event_id: LastEventId = None,
 ) -> EventStream:
-    """The events of all its runs: those that are stored, then the live ones."""
+    """The events of all its runs: first the stored ones, then live ones."""
     session = await session_of(request, session_id)
     return await request.app_state.stream(session.id, after=position_after(asked, last_event_id))
 
@@ -160,7 +160,7 @@ async def follow_session(
 async def list_steps(
     request: ApiRequest, session_id: InPath, asked: Asked[StepRange]
 ) -> ApiResponse[Steps]:
-    """Messages of the session, in order."""
+    """List messages of the session, in order."""
     session = await session_of(request, session_id)
     repository = request.app_state.repository
     steps = await repository.get_steps(session.id, asked.start_seq, asked.end_seq, asked.limit)
@@ -186,7 +186,7 @@ async def get_step(
 
 @delete("/{session_id:str}/steps", status_code=200, responses=refuses(404, 409))
 async def delete_steps(request: ApiRequest, session_id: InPath, asked: Asked[StepsFrom]) -> CutView:
-    """Take a step and all after it out of the conversation."""
+    """Remove a step and all after it from the conversation."""
     session, start = await session_of(request, session_id), asked.start_seq
     count = await request.app_state.repository.delete_steps(session.id, start)
     return CutView(deleted_count=count, session_id=session.id, start_seq=start)
@@ -205,7 +205,7 @@ async def get_context(request: ApiRequest, session_id: InPath) -> ContextView:
 async def fork_session(
     request: ApiRequest, session_id: InPath, data: Body[ForkRequest]
 ) -> ApiResponse[ForkView]:
-    """A new session that begins with the steps up to a sequence."""
+    """Fork the session after a step."""
     session = await session_of(request, session_id)
     made = await request.app_state.repository.fork(session.id, data.sequence, name=data.name)
     reply = ForkView(

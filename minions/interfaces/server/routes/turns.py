@@ -1,6 +1,6 @@
-"""Turns of a session, each a stream of events: ask, regenerate, go on.
+"""Turns of a session, each a stream of events: send a message, retry, resume.
 
-The run belongs to the server: it goes on when the reader leaves, who can follow it again.
+The run belongs to the server: it continues when the reader leaves, who can follow it again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CUT_OFF = (
     RunStatus.LIMIT_REACHED,
     RunStatus.NEEDS_DECISION,
 )
-"""States of a last run with which resuming the session goes on."""
+"""States of a last run that a resume of the session continues."""
 
 
 @post(
@@ -40,7 +40,7 @@ _CUT_OFF = (
     responses=refuses(404, 409, 429),
 )
 async def say(request: ApiRequest, session_id: InPath, data: Body[MessageRequest]) -> EventStream:
-    """Say something: one turn of the session, as events."""
+    """Send a message: one turn of the session, as events."""
     session = await session_of(request, session_id)
     runner = await _runner(request, session)
     return await _streamed(request, await runner.prepare_turn(session, data.content))
@@ -66,7 +66,7 @@ async def retry(request: ApiRequest, session_id: InPath, data: Body[RetryRequest
     responses=refuses(404, 409, 429),
 )
 async def resume(request: ApiRequest, session_id: InPath) -> EventStream:
-    """Go on where the session stands, as events."""
+    """Resume the session, as events."""
     session = await session_of(request, session_id)
     runner = await _runner(request, session)
     run = await runner.prepare_resume(session)
@@ -74,11 +74,11 @@ async def resume(request: ApiRequest, session_id: InPath) -> EventStream:
 
 
 async def _runner(request: ApiRequest, session: Session) -> StepRunner:
-    """Of the session's recipe.
+    """The runner of the session's recipe.
 
     Raises:
-        UsageError: The session has none.
-        NotFoundError: It is not stored here.
+        UsageError: `no-recipe`; the session names none.
+        NotFoundError: The recipe is not stored here.
         RefusedError: `secret-refused`.
     """
     app_state = request.app_state
@@ -92,14 +92,14 @@ async def _runner(request: ApiRequest, session: Session) -> StepRunner:
     note = app_state.runtime.note()
     if session.last_run_id is not None and session.status in _CUT_OFF:
         note |= (await app_state.runtime.recorded(session.last_run_id)).note
-    # A turn takes what the last run was given, too: it may have been one of another recipe.
+    # A turn has the inputs of the last run, too, which may be a run of another recipe.
     own, before = await app_state.repository.inputs_of(session.id)
     executor = app_state.runtime.executor(recipe, {**before, **own}, note=note)
     return StepRunner(recipe, repository=app_state.repository, executor=executor, note=note)
 
 
 async def _streamed(request: ApiRequest, run: AgentRun) -> EventStream:
-    """The events from the run's beginning on."""
+    """The events of a run that begins now."""
     app_state = request.app_state
     after = await app_state.last_position(run.session_id)
     stream = await app_state.stream(run.session_id, run_id=run.run_id, after=after)

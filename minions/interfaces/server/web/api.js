@@ -1,13 +1,13 @@
-// The HTTP API: requests with the token, streams that go on where they were cut.
+// The HTTP API: requests with the token, streams that are resumed where they were cut.
 
 const KEY = "minions.token";
 const BASE = new URL("api/v1", document.baseURI).href;
 const QUIET_MS = 45_000; // three heartbeats: then the line is taken for dead
 
-/** What a request was refused with, or that nobody answered (status 0). */
+/** What a request was refused with, or that it got no answer (status 0). */
 export class ApiError extends Error {
 	constructor(status, body) {
-		super(body.detail ?? "The server gave no reason.");
+		super(body.detail ?? "The server sent no reason.");
 		this.status = status;
 		this.code = body.code;
 		this.title = body.title;
@@ -60,17 +60,17 @@ async function ask(method, path, { body, headers, signal } = {}) {
 	}
 	if (response.ok) return response;
 	const text = await response.text();
-	let told;
+	let problem;
 	try {
-		told = JSON.parse(text);
+		problem = JSON.parse(text);
 	} catch {
-		told = { title: response.statusText, detail: text.slice(0, 500) || `Status ${response.status}.` };
+		problem = { title: response.statusText, detail: text.slice(0, 500) || `Status ${response.status}.` };
 	}
 	if (response.status === 401) {
 		dropToken();
 		connection.dispatchEvent(new Event("refused"));
 	}
-	throw new ApiError(response.status, told);
+	throw new ApiError(response.status, problem);
 }
 
 async function value(method, path, options) {

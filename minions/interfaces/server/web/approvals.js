@@ -1,4 +1,4 @@
-// What runs wait for, and what somebody says of it.
+// Pending decisions of runs, and how they are made.
 
 import { connection, enc, get, poll, post } from "./api.js";
 import { Rows, action, code, empty, fill, h, loading, note, problem, tag } from "./dom.js";
@@ -55,8 +55,8 @@ function doubtPart(waiting, decide) {
 		h("p.hint", "Find out whether the call had its effect."),
 		h("div.row",
 			action("Make it again", decide({ decision: "redo" }, "The call is made again."), { class: "danger" }),
-			action("Take it for done", decide({ decision: "done" }, "Taken for done; the run goes on.")),
-			action("Take it for failed", decide({ decision: "fail" }, "Taken for failed; the run goes on."))),
+			action("Declare it done", decide({ decision: "done" }, "Declared done; the run is resumed.")),
+			action("Declare it failed", decide({ decision: "fail" }, "Declared failed; the run is resumed."))),
 	];
 }
 
@@ -66,8 +66,8 @@ function callPart(waiting, decide) {
 		h("h3", "Arguments"), code(waiting.arguments ?? "{}", "Arguments"),
 		h("p.hint", "The decision is about exactly these arguments: digest ", h("code", { title: waiting.digest, text: (waiting.digest ?? "").slice(0, 12) }), "."),
 		h("div.row",
-			action("Approve", decide(body("approve"), "Approved; the run goes on."), { class: "primary" }),
-			action("Reject", decide(body("reject"), "Rejected; the run goes on without the call."), { class: "danger" })),
+			action("Approve", decide(body("approve"), "Approved; the run is resumed."), { class: "primary" }),
+			action("Reject", decide(body("reject"), "Rejected; the run is resumed without the call."), { class: "danger" })),
 	];
 }
 
@@ -78,7 +78,7 @@ function answerPart(waiting, decide) {
 		const { value, problem: wrong } = field.read();
 		field.say(wrong ?? null);
 		if (wrong) field.input.focus();
-		else await decide({ decision: "answer", value }, "Answered; the run goes on.")();
+		else await decide({ decision: "answer", value }, "Answered; the run is resumed.")();
 	};
 	const button = action("Answer", send, { class: "primary" });
 	return h("form", { novalidate: true, onsubmit: (event) => (event.preventDefault(), button.click()) }, field.el, h("div.row", button));

@@ -121,7 +121,7 @@ export class Drawer {
 	tab_output({ rows, step }) {
 		const parts = rows.filter((row) => row.output !== null).map((row) => [rows.length > 1 ? h("h3", row.id) : null, code(row.output, `Output of ${row.id}`)]);
 		const why = step.reason && step.status === "skipped" ? h("p", "Skipped: ", step.reason) : null;
-		return [why, parts.length ? parts : none(step.status === "running" ? "The step goes on." : "The step gave no output.")];
+		return [why, parts.length ? parts : none(step.status === "running" ? "The step is running." : "The step gave no output.")];
 	}
 
 	tab_attempts({ rows, step, notes }) {

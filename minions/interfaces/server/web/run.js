@@ -157,7 +157,7 @@ class RunPage {
 			isOn(status) && action("Stop", () => this.stop(), { class: "stop", disabled: status === "cancelling" }),
 			CUT_OFF.includes(status) && action("Resume", () => this.again("resume"), { class: "primary" }),
 			["failed", "partial"].includes(status) && action("Retry", () => this.again("retry"), { class: "primary", title: "Failed steps run again; what is done is kept" }),
-			!isOn(status) && status !== "rejected" && action("Run anew", () => this.runAnew(), { title: "A new run with the same inputs" }),
+			!isOn(status) && status !== "rejected" && action("Run again", () => this.runAgain(), { title: "A new run with the same inputs" }),
 			h("a.button", { href: `#/compare?a=${enc(this.view.run_id)}` }, "Compare"),
 			h("a.button", { href: `#/sessions/${enc(this.view.session_id)}`, title: "The conversation, and forks of it" }, "Session"));
 	}
@@ -181,19 +181,19 @@ class RunPage {
 		await this.goOn();
 	}
 
-	async runAnew() {
+	async runAgain() {
 		const { recipe, inputs } = this.view;
 		go(`/runs/${enc((await post("/runs", { recipe, inputs: inputs ?? {} })).run_id)}`);
 	}
 
-	/** What had ended may go on because of somebody else: a decision, a resume. */
+	/** A run that had ended may be active again: another caller decided or resumed it. */
 	async lookAgain() {
 		if (!this.fold.isOver || this.fold.status === "completed") return;
 		await this.refresh();
 		if (this.view.is_active) await this.goOn();
 	}
 
-	/** It was over, and goes on: the stream had ended with the run. */
+	/** The run was over and is active again: its stream had ended with it. */
 	async goOn() {
 		const wasOver = this.fold.isOver;
 		await this.refresh();

@@ -23,7 +23,7 @@ export async function showRuns({ root, query, signal }) {
 		],
 		row,
 		none: empty("No runs yet",
-			h("p", "A run is one execution of a recipe. It appears here while it goes on, also when it was begun on the command line with the same database."),
+			h("p", "A run is one execution of a recipe. It appears here while it runs, also when it was begun on the command line with the same database."),
 			h("p", h("a.button.primary", { href: "#/new" }, "Start a run")),
 			h("p.muted", "or in a terminal: ", h("code", "minions run recipes/quickstart.yaml"))),
 		after: choose,
