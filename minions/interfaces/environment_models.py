@@ -44,9 +44,9 @@ class EnvironmentModels:
 
     async def aclose(self) -> None:
         """Close every model that was made here."""
-        kept = [self._models] if self._models is not None else []
+        current = [self._models] if self._models is not None else []
         async with contextlib.AsyncExitStack() as stack:
-            for models in (*kept, *self._replaced):
+            for models in (*current, *self._replaced):
                 stack.push_async_callback(models.aclose)
         self._models = None
         self._replaced.clear()

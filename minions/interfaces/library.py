@@ -100,9 +100,9 @@ def run(
     if isinstance(work, Coroutine):
         return wait_for(work)
     tools = tuple(tools)
-    kept = None if tools or extensions or services else main_thread_application()
-    if kept is not None:
-        return wait_for(kept.arun(work, inputs, output_class=output_class, model=model))
+    application = None if tools or extensions or services else main_thread_application()
+    if application is not None:
+        return wait_for(application.arun(work, inputs, output_class=output_class, model=model))
     once = arun(
         work,
         inputs,

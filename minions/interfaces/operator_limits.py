@@ -27,5 +27,5 @@ def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
 
 def _limited(recipe: AgentRecipe, name: str, value: float) -> AgentRecipe:
     """The recipe with that limit instead of its own, whose name may be written in another case."""
-    limits = {key: kept for key, kept in recipe.limits.items() if snake_case(key) != name}
+    limits = {key: limit for key, limit in recipe.limits.items() if snake_case(key) != name}
     return attrs.evolve(recipe, limits={**limits, name: value})

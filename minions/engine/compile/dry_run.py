@@ -118,7 +118,7 @@ class _Plan(Planner):
             yield PlannedStep(step_id=path, kind=kind, tools=tools, depth=depth)
             return
         when = self._when(spec.when) if spec.when is not None else None
-        planned = evolve(self._around(spec, step), step_id=path, depth=depth, when=when)
+        planned = evolve(self._with_control(spec, step), step_id=path, depth=depth, when=when)
         if when == _SKIPPED:
             self._known.pass_over(spec.id, spec.save_as)
             yield planned
@@ -137,7 +137,7 @@ class _Plan(Planner):
         if output:
             self._known.know(spec.id, output[0], spec.save_as)
 
-    def _around(self, spec: StepSpec, step: Step[object]) -> PlannedStep:
+    def _with_control(self, spec: StepSpec, step: Step[object]) -> PlannedStep:
         """The planned step with its loop, conditions, errors, next steps and rights."""
         loop, repeat, on_error = self._built.control(step.id).loop, spec.repeat, spec.on_error
         is_goto = on_error.action is OnError.GOTO

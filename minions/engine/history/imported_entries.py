@@ -44,5 +44,5 @@ def imported_entry(entry: JournalEntry) -> JournalEntry:
 
 
 def _without_grants(fact: R) -> R:
-    kept = {name: value for name, value in (fact.note or {}).items() if name in _KEPT_IN_NOTES}
-    return replace(fact, note={**kept, "imported": True}, directory=UNSET)
+    allowed = {name: value for name, value in (fact.note or {}).items() if name in _KEPT_IN_NOTES}
+    return replace(fact, note={**allowed, "imported": True}, directory=UNSET)

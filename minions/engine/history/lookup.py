@@ -285,13 +285,13 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
 def _current_rows(rows: Sequence[JournalEntry]) -> list[JournalEntry]:
     """The rows without those that a retry discarded, whether their steps ran again or not."""
     replay = Replay(rows, max((row.generation for row in rows), default=1))
-    begun = {base_key(row.key) for row in rows if row.kind == "step" and row.state != "skipped"}
-    gone = {base for base in begun if replay.execution(base) is None}
+    started = {base_key(row.key) for row in rows if row.kind == "step" and row.state != "skipped"}
+    discarded = {base for base in started if replay.execution(base) is None}
     places = _places(rows)
     return [
         replace(row, position=places[row.position])
         for row in visible(rows)
-        if row.state == "skipped" or base_key(execution_key(row.key)) not in gone
+        if row.state == "skipped" or base_key(execution_key(row.key)) not in discarded
     ]
 
 
@@ -374,14 +374,14 @@ def _steps(entries: Sequence[JournalEntry], open_state: str) -> tuple[StepSummar
         is_skipped = isinstance(fact, StepSkipped)
         if is_skipped and before is not None and entry.generation < newest:
             continue  # decided again in each execution of the run
-        begun = before is not None and before.status != "skipped"
+        has_started = before is not None and before.status != "skipped"
         steps[base] = StepSummary(
             step_id=fact.step_id if index is None else f"{fact.step_id}[{index}]",
             status=fact.status if isinstance(fact, StepEnd) else open_state,
             reason=fact.reason if isinstance(fact, StepOutcome | StepOmission) else None,
             output=given(fact.output) if isinstance(fact, StepOutcome) else None,
             facts=entry.body,
-            position=before.position if before is not None and begun else entry.position,
+            position=before.position if before is not None and has_started else entry.position,
         )
     return tuple(sorted(steps.values(), key=lambda step: step.position))
 

@@ -416,8 +416,8 @@ class Replay:
         """The call in doubt with that key; None: it has an end, or was never started."""
         if execution_key(key) not in self._executions:
             return None
-        begun = self._open_start(key)
-        return _open_call(begun) if begun is not None else None
+        start = self._open_start(key)
+        return _open_call(start) if start is not None else None
 
     def _open_start(self, key: str) -> JournalEntry | None:
         """The newest start of a call that has no end; None: it has one."""

@@ -382,12 +382,12 @@ def _is_over(session: _Session, run_id: str) -> bool:
     if not session.entries:
         return False
     first, last = session.entries[0], session.entries[-1]
-    begun, ended = first.fact, last.fact
+    beginning, end = first.fact, last.fact
     return (
         (first.run_id, first.kind, last.run_id) == (run_id, "run", run_id)
-        and not (isinstance(begun, RunBeginning) and begun.thread is not None)
-        and isinstance(ended, RunFinished)
-        and ended.status != RunStatus.NEEDS_DECISION
+        and not (isinstance(beginning, RunBeginning) and beginning.thread is not None)
+        and isinstance(end, RunFinished)
+        and end.status != RunStatus.NEEDS_DECISION
     )
 
 

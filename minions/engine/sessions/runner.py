@@ -291,8 +291,8 @@ class StepRunner:
     async def _inputs(self, session_id: str, message: str) -> Mapping[str, InputValue]:
         known = self._executor.find(self._agent).inputs
         own, before = await self.repository.inputs_of(session_id)
-        kept = {name: value for name, value in before.items() if name in known}
-        return {**kept, **own, **self._given, MESSAGE_INPUT: message}
+        earlier = {name: value for name, value in before.items() if name in known}
+        return {**earlier, **own, **self._given, MESSAGE_INPUT: message}
 
     def _prepare(
         self, session_id: str, inputs: Mapping[str, InputValue], start: ConversationStart

@@ -147,8 +147,8 @@ class StepRepository:
             if found == session_id and isinstance(beginning, SessionOpened | SessionForked):
                 own = beginning.inputs or {}
             runs = await journal.entries(found, kinds={"run"}, limit=8, newest_first=True)
-            begun = (row.fact.inputs for row in runs if isinstance(row.fact, RunBeginning))
-            if (inputs := next((each for each in begun if each is not None), None)) is not None:
+            recorded = (row.fact.inputs for row in runs if isinstance(row.fact, RunBeginning))
+            if (inputs := next((each for each in recorded if each is not None), None)) is not None:
                 return own, inputs
             found, _ = origin_of(opened, readers)
         return own, {}

@@ -154,26 +154,26 @@ async def find_waiting(journal: Journal, approval_id: str) -> ApprovalView:
     )
 
 
-def decision_of(view: ApprovalView, said: DecisionRequest) -> Decision:
+def decision_of(view: ApprovalView, request: DecisionRequest) -> Decision:
     """The decision in a request, checked against what waits.
 
     Raises:
         RefusedError: The approval is for other arguments than those that wait.
         UsageError: It is no decision of this kind.
     """
-    match view.what, said.decision:
+    match view.what, request.decision:
         case "answer", "answer":
-            return _answer(view, said)
+            return _answer(view, request)
         case "approval", "approve":
-            _check_consent(view, said)
+            _check_consent(view, request)
             return Approve()
         case "approval", "reject":
-            _check_consent(view, said)
+            _check_consent(view, request)
             return Reject()
         case "doubt", "redo":
             return Redo()
         case "doubt", "done":
-            return Done() if said.value is None else Done.of(said.value)
+            return Done() if request.value is None else Done.of(request.value)
         case "doubt", "fail":
             return Fail()
         case _:
@@ -191,13 +191,13 @@ _WANTED: Final = {
 }
 
 
-def _check_consent(view: ApprovalView, said: DecisionRequest) -> None:
-    if said.digest is None:
+def _check_consent(view: ApprovalView, request: DecisionRequest) -> None:
+    if request.digest is None:
         raise UsageError(
             "Send the 'digest' that was shown with the call: approval is for these arguments.",
             code="bad-decision",
         )
-    if said.digest != view.digest:
+    if request.digest != view.digest:
         raise RefusedError(
             HTTPStatus.CONFLICT,
             "other-arguments",
@@ -206,15 +206,15 @@ def _check_consent(view: ApprovalView, said: DecisionRequest) -> None:
         )
 
 
-def _answer(view: ApprovalView, said: DecisionRequest) -> Answer:
-    problem = mismatch(said.value, view.form)
+def _answer(view: ApprovalView, request: DecisionRequest) -> Answer:
+    problem = mismatch(request.value, view.form)
     if problem is not None:
         form = dumps(view.form or {"type": "string"})
         raise UsageError(
             f"The value does not answer the question: {problem}. It has to fit {form}.",
             code="bad-answer",
         )
-    return Answer(_as_typed(said.value))
+    return Answer(_as_typed(request.value))
 
 
 def _as_typed(value: JsonValue) -> str:

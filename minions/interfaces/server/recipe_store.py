@@ -113,15 +113,15 @@ class RecipeStore:
             known = self._loaded[recipe_id] = _LoadedFile(mark, self._read(recipe_id, path))
         return known.stored
 
-    def _files_around(self, path: Path) -> NamedFiles:
+    def _named_files(self, path: Path) -> NamedFiles:
         return NamedFiles(path.parent, self._folders)
 
     def _may_read(self, path: Path) -> bool:
-        return self._files_around(path).hold(path)
+        return self._named_files(path).hold(path)
 
     def _read(self, recipe_id: str, path: Path) -> StoredRecipe:
         try:
-            self._files_around(path).check(path, path.name)  # a link may lead anywhere
+            self._named_files(path).check(path, path.name)  # a link may lead anywhere
             return StoredRecipe(id=recipe_id, recipe=self._bound(load_recipe(path, self._catalog)))
         except MinionsError as error:
             return StoredRecipe(id=recipe_id, error=error)

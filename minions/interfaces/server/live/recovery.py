@@ -58,7 +58,7 @@ class Recovery:
         """Run id and lease epoch of runs for which nothing more is to be done here."""
         self._is_lost = False
         """Whether the journal could not be read at the last search."""
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
         """Run id and reason of runs that are not resumed, each logged once."""
 
     async def run(self, *, resumes_all: bool) -> None:
@@ -121,25 +121,25 @@ class Recovery:
             await self._run_manager.begin(executor.prepare_resume(recorded, recipe=recipe))
         except NotFoundError as error:
             if error.error_code != "unknown-session":  # else it is no run: an edit was cut off
-                self._tell("run_not_resumed", run_id, error.message)
+                self._log_once("run_not_resumed", run_id, error.message)
             return True
         except LeaseHeldError:
             return False  # another worker executes it by now
         except MinionsError as error:
             is_over = not _may_pass(error)
-            self._tell(
+            self._log_once(
                 "run_not_resumed" if is_over else "run_not_resumed_yet", run_id, error.message
             )
             return is_over
         except Exception as error:  # noqa: BLE001  # one odd run must not end the others' recovery
-            self._tell("run_not_resumed", run_id, words_of(error))
+            self._log_once("run_not_resumed", run_id, words_of(error))
             return True
         self._log.info("run_resumed", run_id=run_id)
         return True
 
-    def _tell(self, event: str, run_id: str, reason: str) -> None:
-        if (run_id, reason) not in self._told:
-            self._told.add((run_id, reason))
+    def _log_once(self, event: str, run_id: str, reason: str) -> None:
+        if (run_id, reason) not in self._logged:
+            self._logged.add((run_id, reason))
             self._log.warning(event, run_id=run_id, reason=reason)
 
     def _is_wanted(self, recorded: RecordedRun, *, is_own: bool) -> bool:
@@ -148,7 +148,7 @@ class Recovery:
         if not (is_own or recorded.note.get(BEGUN_BY_SERVER)):
             return False
         if _idle_executions(recorded.entries) >= _MOST_IDLE_EXECUTIONS:
-            self._tell(
+            self._log_once(
                 "run_left",
                 recorded.run_id,
                 f"its last {_MOST_IDLE_EXECUTIONS} executions finished nothing; resume "

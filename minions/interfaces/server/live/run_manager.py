@@ -66,11 +66,11 @@ class RunManager:
             LeaseHeldError, JournalError: The journal refused; nothing was done.
         """
         self._check_room(run.run_id)
-        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def notice(_event: RunEvent) -> None:
-            if not begun.done():
-                begun.set_result(None)
+            if not started.done():
+                started.set_result(None)
 
         channel = self._channels.of(run.session_id)
         run.listen(channel.tell)
@@ -79,9 +79,9 @@ class RunManager:
         task = asyncio.ensure_future(self._executed(run))
         execution = Execution(run, task)
         self._executions[run.run_id] = execution
-        task.add_done_callback(lambda _: self._forget(run, has_begun=begun.done()))
-        await asyncio.wait((begun, task), return_when=asyncio.FIRST_COMPLETED)
-        if not begun.done() and not task.cancelled() and (error := task.exception()) is not None:
+        task.add_done_callback(lambda _: self._forget(run, has_begun=started.done()))
+        await asyncio.wait((started, task), return_when=asyncio.FIRST_COMPLETED)
+        if not started.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
         return execution
 

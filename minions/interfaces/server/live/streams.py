@@ -32,7 +32,7 @@ class EventStreamAnswer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the whole stream."""
-        gone = asyncio.ensure_future(self._notice_leaving(receive))
+        leaving = asyncio.ensure_future(self._notice_leaving(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             words = await self._sent(send)
@@ -40,7 +40,7 @@ class EventStreamAnswer:
                 async with asyncio.timeout(_LAST_WORDS_S):
                     await send({"type": "http.response.body", "body": words, "more_body": False})
         finally:
-            gone.cancel()
+            leaving.cancel()
             self._channels.leave(self._follower)
 
     def give_up(self) -> None:

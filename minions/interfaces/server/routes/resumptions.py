@@ -44,7 +44,7 @@ async def resume_run(request: ApiRequest, run_id: InPath) -> ApiResponse[RunAcce
     recorded = await runtime.recorded(await _idle(request, run_id))
     recipe = runtime.own_recipe(recorded)
     executor = runtime.executor(recipe, recorded.inputs, note=recorded.note)
-    return await _begun(request, executor.prepare_resume(recorded, recipe=recipe))
+    return await _started(request, executor.prepare_resume(recorded, recipe=recipe))
 
 
 @post("/retry", status_code=202, responses=refuses(404, 409, 429))
@@ -57,7 +57,7 @@ async def retry_run(
     recipe = runtime.own_recipe(recorded)
     executor = runtime.executor(recipe, recorded.inputs, note=recorded.note)
     run = executor.prepare_retry(recorded, recipe=recipe, is_edited=False, from_step=data.from_step)
-    return await _begun(request, run)
+    return await _started(request, run)
 
 
 @get("/graph", responses=refuses(404), texts=PICTURE_TYPES)
@@ -88,7 +88,7 @@ async def _idle(request: ApiRequest, run_id: str) -> str:
     return run.run_id
 
 
-async def _begun(request: ApiRequest, run: AgentRun) -> ApiResponse[RunAccepted]:
+async def _started(request: ApiRequest, run: AgentRun) -> ApiResponse[RunAccepted]:
     await request.app_state.run_manager.begin(run)
     return await accepted(request, StartedRun(run.run_id, run.session_id))
 
