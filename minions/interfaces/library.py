@@ -15,7 +15,7 @@ from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services
 from minions.interfaces.application import Approve, Minions, RecipeLike
 from minions.interfaces.run_stream import RunStream
-from minions.interfaces.synchronous_run import main_thread_application, wait_for
+from minions.interfaces.synchronous_run import shared_application, wait_for
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["arun", "astream", "load", "run"]
@@ -100,7 +100,7 @@ def run(
     if isinstance(work, Coroutine):
         return wait_for(work)
     tools = tuple(tools)
-    application = None if tools or extensions or services else main_thread_application()
+    application = None if tools or extensions or services else shared_application()
     if application is not None:
         return wait_for(application.arun(work, inputs, output_class=output_class, model=model))
     once = arun(

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 from minions.adapters.stores.state_store import MemoryState
 from minions.interfaces.application import Minions
 
-__all__ = ["has_running_loop", "main_thread_application", "wait_for"]
+__all__ = ["has_running_loop", "shared_application", "wait_for"]
 
 T = TypeVar("T")
 
@@ -45,15 +45,15 @@ def wait_for(work: Coroutine[Any, Any, T]) -> T:  # Any: what a coroutine yields
     """
     if has_running_loop():
         return _OwnThread(work).wait()
-    kept = _MAIN_THREAD.loop()
+    kept = _LOOPS.loop()
     if kept is None:
         return asyncio.run(work)
     return kept.run(work)
 
 
-def main_thread_application() -> Minions | None:
+def shared_application() -> Minions | None:
     """The application of the main thread; None: this is another thread, or a loop is running."""
-    kept = None if has_running_loop() else _MAIN_THREAD.loop()
+    kept = None if has_running_loop() else _LOOPS.loop()
     return kept.application() if kept is not None else None
 
 
@@ -88,7 +88,7 @@ class _KeptLoop:
         except Exception:
             raise
         except BaseException as error:
-            _MAIN_THREAD.close()
+            _LOOPS.close()
             if interrupt.was_asked_for and isinstance(error, asyncio.CancelledError):
                 raise KeyboardInterrupt from error
             raise
@@ -101,7 +101,7 @@ class _KeptLoop:
         self._loop.close()
 
 
-class _MainThread:
+class _KeptLoops:
     """The kept loop of the main thread; a forked process has its own."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class _MainThread:
             loop.close()
 
 
-_MAIN_THREAD: Final = _MainThread()
+_LOOPS: Final = _KeptLoops()
 
 
 class _Interrupt:

@@ -222,7 +222,7 @@ async def test_what_follows_a_decision_can_be_watched() -> None:
 
 async def test_to_decide_later_is_no_decision() -> None:
     async with m.Minions(model=_model()) as app:
-        with pytest.raises(m.MinionsError, match="decides nothing"):
+        with pytest.raises(m.MinionsError, match="is no decision"):
             app.decide("run_1", "delete", Verdict.LATER)
 
 

@@ -203,7 +203,7 @@ def test_a_file_that_is_there_stays_unless_force_is_used(
     (here / "made.yaml").write_text("mine")
     refused = cli(*MIGRATE, "-o", "made.yaml")
     assert refused.code == 2
-    assert refused.err.startswith("error[already-there]: made.yaml is there already")
+    assert refused.err.startswith("error[already-there]: made.yaml exists already")
     assert (here / "made.yaml").read_text() == "mine"
     forced = cli(*MIGRATE, "-o", "made.yaml", "--force")
     assert forced.code == 0, forced.err

@@ -178,8 +178,8 @@ def test_the_cache_is_forgotten_when_it_is_said(cli: Cli, here: Path) -> None:
         db.execute("INSERT INTO step_cache VALUES ('k', '1', 'run_1', 0)")
     cli("sessions", "gc", *DB)
     told = cli("sessions", "gc", "--cache", *DB)
-    assert "forgot 1 cached output" in told.out
-    assert "forgot" not in cli("sessions", "gc", "--cache", *DB).out
+    assert "removed 1 cached output" in told.out
+    assert "cached" not in cli("sessions", "gc", "--cache", *DB).out
 
 
 def test_an_age_is_a_time(cli: Cli) -> None:
