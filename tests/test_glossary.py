@@ -69,7 +69,7 @@ PROSE: Final[Mapping[str, str]] = {
 _STUB: Final = re.compile(r"(Of|As|By) [^.:,]{1,24}\.|\w+[.]")
 """A docstring that says nothing alone, such as "Of the run's."."""
 
-_NOT_YET: Final = ("engine", "interfaces", "adapters/stores", "adapters/daemon_thread.py")
+_NOT_YET: Final = ("adapters/stores", "adapters/daemon_thread.py")
 """Folders and files whose prose is not held to `PROSE` yet."""
 
 _ALLOWED: Final = frozenset(

@@ -191,7 +191,7 @@ async def test_everything_that_waits_is_told_once_each_with_a_command_that_a_she
         "Step 'all[1]'",
         "Step 'nest/p'",
     ]
-    assert first.error.message.count("It goes on after") == 1
+    assert first.error.message.count("It is resumed by") == 1
     assert len(first.error.suggestions) == 3
     assert all(
         not set("<>'#;& ") & set(each.split()[3]) or "'" in each for each in first.error.suggestions

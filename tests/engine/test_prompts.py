@@ -115,7 +115,10 @@ async def test_a_step_that_waits_for_a_signal_is_told_how_to_give_it() -> None:
     assert "`status: done`" in (ran.prompts[0][0].content or "")
     assert texts(ran.prompts[1])[-2:] == [
         ("assistant", "thinking"),
-        ("user", "The step is not complete yet. Go on; when it is complete, say `status: done`."),
+        (
+            "user",
+            "The step is not complete yet. Continue; when it is complete, say `status: done`.",
+        ),
     ]
 
 

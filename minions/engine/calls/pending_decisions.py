@@ -106,7 +106,7 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
     """None if the call is approved; the failure if it is rejected.
 
     Raises:
-        StepFailedError: Nobody said anything yet; code `needs-decision`.
+        StepFailedError: The decision is pending (`needs-decision`).
     """
     if not view.context.needs_approval(call.name):
         return None
@@ -145,7 +145,7 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
     await _record(view, key, asked, Approve(digest) if is_approved else Reject(digest))
     if is_approved:
         return None
-    return _rejected(call, "nobody gave it (--approve says who is asked)")
+    return _rejected(call, "the decider of this run rejects it (set by --approve)")
 
 
 def _rejected(call: ToolCall, why: str) -> ToolFailure:
@@ -187,7 +187,7 @@ async def answer_to(view: StepView, question: Question) -> JsonValue:
     """The answer to a question: recorded, given with the resume, or from the decider.
 
     Raises:
-        StepFailedError: Nobody gave one yet (`needs-decision`), or not in time (`ask-timeout`).
+        StepFailedError: The answer is pending (`needs-decision`), or came too late (`ask-timeout`).
     """
     said = _said(view, question.key)
     if isinstance(said, Answer):

@@ -67,7 +67,8 @@ class AgentExecutor:
             models: Gives the model of each step that needs one; or the one model for all.
             recipes: Finds recipes that are named by id.
             model_call_executor_factory: Your own way to carry out model calls; None: `models`.
-            tool_call_executor_factory: Likewise for tools; None: the run's toolbox.
+            tool_call_executor_factory: Your own way to carry out tool calls; None: the
+                run's toolbox.
             preparation: Compiled recipes of the same extensions, shared with other executors.
         """
         self._models = _as_source(models)
@@ -218,7 +219,7 @@ class AgentExecutor:
         """Check everything that can be refused before a run; nothing has begun, nothing is stored.
 
         Args:
-            note: Stored with the run's start, for the caller to find when it goes on.
+            note: Stored with the run's start, for the caller to find when it is resumed.
             part: With the outputs that it needs: nothing is looked up here.
             live_conversation: Where it continues the session's conversation; None: at its end.
         Raises:

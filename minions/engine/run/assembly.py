@@ -43,7 +43,7 @@ class OpenedRecipe:
     system_prompt: str | None
     """Rendered; None: it stands in the recipe as the model reads it."""
     goal: str | None
-    """As `system_prompt`."""
+    """Rendered; None: it stands in the recipe as the model reads it."""
 
     def agent(self, recipe: AgentRecipe) -> Agent:
         """The recipe with its prompts as this run reads them."""

@@ -54,7 +54,7 @@ class _Choice:
 
     @property
     def ids(self) -> list[str]:
-        """Of those that may come next."""
+        """The ids of the steps that may come next."""
         return [each.id for each in self.nexts]
 
 

@@ -122,7 +122,7 @@ def retry_start(
     given = recipe if is_edited else None
     if recorded.summary.status == RunStatus.COMPLETED and (given, from_step) == (None, None):
         raise UsageError(
-            f"Run '{recorded.run_id}' completed: nothing failed. Name a step to go on from, or "
+            f"Run '{recorded.run_id}' completed: nothing failed. Name a step to start from, or "
             "an edited recipe.",
             code="nothing-to-retry",
         )

@@ -179,7 +179,7 @@ class RecipeWalk:
             return all_  # told once, by the whole run
         words = all_.message.replace("\n", "\n  ")
         listed = "\n".join(f"  {command}" for command in all_.suggestions)
-        message = f"The run waits for a person:\n  {words}\nIt goes on after\n{listed}"
+        message = f"The run waits for a person:\n  {words}\nIt is resumed by\n{listed}"
         return evolve(all_, message=message)
 
     async def record_what_never_started(self, end: WalkEnd) -> None:

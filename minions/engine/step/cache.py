@@ -62,7 +62,7 @@ class StepCaching:
     cache: StepCache | None
     """None: keys are computed, but nothing is looked up or stored."""
     models: Callable[[], JsonValue]
-    """Which models the step may ask, and how; gives None where nobody can tell."""
+    """Returns the models that the step may ask and their options; None where not known."""
     asked: set[str]
     """Keys that were looked up in the run: a further attempt at the same is no repetition."""
 

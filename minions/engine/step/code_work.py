@@ -75,7 +75,9 @@ class CodeWork(StepWork):
             UsageError: It does not.
         """
         if not isinstance(self._step, Fingerprinted):
-            raise UsageError(f"Nobody can tell what the output of '{self._step.id}' depends on.")
+            raise UsageError(
+                f"Step '{self._step.id}' has no fingerprint: it does not say what it depends on."
+            )
         return self._step.fingerprint(self._parts.view)
 
     def keep_conversation(self, execution: StepExecution[object]) -> None:

@@ -169,7 +169,7 @@ class StepExecutor(Generic[T]):
     def is_begun_otherwise(self) -> bool:
         """Whether an earlier execution left a conversation open that would begin otherwise now.
 
-        Code goes on in any case: its calls are known by what they ask.
+        Code is entered in any case: its calls are known by what they ask.
         """
         rows = self._recorded
         if rows is None or rows.ended is not None or rows.start is None:
@@ -211,10 +211,10 @@ class StepExecutor(Generic[T]):
     async def execute(self) -> StepExecution[T]:
         """Run it: COMPLETED with its output, or FAILED with the error. Never raises for the step.
 
-        A step that an earlier execution of the run left in the middle goes on where it was.
+        A step that an earlier execution of the run left unfinished is continued.
 
         Raises:
-            JournalError: A fact could not be stored: nothing may go on.
+            JournalError: A fact could not be stored: the run must stop.
             CancelledError: Passes through, after the step was recorded as FAILED.
         """
         try:
@@ -276,7 +276,7 @@ class StepExecutor(Generic[T]):
     async def _from_cache(self, caching: StepCaching) -> Ending | None:
         """The cached output of the same question; None: the step has to run.
 
-        What an earlier execution began goes on where it is, and what is begun anew is asked anew.
+        A step that an earlier execution began is continued, and one that runs again asks again.
         """
         if caching.cache is None:
             return None

@@ -55,7 +55,7 @@ _SIGNAL_WORDS: Final = (
     '{"is_non_recoverable": true, "failure_reason": "…"} and nothing else.'
 )
 _DEFAULT_CHAIN: Final = DefaultStepCompletionChain()
-_GO_ON: Final = "The step is not complete yet. Go on; when it is complete, say `status: done`."
+_GO_ON: Final = "The step is not complete yet. Continue; when it is complete, say `status: done`."
 
 
 @frozen(kw_only=True)
