@@ -146,6 +146,8 @@ class StepExecution(Generic[T_co]):
     completion_mode: CompletionMode = CompletionMode.SIGNAL
     completion_patterns: tuple[str, ...] = ()
     declares_output: bool = False
+    is_partial: bool = False
+    """Whether it COMPLETED although an item of its loop failed, or a step of its recipe."""
     cached_from: str | None = None
     """The run whose cached output was taken; None: the step was executed in this run."""
     pinned_from: str | None = None

@@ -303,6 +303,8 @@ class StepFinished(StepOutcome, frozen=True, kw_only=True):
     """The run from whose cached output this one was taken; None: the step was executed."""
     cache_key: str | None = None
     pinned_from: str | None = None
+    partial: bool = False
+    """Whether an item of its loop failed, or a step of the recipe that it is."""
 
 
 class StepFailed(StepOutcome, frozen=True, kw_only=True):

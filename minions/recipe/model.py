@@ -160,6 +160,15 @@ class MessageSpec:
     content: str
 
 
+class OnItemError(StrEnum):
+    """What becomes of a loop some of whose items fail."""
+
+    FAIL = "fail"
+    """The loop fails, after all items were tried."""
+    COLLECT = "collect"
+    """The loop completes with the results that there are, and the run is partial."""
+
+
 @frozen(kw_only=True)
 class LoopSpec:
     """A loop: the step is executed once for each item of a list."""
@@ -172,6 +181,9 @@ class LoopSpec:
     """
     max_parallel: int = 1
     """Items that are executed at the same time."""
+    on_item_error: OnItemError = OnItemError.FAIL
+    min_successful: int = 1
+    """With `collect`: items that have to succeed, where there are any items at all."""
 
 
 @frozen(kw_only=True)

@@ -35,6 +35,8 @@ class Walked(BackEdges):
     ran: list[str] = field(factory=list, init=False)
     skipped: dict[str, str] = field(factory=dict, init=False)
     withdrawn: list[str] = field(factory=list, init=False)
+    readable: str = ""
+    """Failed steps that may be read."""
     followed: list[tuple[str, int]] = field(factory=list, init=False)
     """Steps whose back edge was followed, with how many were withdrawn by then."""
     own_tasks: dict[str, bool] = field(factory=dict, init=False)
@@ -81,6 +83,9 @@ class Walked(BackEdges):
 
     def is_passable(self, step: Step[object]) -> bool:
         return step.id in self.passable
+
+    def leaves_results(self, step: Step[object]) -> bool:
+        return step.id in self.readable
 
     async def withdraw(self, step: Step[object]) -> None:
         self.withdrawn.append(step.id)

@@ -34,6 +34,10 @@ class NoWayBack(BackEdges):
         """Never."""
         return False
 
+    def leaves_results(self, step: Step[object]) -> bool:
+        """Never."""
+        return False
+
     async def withdraw(self, step: Step[object]) -> None:
         """Never asked for."""
 

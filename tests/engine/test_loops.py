@@ -86,7 +86,7 @@ async def test_all_items_are_tried_and_errors_are_kept_with_their_index() -> Non
     assert step.error is not None
     assert step.error.code == "loop-failed"
     assert step.error.message == (
-        "1 of 3 items of step 'each' failed: item 1: no twos. The others are kept."
+        "1 of 3 items of step 'each' failed: item 1: no twos. The results of the others are kept."
     )
     assert [each.output for each in step.iterations if each.is_complete] == [
         {"twice": [1, 1]},
@@ -95,10 +95,8 @@ async def test_all_items_are_tried_and_errors_are_kept_with_their_index() -> Non
     assert done.statuses == {"each": "failed", "after": "skipped"}
     (ended,) = (e.body for e in done.entries if (e.key, e.state) == ("each/1/0", "failed"))
     assert ended["output"] == {
-        "results": [{"twice": [1, 1]}, {"twice": [3, 3]}],
-        "errors": [
-            {"index": 1, "error": {"code": "tool-error", "message": "no twos", "where": "each"}}
-        ],
+        "results": [{"twice": [1, 1]}, None, {"twice": [3, 3]}],
+        "errors": [{"index": 1, "item": 2, "code": "tool-error", "message": "no twos"}],
         "total": 3,
         "successful": 2,
         "failed": 1,

@@ -56,7 +56,7 @@ def test_json_prints_one_object_with_the_stable_fields(cli: Cli, write: Write) -
     step = cast("list[Mapping[str, JsonValue]]", result["steps"])[0]
     assert set(step) == {
         "id", "status", "reason", "output", "error", "model_calls", "tool_calls", "attempts",
-        "usage", "duration_ms", "cached_from", "pinned_from",
+        "usage", "duration_ms", "cached_from", "pinned_from", "partial", "iterations",
     }  # fmt: skip
     assert set(cast("Mapping[str, JsonValue]", step["usage"])) == {
         "input_tokens", "output_tokens", "cached_tokens", "total_tokens", "cost_usd",

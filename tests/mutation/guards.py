@@ -278,7 +278,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "engine/context/run_values.py",
-        "RunValues._publish_output",
+        "RunValues.publish",
         "if self._secrets and not isinstance(step, PythonStep):",
         "if (not isinstance(step, PythonStep)):",
         "A short cut: without secrets there is nothing to disarm.",
@@ -324,13 +324,6 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "if not self.has_failed or self.ended is None:",
         "if (not self.has_failed):",
         "What has failed has an end; the type allows for none.",
-    ),
-    Equivalent(
-        "engine/run/scheduler.py",
-        "DependencyWalk._settle_or_leave",
-        "if status is _FAILED and self._back_edges.is_passable(self._steps[position]):",
-        "if (self._back_edges.is_passable(self._steps[position])):",
-        "What has run and did not fail is not spoilt.",
     ),
     Equivalent(
         "engine/run/run_steps.py",

@@ -30,7 +30,8 @@ class StepTrace:
 
     __slots__ = (
         "_budget", "_call_limit", "_calls", "_declares_output", "_id", "_model_calls", "_notes",
-        "_patterns", "_started_at", "_step", "_tool_batches", "_whole", "executions", "key", "mode",
+        "_patterns", "_started_at", "_step", "_tool_batches", "_whole", "executions", "is_partial",
+        "key", "mode",
         "model_calls", "step_id", "tool_calls", "waits_for",
     )  # fmt: skip
 
@@ -66,7 +67,9 @@ class StepTrace:
         self.waits_for: FailureInfo | None = None
         """The pending decision without which the step cannot continue; None: there is none."""
         self.executions: list[StepExecution[object]] = []
-        """Of the steps of a recipe that is this step's work."""
+        """Executions of the steps of a recipe that is this step's work."""
+        self.is_partial = False
+        """Whether such a recipe ended partial."""
 
     def aside(self, key: str) -> StepTrace:
         """A part with its own picture and keys, for one conversation of a Python step.
@@ -170,4 +173,5 @@ class StepTrace:
             completion_mode=self.mode,
             completion_patterns=self._patterns,
             declares_output=self._declares_output,
+            is_partial=self.is_partial and status is StepStatus.COMPLETED,
         )

@@ -33,6 +33,7 @@ from minions.recipe.model import (
     ModelConfig,
     OnError,
     OnErrorSpec,
+    OnItemError,
     StepSpec,
     WhileSpec,
 )
@@ -47,6 +48,10 @@ class LoopControl:
     over: Template
     aggregate: bool
     max_parallel: int
+    collects: bool
+    """Whether it completes although items failed."""
+    min_successful: int
+    """Items that have to succeed then, where there are any."""
 
 
 @frozen(kw_only=True)
@@ -241,7 +246,11 @@ def _control(spec: StepSpec) -> StepControl:
 
 def _loop(spec: LoopSpec) -> LoopControl:
     return LoopControl(
-        over=compile_template(spec.over), aggregate=spec.aggregate, max_parallel=spec.max_parallel
+        over=compile_template(spec.over),
+        aggregate=spec.aggregate,
+        max_parallel=spec.max_parallel,
+        collects=spec.on_item_error is OnItemError.COLLECT,
+        min_successful=spec.min_successful,
     )
 
 

@@ -211,6 +211,8 @@ class NestedResult:
 
     output: object
     error: FailureInfo | None
+    is_partial: bool = False
+    """Whether it completed although optional steps, or items of its loops, failed."""
 
 
 class RecipeRunner(ABC):

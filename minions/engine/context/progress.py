@@ -43,13 +43,13 @@ class StepProgress:
         step_id = execution.step_id
         self._latest[step_id] = len(self._executions)
         self._executions.append(execution)
-        if execution.status is StepStatus.FAILED:
+        if execution.status is StepStatus.FAILED or execution.is_partial:
             self._failures += 1
         self._visits[step_id] = self._visits.get(step_id, 0) + 1
 
     @property
     def has_failures(self) -> bool:
-        """Whether any execution FAILED so far, those with a back edge left out."""
+        """Whether any execution FAILED or was partial so far, those with a back edge left out."""
         return self._failures > 0
 
     def take_back_failure(self) -> None:

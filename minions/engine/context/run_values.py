@@ -77,19 +77,17 @@ class RunValues:
         """Let later steps read how a step ended.
 
         Args:
-            output: Read only of a COMPLETED step.
+            output: Of a COMPLETED step, or of a FAILED loop whose results are readable; else None.
             save_as: A further name of the output; it may hide any other name.
             error: Why it FAILED.
         """
-        if status is StepStatus.COMPLETED:
-            self._publish_output(step, output, save_as)
-        else:
+        if status is StepStatus.SKIPPED or (status is not StepStatus.COMPLETED and output is None):
             self._publish_status(step.id, status, error)
-
-    def _publish_output(self, step: Step[object], output: JsonValue, save_as: str | None) -> None:
+            return
         if self._secrets and not isinstance(step, PythonStep):
             output = self._secrets.disarm(output)  # a model's words must not move a secret
-        self._steps[step.id] = {"status": "completed", "output": output, "error": None}
+        failure = dict(error.to_json()) if error is not None else None
+        self._steps[step.id] = {"status": status.value, "output": output, "error": failure}
         if step.id not in _RESERVED:
             self._names[step.id] = output
         if save_as is not None:

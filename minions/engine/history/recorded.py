@@ -195,6 +195,7 @@ def recorded_execution(
         completed_at=ended.at,
         duration_ms=fact.duration_ms or 0.0,
         completion=_recorded_completion(fact),
+        is_partial=taken.partial if taken is not None else False,
         cached_from=taken.cached_from if taken is not None else None,
         pinned_from=taken.pinned_from if taken is not None else None,
     )

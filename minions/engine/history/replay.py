@@ -125,6 +125,11 @@ class StepRows:
         return self.ended is not None and self.ended.state == "failed" and not self.is_answered
 
     @property
+    def is_partial(self) -> bool:
+        """Whether it completed although a part of it failed: a retry runs that part again."""
+        return isinstance(self.end, StepFinished) and self.end.partial
+
+    @property
     def is_withdrawn(self) -> bool:
         """Whether a back edge withdrew it while it waited for a decision, which then is not
         needed.
@@ -295,7 +300,8 @@ class Replay:
             path = path_of(base)
             is_chosen = path in steps or f"{path}/".startswith(wholes)
             is_stale = any(head_of(each) in stale for each in (base, *enclosing(base)))
-            if rows.has_failed or rows.is_withdrawn or is_stale or is_chosen:
+            has_failed = rows.has_failed or rows.is_partial or rows.is_withdrawn
+            if has_failed or is_stale or is_chosen:
                 self._current[base] = None
 
     # --- looking up -----------------------------------------------------------------------------

@@ -42,6 +42,8 @@ class RecipeBackEdges(BackEdges):
         self._chosen = chosen
         self.waiting: list[StepExecution[object]] = []
         """Executions that wait for a person's decision."""
+        self.readable: set[str] = set()
+        """Ids of failed loops whose results later steps read."""
         self._counts: dict[str, int] = {}
         """How often each step's edge was followed since the run began or was retried."""
         self._planned: dict[str, BackEdge] = {}
@@ -94,6 +96,10 @@ class RecipeBackEdges(BackEdges):
         """The `goto` of its `on_error`, where that is planned."""
         return self._built.control(step.id).on_error.goto if step.id in self._planned else None
 
+    def leaves_results(self, step: Step[object]) -> bool:
+        """Whether it is a loop whose failure the recipe allows."""
+        return step.id in self.readable
+
     def is_passable(self, step: Step[object]) -> bool:
         """Whether its `on_error` is `continue`."""
         return self._built.control(step.id).on_error.action is OnError.CONTINUE
@@ -101,6 +107,7 @@ class RecipeBackEdges(BackEdges):
     async def withdraw(self, step: Step[object]) -> None:
         """Nobody reads its result any more, and nobody is asked to decide about it."""
         scope = self._context.scope
+        self.readable.discard(step.id)
         for execution in [each for each in self.waiting if each.step_id == step.id]:
             self.waiting.remove(execution)
             withdrawn = StepWithdrawn(

@@ -72,7 +72,11 @@ class NestedRuns(RecipeRunner):
                 end = WalkEnd(status=RunStatus.FAILED, error=info)
         manager.set_workflow_complete()
         await walk.record_what_never_started(end)
-        return NestedResult(output=output, error=_failure(recipe, context, end))
+        return NestedResult(
+            output=output,
+            error=_failure(recipe, context, end),
+            is_partial=end.status is RunStatus.PARTIAL,
+        )
 
     def _context(
         self,

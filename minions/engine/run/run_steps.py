@@ -25,9 +25,10 @@ from minions.engine.run.run_models import RunModels
 from minions.engine.run.scheduler import Skip
 from minions.engine.step.cache import StepCaching, is_cached
 from minions.engine.step.executor import StepExecutor
-from minions.engine.step.iteration.loop import StepLoop
+from minions.engine.step.iteration.loop import LOOP_FAILED, StepLoop
 from minions.engine.step.iteration.while_loop import StepWhile
 from minions.engine.step.outcome import record_unexecuted
+from minions.recipe.model import OnError
 
 __all__ = ["WHEN_IS_FALSE", "RunSteps"]
 
@@ -215,12 +216,25 @@ class RunSteps:
     ) -> StepStatus:
         """Publish the result for later steps, or plan the back edge of a failure."""
         status = execution.status
+        if status is StepStatus.FAILED and not self._leaves_results(step, execution, control):
+            output = None
         self._context.run_values.publish(step, status, output, control.save_as, execution.error)
         if status is StepStatus.FAILED and self.back_edges.plan(step, execution):
             return status
         self._context.run_values.end_feedback(step.id)
         self._note_failure(execution)
         return status
+
+    def _leaves_results(
+        self, step: Step[object], execution: StepExecution[object], control: StepControl
+    ) -> bool:
+        """Whether later steps read the results of a failed loop: the recipe allows its failure."""
+        may_fail = step.is_optional or control.on_error.action is OnError.CONTINUE
+        is_told = execution.error is not None and execution.error.code == LOOP_FAILED
+        if may_fail and is_told and control.loop is not None:
+            self.back_edges.readable.add(step.id)
+            return True
+        return False
 
     async def _bind(self, step: SetStep, control: StepControl) -> bool:
         """A `set` step without any of an executor's parts; False: it needs one to say why not."""

@@ -39,6 +39,10 @@ class BackEdges(ABC):
         """Whether steps that do not read it run although it failed."""
 
     @abstractmethod
+    def leaves_results(self, step: Step[object]) -> bool:
+        """Whether steps that read it run although it failed."""
+
+    @abstractmethod
     async def withdraw(self, step: Step[object]) -> None:
         """The step runs again: its result, and what it waits for, count no more."""
 
@@ -86,6 +90,8 @@ class DependencyWalk:
         self._fate: dict[int, StepStatus] = {}
         self._is_spoilt: set[int] = set()
         """Steps that failed, or were skipped because of one that did."""
+        self._readable: set[int] = set()
+        """Steps that failed and may be read all the same."""
         self._has_gaps = False
         """Whether any step so far failed or was skipped: else all inputs are there."""
         self._running: dict[asyncio.Task[StepStatus], int] = {}
@@ -154,7 +160,7 @@ class DependencyWalk:
         skipped = [other for other in needs if self._fate[other] is StepStatus.SKIPPED]
         reads = self._graph.reads(position)
         for other in needs:
-            if self._fate[other] is _FAILED and other in reads:
+            if self._fate[other] is _FAILED and other in reads - self._readable:
                 return Skip(f"its dependency '{steps[other].id}' failed")
         for other in skipped:
             # A join goes on with the branch that was taken; what reads the other one cannot.
@@ -172,7 +178,13 @@ class DependencyWalk:
             self._returns.append((self._graph.index(target), position))
             return
         self._settle(position, status)
-        if status is _FAILED and self._back_edges.is_passable(self._steps[position]):
+        if status is not _FAILED:
+            return
+        step = self._steps[position]
+        if self._back_edges.leaves_results(step):
+            self._readable.add(position)
+            self._is_spoilt.discard(position)
+        elif self._back_edges.is_passable(step):
             self._is_spoilt.discard(position)
 
     async def _go_back(self) -> None:
@@ -193,6 +205,7 @@ class DependencyWalk:
         for position in affected:
             self._fate.pop(position, None)
             self._is_spoilt.discard(position)
+            self._readable.discard(position)
             self._waiting[position] = counts[position]
             await self._back_edges.withdraw(self._steps[position])
         for position in failed:

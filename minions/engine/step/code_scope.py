@@ -191,6 +191,7 @@ class JournalledScope(EngineScope):
             if result.error.code == NEEDS_DECISION:
                 self._trace.wait(result.error)
             raise StepFailedError(result.error)
+        self._trace.is_partial |= result.is_partial
         return result.output
 
     async def ask_person(

@@ -371,6 +371,8 @@ class StepExecutor(Generic[T]):
             course["decided_by"] = completion.decided_by
             course["next_step_id"] = completion.next_step_id
         ended = step_over(ending.error, **course)
+        if trace.is_partial and isinstance(ended, StepFinished):
+            ended = replace(ended, partial=True)
         if self._cached_from is None or not isinstance(ended, StepFinished):
             return ended
         return replace(ended, cached_from=self._cached_from, cache_key=self._cache_key)

@@ -279,8 +279,10 @@ class _Skips:
         return self._by_text[text]
 
     def _is_optional(self, index: int) -> bool:
+        """Whether the step may fail and leave nothing to read. The results of a loop are read."""
         section = self.steps[index].section
-        return section.plain("optional") is True or section.text("on_error") == OnError.CONTINUE
+        may_fail = section.plain("optional") is True or section.text("on_error") == OnError.CONTINUE
+        return may_fail and not self.steps[index].has_loop
 
     def has_run(self, producer: StepDraft, known: Facts) -> bool:
         """Whether the step cannot have been skipped where these facts hold."""

@@ -67,6 +67,19 @@ STEP: Final = Table(
             "max_parallel", "With `loop`: items that are executed at the same time; default 1."
         ),
         Key(
+            name="on_item_error",
+            description="With `loop`: `fail` (the default): the step fails if an item does; "
+            "`collect`: it completes with the results that there are, null where an item failed, "
+            "and the run is `partial`. All items are tried in any case.",
+            types=("string",),
+            shape={"type": "string", "enum": ["fail", "collect"]},
+        ),
+        count_key(
+            "min_successful",
+            "With `on_item_error: collect`: items that have to succeed, or the step fails; "
+            "default 1.",
+        ),
+        Key(
             name="while",
             description="A condition: the step is repeated as long as it holds after an attempt. "
             "It and the step's templates read the output of the last attempt as `loop.last`, all "

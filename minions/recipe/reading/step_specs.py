@@ -14,6 +14,7 @@ from minions.recipe.model import (
     LoopSpec,
     OnError,
     OnErrorSpec,
+    OnItemError,
     StepSpec,
     Where,
     WhileSpec,
@@ -32,11 +33,13 @@ def build_step(step: StepDraft, steps: Sequence[StepDraft]) -> StepSpec:
 def _loop(section: Section) -> LoopSpec | None:
     if section.node("loop") is None:
         return None
-    most = section.plain("max_parallel", 1)
+    most, least = section.plain("max_parallel", 1), section.plain("min_successful", 1)
     return LoopSpec(
         over=section.plain("loop"),
         aggregate=section.plain("aggregate") is True,
         max_parallel=most if isinstance(most, int) else 1,
+        on_item_error=OnItemError(section.text("on_item_error") or OnItemError.FAIL),
+        min_successful=least if isinstance(least, int) else 1,
     )
 
 

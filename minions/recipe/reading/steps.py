@@ -21,10 +21,11 @@ from minions.recipe.kinds.registry import KINDS, STEP_KINDS
 from minions.recipe.language import step_keys
 from minions.recipe.model import (
     OnError,
+    OnItemError,
 )
 from minions.recipe.reading.settings import read_limits, read_model, read_retry
 from minions.recipe.text.key_types import CACHE_KEY, Table
-from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode
+from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report, Section, read_section, suggestion
 
 __all__ = ["read_step"]
@@ -142,7 +143,7 @@ def _read_loop(step: StepDraft, report: Report) -> None:
     node = section.node("loop")
     step.has_loop = node is not None or "loop" in section.refused
     if not step.has_loop:
-        for name in ("aggregate", "max_parallel"):
+        for name in ("aggregate", "max_parallel", "on_item_error", "min_successful"):
             if (extra := section.node(name)) is not None:
                 report(extra.place.fault("missing-key", f"'{name}' belongs to a step with 'loop'"))
         return
@@ -156,17 +157,59 @@ def _read_loop(step: StepDraft, report: Report) -> None:
                 help="write a template that gives one, such as '{{ step.items }}', or the list",
             )
         )
-    step.output = _of_all_items(step.output, aggregate=section.plain("aggregate") is True)
+    _read_item_errors(section, node, report)
+    step.output = _of_all_items(
+        step.output,
+        aggregate=section.plain("aggregate") is True,
+        has_gaps=_may_have_gaps(section),
+    )
 
 
-def _of_all_items(item: JsonSchema, *, aggregate: bool) -> JsonSchema:
+def _read_item_errors(section: Section, loop: Node | None, report: Report) -> None:
+    """Read what becomes of failed items."""
+    node = section.scalar("on_item_error")
+    if node is not None and node.value not in tuple(OnItemError):
+        report(
+            node.place.fault(
+                "bad-value",
+                f"'on_item_error' is {node.value!r}",
+                label=suggestion(str(node.value), tuple(OnItemError)),
+                help=f"choices are: {', '.join(OnItemError)}",
+            )
+        )
+    least = section.node("min_successful")
+    if least is None:
+        return
+    if section.text("on_item_error") != OnItemError.COLLECT:
+        message = "'min_successful' belongs to a loop with 'on_item_error: collect'"
+        report(least.place.fault("missing-key", message))
+    count = section.plain("min_successful")
+    if isinstance(loop, SequenceNode) and isinstance(count, int) and count > len(loop.items):
+        message = f"'min_successful' is {count}, more than the list is long ({len(loop.items)})"
+        report(least.place.fault("bad-value", message))
+
+
+def _may_have_gaps(section: Section) -> bool:
+    """Whether later steps may read the results of a loop some of whose items failed."""
+    may_fail = section.plain("optional") is True or section.text("on_error") == OnError.CONTINUE
+    return may_fail or section.text("on_item_error") == OnItemError.COLLECT
+
+
+def _of_all_items(item: JsonSchema, *, aggregate: bool, has_gaps: bool) -> JsonSchema:
+    if has_gaps:
+        item = {"anyOf": [item, {"type": "null"}]}
     results: JsonSchema = {"type": "array", "items": item}
     if aggregate:
         return results
     counts = {name: {"type": "integer"} for name in ("total", "successful", "failed")}
     error: JsonSchema = {
         "type": "object",
-        "properties": {"index": {"type": "integer"}, "error": {"type": "object"}},
+        "properties": {
+            "index": {"type": "integer"},
+            "item": {},
+            "code": {"type": "string"},
+            "message": {"type": "string"},
+        },
         "additionalProperties": False,
     }
     errors: JsonSchema = {"type": "array", "items": error}

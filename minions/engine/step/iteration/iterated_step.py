@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution
-from minions.contracts.facts import StepStarted
+from minions.contracts.facts import StepFinished, StepStarted
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import Step
@@ -72,8 +73,14 @@ class IteratedStep:
         executions: tuple[StepExecution[object], ...],
         error: FailureInfo | None,
         output: object,
+        *,
+        is_partial: bool = False,
     ) -> StepExecution[object]:
-        """Record the end of all iterations together."""
+        """Record the end of all iterations together.
+
+        Args:
+            is_partial: Whether it completed although an iteration failed, or was partial itself.
+        """
         calls = tuple(call for each in executions for call in each.calls)
         usage = sum((each.usage for each in executions), TokenUsage())
         status = end_status(error)
@@ -91,6 +98,8 @@ class IteratedStep:
             attempts=max(each.attempts for each in executions) if calls else None,
             output=UNSET if self.output_json is None else self.output_json,
         )
+        if is_partial and isinstance(ended, StepFinished):
+            ended = replace(ended, partial=True)
         entry = await self._context.scope.recorder.record(self._key, ended)
         execution: StepExecution[object] = StepExecution(
             id=f"{self._context.run_id}/{self._key}",
@@ -107,6 +116,7 @@ class IteratedStep:
             started_at=self._started_at,
             completed_at=entry.at,
             duration_ms=duration_ms,
+            is_partial=is_partial,
         )
         self._context.step_manager.record(execution)
         return execution

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 from minions.contracts.errors import FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
@@ -16,7 +16,10 @@ from minions.engine.context.iterations import LoopItem
 from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecutor, MayReuse
 from minions.engine.step.outcome import CUT_OFF, all_waiting, cut_off
 
-__all__ = ["StepLoop"]
+__all__ = ["LOOP_FAILED", "StepLoop"]
+
+LOOP_FAILED: Final = "loop-failed"
+"""Code of a loop too many of whose items failed; the results of the others are its output."""
 
 _MOST_SHOWN = 5
 
@@ -56,10 +59,13 @@ class StepLoop(IteratedStep):
             raise
         executions = _present(done)
         error = self._failure(executions, len(items))
-        if error is None or error.code == "loop-failed":
-            self.output_json = self._output(executions, outputs)
+        if error is None or error.code == LOOP_FAILED:
+            self.output_json = self._output(executions, items, outputs)
         typed = self._typed_output(executions) if error is None else None
-        return await self._end(executions, error, typed)
+        is_partial = error is None and any(
+            not each.is_complete or each.is_partial for each in executions
+        )
+        return await self._end(executions, error, typed, is_partial=is_partial)
 
     def _items(self) -> list[JsonValue]:
         """The items, from the template as it renders now.
@@ -113,37 +119,53 @@ class StepLoop(IteratedStep):
             budget.refuse()
             return budget.failure()
         failed = [at for at, each in enumerate(executions) if each.status is StepStatus.FAILED]
-        if not failed:
+        if not failed or self._is_enough(total - len(failed)):
             return None
         words = [
             f"item {at}: {_message(executions[at]).rstrip('.')}" for at in failed[:_MOST_SHOWN]
         ]
         more = f" … and {len(failed) - _MOST_SHOWN} more" if len(failed) > _MOST_SHOWN else ""
         return FailureInfo(
-            code="loop-failed",
-            message=f"{len(failed)} of {total} items of step '{self._step.id}' failed: "
-            f"{'; '.join(words)}{more}. The others are kept.",
+            code=LOOP_FAILED,
+            message=f"{self._count_words(len(failed), total)}: {'; '.join(words)}{more}. "
+            "The results of the others are kept.",
             where=self._step.id,
         )
 
+    def _is_enough(self, successful: int) -> bool:
+        return self._control.collects and successful >= self._control.min_successful
+
+    def _count_words(self, failed: int, total: int) -> str:
+        step = f"of {total} items of step '{self._step.id}'"
+        if not self._control.collects or failed == total:
+            return f"{failed} {step} failed"
+        return (
+            f"{total - failed} {step} succeeded; min_successful is {self._control.min_successful}"
+        )
+
     def _output(
-        self, executions: Sequence[StepExecution[object]], outputs: Sequence[JsonValue]
+        self,
+        executions: Sequence[StepExecution[object]],
+        items: Sequence[JsonValue],
+        outputs: Sequence[JsonValue],
     ) -> JsonValue:
-        good = [
-            outputs[at] for at, each in enumerate(executions) if each.status is StepStatus.COMPLETED
+        """The results in the order of the items, null where one failed."""
+        results = [
+            output if each.is_complete else None
+            for output, each in zip(outputs, executions, strict=True)
         ]
         if self._control.aggregate:
-            return good
-        errors: list[JsonValue] = [
-            {"index": at, "error": dict(each.error.to_json()) if each.error else None}
+            return results
+        errors = [
+            _error_of(at, items[at], each)
             for at, each in enumerate(executions)
-            if each.status is StepStatus.FAILED
+            if not each.is_complete
         ]
         return {
-            "results": good,
+            "results": results,
             "errors": errors,
-            "total": len(executions),
-            "successful": len(good),
+            "total": len(results),
+            "successful": len(results) - len(errors),
             "failed": len(errors),
         }
 
@@ -158,6 +180,11 @@ def _present(
     done: Sequence[StepExecution[object] | None],
 ) -> tuple[StepExecution[object], ...]:
     return tuple(each for each in done if each is not None)
+
+
+def _error_of(index: int, item: JsonValue, execution: StepExecution[object]) -> JsonValue:
+    code = execution.error.code if execution.error is not None else "step-failed"
+    return {"index": index, "item": item, "code": code, "message": _message(execution)}
 
 
 def _message(execution: StepExecution[object]) -> str:

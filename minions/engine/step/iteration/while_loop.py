@@ -56,10 +56,11 @@ class StepWhile(IteratedStep):
             error = cut_off(self._step.id, self._context)
             await self._end(tuple(self._executions), error, None)
             raise
-        typed: object = None
+        typed, is_partial = None, False
         if error is None:
-            self.output_json, typed = self._outputs[-1], self._executions[-1].output
-        return await self._end(tuple(self._executions), error, typed)
+            last = self._executions[-1]
+            self.output_json, typed, is_partial = self._outputs[-1], last.output, last.is_partial
+        return await self._end(tuple(self._executions), error, typed, is_partial=is_partial)
 
     async def _attempts(self) -> FailureInfo | None:
         """One after the other; why they were not enough."""

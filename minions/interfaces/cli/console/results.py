@@ -55,6 +55,17 @@ def _step_to_json(execution: StepExecution[object]) -> dict[str, JsonValue]:
         "duration_ms": execution.duration_ms,
         "cached_from": execution.cached_from,
         "pinned_from": execution.pinned_from,
+        "partial": execution.is_partial,
+        "iterations": [_iteration_to_json(each) for each in execution.iterations],
+    }
+
+
+def _iteration_to_json(execution: StepExecution[object]) -> dict[str, JsonValue]:
+    return {
+        "status": execution.status.value,
+        "output": encode(execution.output),
+        "error": dict(execution.error.to_json()) if execution.error else None,
+        "usage": execution.usage.to_json(),
     }
 
 
