@@ -26,6 +26,7 @@ from attrs import frozen
 
 __all__ = [
     "NEEDS_DECISION",
+    "UNREACHABLE",
     "EnvironmentRefusedError",
     "FailureInfo",
     "Fault",
@@ -49,6 +50,8 @@ __all__ = [
 ]
 
 
+UNREACHABLE: Final = "model-unreachable"
+"""Code of a model call whose server gave no answer at all, after the last attempt."""
 NEEDS_DECISION: Final = "needs-decision"
 """Code of a run or step that waits for a person; it can be resumed."""
 

@@ -8,8 +8,10 @@ import pytest
 from attrs import field, frozen
 
 from builders import FakeTool, Ran, deterministic_services, executor_of, fake_tool, run_of
+from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.errors import ToolError
+from minions.contracts.calls import ModelFailure, Prompt
+from minions.contracts.errors import UNREACHABLE, ToolError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
@@ -151,6 +153,44 @@ async def test_a_loop_that_has_no_list_leaves_nothing_to_read() -> None:
     assert done.statuses == {"one": "completed", "each": "failed", "read": "skipped"}
 
 
+# --- a server that is gone -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [1, 4])
+@pytest.mark.parametrize("policy", ["fail", "collect"])
+async def test_no_further_item_starts_once_the_model_cannot_be_reached(
+    most: int, policy: str
+) -> None:
+    """A-117."""
+    asked: list[str] = []
+
+    def answer(prompt: Prompt) -> Answer:
+        asked.append(prompt.messages[-1].content or "")
+        if len(asked) == 1:
+            return "fine"
+        return ModelFailure(code=UNREACHABLE, message="No answer.", is_retryable=True)
+
+    step: Document = {
+        "id": "each",
+        "goal": "{{ loop.item }}",
+        "loop": list(range(200)),
+        "max_parallel": most,
+        "on_item_error": policy,
+        "retry": {"max_attempts": 3},
+    }
+    done = await run_of(recipe_with([step], Picky().tool()), answer, tools=[Picky().tool()])
+    assert done.result.status is RunStatus.FAILED
+    assert done.result.error is not None
+    assert done.result.error.code == UNREACHABLE
+    started = len(done.result.step("each").iterations)
+    assert started <= most + 1
+    assert done.result.error.message == (
+        f"No answer. {200 - started} further items of step 'each' were not started; "
+        "a retry executes them."
+    )
+    assert len(asked) <= 1 + 3 * most
+
+
 # --- retry ---------------------------------------------------------------------------------------
 
 INNER: Document = {
@@ -211,3 +251,25 @@ async def test_a_resumed_partial_run_gives_its_output_again() -> None:
     again = await executor.resume(first.run_id)
     assert (again.status, again.output) == (RunStatus.PARTIAL, ENVELOPE)
     assert len(picky.asked) == 5
+
+
+async def test_a_retry_executes_the_items_that_a_dead_server_kept_from_starting() -> None:
+    """A-117."""
+    answers: list[Answer] = ["one", ModelFailure(code=UNREACHABLE, message="No answer.")]
+    asked: list[str] = []
+
+    def answer(prompt: Prompt) -> Answer:
+        asked.append(prompt.messages[-1].content or "")
+        return answers.pop(0) if answers else "later"
+
+    journal, tool = MemoryJournal(FakeClock()), Picky().tool()
+    services = deterministic_services(journal)
+    executor = executor_of(ScriptedModel(answer), tools=[tool], services=services)
+    step: Document = {"id": "each", "goal": "{{ loop.item }}", "loop": ["a", "b", "c"]}
+    first = await executor.execute(recipe_with([step], tool))
+    assert (first.status, asked) == (RunStatus.FAILED, ["a", "b"])
+    again = await executor.retry(first.run_id)
+    assert again.status is RunStatus.COMPLETED
+    assert asked[2:] == ["b", "c"]
+    assert isinstance(again.output, dict)
+    assert again.output["results"] == ["one", "later", "later"]

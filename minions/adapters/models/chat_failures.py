@@ -12,6 +12,7 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.calls import ModelFailure, OutputMode
+from minions.contracts.errors import UNREACHABLE
 from minions.contracts.messages import TokenUsage
 
 __all__ = ["ChatPeer", "error_failure", "retry_after_s", "status_failure"]
@@ -131,7 +132,7 @@ class ChatPeer:
         else:
             tries = ("check that the server is running and base_url is right",)
         return ModelFailure(
-            code="model-unreachable",
+            code=UNREACHABLE,
             message=f"No answer from {self.base_url} for '{self.name}': {self.clean(what)}. "
             f"Is the server running? Try: {tries[0]}.",
             is_retryable=True,

@@ -30,7 +30,7 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
 )
-from minions.contracts.errors import UsageError
+from minions.contracts.errors import UNREACHABLE, UsageError
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, assistant
 
@@ -223,7 +223,7 @@ def _failure_of(error: BaseException) -> ModelFailure:
     if isinstance(error, TimeoutError):
         return ModelFailure(code="model-timeout", message=text, is_retryable=True)
     if isinstance(error, ConnectionError):
-        return ModelFailure(code="model-unreachable", message=text, is_retryable=True)
+        return ModelFailure(code=UNREACHABLE, message=text, is_retryable=True)
     return ModelFailure(code="scripted-error", message=f"{type(error).__name__}: {text}")
 
 

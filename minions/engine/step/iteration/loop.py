@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, cast
 
-from minions.contracts.errors import FailureInfo, MinionsError
+from attrs import evolve
+
+from minions.contracts.errors import UNREACHABLE, FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue, json_type
 from minions.contracts.steps import Step
@@ -37,6 +39,8 @@ class StepLoop(IteratedStep):
     ) -> None:
         super().__init__(step, context, make_executor, may_reuse)
         self._control = control
+        self._unreachable: FailureInfo | None = None
+        """Why the model's server cannot be reached: then no further item starts."""
 
     async def execute(self) -> StepExecution[object]:
         """All items; COMPLETED when every one is, else FAILED with what went wrong where.
@@ -93,9 +97,12 @@ class StepLoop(IteratedStep):
         async def work() -> None:
             for index, value in waiting:
                 executor = self._make_executor(item := LoopItem(value=value, index=index))
-                if not (executor.has_recorded_end or self._may_go_on()):
+                if not (executor.has_recorded_end or self._may_start()):
                     return
-                done[index], outputs[index] = await self._one(item, executor)
+                execution, outputs[index] = await self._one(item, executor)
+                done[index] = execution
+                if execution.error is not None and execution.error.code == UNREACHABLE:
+                    self._unreachable = self._unreachable or execution.error
 
         workers = min(self._control.max_parallel, len(items))
         if workers <= 1:
@@ -104,6 +111,10 @@ class StepLoop(IteratedStep):
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(work())
+
+    def _may_start(self) -> bool:
+        """Whether another item starts; each would spend all its attempts on a dead server."""
+        return self._unreachable is None and self._may_go_on()
 
     # --- what came out ------------------------------------------------------------------------
 
@@ -115,6 +126,8 @@ class StepLoop(IteratedStep):
         if waiting:
             return all_waiting(each.error for each in waiting if each.error is not None)
         cut_off = [each for each in executions if each.error and each.error.code in CUT_OFF]
+        if self._unreachable is not None and len(executions) < total and not cut_off:
+            return self._not_started(self._unreachable, total - len(executions))
         if len(executions) < total or cut_off:
             budget.refuse()
             return budget.failure()
@@ -129,6 +142,14 @@ class StepLoop(IteratedStep):
             code=LOOP_FAILED,
             message=f"{self._count_words(len(failed), total)}: {'; '.join(words)}{more}. "
             "The results of the others are kept.",
+            where=self._step.id,
+        )
+
+    def _not_started(self, failure: FailureInfo, count: int) -> FailureInfo:
+        return evolve(
+            failure,
+            message=f"{failure.message} {count} further items of step '{self._step.id}' were not "
+            "started; a retry executes them.",
             where=self._step.id,
         )
 
