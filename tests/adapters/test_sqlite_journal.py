@@ -16,7 +16,8 @@ import pytest
 
 import minions
 from minions.adapters.stores.sqlite_database import bundled_migrations
-from minions.adapters.stores.sqlite_journal import SqliteJournal, _entries_query, _Query
+from minions.adapters.stores.sqlite_entries import EntriesQuery, entries_query
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import JournalError
 from minions.contracts.journal import EntryDraft, Lease
 from minions.contracts.json_values import JsonValue
@@ -196,7 +197,7 @@ async def test_a_large_body_is_stored_once_and_compressed(journal: SqliteJournal
 async def test_listing_all_runs_reads_no_other_entries(journal: SqliteJournal) -> None:
     await lease_of(journal)
     for kinds in [("run",), ("session",), ("run", "session")]:
-        plan = plan_of(journal, _entries_query(None, None, 0, kinds=kinds))
+        plan = plan_of(journal, entries_query(None, None, 0, kinds=kinds))
         assert "SCAN e USING INDEX entries_to_list" in plan
 
 
@@ -205,13 +206,13 @@ async def test_the_last_entries_of_a_session_are_found_by_an_index(
     journal: SqliteJournal, kinds: tuple[str, ...] | None
 ) -> None:
     await lease_of(journal)
-    query = _entries_query("ses_1", None, 0, kinds=kinds, limit=1, newest_first=True)
+    query = entries_query("ses_1", None, 0, kinds=kinds, limit=1, newest_first=True)
     plan = plan_of(journal, query)
     assert "SEARCH e USING INDEX entries_by_position (session_id=? AND position>?)" in plan
     assert not any("TEMP B-TREE" in line for line in plan)
 
 
-def plan_of(journal: SqliteJournal, query: _Query) -> list[str]:
+def plan_of(journal: SqliteJournal, query: EntriesQuery) -> list[str]:
     """How SQLite goes about it."""
     with closing(sqlite3.connect(journal.path)) as db:
         plan = db.execute(f"EXPLAIN QUERY PLAN {query.sql}", query.parameters).fetchall()

@@ -93,6 +93,11 @@ _CONTEXT: Final = _engine(
     "rims",
     "used_steps",
 )
+_SQLITE: Final = (
+    *_JOURNAL,
+    "adapters/test_sqlite_journal.py",
+    "adapters/test_bad_databases.py",
+)
 
 GUARDS: Final[Mapping[str, Guard]] = {
     "engine/calls/pending_decisions.py": Guard(tests=_DECISIONS),
@@ -187,29 +192,40 @@ GUARDS: Final[Mapping[str, Guard]] = {
         ),
     ),
     "adapters/stores/sqlite_journal.py": Guard(
-        tests=(*_JOURNAL, "adapters/test_sqlite_journal.py", "adapters/test_bad_databases.py"),
+        tests=_SQLITE,
         places=frozenset(
             {
                 "SqliteJournal.acquire",
                 "SqliteJournal.renew",
                 "SqliteJournal.release",
-                "_INSERT_IF_OWNED",
-                "_acquire",
-                "_acquire_after_others",
-                "_acquire_first",
-                "_adopt",
-                "_append",
-                "_append_at_once",
-                "_append_step_by_step",
-                "_check_owner",
-                "_held",
-                "_holding",
-                "_refuse_if_active",
-                "_release",
-                "_remove",
-                "_renew",
             }
         ),
+    ),
+    "adapters/stores/sqlite_leases.py": Guard(
+        tests=_SQLITE,
+        places=frozenset(
+            {
+                "acquire_lease",
+                "_acquire_after_others",
+                "_acquire_first",
+                "check_owner",
+                "list_held_leases",
+                "find_lease",
+                "refuse_if_active",
+                "release_lease",
+                "renew_lease",
+            }
+        ),
+    ),
+    "adapters/stores/sqlite_entries.py": Guard(
+        tests=_SQLITE,
+        places=frozenset(
+            {"_INSERT_IF_OWNED", "append_entry", "_append_at_once", "_append_step_by_step"}
+        ),
+    ),
+    "adapters/stores/sqlite_sessions.py": Guard(
+        tests=_SQLITE,
+        places=frozenset({"adopt_entries", "remove_session"}),
     ),
 }
 

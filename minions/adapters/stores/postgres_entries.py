@@ -1,0 +1,258 @@
+"""Entries of the PostgreSQL journal: how they are stored, looked up and read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from attrs import frozen
+from msgspec.structs import replace
+
+from minions.adapters.stores import postgres_rows
+from minions.adapters.stores.pending_rows import folds_later
+from minions.adapters.stores.postgres_leases import fenced_error
+from minions.adapters.stores.postgres_link import Attempt, DamageError
+from minions.adapters.stores.row_bodies import body_text, read_fact
+from minions.contracts.errors import JournalError
+from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.run_rows import LISTED
+
+if TYPE_CHECKING:
+    from psycopg import AsyncCursor
+    from psycopg.rows import TupleRow
+
+    from minions.adapters.stores.postgres_database import Connection
+
+__all__ = [
+    "LISTED_OF",
+    "EntriesQuery",
+    "append_entry",
+    "duplicate_error",
+    "entries_query",
+    "find_entry",
+    "new_entry",
+    "read_entries",
+    "stored_body",
+]
+
+_LARGEST_INTEGER: Final = 2**63 - 1
+
+
+def new_entry(lease: Lease, draft: EntryDraft, now: datetime) -> JournalEntry:
+    """The entry of a draft, before its position is known."""
+    return JournalEntry(
+        session_id=lease.session_id,
+        position=0,  # the database gives it
+        run_id=lease.run_id,
+        generation=lease.generation,
+        key=draft.key,
+        fact=draft.fact,
+        epoch=lease.epoch,
+        at=now,
+    )
+
+
+def stored_body(draft: EntryDraft | JournalEntry) -> bytes:
+    """The body as it is stored: in the row, or as a blob if it is large."""
+    return body_text(draft).encode("utf-8", "surrogatepass")
+
+
+async def append_entry(
+    attempt: Attempt, lease: Lease, entry: JournalEntry, body: bytes
+) -> JournalEntry:
+    """The lease is looked at, the next position taken and the row written, or nothing of it."""
+    from psycopg.errors import UniqueViolation
+
+    db = attempt.connection
+    try:
+        if entry.kind in LISTED and not folds_later(lease):
+            done = await _append_listed(db, lease, entry, body)
+        else:
+            done = await _append_alone(db, entry, body)
+    except UniqueViolation:
+        stored = await _stored(db, entry)
+        if attempt.is_again and _is_ours(stored, entry, body):
+            return replace(entry, position=stored.position)
+        raise duplicate_error(entry, stored.position) from None
+    if done is not None and (row := await done.fetchone()) is not None:
+        return replace(entry, position=row[0])
+    if attempt.is_again and (left := await find_entry(db, entry)) and _is_ours(left, entry, body):
+        return replace(entry, position=left.position)  # stored, and then the lease was lost
+    raise await fenced_error(db, lease)
+
+
+async def _append_alone(db: Connection, entry: JournalEntry, body: bytes) -> AsyncCursor[TupleRow]:
+    values = [
+        entry.session_id, entry.epoch, entry.run_id,
+        entry.session_id, entry.run_id, entry.generation, entry.key, entry.kind,
+        entry.state, body, entry.epoch, entry.at,
+    ]  # fmt: skip
+    return await db.execute(_APPEND, values, binary=True)
+
+
+_APPEND: Final = """
+WITH owned AS (
+    UPDATE minions.leases SET last_position = last_position + 1
+    WHERE session_id = %s AND epoch = %s AND run_id = %s AND deadline IS NOT NULL
+    RETURNING last_position
+), added AS (
+    INSERT INTO minions.entries
+        (session_id, position, run_id, generation, key, kind, state, body, epoch, at)
+    SELECT %s, last_position, %s, %s, %s, %s, %s, %s, %s, %s FROM owned
+    RETURNING session_id, position
+)
+SELECT position, pg_notify('minions_facts', position || ' ' || session_id) FROM added
+"""
+
+
+async def _append_listed(
+    db: Connection, lease: Lease, entry: JournalEntry, body: bytes
+) -> AsyncCursor[TupleRow] | None:
+    """With the rows of its run and session; None: the lease is not ours any more.
+
+    They are made of what is read first, which only the holder of the lease changes: where the
+    lease or its position is another one meanwhile, nothing is stored.
+    """
+    while (known := await postgres_rows.known_rows(db, lease)) is not None:
+        placed = replace(entry, position=known.position + 1)
+        values = [
+            known.position, entry.session_id, entry.epoch, entry.run_id,
+            entry.session_id, entry.run_id, entry.generation, entry.key, entry.kind,
+            entry.state, body, entry.epoch, entry.at, *known.after(placed),
+        ]  # fmt: skip
+        done = await db.execute(_APPEND_LISTED, values, binary=True)
+        if done.rowcount:
+            return done
+    return None
+
+
+_APPEND_LISTED: Final = (
+    _APPEND.replace("WHERE session_id", "WHERE last_position = %s AND session_id", 1)
+    .replace("\n)\nSELECT", f"\n), {postgres_rows.KEEP_ROWS}\nSELECT", 1)
+    .encode()
+)
+
+
+@frozen
+class _EntryRow:
+    """What stands under a name."""
+
+    position: int
+    epoch: int
+    at: datetime
+    body: bytes
+
+
+async def find_entry(db: Connection, entry: JournalEntry) -> _EntryRow | None:
+    """The row with the key, kind, state and generation of an entry; None: there is none."""
+    found = await db.execute(
+        "SELECT position, epoch, at, body FROM minions.entries WHERE run_id = %s "
+        "AND generation = %s AND key = %s AND kind = %s AND state = %s",
+        [entry.run_id, entry.generation, entry.key, entry.kind, entry.state],
+        binary=True,
+    )
+    row = await found.fetchone()
+    return None if row is None else _EntryRow(*row)
+
+
+async def _stored(db: Connection, entry: JournalEntry) -> _EntryRow:
+    if (found := await find_entry(db, entry)) is None:
+        raise DamageError(f"positions of session {entry.session_id!r} were used twice")
+    return found
+
+
+def _is_ours(stored: _EntryRow, entry: JournalEntry, body: bytes) -> bool:
+    """Whether it is what an attempt before this one stored, whose answer was lost."""
+    return (stored.epoch, stored.at, stored.body) == (entry.epoch, entry.at, body)
+
+
+def duplicate_error(entry: JournalEntry, position: int) -> JournalError:
+    """The error of a fact that its key has already."""
+    return JournalError(
+        f"Run '{entry.run_id}' (generation {entry.generation}) already has the entry "
+        f"{entry.kind} '{entry.key}' {entry.state}, at position {position}. Nothing was stored.",
+        code="duplicate-entry",
+    )
+
+
+@frozen
+class EntriesQuery:
+    """A query for entries, with its parameters."""
+
+    sql: str
+    parameters: Sequence[object]
+
+
+def entries_query(
+    session_id: str | None,
+    run_id: str | None,
+    after: int,
+    until: int | None = None,
+    kinds: Collection[str] | None = None,
+    limit: int | None = None,
+    *,
+    newest_first: bool = False,
+) -> EntriesQuery:
+    """The query of `Journal.entries`."""
+    conditions, parameters = ["position > %s"], list[object]([_integer(after)])
+    for condition, value in (("session_id = %s", session_id), ("run_id = %s", run_id)):
+        if value is not None:
+            conditions.append(condition)
+            parameters.append(value)
+    if until is not None:
+        conditions.append("position <= %s")
+        parameters.append(_integer(until))
+    if kinds is not None:
+        conditions.append("kind = ANY(%s)")
+        parameters.append(list(kinds))
+        if LISTED.issuperset(kinds) and (run_id is None or session_id is not None):
+            conditions.append("kind IN ('run', 'session')")  # as written in the index
+    order = "DESC" if newest_first else "ASC"
+    if limit is not None:
+        parameters.append(_integer(max(limit, 0)))
+    sql = (
+        f"{_SELECT} WHERE {' AND '.join(conditions)} "
+        f"ORDER BY session_id {order}, position {order}{'' if limit is None else ' LIMIT %s'}"
+    )
+    return EntriesQuery(sql, parameters)
+
+
+_SELECT: Final = (
+    "SELECT session_id, position, run_id, generation, key, kind, state, body, epoch, at "
+    "FROM minions.entries"
+)
+
+LISTED_OF: Final = (
+    f"{_SELECT} WHERE session_id = ANY(%s) AND kind IN ('run', 'session') "
+    "ORDER BY session_id, position"
+)
+
+
+def _integer(number: int) -> int:
+    """The nearest one that the database knows."""
+    return max(min(number, _LARGEST_INTEGER), -_LARGEST_INTEGER)
+
+
+async def read_entries(db: Connection, query: EntriesQuery) -> Sequence[JournalEntry]:
+    """The entries that a query finds, oldest or newest first as it says."""
+    found = await db.execute(query.sql.encode(), query.parameters, binary=True)
+    rows = await found.fetchall()
+    return [_entry(row) for row in rows]
+
+
+_Row = tuple[str, int, str, int, str, str, str, bytes, int, datetime]
+
+
+def _entry(row: _Row) -> JournalEntry:
+    session_id, position, run_id, generation, key, kind, state, body, epoch, at = row
+    return JournalEntry(
+        session_id=session_id,
+        position=position,
+        run_id=run_id,
+        generation=generation,
+        key=key,
+        fact=read_fact(kind, state, body),
+        epoch=epoch,
+        at=at.astimezone(UTC),
+    )

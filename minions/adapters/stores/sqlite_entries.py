@@ -1,0 +1,323 @@
+"""Entries of the SQLite journal: how they are stored, looked up and read."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Final
+
+from attrs import frozen
+
+from minions.adapters.stores import sqlite_rows
+from minions.adapters.stores.pending_rows import folds_later
+from minions.adapters.stores.row_bodies import body_text, read_fact
+from minions.adapters.stores.sqlite_blobs import decompressed, put_blob
+from minions.adapters.stores.sqlite_database import readable_rows, transaction
+from minions.adapters.stores.sqlite_file import DamageError
+from minions.adapters.stores.sqlite_leases import check_owner
+from minions.adapters.stores.sqlite_numbers import EPOCH, as_count, as_micros, as_time
+from minions.contracts.errors import JournalError
+from minions.contracts.facts import Fact, UnreadableFact
+from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.run_rows import LISTED
+
+__all__ = [
+    "INSERT",
+    "LISTED_OF",
+    "EntriesQuery",
+    "StoredBody",
+    "append_entry",
+    "as_text",
+    "duplicate_error",
+    "entries_query",
+    "read_entries",
+    "stored_body",
+]
+
+_LARGEST_INLINE_BODY: Final = 32 * 1024
+"""Bytes; a larger body is a blob, so that reading the rows beside it stays quick."""
+
+_LARGEST_INTEGER: Final = 2**63 - 1
+
+
+@frozen
+class StoredBody:
+    """A body as its row holds it."""
+
+    text: str | bytes | None
+    """Bytes where the text is not valid Unicode; None: too large for the row."""
+    digest: str | None = None
+    data: bytes = b""
+    """What `digest` is of."""
+
+
+def stored_body(draft: EntryDraft | JournalEntry) -> StoredBody:
+    """The body as it is stored: in the row, or as a blob if it is large."""
+    text = body_text(draft)
+    if len(text) * 4 <= _LARGEST_INLINE_BODY and text.isascii():
+        return StoredBody(text)
+    # A lone surrogate has no UTF-8: SQLite takes its bytes, not the text.
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) > _LARGEST_INLINE_BODY:
+        return StoredBody(None, hashlib.sha256(data).hexdigest(), data)
+    return StoredBody(text if _is_unicode(text) else data)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def append_entry(
+    db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: StoredBody, now: datetime
+) -> JournalEntry:
+    """Store one entry under a lease, as `Journal.append` says."""
+    if draft.kind not in LISTED or folds_later(lease):
+        position = _append_at_once(db, lease, draft, body, now)
+        if position is not None:
+            return _entry_of(lease, draft, position, now)
+    return _append_step_by_step(db, lease, draft, body, now)
+
+
+def _entry_of(lease: Lease, draft: EntryDraft, position: int, now: datetime) -> JournalEntry:
+    return JournalEntry(
+        session_id=lease.session_id,
+        position=position,
+        run_id=lease.run_id,
+        generation=lease.generation,
+        key=draft.key,
+        fact=draft.fact,
+        epoch=lease.epoch,
+        at=now,
+    )
+
+
+def _append_at_once(
+    db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: StoredBody, now: datetime
+) -> int | None:
+    """The position, by one statement that is its own transaction: a third of the time.
+
+    None where something is in the way; what it is, the statements one by one will tell.
+    """
+    if body.digest is not None:
+        return None
+    row = (
+        lease.session_id, lease.run_id, lease.generation, draft.key, draft.kind, draft.state,
+        body.text, lease.epoch, as_micros(now),
+    )  # fmt: skip
+    try:
+        found = db.execute(_INSERT_IF_OWNED, row).fetchall()
+    except sqlite3.IntegrityError:
+        return None
+    return found[0][0] if found else None
+
+
+_INSERT_IF_OWNED: Final = (
+    "INSERT INTO entries (session_id, position, run_id, generation, key, kind, state, body, "
+    "body_digest, epoch, at) SELECT ?1, 1 + ifnull((SELECT max(position) FROM entries WHERE "
+    "session_id = ?1), 0), ?2, ?3, ?4, ?5, ?6, ?7, NULL, ?8, ?9 WHERE EXISTS (SELECT 1 FROM "
+    "leases WHERE session_id = ?1 AND epoch = ?8 AND run_id = ?2 AND deadline IS NOT NULL) "
+    "RETURNING position"
+)
+
+
+def _append_step_by_step(
+    db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: StoredBody, now: datetime
+) -> JournalEntry:
+    name = (lease.run_id, lease.generation, draft.key, draft.kind, draft.state)
+    with transaction(db):
+        check_owner(db, lease)
+        known = sqlite_rows.known(db, lease.session_id, lease.run_id)
+        position = as_count(known.last_position) + 1
+        entry = _entry_of(lease, draft, position, now)
+        if body.digest is not None:
+            put_blob(db, body.digest, body.data, as_micros(now))
+        if draft.kind in LISTED:
+            known.keep(db, entry)
+        row = (
+            lease.session_id,
+            position,
+            *name,
+            body.text,
+            body.digest,
+            lease.epoch,
+            as_micros(now),
+        )
+        try:
+            db.execute(INSERT, row)
+        except sqlite3.IntegrityError as error:
+            raise duplicate_error(db, lease, draft) from error
+    return entry
+
+
+INSERT: Final = (
+    "INSERT INTO entries (session_id, position, run_id, generation, key, kind, state, body, "
+    "body_digest, epoch, at) VALUES (?,?,?,?,?,?,?,?,?,?,?)"
+)
+
+
+def duplicate_error(
+    db: sqlite3.Connection, lease: Lease | JournalEntry, draft: EntryDraft | JournalEntry
+) -> JournalError:
+    """The error of a fact that its key has already."""
+    row = db.execute(
+        "SELECT position FROM entries WHERE run_id = ? AND generation = ? AND key = ? "
+        "AND kind = ? AND state = ?",
+        (lease.run_id, lease.generation, draft.key, draft.kind, draft.state),
+    ).fetchone()
+    if row is None:
+        raise DamageError(f"an index of the entries of session {lease.session_id!r} is wrong")
+    (position,) = row
+    return JournalError(
+        f"Run '{lease.run_id}' (generation {lease.generation}) already has the entry "
+        f"{draft.kind} '{draft.key}' {draft.state}, at position {position}. Nothing was stored.",
+        code="duplicate-entry",
+    )
+
+
+@frozen
+class EntriesQuery:
+    """A query for entries, with its parameters."""
+
+    sql: str
+    parameters: tuple[str | int, ...]
+
+
+def _kind_condition(
+    kinds: Collection[str], parameters: list[str | int], *, is_of_one_run: bool
+) -> str:
+    parameters.extend(kinds)
+    condition = f"e.kind IN ({','.join('?' * len(kinds))})"
+    if LISTED.issuperset(kinds) and not is_of_one_run:  # which an index of its own finds
+        # As written in the index: bound values alone would not use it.
+        condition += " AND e.kind IN ('run', 'session')"
+    return condition
+
+
+def entries_query(
+    session_id: str | None,
+    run_id: str | None,
+    after: int,
+    until: int | None = None,
+    kinds: Collection[str] | None = None,
+    limit: int | None = None,
+    *,
+    newest_first: bool = False,
+) -> EntriesQuery:
+    """The query of `Journal.entries`."""
+    conditions, parameters = ["e.position > ?"], list[str | int]([_integer(after)])
+    for condition, value in (("e.session_id = ?", session_id), ("e.run_id = ?", run_id)):
+        if value is not None:
+            conditions.append(condition)
+            parameters.append(value)
+    if until is not None:
+        conditions.append("e.position <= ?")
+        parameters.append(_integer(until))
+    if kinds is not None:
+        is_of_one_run = run_id is not None and session_id is None
+        conditions.append(_kind_condition(kinds, parameters, is_of_one_run=is_of_one_run))
+    order = "DESC" if newest_first else "ASC"
+    if limit is not None:
+        parameters.append(_integer(max(limit, 0)))
+    sql = (
+        f"{_SELECT} WHERE {' AND '.join(conditions)} "
+        f"ORDER BY e.session_id {order}, e.position {order}"
+        f"{'' if limit is None else ' LIMIT ?'}"
+    )
+    return EntriesQuery(sql, tuple(parameters))
+
+
+_SELECT: Final = (
+    "SELECT e.session_id, e.position, e.run_id, e.generation, e.key, e.kind, e.state, "
+    "CAST(e.body AS BLOB), e.body_digest, b.data, e.epoch, e.at "
+    "FROM entries e LEFT JOIN blobs b ON b.digest = e.body_digest"
+)
+
+LISTED_OF: Final = (
+    f"{_SELECT} WHERE e.session_id IN ({{}}) AND e.kind IN ('run', 'session') "
+    "ORDER BY e.session_id, e.position"
+)
+
+
+def _integer(number: int) -> int:
+    """The nearest one that SQLite knows."""
+    return max(min(number, _LARGEST_INTEGER), -_LARGEST_INTEGER)
+
+
+_Row = tuple[str, int, str, int, str, str, str, bytes | None, str | None, bytes | None, int, int]
+
+
+def read_entries(db: sqlite3.Connection, query: EntriesQuery) -> list[JournalEntry]:
+    """The entries that a query finds, oldest or newest first as it says."""
+    rows = readable_rows(db, query.sql, query.parameters)
+    return [_entry(row) for row in rows]
+
+
+_COLUMNS: Final = (
+    ("session_id", str), ("position", int), ("run_id", str), ("generation", int), ("key", str),
+    ("kind", str), ("state", str),
+)  # fmt: skip
+
+_KINDS: Final = tuple(kind for _, kind in _COLUMNS)
+
+
+def _entry(row: _Row) -> JournalEntry:
+    if tuple(map(type, row[:7])) != _KINDS or type(row[10]) is not int:
+        return _odd_entry(row)
+    (
+        session_id, position, run_id, generation, key, kind, state,
+        body, digest, data, epoch, at,
+    ) = row  # fmt: skip
+    fact: Fact | UnreadableFact
+    try:
+        stored = body if digest is None else decompressed(data, digest)
+        fact, time = read_fact(kind, state, stored or b""), as_time(at)
+    except DamageError as error:
+        fact, time = UnreadableFact(kind=kind, state=state, problem=str(error)), EPOCH
+    return JournalEntry(
+        session_id=session_id,
+        position=position,
+        run_id=run_id,
+        generation=generation,
+        key=key,
+        fact=fact,
+        epoch=epoch,
+        at=time,
+    )
+
+
+def _odd_entry(row: Sequence[object]) -> JournalEntry:
+    """One with values of another kind in its columns, which SQLite keeps as they are."""
+    names = [*_COLUMNS, ("epoch", int)]
+    values = [*row[:7], row[10]]
+    odd = [
+        f"its {name} is {as_text(value)[:40]!r} ({type(value).__name__})"
+        for (name, kind), value in zip(names, values, strict=True)
+        if type(value) is not kind
+    ]
+    session_id, position, run_id, generation, key, kind, state, epoch = values
+    return JournalEntry(
+        session_id=as_text(session_id),
+        position=_as_number(position),
+        run_id=as_text(run_id),
+        generation=_as_number(generation),
+        key=as_text(key),
+        fact=UnreadableFact(kind=as_text(kind), state=as_text(state), problem=", ".join(odd)),
+        epoch=_as_number(epoch),
+        at=EPOCH,
+    )
+
+
+def as_text(stored: object) -> str:
+    """A column that must be text."""
+    return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
+
+
+def _as_number(stored: object) -> int:
+    """0, which no entry has, where it is none."""
+    return stored if isinstance(stored, int) else 0

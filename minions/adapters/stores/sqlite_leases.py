@@ -1,0 +1,200 @@
+"""Leases of the SQLite journal: one row per session, with the epoch that fences late writers."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime, timedelta
+from typing import Final
+
+from attrs import frozen
+
+from minions.adapters.stores.sqlite_database import readable_rows, transaction
+from minions.adapters.stores.sqlite_file import DamageError
+from minions.adapters.stores.sqlite_numbers import as_count, as_micros, as_time
+from minions.contracts.errors import FencedError, LeaseHeldError
+from minions.contracts.journal import HeldLease, Lease
+
+__all__ = [
+    "LeaseRequest",
+    "acquire_lease",
+    "check_owner",
+    "find_lease",
+    "list_held_leases",
+    "refuse_if_active",
+    "release_lease",
+    "renew_lease",
+]
+
+
+@frozen
+class _LeaseRow:
+    """A row of `leases`: who has, or last had, a session."""
+
+    run_id: str
+    worker_id: str
+    epoch: int
+    deadline: int | None
+
+
+@frozen(kw_only=True)
+class LeaseRequest:
+    """What a worker asks for."""
+
+    session_id: str
+    run_id: str
+    worker_id: str
+    next_generation: bool
+    takes_over: str | None
+
+
+def find_lease(db: sqlite3.Connection, session_id: str) -> _LeaseRow | None:
+    """The row of that session's lease; None: it was never taken."""
+    row = db.execute(
+        "SELECT run_id, worker_id, epoch, deadline FROM leases WHERE session_id = ?", (session_id,)
+    ).fetchone()
+    if row is None:
+        return None
+    run_id, worker_id, epoch, deadline = row
+    if not (isinstance(epoch, int) and (deadline is None or isinstance(deadline, int))):
+        raise DamageError(f"the lease of session {session_id!r} has no epoch or deadline")
+    return _LeaseRow(run_id, worker_id, epoch, deadline)
+
+
+def acquire_lease(
+    db: sqlite3.Connection, wanted: LeaseRequest, now: datetime, ttl_s: float
+) -> Lease:
+    """Take the lease of a session, as `Journal.acquire` says."""
+    deadline = as_micros(now + timedelta(seconds=ttl_s))
+    first = None if wanted.next_generation else _acquire_first(db, wanted, deadline)
+    return first or _acquire_after_others(db, wanted, now, deadline)
+
+
+def _acquire_first(db: sqlite3.Connection, wanted: LeaseRequest, deadline: int) -> Lease | None:
+    """The first lease of a session, by one statement that is its own transaction.
+
+    None where the session has, or had, one, or the run has entries.
+    """
+    row = (wanted.session_id, wanted.run_id, wanted.worker_id, deadline)
+    if db.execute(_INSERT_FIRST_LEASE, row).rowcount != 1:
+        return None
+    return Lease(
+        session_id=wanted.session_id, run_id=wanted.run_id, worker_id=wanted.worker_id, epoch=1
+    )
+
+
+_INSERT_FIRST_LEASE: Final = (
+    "INSERT OR IGNORE INTO leases (session_id, run_id, worker_id, epoch, generation, deadline) "
+    "SELECT ?1, ?2, ?3, 1, 1, ?4 WHERE NOT EXISTS (SELECT 1 FROM entries WHERE run_id = ?2)"
+)
+
+
+def _acquire_after_others(
+    db: sqlite3.Connection, wanted: LeaseRequest, now: datetime, deadline: int
+) -> Lease:
+    with transaction(db):
+        held = find_lease(db, wanted.session_id)
+        if held is not None and held.worker_id != wanted.takes_over:
+            refuse_if_active(held, wanted.session_id, wanted.run_id, wanted.worker_id, now)
+        (written,) = db.execute(
+            "SELECT max(generation) FROM entries WHERE run_id = ?", (wanted.run_id,)
+        ).fetchone()
+        written = as_count(written)
+        lease = Lease(
+            session_id=wanted.session_id,
+            run_id=wanted.run_id,
+            worker_id=wanted.worker_id,
+            epoch=held.epoch + 1 if held else 1,
+            generation=written + 1 if wanted.next_generation else max(written, 1),
+        )
+        db.execute(
+            "INSERT OR REPLACE INTO leases "
+            "(session_id, run_id, worker_id, epoch, generation, deadline) VALUES (?,?,?,?,?,?)",
+            (
+                lease.session_id,
+                lease.run_id,
+                lease.worker_id,
+                lease.epoch,
+                lease.generation,
+                deadline,
+            ),
+        )
+    return lease
+
+
+def list_held_leases(db: sqlite3.Connection, now: int) -> list[HeldLease]:
+    """All leases that are held at that time."""
+    sql = (
+        "SELECT session_id, run_id, worker_id, epoch, generation, deadline <= ? FROM leases "
+        "WHERE deadline IS NOT NULL"
+    )
+    rows = readable_rows(db, sql, (now,))
+    # A lease that nobody can read holds nothing: refusing it would hide all sessions for one row.
+    # Whoever acquires the session itself is told of the damage.
+    kinds = (str, str, str, int, int)
+    return [
+        HeldLease(
+            lease=Lease(
+                session_id=session_id,
+                run_id=run_id,
+                worker_id=worker_id,
+                epoch=epoch,
+                generation=generation,
+            ),
+            has_expired=bool(has_expired),
+        )
+        for session_id, run_id, worker_id, epoch, generation, has_expired in rows
+        if tuple(map(type, (session_id, run_id, worker_id, epoch, generation))) == kinds
+    ]
+
+
+def refuse_if_active(
+    held: _LeaseRow, session_id: str, run_id: str | None, worker_id: str | None, now: datetime
+) -> None:
+    """Refuse to change a session while a run of it is active."""
+    if held.deadline is None or held.deadline <= as_micros(now):
+        return
+    if (held.run_id, held.worker_id) == (run_id, worker_id):
+        return
+    who = "It can be changed" if run_id is None else f"Run '{run_id}' can start"
+    raise LeaseHeldError(
+        f"Session '{session_id}' is busy: run '{held.run_id}' is active on worker "
+        f"'{held.worker_id}' until {as_time(held.deadline).isoformat()}. "
+        f"{who} when that run ends or its lease runs out.",
+        worker_id=held.worker_id,
+        run_id=held.run_id,
+    )
+
+
+def check_owner(db: sqlite3.Connection, lease: Lease) -> None:
+    """Refuse a lease that another worker has taken since."""
+    held = find_lease(db, lease.session_id)
+    if held is None:
+        state = "nobody holds it"
+    elif held.deadline is None:
+        state = "its last lease was given back"
+    elif held.epoch == lease.epoch and held.run_id == lease.run_id:
+        return
+    else:
+        state = f"worker '{held.worker_id}' has it for run '{held.run_id}' (epoch {held.epoch})"
+    raise FencedError(
+        f"Worker '{lease.worker_id}' may no longer write run '{lease.run_id}' of session "
+        f"'{lease.session_id}' (epoch {lease.epoch}): {state}. Nothing was stored."
+    )
+
+
+def renew_lease(db: sqlite3.Connection, lease: Lease, now: datetime, ttl_s: float) -> None:
+    """Move the end of a lease that its owner still has."""
+    deadline = as_micros(now + timedelta(seconds=ttl_s))
+    with transaction(db):
+        check_owner(db, lease)
+        db.execute(
+            "UPDATE leases SET deadline = ? WHERE session_id = ?", (deadline, lease.session_id)
+        )
+
+
+def release_lease(db: sqlite3.Connection, lease: Lease) -> None:
+    """Give a lease back; one that another worker has taken since is left alone."""
+    db.execute(
+        "UPDATE leases SET deadline = NULL WHERE session_id = ? AND epoch = ?",
+        (lease.session_id, lease.epoch),
+    )
