@@ -13,9 +13,9 @@ from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Toolset, ToolSpec
 
 if TYPE_CHECKING:
-    from minions.recipe.model import AgentRecipe
+    from minions.recipe.model import AgentRecipe, ModelConfig
 
-__all__ = ["Catalog", "FindRecipe", "FoundRecipe"]
+__all__ = ["Catalog", "CheckModel", "FindRecipe", "FoundRecipe"]
 
 
 def _no_toolsets() -> Mapping[str, Toolset]:
@@ -49,6 +49,13 @@ Raises:
     NotFoundError: There is no such recipe.
 """
 
+CheckModel: TypeAlias = Callable[["ModelConfig"], None]
+"""Checks what a recipe says of a model against the operator's settings, without I/O.
+
+Raises:
+    UsageError: A run with these settings would be refused before its first call.
+"""
+
 
 @frozen(kw_only=True)
 class Catalog:
@@ -64,6 +71,8 @@ class Catalog:
     """Names of registered models that are not of the form `provider/name`,
     such as scripted ones.
     """
+    check_model: CheckModel | None = None
+    """Checks models that are not among `models`; None: only the form of their names is checked."""
     recipes: Mapping[str, AgentRecipe] = field(factory=dict)
     """Registered recipes, made by code, by name."""
     steps: Mapping[str, JsonSchema] = field(factory=dict)

@@ -181,6 +181,7 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
     steps: tuple[StepDraft, ...] = ()
     model: ModelConfig = field(default_factory=ModelConfig)
     permissions: Permissions = field(default_factory=Permissions)
+    has_faulty_permissions: bool = False
     limits: Mapping[str, JsonValue] = field(default_factory=dict)
     retry: RetryConfig = field(default_factory=RetryConfig)
     tests: tuple[RecipeTest, ...] = ()
@@ -191,6 +192,13 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
     """Templates of the agent's system prompt and goal and of tool options,
     which may read inputs only.
     """
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it was read from text. Plain data may be a stored run's recipe, which has to stay
+        runnable.
+        """
+        return bool(self.section.place.source.lines)
 
     @property
     def has_graph(self) -> bool:

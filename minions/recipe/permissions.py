@@ -6,15 +6,15 @@ every name; within one recipe, two openings of a toolset have separate permissio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
 
 from minions.contracts.tools import ToolSpec
-from minions.recipe.model import AgentRecipe, Permissions
+from minions.recipe.model import AgentRecipe, Permissions, ToolsetUse
 
-__all__ = ["ALLOW_WRITE", "Rights"]
+__all__ = ["ALLOW_WRITE", "Rights", "missing_permission"]
 
 ALLOW_WRITE: Final = "allow_write"
 
@@ -27,9 +27,9 @@ class _OwnRights(Struct, frozen=True):
     """The toolset's own name, by the prefix under which the recipe opens it."""
 
     @classmethod
-    def by(cls, recipe: AgentRecipe) -> _OwnRights:
-        """The permissions that `recipe` states."""
-        return cls(recipe.permissions, {use.prefix or use.name: use.name for use in recipe.tools})
+    def by(cls, permissions: Permissions, uses: Iterable[ToolsetUse]) -> _OwnRights:
+        """The permissions of a recipe that opens these toolsets."""
+        return cls(permissions, {use.prefix or use.name: use.name for use in uses})
 
     def missing(self, tool: ToolSpec, *, is_own: bool) -> str | None:
         """The permission that the tool lacks in this recipe; None: it may be called."""
@@ -86,6 +86,17 @@ class _OwnRights(Struct, frozen=True):
         return f"{self.toolsets[longest]}{written[len(longest) :]}"
 
 
+def missing_permission(
+    permissions: Permissions, uses: Iterable[ToolsetUse], tool: ToolSpec
+) -> str | None:
+    """The permission that a recipe's own tool lacks, whatever recipes are around it; None: none.
+
+    Args:
+        uses: The toolsets that the recipe opens.
+    """
+    return _OwnRights.by(permissions, uses).missing(tool, is_own=True)
+
+
 class Rights(Struct, frozen=True):
     """The rights of a recipe at its place in a run."""
 
@@ -95,11 +106,11 @@ class Rights(Struct, frozen=True):
     @classmethod
     def of(cls, recipe: AgentRecipe) -> Rights:
         """The rights of the outermost recipe."""
-        return cls((_OwnRights.by(recipe),))
+        return cls((_OwnRights.by(recipe.permissions, recipe.tools),))
 
     def within(self, recipe: AgentRecipe) -> Rights:
         """The rights of a recipe that is a step of this one."""
-        return Rights((*self._said, _OwnRights.by(recipe)))
+        return Rights((*self._said, _OwnRights.by(recipe.permissions, recipe.tools)))
 
     @property
     def may_write(self) -> bool:

@@ -406,12 +406,16 @@ def test_a_hurtful_tool_ends_its_step_with_one_clear_error(
 
 
 def test_a_write_tool_is_refused_without_the_permission(cli: Cli, write: Write, here: Path) -> None:
+    """A-71: before the start where the call is certain, else when it is made."""
     recipe = (
         "id: r\ntools: [files: {root: .}]\n%s"
-        "steps: [{id: w, tool: files__write, params: {path: a.txt, text: hi}}]\n"
+        "steps: [{id: w, tool: files__write, params: {path: a.txt, text: hi}%s}]\n"
     )
-    write("no.yaml", recipe % "")
-    write("yes.yaml", recipe % "permissions: {allow_write: true}\n")
+    write("certain.yaml", recipe % ("", ""))
+    write("no.yaml", recipe % ("", ", when: true"))
+    write("yes.yaml", recipe % ("permissions: {allow_write: true}\n", ""))
+    refused = cli("run", "certain.yaml")
+    assert (refused.code, "error[write-not-allowed]" in refused.err) == (2, True)
     outcome = cli("run", "no.yaml", "--json")
     assert outcome.code == 1
     error = cast("Mapping[str, JsonValue]", outcome.json["error"])

@@ -71,8 +71,8 @@ def test_what_one_process_saved_another_loads_unchanged(here: Path, write: Write
 def test_saving_needs_the_permission_to_write(cli: Cli, write: Write) -> None:
     write("save.yaml", SAVE.replace("permissions: {allow_write: true}\n", ""))
     outcome = cli("run", "save.yaml", "--no-store", "--json")
-    assert outcome.code == 1
-    assert "permission-denied" in outcome.out
+    assert outcome.code == 2
+    assert "write-not-allowed" in outcome.out
 
 
 def test_validate_and_a_run_without_a_store_leave_no_file(

@@ -222,3 +222,20 @@ def test_a_default_that_takes_too_long_to_check_is_a_fault_of_the_recipe() -> No
     default = "{a: " * 22 + "1" + "}" * 22
     with pytest.raises(RecipeError, match="checking it takes too long"):
         recipe_with(f"{{x: {{type: object, anyOf: {both}, default: {default}}}}}")
+
+
+def test_an_input_that_names_a_type_is_required_and_of_that_type() -> None:
+    recipe = recipe_with("{topic: string, size: integer, tags: [string]}")
+    given: dict[str, JsonValue] = {"topic": "x", "size": "3", "tags": '["a"]'}
+    assert resolve_inputs(recipe, given, from_text=True, base=BASE) == {
+        "topic": "x",
+        "size": 3,
+        "tags": ["a"],
+    }
+    with pytest.raises(UsageError, match="'topic' is missing"):
+        resolve_inputs(recipe, {"size": 3, "tags": []}, base=BASE)
+
+
+def test_a_default_that_is_the_name_of_a_type_is_written_out() -> None:
+    recipe = recipe_with("{kind: {type: string, default: string}}")
+    assert resolve_inputs(recipe, {}, base=BASE) == {"kind": "string"}

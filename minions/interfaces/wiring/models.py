@@ -18,8 +18,9 @@ from minions.recipe.project_folders import NamedFiles
 if TYPE_CHECKING:  # `explain` needs prices of models, and no engine
     from minions.adapters.models.endpoints import OperatorModels
     from minions.engine.compile.extensions import Extensions, ModelSource
+    from minions.recipe.catalog import CheckModel
 
-__all__ = ["ModelChoice", "Models", "operator_models"]
+__all__ = ["ModelChoice", "Models", "model_check", "operator_models"]
 
 SCRIPTED: Final = "scripted/"
 _MODEL_OF_KEY: Final = {
@@ -221,3 +222,20 @@ def operator_models(settings: Settings) -> OperatorModels:
         trusted_hosts=frozenset(settings.trusted_hosts),
         recipe_key_variables=frozenset(settings.recipe_key_variables),
     )
+
+
+def model_check(settings: Settings, environ: Mapping[str, str]) -> CheckModel:
+    """A check of recipes' models that asks no server. A key that is missing in `environ` is no
+    fault: the recipe may run elsewhere.
+    """
+
+    def check(config: ModelConfig) -> None:
+        name = config.name or ""
+        if name.startswith(SCRIPTED):
+            return
+        from minions.adapters.models.endpoints import resolve_endpoint
+
+        with contextlib.suppress(EnvironmentRefusedError):
+            resolve_endpoint(name, config, environ, operator_models(settings))
+
+    return check

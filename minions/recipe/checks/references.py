@@ -12,6 +12,7 @@ from minions.recipe.drafts import TEXT_OUTPUT, RecipeDraft, StepDraft, TemplateU
 from minions.recipe.expressions.template import Reference
 from minions.recipe.expressions.values import path_text
 from minions.recipe.model import ExecutionMode
+from minions.recipe.text.foreign_words import NAME_WORDS
 from minions.recipe.text.nodes import Place
 from minions.recipe.text.sections import Report, later, suggestion
 
@@ -298,6 +299,10 @@ class _Checker:
         dashed = [name for name in self._ids if "-" in name and name.split("-")[0] == root]
         if root in self._draft.inputs:
             label = f"did you mean 'inputs.{root}'?"
+        elif root in NAME_WORDS and (
+            label is None or any(step.has_loop for step in self._draft.steps)
+        ):
+            label = f"write {NAME_WORDS[root]}, in a step with 'loop'"
         elif dashed:
             label = f"did you mean steps['{dashed[0]}'].output?"
         self._report(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from minions.contracts.errors import Fault
 from minions.contracts.json_values import JsonValue
@@ -12,6 +13,7 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.expressions.values import TemplateError
+from minions.recipe.permissions import ALLOW_WRITE, missing_permission
 from minions.recipe.text.nodes import Entry, Node, Place, to_plain
 from minions.recipe.text.sections import Report, Section, read_texts, suggestion
 
@@ -26,7 +28,7 @@ def check_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     validators: dict[str, SchemaValidator] = {}
     for step in draft.steps:
         if step.decision is not None:
-            _check_decision(draft, step.decision, validators, report)
+            _check_decision(draft, step, step.decision, validators, report)
         if step.kind == "goal":
             step.tools = _goal_tools(draft, step, report)
         elif step.kind == "tool":
@@ -104,26 +106,41 @@ def _check_call(
     if spec is None:
         _report_unknown(draft, name, place, report)
         return
-    _check_permission(draft, spec, place, report)
+    _check_permission(draft, step, spec, place, report)
     given = given_parameters(step)
     _check_required(spec, given, place, report)
     check_against_schema(spec.parameters, given, f"the tool '{name}'", report, validators, name)
 
 
-def _check_permission(draft: RecipeDraft, spec: ToolSpec, place: Place, report: Report) -> None:
-    if spec.is_write and not draft.permissions.allow_write:
-        report(
-            place.fault(
-                "write-not-allowed",
-                f"'{spec.name}' changes something and will be refused",
-                help="set permissions: {allow_write: true}",
-                is_warning=True,
-            )
+def _check_permission(
+    draft: RecipeDraft, step: StepDraft, spec: ToolSpec, place: Place, report: Report
+) -> None:
+    """Report a call that no permission allows: a warning where the run may end well without it, and
+    in plain data.
+    """
+    lacks = missing_permission(draft.permissions, draft.uses, spec)
+    if lacks is None or draft.has_faulty_permissions or "permissions" in draft.section.refused:
+        return
+    is_certain = lacks == ALLOW_WRITE and not draft.has_graph
+    is_certain = is_certain and step.section.entries.keys().isdisjoint(_AVOIDING)
+    what = "changes something" if lacks == ALLOW_WRITE else f"is denied by '{lacks}'"
+    report(
+        place.fault(
+            "write-not-allowed",
+            f"'{spec.name}' {what} and will be refused",
+            help=f"set permissions: {{{lacks}: true}}",
+            is_warning=not (is_certain and draft.is_text),
         )
+    )
+
+
+_AVOIDING: Final = ("when", "loop", "optional", "on_error")
+"""Keys with which a run may skip a step or continue after its failure."""
 
 
 def _check_decision(
     draft: RecipeDraft,
+    step: StepDraft,
     section: Section,
     validators: dict[str, SchemaValidator],
     report: Report,
@@ -137,7 +154,7 @@ def _check_decision(
     if spec is None:
         _report_unknown(draft, name, place, report)
         return
-    _check_permission(draft, spec, place, report)
+    _check_permission(draft, step, spec, place, report)
     params = section.mapping("params")
     given = {entry.key: entry for entry in params.entries} if params else {}
     required = spec.parameters.get("required")

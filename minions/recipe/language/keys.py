@@ -28,6 +28,7 @@ from minions.recipe.text.key_types import (
     seconds_key,
     text_key,
 )
+from minions.recipe.text.schemas import TYPES
 
 __all__ = [
     "EXPECT",
@@ -87,8 +88,9 @@ RECIPE: Final = Table(
         text_key("description", "What the recipe is for, for people."),
         Key(
             name="inputs",
-            description="Inputs by name: a JSON Schema (with `default`, `description`), a default, "
-            "null for any required value, or `{type: string, secret: true}`.",
+            description="Inputs by name: a type (`string`, `[string]`), a JSON Schema (with "
+            "`default`, `description`), a default that names no type, null for any required value, "
+            "or `{type: string, secret: true}`.",
             types=("object",),
             shape={
                 "propertyNames": {"pattern": STEP_PATTERN},
@@ -103,7 +105,17 @@ RECIPE: Final = Table(
                             "then": {"$ref": "#/$defs/secret_input"},
                             "else": {"properties": {"secret": {"const": False}}},
                         },
-                        {"type": ["string", "number", "boolean"], "description": "A default."},
+                        {
+                            "type": ["string", "number", "boolean"],
+                            "description": "A type or a default.",
+                        },
+                        {
+                            "type": "array",
+                            "items": {"type": "string", "enum": list(TYPES)},
+                            "minItems": 1,
+                            "maxItems": 1,
+                            "description": "A list of that type.",
+                        },
                         {"type": "null", "description": "Any value, required."},
                     ]
                 },

@@ -26,7 +26,7 @@ from minions.recipe.checks.transitions import check_transitions, graph_of
 from minions.recipe.drafts import RecipeDraft
 from minions.recipe.language import keys
 from minions.recipe.library import slug_of
-from minions.recipe.model import AgentRecipe, OnFailure
+from minions.recipe.model import AgentRecipe, OnFailure, Permissions
 from minions.recipe.reading.extending import extended, read_step_templates
 from minions.recipe.reading.permissions import read_permissions
 from minions.recipe.reading.recipe_tests import read_tests
@@ -196,12 +196,20 @@ def _checked_draft(
     draft = read_settings(read_section(node, keys.RECIPE, report), catalog, report)
     _read_steps(draft, catalog, report)
     recipes.link(draft, report)
-    draft.permissions = read_permissions(draft, catalog, report)
+    draft.permissions = _permissions(draft, catalog, report)
     check_rights(draft, report)
     _run_checks(draft, catalog, report)
     draft.tests = read_tests(draft, catalog, report)
     check_caching(draft, catalog, report)
     return draft
+
+
+def _permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Permissions:
+    def note(fault: Fault) -> None:
+        draft.has_faulty_permissions = True
+        report(fault)
+
+    return read_permissions(draft, catalog, note)
 
 
 def _read_steps(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:

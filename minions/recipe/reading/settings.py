@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeGuard
 
 import attrs
 from msgspec import structs
@@ -22,9 +22,10 @@ from minions.recipe.checks.tools import check_against_schema
 from minions.recipe.drafts import RecipeDraft, ToolNames, read_templates
 from minions.recipe.language import keys
 from minions.recipe.model import ExecutionMode, InputSpec, ModelConfig, ToolsetUse
+from minions.recipe.text.foreign_words import TYPE_WORDS
 from minions.recipe.text.key_types import STEP_PATTERN, Key
-from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, to_plain
-from minions.recipe.text.schemas import KEYWORDS, read_schema
+from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode, to_plain
+from minions.recipe.text.schemas import KEYWORDS, TYPES, read_schema, short_type
 from minions.recipe.text.sections import (
     Report,
     Section,
@@ -74,8 +75,11 @@ def _read_input(node: Node, report: Report) -> InputSpec:
     """One declared input; a faulty one accepts any value, so that
     references to it are not reported.
     """
-    if isinstance(node, ScalarNode):
+    if isinstance(node, ScalarNode) and node.value not in TYPES:
+        _warn_of_foreign_type(node, report)
         return _short_input(node.value)
+    if isinstance(node, ScalarNode) or _is_list_type(node):
+        return InputSpec(schema=short_type(node, report) or {})
     if not isinstance(node, MappingNode):
         message = f"an input is a JSON Schema or a default, but this is {type_of(node)}"
         report(node.place.fault("wrong-type", message, help="write {type: array, default: [...]}"))
@@ -107,6 +111,29 @@ def _read_input(node: Node, report: Report) -> InputSpec:
         has_default=default is not None,
         description=str(schema.get("description", "")),
     )
+
+
+def _warn_of_foreign_type(node: ScalarNode, report: Report) -> None:
+    """Warn of a default that is the name of another language's type."""
+    if node.value not in TYPE_WORDS:
+        return
+    report(
+        node.place.fault(
+            "bad-schema",
+            f"'{node.value}' is a default here, not a type",
+            label=TYPE_WORDS[str(node.value)],
+            help=f"if it is the default, write {{type: string, default: {node.value}}}",
+            is_warning=True,
+        )
+    )
+
+
+def _is_list_type(node: Node) -> TypeGuard[SequenceNode]:
+    """Whether it is a list type such as `[string]`."""
+    if not isinstance(node, SequenceNode) or len(node.items) != 1:
+        return False
+    item = node.items[0]
+    return isinstance(item, ScalarNode) and (item.value in TYPES or item.value in TYPE_WORDS)
 
 
 def _is_false(node: Node) -> bool:
@@ -157,7 +184,7 @@ def _masked(node: Node) -> Fault:
 
 
 def _short_input(value: None | bool | int | float | str) -> InputSpec:
-    """The short form of an input: null for any required value, else
+    """The short form of an input that names no type: null for any required value, else
     a default that determines the type.
     """
     if value is None:
@@ -188,8 +215,9 @@ def _check_default(entry: Entry, schema: JsonSchema, report: Report) -> None:
 def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
     """Model settings from a name or a mapping."""
     if isinstance(node, ScalarNode):
-        name = _model_name(node, catalog, report)
-        return ModelConfig(name=name)
+        config = ModelConfig(name=_model_name(node, catalog, report))
+        _check_server(config, {"name": node}, catalog, report)
+        return config
     section = read_section(node, keys.MODEL, report)
     if (name_node := section.scalar("name")) is not None:
         _model_name(name_node, catalog, report)
@@ -202,7 +230,30 @@ def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
     values = section.values()
     if "output_mode" in values:
         values["output_mode"] = OutputMode(str(values["output_mode"]))
-    return ModelConfig(**values)  # type: ignore[arg-type]  # the table checked them
+    config = ModelConfig(**values)  # type: ignore[arg-type]  # the table checked them
+    places = {name: entry.value for name, entry in section.entries.items()}
+    _check_server(config, places, catalog, report)
+    return config
+
+
+def _check_server(
+    config: ModelConfig, places: Mapping[str, Node], catalog: Catalog, report: Report
+) -> None:
+    """Report a model that the operator's settings refuse.
+
+    Args:
+        places: The nodes of the settings, by name.
+    """
+    if catalog.check_model is None or config.name is None or config.name in catalog.models:
+        return
+    if "{{" in config.name or "/" not in config.name.strip("/"):
+        return  # reported already
+    try:
+        catalog.check_model(config)
+    except UsageError as error:
+        key = "api_key_env" if error.error_code == "key-not-allowed" else "name"
+        message, _, remedy = error.message.partition(". ")
+        report(places[key].place.fault(error.error_code, message, help=remedy))
 
 
 def _model_name(node: ScalarNode, catalog: Catalog, report: Report) -> str:

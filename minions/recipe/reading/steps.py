@@ -26,7 +26,7 @@ from minions.recipe.model import (
 from minions.recipe.reading.settings import read_limits, read_model, read_retry
 from minions.recipe.text.key_types import CACHE_KEY, Table
 from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
-from minions.recipe.text.sections import Report, Section, read_section, suggestion
+from minions.recipe.text.sections import Report, Section, foreign_keys, read_section, suggestion
 
 __all__ = ["read_step"]
 
@@ -242,6 +242,8 @@ def _kind_of(node: Node, report: Report) -> str | None:
         )
     elif not any(node.find(name) for name in (*_LATER_KINDS, "extends")):
         kinds = tuple(KINDS)
+        if any(foreign_keys(entry.key, kinds) for entry in node.entries):
+            return None  # the word of another tool for a kind, which is reported as a key
         near = [suggestion(entry.key, kinds) for entry in node.entries]
         report(
             node.place.fault(

@@ -8,6 +8,8 @@ from typing import Final
 from minions.contracts.errors import Fault, SchemaError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema, check_schema
+from minions.recipe.expressions.values import nearest
+from minions.recipe.text.foreign_words import TYPE_WORDS
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode, to_plain
 from minions.recipe.text.sections import Report, suggestion, type_of
 
@@ -18,6 +20,7 @@ __all__ = [
     "read_schema",
     "schema_of_example",
     "shape_of_values",
+    "short_type",
 ]
 
 TYPES: Final = ("string", "number", "integer", "boolean", "object", "array", "null")
@@ -32,6 +35,8 @@ _OF_NAMED_SCHEMAS: Final = frozenset(
     ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 )
 _OF_SCHEMA_LISTS: Final = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
+_OF_PARTS: Final = ("items", "properties", "patternProperties", "additionalProperties")
+"""Keywords with a mapping that tell a full schema from the short form even when misspelt."""
 _PLAIN: Final = frozenset(
     """
     $ref $schema $id $anchor $comment $dynamicRef $dynamicAnchor $vocabulary type
@@ -143,11 +148,23 @@ def _is_in_full(node: MappingNode) -> bool:
     if properties is not None and isinstance(properties.value, MappingNode):
         return True
     if not keys <= KEYWORDS:
-        return False
+        return _has_misspelt_keyword(node)
     kind = node.find("type")
     if kind is not None and _says_types(kind.value):
         return True
     return not keys.isdisjoint(_TELLING)
+
+
+def _has_misspelt_keyword(node: MappingNode) -> bool:
+    """Whether it is a full schema with a keyword such as `propertis:`, not a field of that name."""
+    kind = node.find("type")
+    if kind is None or to_plain(kind.value) not in ("object", "array"):
+        return False
+    return any(
+        nearest(entry.key, _OF_PARTS) is not None
+        for entry in node.entries
+        if entry.key not in KEYWORDS and isinstance(entry.value, MappingNode)
+    )
 
 
 def _says_types(node: Node) -> bool:
@@ -175,6 +192,15 @@ def _from_short(node: MappingNode, report: Report) -> JsonSchema | None:
     }
 
 
+def short_type(node: SequenceNode | ScalarNode, report: Report) -> JsonSchema | None:
+    """The schema of a type in short form: `string`, or `[string]` for a list.
+
+    Returns:
+        None if a fault was reported.
+    """
+    return _short_type(node, report)
+
+
 def _short_type(node: Node, report: Report) -> JsonSchema | None:
     if isinstance(node, MappingNode):
         return read_output_schema(node, report)
@@ -193,6 +219,10 @@ def _short_type(node: Node, report: Report) -> JsonSchema | None:
 
 def _unknown_type(node: ScalarNode) -> Fault:
     text = node.value if isinstance(node.value, str) else None
+    if text is not None and text.casefold() in TYPE_WORDS:
+        return node.place.fault(
+            "bad-schema", f"unknown type '{text}'", label=TYPE_WORDS[text.casefold()]
+        )
     return node.place.fault(
         "bad-schema",
         f"unknown type '{text:.40}'" if text else f"a type is text, but this is {type_of(node)}",

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from minions.contracts.errors import Fault
 from minions.contracts.json_values import JsonValue
 from minions.recipe.expressions.values import nearest
+from minions.recipe.text.foreign_words import KEY_HINTS, KEY_WORDS
 from minions.recipe.text.key_types import Key, Table
 from minions.recipe.text.nodes import (
     Entry,
@@ -25,7 +26,16 @@ from minions.recipe.text.nodes import (
     to_plain,
 )
 
-__all__ = ["Report", "Section", "Texts", "read_section", "read_texts", "suggestion", "type_of"]
+__all__ = [
+    "Report",
+    "Section",
+    "Texts",
+    "foreign_keys",
+    "read_section",
+    "read_texts",
+    "suggestion",
+    "type_of",
+]
 
 Report: TypeAlias = Callable[[Fault], None]
 """Called with each fault as it is found."""
@@ -116,7 +126,10 @@ def read_section(
         key = table.find(entry.key)
         if key is None:
             report(_unknown_key(entry, table, (owners or {}).get(entry.key)))
-            if (meant := table.find(nearest(entry.key, table.spellings) or "")) is not None:
+            near = foreign_keys(entry.key, table.spellings) or (
+                nearest(entry.key, table.spellings),
+            )
+            if (meant := table.find(near[0] or "")) is not None:
                 refused.setdefault(meant.name, entry.value)
         elif not key.is_served:
             report(later(entry.key_node.place, entry.key))
@@ -127,13 +140,18 @@ def read_section(
             refused[key.name] = entry.value
         else:
             entries[key.name] = entry
-    _check_required(node, table, report)
+    _check_required(node, table, refused, report)
     return Section(whole=node, entries=entries, refused=refused)
 
 
 def later(place: Place, what: str) -> Fault:
     """The fault for something that a later version will support."""
     return place.fault("not-supported-yet", f"'{what}' is not supported yet")
+
+
+def foreign_keys(word: str, spellings: tuple[str, ...]) -> tuple[str, ...]:
+    """The keys among `spellings` that a key of another tool stands for; empty: none."""
+    return tuple(key for key in KEY_WORDS.get(word, ()) if key in spellings)
 
 
 def suggestion(name: str, options: tuple[str, ...]) -> str | None:
@@ -156,6 +174,11 @@ def _unknown_key(entry: Entry, table: Table, owner: str | None) -> Fault:
             f"'{entry.key}' belongs to {owner}, but this is {table.name}",
             help=f"keys are: {', '.join(table.names)}",
         )
+    meant = foreign_keys(entry.key, table.spellings)
+    hint = f"write {' or '.join(map(repr, meant))}" if meant else KEY_HINTS.get(entry.key)
+    if hint is not None:
+        message = f"unknown key '{entry.key}' in {table.name}"
+        return entry.key_node.place.fault("unknown-key", message, label=hint)
     return entry.key_node.place.fault(
         "unknown-key",
         f"unknown key '{entry.key:.60}' in {table.name}",
@@ -173,8 +196,13 @@ def _given_twice(entry: Entry, first: Entry) -> Fault:
     )
 
 
-def _check_required(node: MappingNode, table: Table, report: Report) -> None:
+def _check_required(
+    node: MappingNode, table: Table, refused: Mapping[str, Node], report: Report
+) -> None:
+    foreign = {key for entry in node.entries for key in foreign_keys(entry.key, table.spellings)}
     for key in table.keys:
+        if key.name in foreign and key.name in refused:
+            continue  # written with a word of another tool, which was reported
         if key.is_required and not any(node.find(name) for name in (key.name, *key.aliases)):
             report(node.place.fault("missing-key", f"{table.name} needs the key '{key.name}'"))
 

@@ -140,7 +140,9 @@ class _Builder:
         try:
             node = self._document(events)
         except self._yaml.YAMLError as error:
-            self._faults.append(self._syntax_fault(error))
+            fault = self._syntax_fault(error)
+            if fault.line not in {known.line for known in self._faults}:
+                self._faults.append(fault)
         except RecursionError:
             self._faults.append(too_deep(Place(source=self._source)))
         if self._faults:
@@ -256,7 +258,7 @@ class _Builder:
     def _add(self, entries: dict[str, Entry], key: Node, value: Node, event: yaml.Event) -> None:
         if not isinstance(key, ScalarNode) or not isinstance(key.value, str):
             shown = getattr(event, "value", None) or "a list or mapping"
-            self._faults.append(bad_key(key.place, shown))
+            self._faults.append(_unquoted_template(key) or bad_key(key.place, shown))
         elif key.value == "<<" and not getattr(event, "style", None):
             self._faults.append(
                 key.place.fault(
@@ -347,6 +349,22 @@ class _Builder:
         from minions.recipe.text.yaml_faults import syntax_fault
 
         return syntax_fault(error, self._source)
+
+
+def _unquoted_template(key: Node) -> Fault | None:
+    """The fault of a template that YAML reads as a mapping in a mapping; None: it is none."""
+    place = key.place
+    line = place.source.line(place.line) or ""
+    start = place.column - 2
+    if not isinstance(key, MappingNode) or start < 0 or not line.startswith("{{", start):
+        return None
+    end = line.find("}}", start)
+    written = line[start : end + 2 if end > 0 else None].rstrip()
+    return structs.replace(place, column=start + 1, length=len(written)).fault(
+        "bad-yaml",
+        "a template is not quoted",
+        label=f'quote the whole value, such as "{written:.60}"',
+    )
 
 
 def _not_printable() -> re.Pattern[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from attrs import evolve
 
 from minions.contracts.errors import Fault, MinionsError, RecipeError
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.fault_reports import annotation, json_report, sarif_report
 from minions.interfaces.cli.console.render import faults_lines, stderr_painter
 from minions.interfaces.cli.options import command_context, extension_options, output_options
+from minions.interfaces.wiring.models import model_check
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import find_recipe
 from minions.recipe.reading.load import find_faults
@@ -34,7 +36,7 @@ def command(recipes: tuple[str, ...], form: str | None, **flags: object) -> int:
     Exit code 2 if any has an error; warnings alone are fine.
     """
     context = command_context(flags)
-    catalog = context.catalog()
+    catalog = evolve(context.catalog(), check_model=model_check(context.settings, context.environ))
     by_file = {name: _faults(name, catalog) for name in recipes}
     _print(by_file, form or ("json" if context.settings.json else "text"))
     is_bad = any(not fault.is_warning for faults in by_file.values() for fault in faults)

@@ -1,0 +1,66 @@
+"""`minions validate` refuses what `minions run` would refuse before its first call."""
+
+from __future__ import annotations
+
+import pytest
+
+from command_line import Cli, Write
+
+STEPS = "steps: [{id: a, goal: Say hello}]\n"
+
+
+def test_a_provider_that_nobody_configured_is_an_error_with_the_near_name(
+    cli: Cli, write: Write
+) -> None:
+    write("r.yaml", f"model: opnai/gpt-5-mini\n{STEPS}")
+    done = cli("validate", "r.yaml")
+    assert done.code == 2
+    assert "error[unknown-provider]: There is no model provider 'opnai'" in done.err
+    assert "r.yaml:1:8" in done.err
+    assert "Did you mean 'openai'?" in done.err
+
+
+def test_a_provider_of_the_configuration_is_known(cli: Cli, write: Write) -> None:
+    write("minions.toml", '[providers.house]\nbase_url = "https://models.example/v1"\n')
+    write("r.yaml", f"model: house/large\n{STEPS}")
+    assert cli("validate", "r.yaml").code == 0
+
+
+def test_a_key_variable_that_recipes_may_not_name_is_an_error_at_its_place(
+    cli: Cli, write: Write
+) -> None:
+    write("r.yaml", f"model: {{name: openai/gpt-5-mini, api_key_env: AWS_SECRET}}\n{STEPS}")
+    done = cli("validate", "r.yaml")
+    assert done.code == 2
+    assert "error[key-not-allowed]" in done.err
+    assert "r.yaml:1:47" in done.err
+    write("minions.toml", 'recipe_key_variables = ["AWS_SECRET"]\n')
+    assert cli("validate", "r.yaml").code == 0
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-5-mini", "ollama/llama3.2", "scripted/a.yaml"])
+def test_a_key_or_a_server_that_is_missing_here_is_no_fault_of_the_recipe(
+    cli: Cli, write: Write, model: str
+) -> None:
+    write("r.yaml", f"model: {model}\n{STEPS}")
+    assert cli("validate", "r.yaml").code == 0
+
+
+def test_a_write_that_nothing_allows_is_an_error_for_validate_and_for_run(
+    cli: Cli, write: Write
+) -> None:
+    step = "{id: a, tool: files__write, params: {path: a, text: b}}"
+    recipe = f"tools: [{{files: {{root: .}}}}]\nsteps: [{step}]\n"
+    write("r.yaml", recipe)
+    for command in ("validate", "run"):
+        done = cli(command, "r.yaml")
+        assert (done.code, "error[write-not-allowed]" in done.err) == (2, True)
+    write("r.yaml", f"permissions: {{allow_files__write: true}}\n{recipe}")
+    assert cli("validate", "r.yaml").err == ""
+
+
+def test_a_write_that_a_run_may_do_without_is_a_warning(cli: Cli, write: Write) -> None:
+    step = "{id: a, tool: files__write, params: {path: a, text: b}, optional: true}"
+    write("r.yaml", f"tools: [{{files: {{root: .}}}}]\nsteps: [{step}]\n")
+    done = cli("validate", "r.yaml")
+    assert (done.code, "warning[write-not-allowed]" in done.err) == (0, True)
