@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import evolve, field, frozen
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from minions.contracts.executions import StepExecution
 
 __all__ = [
+    "UNDECLARED",
     "CompletionCriteria",
     "CompletionLink",
     "StepCompletionChain",
@@ -75,6 +76,10 @@ class CompletionCriteria:
     mode: CompletionMode = field(default=CompletionMode.SIGNAL, converter=CompletionMode)
     patterns: tuple[str, ...] = field(default=(), converter=_as_texts)
     """Regular expressions; a match of any in the model's text completes the step."""
+
+
+UNDECLARED: Final = CompletionCriteria(mode=CompletionMode.SIGNAL)
+"""The criteria of a step that declares neither these nor an output. Compared by identity."""
 
 
 @frozen

@@ -235,7 +235,8 @@ class AgentResult(Generic[T_co]):
 
     def __repr__(self) -> str:
         """A short form, however long the run was: asyncio logs the result of a task by its repr."""
-        return f"AgentResult({self.run_id}, {self.status}, {len(self.executions)} steps)"
+        why = f", {self.error.code}: {self.error.message:.200}" if self.error is not None else ""
+        return f"AgentResult({self.run_id}, {self.status}, {len(self.executions)} steps{why})"
 
     def step(self, step_id: str) -> StepExecution[object]:
         """The latest execution of that step.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from attrs import field, frozen
 
-from minions.contracts.completion import CompletionCriteria, StepCompletionChain
+from minions.contracts.completion import UNDECLARED, CompletionCriteria, StepCompletionChain
 from minions.contracts.instructions import OutputInstructions, T_co
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageBundle, MessageRole, ToolCallRequest
@@ -29,8 +29,7 @@ def _as_names(names: Iterable[str]) -> frozenset[str]:
 
 
 def _default_criteria(output: OutputInstructions[object] | None) -> CompletionCriteria:
-    mode = CompletionMode.SIGNAL if output is None else CompletionMode.STRUCTURED
-    return CompletionCriteria(mode=mode)
+    return UNDECLARED if output is None else CompletionCriteria(mode=CompletionMode.STRUCTURED)
 
 
 def _no_metadata() -> Mapping[str, object]:
@@ -76,7 +75,8 @@ class Step(ABC, Generic[T_co]):
     def completion_criteria(self) -> CompletionCriteria:
         """When the step is complete, as data; `completion_chain` takes precedence.
 
-        Default: `structured` where `output` is declared, else `signal`.
+        Default: `structured` where `output` is declared, else `signal`; a step with that default
+        fails when the model gives two plain answers in a row without the signal.
         """
         return _default_criteria(self.output)
 
@@ -149,7 +149,7 @@ class DefaultStep(Step[T_co]):
     metadata: Mapping[str, object] = field(factory=_no_metadata)
     output: OutputInstructions[T_co] | None = None
     completion_criteria: CompletionCriteria = field()
-    """Default: `structured` where `output` is declared, else `signal`."""
+    """Default: as `Step.completion_criteria`."""
     completion_chain: StepCompletionChain | None = None
     decision_tool: ToolCallRequest | None = None
     is_optional: bool = False

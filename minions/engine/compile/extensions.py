@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from minions.contracts.calls import ChatModel
 from minions.contracts.completion import CompletionLink
+from minions.contracts.errors import UsageError
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox, Toolset
 from minions.engine.compile.function_steps import step_classes
@@ -22,12 +23,21 @@ ModelSource: TypeAlias = Callable[[ModelConfig], ChatModel]
 """Returns the model of a configuration; the same object for the same configuration."""
 
 
+def _check_tools(_: object, __: object, tools: object) -> None:
+    if not isinstance(tools, Toolbox):
+        raise UsageError(
+            f"Extensions(tools=…) takes a Toolbox, not {type(tools).__name__}. Write "
+            "tools=Toolbox([…]).",
+            code="bad-tools",
+        )
+
+
 @frozen(kw_only=True)
 class Extensions:
     """What an operator registers for recipes to use, each by its name."""
 
     toolsets: Mapping[str, Toolset] = field(factory=dict)
-    tools: Toolbox = field(factory=Toolbox)
+    tools: Toolbox = field(factory=Toolbox, validator=_check_tools)
     links: Mapping[str, CompletionLink] = field(factory=dict)
     models: Mapping[str, ChatModel] = field(factory=dict)
     """Models by their full name, such as `scripted/demo`."""

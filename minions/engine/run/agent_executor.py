@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
-from minions.contracts.errors import NotFoundError
+from minions.contracts.errors import NotFoundError, UsageError
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
@@ -462,7 +462,14 @@ class AgentExecutor:
                 f"No recipe '{recipe}': this executor was given no recipes to look among.",
                 code="recipe-not-found",
             )
-        return self._recipes(recipe)
+        found = self._recipes(recipe)
+        if isinstance(found, AgentRecipe):
+            return found
+        raise UsageError(
+            f"`recipes` gave {type(found).__name__} for '{recipe}'. It has to return an "
+            "AgentRecipe, such as load_recipe(path), or to raise NotFoundError.",
+            code="bad-recipe-source",
+        )
 
 
 def _chosen(recipe: AgentRecipe, part: RunPart | None) -> ChosenSteps | None:

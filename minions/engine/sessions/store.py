@@ -38,7 +38,17 @@ class StepRepository:
     """The sessions of one journal."""
 
     def __init__(self, services: Services | None = None) -> None:
-        """Use the journal of these services; None: one in memory, lost with the object."""
+        """Use the journal of these services; None: one in memory, lost with the object.
+
+        Raises:
+            UsageError: `bad-services`; something else was given, such as a journal.
+        """
+        if services is not None and not isinstance(services, Services):
+            raise UsageError(
+                f"StepRepository takes Services, not {type(services).__name__}. Write "
+                "StepRepository(Services(journal=journal)).",
+                code="bad-services",
+            )
         self.services = services or Services()
 
     # --- sessions ---------------------------------------------------------------------------------

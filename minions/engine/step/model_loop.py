@@ -22,7 +22,7 @@ from minions.contracts.calls import (
     OutputRequest,
     Prompt,
 )
-from minions.contracts.completion import StepCompletionChain
+from minions.contracts.completion import UNDECLARED, StepCompletionChain
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution
 from minions.contracts.facts import ConversationStarted, MessageRecorded, Rollback
@@ -229,6 +229,8 @@ class ModelLoop:
                 return await self._finish(answer, verdict, constraint)
             if verdict.verdict is Verdict.FAILED:
                 return Ending(error=_failure_of(verdict), completion=verdict)
+            if self._only_answers():
+                return Ending(error=_never_signals(self.view.step_id))
             if not answer.response.tool_calls:
                 await self._say(user(_GO_ON))
 
@@ -239,6 +241,18 @@ class ModelLoop:
         if verdict.verdict is Verdict.UNDECIDED and self.trace.calls_left < 1:
             return budget_spent(picture)
         return verdict
+
+    def _only_answers(self) -> bool:
+        """Whether a step without criteria of its own was answered twice in a row by plain text: it
+        would use up all its calls.
+        """
+        step = self.step
+        if step.completion_chain is not None or step.completion_criteria is not UNDECLARED:
+            return False
+        last = [call.response for call in self.trace.picture().model_calls[-2:]]
+        return len(last) == 2 and all(
+            each is not None and _is_plain(each) for each in last
+        )  # twice
 
     # --- calls ----------------------------------------------------------------------------
 
@@ -447,6 +461,22 @@ def _answer_text(arguments: str) -> str:
         if isinstance(value, str):
             return value
     return arguments
+
+
+def _is_plain(response: ModelCallResponse) -> bool:
+    """Whether the model only answered: no tool call, and no word that it needs more calls."""
+    instruction = response.completion_instruction
+    return not response.tool_calls and not (instruction and instruction.is_more_calls_needed)
+
+
+def _never_signals(step_id: str) -> FailureInfo:
+    return FailureInfo(
+        code="not-complete",
+        message=f"The model answered step '{step_id}' twice without the line `status: done`, which "
+        "completes a step that declares nothing else. If its first answer is the result, give the "
+        'step completion_criteria=CompletionCriteria(mode="text"); if it works in several turns, '
+        'CompletionCriteria(mode="signal").',
+    )
 
 
 def _failure_of(verdict: Completion) -> FailureInfo:
