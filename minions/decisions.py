@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Deny,
         NoAnswer,
         Question,
+        Rejection,
         Verdict,
     )
     from minions.engine.calls.pending_decisions import PendingDecision
@@ -28,6 +29,7 @@ __all__ = [
     "NoAnswer",
     "PendingDecision",
     "Question",
+    "Rejection",
     "Verdict",
 ]
 
@@ -38,6 +40,7 @@ _HOMES: Final = {
         "Deny",
         "Question",
         "NoAnswer",
+        "Rejection",
         "Verdict",
     ),
     "minions.engine.calls.pending_decisions": ("PendingDecision",),

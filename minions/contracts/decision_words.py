@@ -31,10 +31,14 @@ class Approve(Struct, frozen=True):
 
 
 class Reject(Struct, frozen=True):
-    """Reject the tool call. Text form: `reject:DIGEST`."""
+    """Reject the tool call. Text form: `reject:DIGEST` or `reject:DIGEST:REASON`; DIGEST may be
+    empty.
+    """
 
     digest: str | None = None
     """Fingerprint of the rejected tool and arguments; None: those that are shown at present."""
+    reason: str | None = None
+    """Why, in words for people and for the model; None: no reason was given."""
 
 
 class Answer(Struct, frozen=True):
@@ -107,8 +111,10 @@ def parse_decision(word: str) -> Decision:
     """
     name, colon, text = word.partition(":")
     kind = _CLASSES.get(name)
-    if kind is Approve or kind is Reject:
-        return kind(text if colon else None)
+    if kind is Approve:
+        return Approve(text if colon else None)
+    if kind is Reject:
+        return Reject(*_digest_and_more(text)) if colon else Reject()
     if kind is Answer and colon:
         return Answer(text)
     if kind is Done:
@@ -116,6 +122,12 @@ def parse_decision(word: str) -> Decision:
     if (kind is Redo or kind is Fail) and not colon:
         return kind()
     raise ValueError(f"`{word:.40}` is not a decision; expected: {', '.join(_CLASSES)}")
+
+
+def _digest_and_more(text: str) -> tuple[str | None, str | None]:
+    """The digest and what follows it: `DIGEST:MORE`; `:MORE` has no digest."""
+    digest, colon, more = text.partition(":")
+    return (digest or None, more or None) if colon else (digest, None)
 
 
 def said_decision(word: str) -> Decision | None:
@@ -134,6 +146,8 @@ def name_of(decision: Decision) -> str:
 def word_of(decision: Decision) -> str:
     """The decision's text form, as rows hold it."""
     match decision:
+        case Reject(digest, reason) if reason:
+            return f"{name_of(decision)}:{digest or ''}:{reason}"
         case Approve(about) | Reject(about) | Done(about) | Answer(about):
             name = name_of(decision)
             return name if about is None else f"{name}:{about}"

@@ -10,7 +10,7 @@ from attrs import frozen
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 
-__all__ = ["ApprovalRequest", "Decider", "Deny", "NoAnswer", "Question", "Verdict"]
+__all__ = ["ApprovalRequest", "Decider", "Deny", "NoAnswer", "Question", "Rejection", "Verdict"]
 
 
 class Verdict(StrEnum):
@@ -20,6 +20,14 @@ class Verdict(StrEnum):
     REJECTED = "rejected"
     LATER = "later"
     """Nobody can decide now: the run ends as waiting, and is resumed after the decision."""
+
+
+@frozen
+class Rejection:
+    """`Verdict.REJECTED` with its reason."""
+
+    reason: str
+    """Why, in words for people and for the model."""
 
 
 @frozen(kw_only=True)
@@ -66,8 +74,8 @@ class Decider(ABC):
     """
 
     @abstractmethod
-    async def approve(self, request: ApprovalRequest) -> Verdict:
-        """Decide whether the call may be made."""
+    async def approve(self, request: ApprovalRequest) -> Verdict | Rejection:
+        """Decide whether the call may be made; a `Rejection` says why not."""
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
         """The answer, which fits `question.form`; `NoAnswer` when nobody can answer now."""

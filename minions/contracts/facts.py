@@ -18,9 +18,10 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 import msgspec
 from attrs import asdict
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from minions.contracts.calls import StepCompletionInstruction
-from minions.contracts.decision_words import Answer, Decision, Done, parse_decision
+from minions.contracts.decision_words import Answer, Decision, Done, Reject, parse_decision
 from minions.contracts.errors import Fault
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
@@ -568,14 +569,17 @@ class DecisionTaken(DecisionFact, frozen=True, kw_only=True):
     """Text form of the decision: `approve:DIGEST`, `reject:DIGEST` or `answer:JSON`."""
     is_default: bool = False
     """Whether the default counted because the time for an answer was over."""
+    reason: str | None = None
+    """Why the call was rejected; None: no reason was given."""
 
     def __post_init__(self) -> None:
         _stored_decision(self.word)
 
     @property
     def decision(self) -> Decision:
-        """The decision that `word` stands for."""
-        return parse_decision(self.word)
+        """The decision that `word` stands for, with what was said beside it."""
+        decision = parse_decision(self.word)
+        return replace(decision, reason=self.reason) if isinstance(decision, Reject) else decision
 
 
 class DecisionRecorded(DecisionTaken, frozen=True, kw_only=True):

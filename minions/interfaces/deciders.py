@@ -15,6 +15,7 @@ from minions.contracts.decisions import (
     Deny,
     NoAnswer,
     Question,
+    Rejection,
     Verdict,
 )
 from minions.contracts.errors import UsageError, near_names
@@ -62,18 +63,26 @@ class TerminalDecider(Decider):
         self.pausing: Callable[[], AbstractContextManager[object]] = nullcontext
         """A context in which the progress does not draw over the question."""
 
-    async def approve(self, request: ApprovalRequest) -> Verdict:
-        """Ask for yes or no; any other answer is no. The run waits if the input has ended."""
+    async def approve(self, request: ApprovalRequest) -> Verdict | Rejection:
+        """Ask for yes or no, and for the reason of a no; any other answer than yes is no. The run
+        waits if the input has ended.
+        """
         if self._approvals is not None:
             return await self._approvals.approve(request)
         async with self._asking:
             with self.pausing():
                 self._write(f"step '{request.step_id}' wants to call {request.tool} with")
                 self._write(f"  {request.arguments}")
-                line = await self._line("allow it? [y/N] ")
+                return await self._verdict()
+
+    async def _verdict(self) -> Verdict | Rejection:
+        line = await self._line("allow it? [y/N] ")
         if line is None:
             return Verdict.LATER
-        return Verdict.APPROVED if line.casefold() in _YES else Verdict.REJECTED
+        if line.casefold() in _YES:
+            return Verdict.APPROVED
+        reason = await self._line("why not? (empty: no reason) ")
+        return Rejection(reason) if reason else Verdict.REJECTED
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
         """Ask until the answer fits the form; an empty line is the default."""

@@ -24,6 +24,7 @@ from minions.contracts.decisions import (
     Decider,
     NoAnswer,
     Question,
+    Rejection,
     Verdict,
 )
 from minions.contracts.errors import MinionsError, UsageError
@@ -122,7 +123,7 @@ class _ScriptedDecider(Decider):
 
     words: Mapping[str, str]
 
-    async def approve(self, request: ApprovalRequest) -> Verdict:
+    async def approve(self, request: ApprovalRequest) -> Verdict | Rejection:
         """The verdict for the step, or for the nearest step around it; else the run waits."""
         path = request.step_id
         while path and path not in self.words:
@@ -130,8 +131,8 @@ class _ScriptedDecider(Decider):
         match self._decision(path):
             case Approve(None):
                 return Verdict.APPROVED
-            case Reject(None):
-                return Verdict.REJECTED
+            case Reject(None, reason):
+                return Rejection(reason) if reason else Verdict.REJECTED
             case _:
                 return Verdict.LATER
 

@@ -75,13 +75,18 @@ class RecordedRuns(ApplicationRuns):
                 of its tool or step, if only one decision with that name waits.
             verdict: `Verdict.APPROVED` or `Verdict.REJECTED`; of a call in doubt `"redo"`,
                 `"done"`, `"done:JSON"` or `"fail"`. For questions see `answer`.
-            reason: Why, for readers of the journal; stored with the resumed run.
+            reason: Why. That of a rejection is part of the decision: the failure says it, and the
+                model reads it under `tool_failure: report`. Any other is stored with the resumed
+                run, for readers of the journal.
             recipe: As for `resume`.
         Raises:
             As `resume`; UsageError also if no decision with that key waits.
         """
+        word = _word(verdict)
+        if reason and word == _WORDS[Verdict.REJECTED]:
+            word, reason = decision_words.word_of(decision_words.Reject(reason=reason)), None
         reasons = {key: reason} if reason is not None else {}
-        return self._resumed(run, recipe, {key: _word(verdict)}, output_class, reasons)
+        return self._resumed(run, recipe, {key: word}, output_class, reasons)
 
     @overload
     def answer(

@@ -180,6 +180,18 @@ async def test_a_rejected_call_fails_its_step() -> None:
     assert tool.asked == []
 
 
+async def test_the_failure_of_a_rejected_call_says_the_reason() -> None:
+    """A-118."""
+    journal, tool = MemoryJournal(FakeClock()), writer()
+    executor = executor_for(journal, [tool], Says())
+    first = await executor.execute(recipe_with(WRITES, [tool]))
+    again = await executor.resume(first.run_id, decisions={"write": "reject::too many: 1."})
+    assert again.error is not None
+    assert again.error.message == (
+        "The tool 'write' needs approval, and it was rejected: too many: 1. It was not called."
+    )
+
+
 async def test_what_does_not_depend_on_the_decision_goes_on() -> None:
     journal, tool = MemoryJournal(FakeClock()), writer()
     document: Document = {

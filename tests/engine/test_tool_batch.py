@@ -24,7 +24,7 @@ from builders import (
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
-from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
+from minions.contracts.decisions import ApprovalRequest, Decider, Rejection, Verdict
 from minions.contracts.errors import StepFailedError
 from minions.contracts.events import AttemptFailed
 from minions.contracts.executions import RunStatus
@@ -32,7 +32,10 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect
 from minions.engine.calls.tool_batch import _CUT_OFF, _outcome_class, _result, _told_failure
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.recipe.catalog import Catalog
 from minions.recipe.model import Permissions
+from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
 
 CALL = ToolCall(key="a/1/0/tool/1/0", request=tool_request("write"))
@@ -94,10 +97,10 @@ def test_a_conversation_is_told_of_a_failure_without_an_answer() -> None:
 class Says(Decider):
     """Always the same; keeps what it was asked."""
 
-    verdict: Verdict
+    verdict: Verdict | Rejection
     asked: list[str] = field(factory=list)
 
-    async def approve(self, request: ApprovalRequest) -> Verdict:
+    async def approve(self, request: ApprovalRequest) -> Verdict | Rejection:
         self.asked.append(request.arguments)
         return self.verdict
 
@@ -172,6 +175,58 @@ async def test_a_call_that_was_rejected_is_recorded_with_its_arguments_and_never
         assert isinstance(error, Mapping)
         assert error["code"] == "approval-denied"
     assert tool.asked == []
+
+
+REPORTS: dict[str, JsonValue] = {
+    "id": "recipe",
+    "tools": ["write"],
+    "permissions": {"allow_write": True, "requires_approval": ["write"]},
+    "steps": [{"id": "work", "goal": "Work.", "tools": ["write"], "tool_failure": "report"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("decider", "answer"),
+    [
+        (Says(Rejection("not on a Friday.")), "and it was rejected: not on a Friday. It was not"),
+        (Says(Verdict.REJECTED), "the decider of this run rejects it"),
+    ],
+)
+async def test_the_model_reads_why_its_call_was_rejected_and_the_same_turn_continues(
+    decider: Says, answer: str
+) -> None:
+    """A-118: under the policy `report`."""
+    tool, model = writer(), ScriptedModel([tool_request("write", {"x": 1}), "Tomorrow, then."])
+    services = evolve(deterministic_services(), decider=decider)
+    recipe = recipe_from_document(REPORTS, Catalog(tools={"write": tool.spec}))
+    done = await run_of(recipe, model, tools=[tool], services=services)
+    assert (done.result.status, done.result.output) == (RunStatus.COMPLETED, "Tomorrow, then.")
+    assert tool.asked == []
+    assert answer in (model.prompts[1].messages[-1].content or "")
+
+
+async def test_a_reason_given_with_a_resume_is_kept_with_the_decision_and_replayed() -> None:
+    """A-118."""
+    call = tool_request("write", {"x": 1})
+    tool, model = (
+        writer(),
+        ScriptedModel([call, call, "Tomorrow, then."]),
+    )  # the replayed one counts
+    journal = MemoryJournal(FakeClock())
+    services = evolve(deterministic_services(journal), decider=Says(Verdict.LATER))
+    executor = executor_of(model, tools=[tool], services=services)
+    recipe = recipe_from_document(REPORTS, Catalog(tools={"write": tool.spec}))
+    first = await executor.execute(recipe)
+    again = await executor.resume(first.run_id, decisions={"work": "reject::not on a Friday"})
+    assert (again.status, again.output) == (RunStatus.COMPLETED, "Tomorrow, then.")
+    waiting, recorded = await journal.entries(kinds={"decision"})
+    assert "reason" not in waiting.body
+    assert recorded.body["word"] == f"reject:{waiting.body['digest']}"
+    assert recorded.body["reason"] == "not on a Friday"
+    (made,) = await journal.entries(kinds={"tool_call"})
+    assert "rejected: not on a Friday. It was not called." in str(made.body["content"])
+    replayed = await executor.resume(first.run_id)
+    assert (replayed.output, len(model.prompts)) == ("Tomorrow, then.", 2)
 
 
 async def test_nobody_is_asked_about_a_call_that_is_not_allowed() -> None:

@@ -210,6 +210,20 @@ async def test_a_run_that_waits_goes_on_after_the_decision_with_its_reason() -> 
     assert resumed[0]["note"] == {"decision_reasons": {waiting.key: "Ann said so"}}
 
 
+async def test_the_reason_of_a_rejection_is_part_of_the_decision() -> None:
+    """A-118."""
+    deleted: list[str] = []
+    tool, recipe = _deleting(deleted)
+    async with m.Minions(model=_model(), tools=[tool], journal=MemoryJournal(SystemClock())) as app:
+        result = await app.arun(recipe)
+        done = await app.decide(result.run_id, "delete", Verdict.REJECTED, reason="still in use")
+        rows = await app.services.journal.entries(run_id=result.run_id, kinds={"decision"})
+    assert rows[-1].body["reason"] == "still in use"
+    assert done.error is not None
+    assert "it was rejected: still in use." in done.error.message
+    assert deleted == []
+
+
 async def test_what_follows_a_decision_can_be_watched() -> None:
     tool, recipe = _deleting([])
     async with m.Minions(model=_model(), tools=[tool]) as app:

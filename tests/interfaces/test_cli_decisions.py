@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
-from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Verdict
+from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Rejection, Verdict
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.deciders import TerminalDecider, decider_for
@@ -63,6 +63,16 @@ def test_a_rejected_call_fails_the_run(cli: Cli, here: Path) -> None:
     assert "error[approval-denied]" in done.err
 
 
+def test_the_reason_of_a_rejection_is_told_and_shown(cli: Cli, here: Path) -> None:
+    """A-118."""
+    cli("run", "mail.yaml", "--approve", "wait", *STORE)
+    cli("answer", "run_", "Ada", *STORE)
+    done = cli("reject", "run_", "send", "--reason", "Ada is on leave", *STORE)
+    assert "it was rejected: Ada is on leave. It was not called." in done.err
+    shown = cli("sessions", "show", "run_", "--db", "j.db")
+    assert 'rejected: send({"to":"Ada"}) · Ada is on leave' in shown.out
+
+
 def test_off_a_terminal_nobody_consents_unless_all_is_said(
     cli: Cli, write: Write, here: Path
 ) -> None:
@@ -108,6 +118,15 @@ async def test_only_a_clear_yes_is_consent(line: str, verdict: Verdict) -> None:
     decider, said = typed(line)
     assert await decider.approve(REQUEST) is verdict
     assert said[:2] == ["step 'mail' wants to call send with", '  {"to":"Ada"}']
+
+
+async def test_who_says_no_is_asked_for_the_reason() -> None:
+    """A-118."""
+    decider, said = typed("n\n", "not on a Friday\n")
+    assert await decider.approve(REQUEST) == Rejection("not on a Friday")
+    assert said[-1] == "why not? (empty: no reason) "
+    silent, _ = typed("n\n", "\n")
+    assert await silent.approve(REQUEST) is Verdict.REJECTED
 
 
 async def test_an_answer_is_asked_for_until_it_fits() -> None:

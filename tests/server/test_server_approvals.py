@@ -53,6 +53,16 @@ async def test_a_rejected_call_is_not_made(client: Client) -> None:
     assert (run["status"], run["error"]["code"]) == ("failed", "approval-denied")
 
 
+async def test_a_rejection_carries_its_reason(client: Client) -> None:
+    """A-118."""
+    view = await waiting(client, "signs")
+    said = {"decision": "reject", "digest": view["digest"], "reason": "not ours"}
+    assert (await client.post(f"/approvals/{view['id']}", said)).status == 202
+    run = await client.ended(view["run_id"])
+    assert "it was rejected: not ours. It was not called." in run["error"]["message"]
+    assert run["notes"][-1]["facts"]["reason"] == "not ours"
+
+
 async def test_consent_is_to_the_arguments_that_were_shown(client: Client) -> None:
     view = await waiting(client, "signs")
     path = f"/approvals/{view['id']}"

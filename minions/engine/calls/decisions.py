@@ -58,8 +58,8 @@ def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, Dec
     Args:
         given: The key of what waits, or the beginning of one that is unique, or its tool's or
             step's name. Of a call in doubt to `redo`, `done`, `done:` with the result as JSON, or
-            `fail`; of a call that needs approval to `approve` or `reject`; of a question to
-            `answer:` with the answer.
+            `fail`; of a call that needs approval to `approve`, `reject` or `reject::` with
+            the reason; of a question to `answer:` with the answer.
     Raises:
         UsageError: Nothing waits under that name, or the word does not fit.
     """
@@ -116,8 +116,10 @@ def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
     if isinstance(about, OpenCall):
         return _settled(word, decision)
     match decision, about.what:
-        case ((Approve(None) | Reject(None)), "approval"):
-            return type(decision)(about.digest)
+        case Approve(None), "approval":
+            return Approve(about.digest)
+        case Reject(None, reason), "approval":
+            return Reject(about.digest, reason)
         case Answer(text), "answer":
             return Answer.of(read_answer(text, about.form))
     raise UsageError(

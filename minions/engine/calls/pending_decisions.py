@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from minions.contracts.calls import ToolCall, ToolFailure
 from minions.contracts.decision_words import Answer, Approve, Decision, Reject, word_of
-from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Verdict
+from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Rejection, Verdict
 from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError
 from minions.contracts.facts import DecisionFact, DecisionRecorded, DecisionWaiting
 from minions.contracts.json_values import JsonValue, dumps, parse_json
@@ -123,7 +123,7 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
     match said := _said(view, key):
         case Approve(about) | Reject(about) if about == digest:
             await _record(view, key, asked, said)
-            return None if isinstance(said, Approve) else _rejected(call, "it was rejected")
+            return None if isinstance(said, Approve) else _rejected(call, said.reason)
     request = ApprovalRequest(
         key=key,
         run_id=view.run_id,
@@ -133,6 +133,9 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
         digest=digest,
     )
     verdict: object = await view.context.scope.services.decider.approve(request)
+    if isinstance(verdict, Rejection):
+        await _record(view, key, asked, Reject(digest, verdict.reason or None))
+        return _rejected(call, verdict.reason)
     if not isinstance(verdict, Verdict):
         return _no_verdict(call, verdict)
     if verdict is Verdict.LATER:
@@ -145,10 +148,15 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
     await _record(view, key, asked, Approve(digest) if is_approved else Reject(digest))
     if is_approved:
         return None
-    return _rejected(call, "the decider of this run rejects it (set by --approve)")
+    return _denied(call, "the decider of this run rejects it (set by --approve)")
 
 
-def _rejected(call: ToolCall, why: str) -> ToolFailure:
+def _rejected(call: ToolCall, reason: str | None) -> ToolFailure:
+    because = f": {reason.strip().removesuffix('.')}" if reason else ""
+    return _denied(call, f"it was rejected{because}")
+
+
+def _denied(call: ToolCall, why: str) -> ToolFailure:
     return ToolFailure(
         code="approval-denied",
         message=f"The tool '{call.name}' needs approval, and {why}. It was not called.",
@@ -159,8 +167,8 @@ def _no_verdict(call: ToolCall, said: object) -> ToolFailure:
     return ToolFailure(
         code="bad-verdict",
         message=f"Asked whether '{call.name}' may be called, the Decider's `approve` said "
-        f"{said!r:.80}. It returns Verdict.APPROVED, Verdict.REJECTED or Verdict.LATER. The tool "
-        "was not called.",
+        f"{said!r:.80}. It returns Verdict.APPROVED, Verdict.REJECTED, Verdict.LATER or a "
+        "Rejection. The tool was not called.",
     )
 
 
@@ -299,10 +307,11 @@ async def _record(
     *,
     is_default: bool = False,
 ) -> None:
+    reason: str | None = None
+    if isinstance(decision, Reject):
+        decision, reason = Reject(decision.digest), decision.reason
     taken = DecisionRecorded(
-        **asdict(asked),
-        word=word_of(decision),
-        is_default=is_default,
+        **asdict(asked), word=word_of(decision), is_default=is_default, reason=reason
     )
     await view.context.scope.recorder.record(key, taken)
 

@@ -132,7 +132,7 @@ class ToolBatch:
             return
         unfit = self._mismatch(call) or self._not_as_decided(call)
         if unfit is None and (rejected := await self._rejection(call)) is not None:
-            ended[index] = done = evolve(call, status=CallStatus.FAILED, failure=rejected)
+            ended[index] = done = self._unmade(call, rejected)
             await recorder.record(call.key, self._over(done, arguments=call.request.arguments))
             return
         await recorder.record(call.key, self._begun(call))
@@ -206,6 +206,12 @@ class ToolBatch:
     def _allowed(self, call: ToolCall) -> Tool | None:
         tool = self.view.tools.find(call.name)
         return None if tool is None or self.view.refusal(tool.spec) is not None else tool
+
+    def _unmade(self, call: ToolCall, rejected: ToolFailure) -> ToolCall:
+        """A rejected call; under policy `report` the model reads why and continues."""
+        if self.reports_failures:
+            return self._told(call, rejected)
+        return evolve(call, status=CallStatus.FAILED, failure=rejected)
 
     def _told(self, call: ToolCall, failure: ToolFailure) -> ToolCall:
         """A call that was not made, as one whose only attempt failed."""

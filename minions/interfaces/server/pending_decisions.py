@@ -169,7 +169,7 @@ def decision_of(view: ApprovalView, request: DecisionRequest) -> Decision:
             return Approve()
         case "approval", "reject":
             _check_consent(view, request)
-            return Reject()
+            return Reject(reason=request.reason or None)
         case "doubt", "redo":
             return Redo()
         case "doubt", "done":

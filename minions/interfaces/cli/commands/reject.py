@@ -1,4 +1,4 @@
-"""`minions reject`: rejects a call that a run waits for; its step fails."""
+"""`minions reject`: rejects a call that a run waits for, and resumes the run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ __all__ = ["command"]
 @click.command("reject")
 @click.argument("run", metavar="ID")
 @click.argument("call", required=False)
+@click.option("--reason", metavar="TEXT", help="Why: the failure says it, and a model reads it.")
 @resume_options
-def command(run: str, call: str | None, **flags: object) -> int:
-    """Reject the call that run ID waits for, and resume it; the step of the call fails.
+def command(run: str, call: str | None, reason: str | None, **flags: object) -> int:
+    """Reject the call that run ID waits for, and resume it.
 
-    CALL is its key, its tool or its step, if several wait.
+    The step of the call fails; under `tool_failure: report` the model reads the reason and
+    continues. CALL is its key, its tool or its step, if several wait.
     """
-    return decide(run, call, Reject(), "approval", flags)
+    return decide(run, call, Reject(reason=reason or None), "approval", flags)

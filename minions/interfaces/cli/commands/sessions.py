@@ -176,7 +176,8 @@ def _decision_words(note: RunNote) -> str:
     if note.state in ("answer", "default"):
         who = "answered" if note.state == "answer" else "no answer in time; the default is"
         return f"{who} {json.dumps(facts.get('answer'), ensure_ascii=False)}"
-    return f"{_DECIDED.get(note.state, note.state)}: {call}"
+    because = f" · {facts['reason']}" if facts.get("reason") else ""
+    return f"{_DECIDED.get(note.state, note.state)}: {call}{because}"
 
 
 _DECIDED: Final = {

@@ -233,3 +233,5 @@ class DecisionRequest:
     """The digest as it was shown; needed to approve or reject."""
     value: JsonValue = None
     """The answer; for a call that is `done` its result."""
+    reason: str | None = field(default=None, metadata=text_schema(10_000, "null"))
+    """Why a call is rejected: the failure says it, and the model may read it."""

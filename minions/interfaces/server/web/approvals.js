@@ -61,13 +61,16 @@ function doubtPart(waiting, decide) {
 }
 
 function callPart(waiting, decide) {
-	const body = (decision) => ({ decision, digest: waiting.digest });
+	const body = (decision, more) => ({ decision, digest: waiting.digest, ...more });
+	const reason = new Field({ name: "reason", schema: { type: "string" }, required: false }, "Reason of a rejection");
+	const reject = () => decide(body("reject", { reason: reason.input.value.trim() || null }), "Rejected; the run is resumed without the call.")();
 	return [
 		h("h3", "Arguments"), code(waiting.arguments ?? "{}", "Arguments"),
 		h("p.hint", "The decision is about exactly these arguments: digest ", h("code", { title: waiting.digest, text: (waiting.digest ?? "").slice(0, 12) }), "."),
+		reason.el,
 		h("div.row",
 			action("Approve", decide(body("approve"), "Approved; the run is resumed."), { class: "primary" }),
-			action("Reject", decide(body("reject"), "Rejected; the run is resumed without the call."), { class: "danger" })),
+			action("Reject", reject, { class: "danger" })),
 	];
 }
 
