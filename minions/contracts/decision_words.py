@@ -24,10 +24,19 @@ __all__ = [
 
 
 class Approve(Struct, frozen=True):
-    """Approve the tool call. Text form: `approve:DIGEST`."""
+    """Approve the tool call. Text form: `approve:DIGEST` or `approve:DIGEST:JSON` with edited
+    arguments; DIGEST may be empty.
+    """
 
     digest: str | None = None
-    """Fingerprint of the approved tool and arguments; None: those that are shown at present."""
+    """Fingerprint of the tool and arguments that were shown; None: those shown at present."""
+    arguments: str | None = None
+    """Edited arguments, as JSON text: the tool is called with these; None: with those shown."""
+
+    @classmethod
+    def with_arguments(cls, arguments: JsonValue) -> Approve:
+        """The approval of the call that is shown at present, with edited arguments."""
+        return cls(arguments=dumps(arguments))
 
 
 class Reject(Struct, frozen=True):
@@ -111,10 +120,8 @@ def parse_decision(word: str) -> Decision:
     """
     name, colon, text = word.partition(":")
     kind = _CLASSES.get(name)
-    if kind is Approve:
-        return Approve(text if colon else None)
-    if kind is Reject:
-        return Reject(*_digest_and_more(text)) if colon else Reject()
+    if kind is Approve or kind is Reject:
+        return kind(*_digest_and_more(text)) if colon else kind()
     if kind is Answer and colon:
         return Answer(text)
     if kind is Done:
@@ -146,8 +153,8 @@ def name_of(decision: Decision) -> str:
 def word_of(decision: Decision) -> str:
     """The decision's text form, as rows hold it."""
     match decision:
-        case Reject(digest, reason) if reason:
-            return f"{name_of(decision)}:{digest or ''}:{reason}"
+        case Approve(digest, more) | Reject(digest, more) if more:
+            return f"{name_of(decision)}:{digest or ''}:{more}"
         case Approve(about) | Reject(about) | Done(about) | Answer(about):
             name = name_of(decision)
             return name if about is None else f"{name}:{about}"

@@ -21,7 +21,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from minions.contracts.calls import StepCompletionInstruction
-from minions.contracts.decision_words import Answer, Decision, Done, Reject, parse_decision
+from minions.contracts.decision_words import Answer, Approve, Decision, Done, Reject, parse_decision
 from minions.contracts.errors import Fault
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
@@ -571,6 +571,12 @@ class DecisionTaken(DecisionFact, frozen=True, kw_only=True):
     """Whether the default counted because the time for an answer was over."""
     reason: str | None = None
     """Why the call was rejected; None: no reason was given."""
+    edited_arguments: str | None = None
+    """The arguments with which the tool is called instead of those shown, as JSON text; None: the
+    call was approved as shown.
+    """
+    edited_digest: str | None = None
+    """Fingerprint of the tool and the edited arguments."""
 
     def __post_init__(self) -> None:
         _stored_decision(self.word)
@@ -579,7 +585,13 @@ class DecisionTaken(DecisionFact, frozen=True, kw_only=True):
     def decision(self) -> Decision:
         """The decision that `word` stands for, with what was said beside it."""
         decision = parse_decision(self.word)
-        return replace(decision, reason=self.reason) if isinstance(decision, Reject) else decision
+        match decision:
+            case Approve():
+                return replace(decision, arguments=self.edited_arguments)
+            case Reject():
+                return replace(decision, reason=self.reason)
+            case _:
+                return decision
 
 
 class DecisionRecorded(DecisionTaken, frozen=True, kw_only=True):

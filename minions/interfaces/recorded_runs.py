@@ -40,6 +40,7 @@ class RecordedRuns(ApplicationRuns):
         verdict: Verdict | str,
         *,
         output_class: type[T],
+        arguments: Mapping[str, JsonValue] | None = None,
         reason: str | None = None,
         recipe: RecipeLike | None = None,
     ) -> RunStream[T]: ...
@@ -52,6 +53,7 @@ class RecordedRuns(ApplicationRuns):
         verdict: Verdict | str,
         *,
         output_class: None = None,
+        arguments: Mapping[str, JsonValue] | None = None,
         reason: str | None = None,
         recipe: RecipeLike | None = None,
     ) -> RunStream[JsonValue]: ...
@@ -63,6 +65,7 @@ class RecordedRuns(ApplicationRuns):
         verdict: Verdict | str,
         *,
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        arguments: Mapping[str, JsonValue] | None = None,
         reason: str | None = None,
         recipe: RecipeLike | None = None,
     ) -> RunStream[Any]:
@@ -75,6 +78,7 @@ class RecordedRuns(ApplicationRuns):
                 of its tool or step, if only one decision with that name waits.
             verdict: `Verdict.APPROVED` or `Verdict.REJECTED`; of a call in doubt `"redo"`,
                 `"done"`, `"done:JSON"` or `"fail"`. For questions see `answer`.
+            arguments: Of an approval: the tool is called with exactly these instead of those shown.
             reason: Why. That of a rejection is part of the decision: the failure says it, and the
                 model reads it under `tool_failure: report`. Any other is stored with the resumed
                 run, for readers of the journal.
@@ -83,6 +87,8 @@ class RecordedRuns(ApplicationRuns):
             As `resume`; UsageError also if no decision with that key waits.
         """
         word = _word(verdict)
+        if arguments is not None:
+            word = _with_arguments(word, arguments)
         if reason and word == _WORDS[Verdict.REJECTED]:
             word, reason = decision_words.word_of(decision_words.Reject(reason=reason)), None
         reasons = {key: reason} if reason is not None else {}
@@ -274,6 +280,20 @@ def _word(verdict: str) -> str:
             code="bad-decision",
         )
     return _WORDS.get(verdict, str(verdict))
+
+
+def _with_arguments(word: str, arguments: Mapping[str, JsonValue]) -> str:
+    """The approval with edited arguments.
+
+    Raises:
+        UsageError: The decision is not an approval.
+    """
+    if word != _WORDS[Verdict.APPROVED]:
+        raise UsageError(
+            f"Edited arguments belong to Verdict.APPROVED, not to '{word:.40}'.",
+            code="bad-decision",
+        )
+    return decision_words.word_of(decision_words.Approve.with_arguments(dict(arguments)))
 
 
 def _with_reasons(

@@ -25,7 +25,7 @@ from minions.contracts.decision_words import (
 _TEXTS: Final = st.text(max_size=8)
 _DIGESTS: Final = st.text("0123456789abcdef", min_size=1, max_size=16)
 DECISIONS: Final[st.SearchStrategy[Decision]] = st.one_of(
-    st.builds(Approve, st.none() | _DIGESTS),
+    st.builds(Approve, st.none() | _DIGESTS, st.none() | st.just('{"a":1}')),
     st.builds(Reject, st.none() | _DIGESTS, st.none() | st.text(min_size=1, max_size=8)),
     st.builds(Answer, _TEXTS),
     st.builds(Done, st.none() | _TEXTS),
@@ -47,6 +47,8 @@ def test_a_word_says_the_decision_it_was_made_of(decision: Decision) -> None:
         ("approve", Approve()),
         ("approve:3f2a", Approve("3f2a")),
         ("reject:3f2a", Reject("3f2a")),
+        ('approve:3f2a:{"a":1}', Approve("3f2a", '{"a":1}')),
+        ('approve::{"a":1}', Approve.with_arguments({"a": 1})),
         ("reject:3f2a:not: now", Reject("3f2a", "not: now")),
         ("reject::not now", Reject(None, "not now")),
         ('answer:"a:b"', Answer('"a:b"')),

@@ -19,12 +19,14 @@ from minions.contracts.executions import AgentResult, RunStatus, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
 from minions.contracts.tools import Effect, Tool
+from minions.engine.calls.pending_decisions import consent_digest
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
+from mortal import KilledError, MortalJournal
 
 Document = dict[str, JsonValue]
 
@@ -178,6 +180,80 @@ async def test_a_rejected_call_fails_its_step() -> None:
     again = await executor.resume(first.run_id, decisions={"write": "reject"})
     assert (again.status, code_of(again)) == (RunStatus.FAILED, "approval-denied")
     assert tool.asked == []
+
+
+async def test_an_approval_with_edited_arguments_calls_exactly_these() -> None:
+    """A-118: the digest of what was shown and that of the edit are recorded."""
+    journal, tool = MemoryJournal(FakeClock()), writer()
+    executor = executor_for(journal, [tool], Says())
+    first = await executor.execute(recipe_with(WRITES, [tool]))
+    again = await executor.resume(first.run_id, decisions={"do": 'approve::{"x": 2}'})
+    assert (again.output, tool.asked) == ({"did": {"x": 2}}, [{"x": 2}])
+    waiting, recorded = await journal.entries(kinds={"decision"})
+    assert recorded.body["word"] == f"approve:{waiting.body['digest']}"
+    assert recorded.body["arguments"] == '{"x":1}'
+    assert recorded.body["edited_arguments"] == '{"x":2}'
+    assert recorded.body["edited_digest"] == consent_digest("write", '{"x":2}')
+    replayed = await executor.resume(first.run_id)
+    assert (replayed.output, len(tool.asked)) == ({"did": {"x": 2}}, 1)
+
+
+async def test_a_crash_after_the_edit_does_not_lose_it() -> None:
+    """A-118."""
+    journal, tool = MortalJournal(FakeClock()), writer()
+    first = await executor_for(journal, [tool], Says()).execute(recipe_with(WRITES, [tool]))
+    journal.dies_at = len(await journal.entries()) + 1  # the resume is stored, and no decision
+    with pytest.raises(KilledError):
+        await executor_for(journal, [tool], Says()).resume(
+            first.run_id, decisions={"do": 'approve::{"x": 2}'}
+        )
+    journal.revive()
+    again = await executor_for(journal, [tool], Says()).resume(first.run_id)
+    assert (again.status, tool.asked) == (RunStatus.COMPLETED, [{"x": 2}])
+
+
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        ('{"x": "many"}', r"do not fit the tool 'write': \$\.x"),
+        ("[1]", "are a JSON array, not an object"),
+        ("{", "are not JSON"),
+    ],
+)
+async def test_an_edit_that_does_not_fit_the_tool_is_refused_before_anything_is_recorded(
+    edit: str, problem: str
+) -> None:
+    """A-118."""
+    journal, tool = MemoryJournal(FakeClock()), writer()
+    tool = evolve(tool, spec=evolve(tool.spec, parameters=NUMBER))
+    executor = executor_for(journal, [tool], Says())
+    first = await executor.execute(recipe_with(WRITES, [tool]))
+    before = await journal.entries()
+    with pytest.raises(UsageError, match=problem) as caught:
+        await executor.resume(first.run_id, decisions={"do": f"approve::{edit}"})
+    assert caught.value.error_code == "bad-arguments"
+    assert await journal.entries() == before
+    assert tool.asked == []
+
+
+NUMBER: Document = {"type": "object", "properties": {"x": {"type": "integer"}}}
+
+
+async def test_the_model_is_told_of_the_edit_and_its_message_stays() -> None:
+    """A-118."""
+    journal, tool = MemoryJournal(FakeClock()), writer()
+    document: Document = {
+        "permissions": {"allow_write": True, "requires_approval": ["write"]},
+        "steps": [{"id": "work", "goal": "Work.", "tools": ["write"]}],
+    }
+    call = tool_request("write", {"x": 1})
+    model = ScriptedModel([call, call, "done"])  # the replayed answer uses one up
+    executor = executor_for(journal, [tool], Says(), model)
+    first = await executor.execute(recipe_with(document, [tool]))
+    await executor.resume(first.run_id, decisions={"work": 'approve::{"x": 2}'})
+    said, answer = model.prompts[-1].messages[-2:]
+    assert [each.arguments for each in said.tool_calls] == ['{"x":1}']
+    assert answer.content == '(A person edited the arguments to {"x":2}.)\n{"x":2}'
 
 
 async def test_the_failure_of_a_rejected_call_says_the_reason() -> None:

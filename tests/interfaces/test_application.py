@@ -210,6 +210,18 @@ async def test_a_run_that_waits_goes_on_after_the_decision_with_its_reason() -> 
     assert resumed[0]["note"] == {"decision_reasons": {waiting.key: "Ann said so"}}
 
 
+async def test_an_approval_may_edit_the_arguments() -> None:
+    """A-118."""
+    deleted: list[str] = []
+    tool, recipe = _deleting(deleted)
+    async with m.Minions(model=_model(), tools=[tool], journal=MemoryJournal(SystemClock())) as app:
+        run_id = (await app.arun(recipe)).run_id
+        await app.decide(run_id, "delete", Verdict.APPROVED, arguments={"name": "b.txt"})
+        with pytest.raises(m.MinionsError, match=r"belong to Verdict\.APPROVED"):
+            app.decide(run_id, "delete", Verdict.REJECTED, arguments={"name": "b.txt"})
+    assert deleted == ["b.txt"]
+
+
 async def test_the_reason_of_a_rejection_is_part_of_the_decision() -> None:
     """A-118."""
     deleted: list[str] = []

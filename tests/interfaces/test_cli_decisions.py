@@ -73,6 +73,18 @@ def test_the_reason_of_a_rejection_is_told_and_shown(cli: Cli, here: Path) -> No
     assert 'rejected: send({"to":"Ada"}) · Ada is on leave' in shown.out
 
 
+def test_an_approval_may_edit_the_arguments(cli: Cli, here: Path) -> None:
+    """A-118."""
+    cli("run", "mail.yaml", "--approve", "wait", *STORE)
+    cli("answer", "run_", "Ada", *STORE)
+    refused = cli("approve", "run_", "--arguments", '{"to": 7}', *STORE)
+    assert (refused.code, "error[bad-arguments]" in refused.err) == (2, True)
+    done = cli("approve", "run_", "--arguments", '{"to": "Bob"}', *STORE)
+    assert (done.code, done.out) == (0, "sent to Bob\n")
+    shown = cli("sessions", "show", "run_", "--db", "j.db")
+    assert 'approved: send({"to":"Ada"}) · edited to {"to":"Bob"}' in shown.out
+
+
 def test_off_a_terminal_nobody_consents_unless_all_is_said(
     cli: Cli, write: Write, here: Path
 ) -> None:

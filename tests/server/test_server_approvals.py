@@ -53,6 +53,14 @@ async def test_a_rejected_call_is_not_made(client: Client) -> None:
     assert (run["status"], run["error"]["code"]) == ("failed", "approval-denied")
 
 
+async def test_an_approval_may_edit_the_arguments(client: Client) -> None:
+    """A-118."""
+    view = await waiting(client, "signs")
+    said = {"decision": "approve", "digest": view["digest"], "arguments": {"text": "a letter"}}
+    assert (await client.post(f"/approvals/{view['id']}", said)).status == 202
+    assert (await client.ended(view["run_id"]))["output"] == "sign: a letter"
+
+
 async def test_a_rejection_carries_its_reason(client: Client) -> None:
     """A-118."""
     view = await waiting(client, "signs")

@@ -19,8 +19,9 @@ from minions.contracts.decision_words import (
     said_decision,
 )
 from minions.contracts.errors import FailureInfo, UsageError, near_names
-from minions.contracts.json_values import JsonValue, dumps, parse_json
-from minions.contracts.schema import JsonSchema
+from minions.contracts.facts import DecisionWaiting
+from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
+from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.calls.pending_decisions import (
     PendingDecision,
@@ -31,7 +32,14 @@ from minions.engine.calls.pending_decisions import (
 from minions.engine.compile.completion import FINAL_ANSWER
 from minions.engine.history.replay import OpenCall, Replay
 
-__all__ = ["calls_in_doubt", "checked_decisions", "decided_call", "doubt", "read_answer"]
+__all__ = [
+    "calls_in_doubt",
+    "check_edits",
+    "checked_decisions",
+    "decided_call",
+    "doubt",
+    "read_answer",
+]
 
 _UNKNOWN: Final = "The call was made; what it gave is not known."
 
@@ -58,8 +66,9 @@ def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, Dec
     Args:
         given: The key of what waits, or the beginning of one that is unique, or its tool's or
             step's name. Of a call in doubt to `redo`, `done`, `done:` with the result as JSON, or
-            `fail`; of a call that needs approval to `approve`, `reject` or `reject::` with
-            the reason; of a question to `answer:` with the answer.
+            `fail`; of a call that needs approval to `approve`, `approve::` with edited
+            arguments as JSON, `reject` or `reject::` with the reason; of a
+            question to `answer:` with the answer.
     Raises:
         UsageError: Nothing waits under that name, or the word does not fit.
     """
@@ -116,8 +125,8 @@ def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
     if isinstance(about, OpenCall):
         return _settled(word, decision)
     match decision, about.what:
-        case Approve(None), "approval":
-            return Approve(about.digest)
+        case Approve(None, edited), "approval":
+            return Approve(about.digest, None if edited is None else _json_object(edited))
         case Reject(None, reason), "approval":
             return Reject(about.digest, reason)
         case Answer(text), "answer":
@@ -126,6 +135,49 @@ def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
         f"'{word[:80]}' decides nothing here: {about.words}. Say {_wanted(about)}.",
         code="bad-decision",
     )
+
+
+def _json_object(arguments: str) -> str:
+    """Edited arguments in their stored form.
+
+    Raises:
+        UsageError: They are not a JSON object.
+    """
+    try:
+        value = parse_json(arguments)
+    except ValueError as error:
+        raise _bad_arguments(f"are not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise _bad_arguments(f"are a JSON {json_type(value)}, not an object")
+    return dumps(value)
+
+
+def check_edits(replay: Replay, decisions: Mapping[str, Decision], tools: Toolbox) -> None:
+    """Check edited arguments against the schemas of the run's own tools.
+
+    Steps of nested recipes have other toolboxes; their calls are checked before they are made.
+
+    Raises:
+        UsageError: `bad-arguments`; they do not fit.
+    """
+    for key, decision in decisions.items():
+        waiting = replay.newest("decision", key)
+        fact = waiting.fact if waiting is not None else None
+        if not isinstance(decision, Approve) or not isinstance(fact, DecisionWaiting):
+            continue
+        tool = tools.find(fact.tool or "") if "/" not in fact.step_id else None
+        if tool is None or decision.arguments is None:
+            continue
+        if errors := SchemaValidator(tool.spec.parameters).errors(parse_json(decision.arguments)):
+            fitting = dumps(tool.spec.parameters.get("properties", {}))
+            raise _bad_arguments(
+                f"do not fit the tool '{tool.spec.name}': {'; '.join(errors)}. Its parameters "
+                f"are: {fitting}"
+            )
+
+
+def _bad_arguments(problem: str) -> UsageError:
+    return UsageError(f"The edited arguments {problem}.", code="bad-arguments")
 
 
 def _wanted(about: PendingDecision) -> str:

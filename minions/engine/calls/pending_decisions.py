@@ -7,7 +7,7 @@ import shlex
 from datetime import datetime, timedelta
 from typing import Final, cast
 
-from attrs import frozen
+from attrs import evolve, frozen
 from msgspec import UNSET
 from msgspec.structs import asdict
 
@@ -26,6 +26,7 @@ __all__ = [
     "PendingDecision",
     "answer_to",
     "consent_digest",
+    "edited_call",
     "mismatch",
     "needed_approval",
     "pending_decisions",
@@ -111,7 +112,7 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
     if not view.context.needs_approval(call.name):
         return None
     digest = consent_digest(call.name, call.request.arguments)
-    key = f"{call.key}/approval"
+    key = _approval_key(call)
     asked = DecisionWaiting(
         what="approval",
         step_id=view.step_id,
@@ -149,6 +150,23 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
     if is_approved:
         return None
     return _denied(call, "the decider of this run rejects it (set by --approve)")
+
+
+def edited_call(view: StepView, call: ToolCall) -> ToolCall:
+    """The call with the arguments of its approval, if the person who approved it edited them."""
+    if not view.context.needs_approval(call.name):
+        return call
+    match _said(view, _approval_key(call)):
+        case Approve(digest, str(edited)) if digest == consent_digest(
+            call.name, call.request.arguments
+        ):
+            return evolve(call, request=evolve(call.request, arguments=edited))
+        case _:
+            return call
+
+
+def _approval_key(call: ToolCall) -> str:
+    return f"{call.key}/approval"
 
 
 def _rejected(call: ToolCall, reason: str | None) -> ToolFailure:
@@ -307,13 +325,27 @@ async def _record(
     *,
     is_default: bool = False,
 ) -> None:
-    reason: str | None = None
-    if isinstance(decision, Reject):
-        decision, reason = Reject(decision.digest), decision.reason
+    bare, reason, edited = _parts(decision)
     taken = DecisionRecorded(
-        **asdict(asked), word=word_of(decision), is_default=is_default, reason=reason
+        **asdict(asked),
+        word=word_of(bare),
+        is_default=is_default,
+        reason=reason,
+        edited_arguments=edited,
+        edited_digest=consent_digest(f"{asked.tool}", edited) if edited is not None else None,
     )
     await view.context.scope.recorder.record(key, taken)
+
+
+def _parts(decision: Decision) -> tuple[Decision, str | None, str | None]:
+    """The decision as its row's word says it, a rejection's reason, and edited arguments."""
+    match decision:
+        case Approve(digest, edited):
+            return Approve(digest), None, edited
+        case Reject(digest, reason):
+            return Reject(digest), reason, None
+        case _:
+            return decision, None, None
 
 
 def _wait(view: StepView, what: str, command: str) -> FailureInfo:

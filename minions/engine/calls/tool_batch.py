@@ -27,7 +27,12 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import ToolCallRequest, tool_result
 from minions.contracts.tools import Tool
 from minions.engine.calls.decisions import decided_call
-from minions.engine.calls.pending_decisions import consent_digest, needed_approval, shortened
+from minions.engine.calls.pending_decisions import (
+    consent_digest,
+    edited_call,
+    needed_approval,
+    shortened,
+)
 from minions.engine.calls.tool_calls import DefaultToolCallExecutor
 from minions.engine.calls.trace import StepTrace
 from minions.engine.context.step_view import StepView
@@ -119,27 +124,31 @@ class ToolBatch:
     async def _carry_out(self, index: int, call: ToolCall, ended: dict[int, ToolCall]) -> None:
         view, services = self.view, self.view.context.scope.services
         recorder = view.context.scope.recorder
+        edited = edited_call(view, call)
         recorded = view.context.scope.recorded("tool_call", call.key)
         if recorded is not None:
             recorder.note_replayed(recorded)
             fact = fact_in(recorded, ToolCallOutcome)
-            ended[index] = recorded_tool_call(call, fact, recorded.at)
+            ended[index] = recorded_tool_call(edited, fact, recorded.at)
             return
         begin = services.clock.monotonic()
         if (decision := self._decision(call)) is not None:
             ended[index] = done = self._judged(decided_call(call, decision))
             await recorder.record(call.key, self._over(done, decided=word_of(decision)))
             return
-        unfit = self._mismatch(call) or self._not_as_decided(call)
+        unfit = self._mismatch(call) or self._not_as_decided(edited)
         if unfit is None and (rejected := await self._rejection(call)) is not None:
             ended[index] = done = self._unmade(call, rejected)
             await recorder.record(call.key, self._over(done, arguments=call.request.arguments))
             return
+        if is_edited := edited is not call:
+            call, unfit = edited, unfit or self._mismatch(edited)
         await recorder.record(call.key, self._begun(call))
         running = evolve(call, status=CallStatus.EXECUTING, started_at=services.clock.now())
         done = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF)
         try:
             done = self._told(running, unfit) if unfit else await self._attempts(running)
+            done = _saying_edited(done) if is_edited else done
         finally:
             done = evolve(done, completed_at=services.clock.now())
             ended[index] = done
@@ -326,6 +335,16 @@ class ToolBatch:
                 error=dict(failure.info().to_json()),
             )
         )
+
+
+def _saying_edited(call: ToolCall) -> ToolCall:
+    """The call with a tool message that says to the model which arguments were used."""
+    response = call.response
+    if response is None or call.origin is not CallOrigin.MODEL:
+        return call
+    arguments = shortened(call.request.arguments)
+    content = f"(A person edited the arguments to {arguments}.)\n{response.content}"
+    return evolve(call, response=evolve(response, content=content))
 
 
 def _told_failure(call: ToolCall) -> str:

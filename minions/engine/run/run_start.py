@@ -11,7 +11,7 @@ from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Toolbox
-from minions.engine.calls.decisions import calls_in_doubt, checked_decisions
+from minions.engine.calls.decisions import calls_in_doubt, check_edits, checked_decisions
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.replay import OpenCall, Replay
@@ -60,9 +60,14 @@ class RunStart:
     """Where it continues the conversation of its session; None: the recorded run had none."""
 
     def with_doubt(self, tools: Toolbox) -> RunStart:
-        """With the calls that began, whose end is unknown, and that may not simply be repeated."""
+        """With the calls that began, whose end is unknown, and that may not simply be repeated.
+
+        Raises:
+            UsageError: `bad-arguments`; edited arguments of an approval do not fit their tool.
+        """
         if self.resume_plan is None or self.replay is None:
             return self
+        check_edits(self.replay, self.resume_plan.decisions, tools)
         plan = evolve(self.resume_plan, doubt=calls_in_doubt(self.replay, tools))
         return evolve(self, resume_plan=plan)
 

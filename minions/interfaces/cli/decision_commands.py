@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from minions.contracts.decision_words import Decision, name_of, word_of
+from minions.contracts.decision_words import Approve, Decision, name_of, word_of
 from minions.contracts.errors import UsageError
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.history.replay import Replay
@@ -59,6 +59,8 @@ def decide(
             tell(f"{name_of(decision)}: {chosen.words}")
             if (digest := chosen.digest) is not None:
                 tell(f"  bound to these arguments ({digest})")
+            if isinstance(decision, Approve) and decision.arguments is not None:
+                tell(f"  edited to {decision.arguments}")
             prepared = opened.executor(recipe).prepare_resume(
                 opened.recorded,
                 recipe=recipe,

@@ -166,6 +166,8 @@ def decision_of(view: ApprovalView, request: DecisionRequest) -> Decision:
             return _answer(view, request)
         case "approval", "approve":
             _check_consent(view, request)
+            if request.arguments is not None:
+                return Approve.with_arguments(dict(request.arguments))
             return Approve()
         case "approval", "reject":
             _check_consent(view, request)

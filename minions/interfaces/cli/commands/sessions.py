@@ -176,8 +176,9 @@ def _decision_words(note: RunNote) -> str:
     if note.state in ("answer", "default"):
         who = "answered" if note.state == "answer" else "no answer in time; the default is"
         return f"{who} {json.dumps(facts.get('answer'), ensure_ascii=False)}"
+    edited = f" · edited to {facts['edited_arguments']}" if "edited_arguments" in facts else ""
     because = f" · {facts['reason']}" if facts.get("reason") else ""
-    return f"{_DECIDED.get(note.state, note.state)}: {call}{because}"
+    return f"{_DECIDED.get(note.state, note.state)}: {call}{because}{edited}"
 
 
 _DECIDED: Final = {

@@ -233,5 +233,7 @@ class DecisionRequest:
     """The digest as it was shown; needed to approve or reject."""
     value: JsonValue = None
     """The answer; for a call that is `done` its result."""
+    arguments: JsonObject | None = None
+    """Edited arguments of a call that is approved: exactly these are called; None: those shown."""
     reason: str | None = field(default=None, metadata=text_schema(10_000, "null"))
     """Why a call is rejected: the failure says it, and the model may read it."""
