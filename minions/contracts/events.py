@@ -21,6 +21,7 @@ __all__ = [
     "RunEvent",
     "RunFailed",
     "RunStarted",
+    "RunWaiting",
     "StepCompleted",
     "StepDelta",
     "StepDeltaEvent",
@@ -208,13 +209,29 @@ class RunCompleted(_Event):
 
 @frozen(kw_only=True)
 class RunFailed(_Event):
-    """The last event of a run that did not complete."""
+    """The last event of a run that ended without an output; one that waits has `run_waiting`."""
 
     type: ClassVar[str] = "run_failed"
     status: str = field(metadata=_STATE)
     """One of `RunState`."""
     data: Mapping[str, JsonValue] = field(factory=dict)
     """`error`, with `code` and `message`."""
+
+
+@frozen(kw_only=True)
+class RunWaiting(_Event):
+    """The last event of an execution after which the run waits for a person; it is no failure.
+
+    The run is resumed by the decision, and its events then begin with `run_started` again.
+    """
+
+    type: ClassVar[str] = "run_waiting"
+    status: str = field(metadata=_STATE)
+    """One of `RunState`: `needs_decision`."""
+    data: Mapping[str, JsonValue] = field(factory=dict)
+    """`decisions`: the pending decisions, each with `key`, `step_id`, `what` (`approval`, `answer`
+    or `doubt`), and `tool` with its `digest` or `question`. `metrics`: the usage so far.
+    """
 
 
 RunEvent: TypeAlias = (
@@ -229,6 +246,7 @@ RunEvent: TypeAlias = (
     | StepWaiting
     | LimitReached
     | RunCompleted
+    | RunWaiting
     | RunFailed
 )
 """Any event of a run: a closed union, told apart by class or by `type`."""
@@ -251,6 +269,7 @@ class StepEventType(StrEnum):
     WAITING = "waiting"
     LIMIT_REACHED = "limit_reached"
     RUN_COMPLETED = "run_completed"
+    RUN_WAITING = "run_waiting"
     RUN_FAILED = "run_failed"
 
 

@@ -205,6 +205,10 @@ class RunFinished(_Fact, frozen=True, kw_only=True):
     """The session's last message that counts again after a failed
     retry; None: nothing is restored.
     """
+    waiting: Sequence[Object] | None = None
+    """The pending decisions of a run that waits: `key`, `step_id`, `what`, and `tool` with its
+    `digest` or `question`; None: it does not wait, or an older version recorded its end.
+    """
 
     def __post_init__(self) -> None:
         if self.status not in _STATUSES:

@@ -72,7 +72,9 @@ class RunStream(AsyncIterable[RunEvent], Generic[T_co]):
         return self._result
 
     def __aiter__(self) -> AsyncIterator[RunEvent]:
-        """Yield every event as it happens; the last one is `run_completed` or `run_failed`."""
+        """Yield every event as it happens; the last one is `run_completed`, `run_waiting` or
+        `run_failed`.
+        """
         self._begin_once()
         return self._run()
 

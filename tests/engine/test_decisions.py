@@ -14,13 +14,14 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.errors import RecipeError, UsageError
-from minions.contracts.events import event_to_json
+from minions.contracts.events import RunEvent, RunWaiting, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
 from minions.contracts.tools import Effect, Tool
 from minions.engine.calls.pending_decisions import consent_digest
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
@@ -156,11 +157,12 @@ async def test_a_run_waits_and_goes_on_after_the_decision() -> None:
 
 
 async def test_who_watches_is_told_what_is_waited_for() -> None:
+    """A-119: the stream ends with it, and not with a failure."""
     tool = writer()
     executor = executor_for(MemoryJournal(FakeClock()), [tool], Says())
     events = [event async for event in executor.stream(recipe_with(WRITES, [tool]))]
     (waiting,) = [event_to_json(event) for event in events if event.type == "waiting"]
-    told = {name: waiting[name] for name in ("step_id", "what", "data")}
+    told = {name: cast("dict[str, str]", waiting[name]) for name in ("step_id", "what", "data")}
     assert told == {
         "step_id": "do",
         "what": "approval",
@@ -170,7 +172,45 @@ async def test_who_watches_is_told_what_is_waited_for() -> None:
             "digest": cast("dict[str, str]", waiting["data"])["digest"],
         },
     }
-    assert events[-1].type == "run_failed"
+    last = events[-1]
+    assert isinstance(last, RunWaiting)
+    assert (last.status, last.data["decisions"]) == (
+        "needs_decision",
+        [
+            {
+                "key": waiting["key"],
+                "step_id": "do",
+                "what": "approval",
+                "tool": "write",
+                "digest": told["data"]["digest"],
+            }
+        ],
+    )
+
+
+async def test_the_end_of_a_run_that_waits_again_tells_what_waits_now() -> None:
+    """A-119: also what waits since an earlier execution of the run."""
+    executor = executor_for(MemoryJournal(FakeClock()), [], Says())
+    recipe = recipe_with(TWO_QUESTIONS, [])
+    first = await executor.execute(recipe)
+    run = executor.prepare_resume(
+        await load_recorded_run(executor.services.journal, first.run_id),
+        decisions={"a": "answer:yes"},
+    )
+    told: list[RunEvent] = []
+    run.listen(told.append)
+    await run.execute()
+    last = told[-1]
+    assert isinstance(last, RunWaiting)
+    assert last.data["decisions"] == [
+        {"key": "b/1/0/ask", "step_id": "b", "what": "answer", "question": "And B?"}
+    ]
+
+
+TWO_QUESTIONS: Document = {
+    "execution_mode": "parallel",
+    "steps": [{"id": "a", "ask": "A?"}, {"id": "b", "ask": "And B?"}],
+}
 
 
 async def test_a_rejected_call_fails_its_step() -> None:

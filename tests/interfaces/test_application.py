@@ -210,6 +210,17 @@ async def test_a_run_that_waits_goes_on_after_the_decision_with_its_reason() -> 
     assert resumed[0]["note"] == {"decision_reasons": {waiting.key: "Ann said so"}}
 
 
+async def test_the_stream_of_a_run_that_waits_ends_so_and_the_decision_streams_the_rest() -> None:
+    """A-119."""
+    tool, recipe = _deleting([])
+    async with m.Minions(model=_model(), tools=[tool], journal=MemoryJournal(SystemClock())) as app:
+        first = app.astream(recipe)
+        types = [event.type async for event in first]
+        assert types[-2:] == ["step_finished", "run_waiting"]
+        decided = app.decide(first.result.run_id, "delete", Verdict.APPROVED)
+        assert [event.type async for event in decided][-1] == "run_completed"
+
+
 async def test_an_approval_may_edit_the_arguments() -> None:
     """A-118."""
     deleted: list[str] = []

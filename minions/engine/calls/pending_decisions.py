@@ -86,6 +86,12 @@ class PendingDecision:
         """The form of a question."""
         return self.fact.form
 
+    def to_json(self) -> dict[str, JsonValue]:
+        """What events say of it: which decision, without the call's arguments."""
+        shown = {"tool": self.tool, "digest": self.digest, "question": self.fact.question}
+        found = {name: value for name, value in shown.items() if value is not None}
+        return {"key": self.key, "step_id": self.step_id, "what": self.what, **found}
+
     @property
     def words(self) -> str:
         """One line for a person: the call or question, and its step."""

@@ -9,6 +9,7 @@ from typing import TypeAlias, TypedDict, assert_never
 from minions.contracts import events
 from minions.contracts.errors import words_of
 from minions.contracts.events import RunEvent
+from minions.contracts.executions import RunStatus
 from minions.contracts.facts import (
     BackEdge,
     ConversationStarted,
@@ -182,6 +183,13 @@ def _run_finished(entry: JournalEntry, fact: RunFinished) -> RunEvent:
             **_place(entry),
             status=fact.status,
             data={"response": given(fact.output), "metrics": fact.usage},
+        )
+    if fact.status == RunStatus.NEEDS_DECISION:
+        waiting: list[JsonValue] = [dict(each) for each in fact.waiting or ()]
+        return events.RunWaiting(
+            **_place(entry),
+            status=fact.status,
+            data={"decisions": waiting, "metrics": fact.usage},
         )
     return events.RunFailed(
         **_place(entry),

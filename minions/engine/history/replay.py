@@ -189,6 +189,10 @@ class OpenCall:
     tool: str
     arguments: str
 
+    def to_json(self) -> dict[str, JsonValue]:
+        """What events say of it: which call is in doubt, without its arguments."""
+        return {"key": self.key, "step_id": self.step_id, "what": "doubt", "tool": self.tool}
+
 
 class Replay:
     """The recorded work of one run, as far as it still counts.

@@ -21,9 +21,11 @@ from minions.contracts.facts import (
 )
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import user
+from minions.engine.calls.pending_decisions import pending_decisions
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import ConversationStart
+from minions.engine.history.replay import Replay
 from minions.engine.run.run_start import ResumePlan, RunStart
 from minions.engine.run.walk import WalkEnd
 from minions.recipe.bundles import bundle_of
@@ -147,9 +149,22 @@ class RunRecord:
             error=error.to_json() if error is not None else None,
             # The messages that a failed regeneration replaced are there again.
             sequence=conversation.restores if conversation is not None and has_failed else None,
+            waiting=await self._waiting() if end.status is RunStatus.NEEDS_DECISION else None,
         )
         await self._recorder.record("run", finished)
         self._log("run_finished", status=end.status.value)
+
+    async def _waiting(self) -> list[Mapping[str, JsonValue]]:
+        """What the run waits for: pending decisions, and calls in doubt."""
+        scope = self._context.scope
+        rows = await scope.services.journal.entries(
+            scope.session_id, run_id=scope.run_id, kinds={"run", "step", "decision"}
+        )
+        pending = pending_decisions(Replay(rows, max(row.generation for row in rows) + 1))
+        return [
+            *(each.to_json() for each in pending),
+            *(call.to_json() for call in self._context.progress.open_calls),
+        ]
 
     def _publish_end(self, end: WalkEnd, output: object) -> None:
         """The last event of a run whose end is recorded already."""

@@ -143,7 +143,8 @@ class StepRunner:
         """Send a message, and yield the events of the turn. Leaving the loop early cancels the run.
 
         Open tool calls of the conversation are executed first. A turn that fails ends with
-        `run_failed`; its message stays in the session.
+        `run_failed`, and one that waits for a person with `run_waiting`; its message stays in the
+        session.
 
         Raises:
             UsageError, NotFoundError, EnvironmentRefusedError: Before anything was stored.

@@ -7,7 +7,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.events import RunCompleted, RunEvent, RunFailed, event_to_json
+from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting, event_to_json
 from minions.contracts.journal import Journal, JournalEntry
 from minions.engine.history.events import EventMaker
 from minions.interfaces.server.http.responses import json_bytes
@@ -47,7 +47,7 @@ def frame_of(event: RunEvent) -> Frame:
         place + b"event: " + event.type.encode() + b"\ndata: " + data + b"\n\n",
         event.position,
         event.run_id,
-        isinstance(event, RunCompleted | RunFailed),
+        isinstance(event, RunCompleted | RunWaiting | RunFailed),
     )
 
 

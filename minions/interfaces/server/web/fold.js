@@ -151,6 +151,10 @@ export class RunFold {
 		this.end(event);
 	}
 
+	on_run_waiting(event) {
+		this.end(event);
+	}
+
 	on_run_failed(event) {
 		this.end(event);
 		this.error = event.data?.error;

@@ -131,10 +131,10 @@ class Conversation {
 		}
 		if (event.type === "run_started") [this.running, this.error] = [event.run_id, null];
 		if (event.type === "step_completed" && event.snapshot.role === "assistant") this.clear();
-		if (event.type === "run_completed" || event.type === "run_failed") {
+		if (["run_completed", "run_waiting", "run_failed"].includes(event.type)) {
 			this.clear();
 			this.running = null;
-			this.error = event.type === "run_failed" && !["needs_decision", "cancelled"].includes(event.status) ? event.data?.error : null;
+			this.error = event.type === "run_failed" && event.status !== "cancelled" ? event.data?.error : null;
 		}
 		this.loadSoon();
 	}
