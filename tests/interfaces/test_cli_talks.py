@@ -286,7 +286,7 @@ def test_what_a_refused_call_says_is_what_the_session_holds(
         check=False,
         timeout=60,
     )
-    assert done.returncode == 1
+    assert done.returncode == 0, done.stderr  # in a conversation the model reads it and continues
     assert "   3 tool send  Error: The tool 'send' needs approval" in done.stderr
 
 
