@@ -157,7 +157,7 @@ async def test_a_run_waits_and_goes_on_after_the_decision() -> None:
 
 
 async def test_who_watches_is_told_what_is_waited_for() -> None:
-    """A-119: the stream ends with it, and not with a failure."""
+    """the stream ends with it, and not with a failure."""
     tool = writer()
     executor = executor_for(MemoryJournal(FakeClock()), [tool], Says())
     events = [event async for event in executor.stream(recipe_with(WRITES, [tool]))]
@@ -189,7 +189,7 @@ async def test_who_watches_is_told_what_is_waited_for() -> None:
 
 
 async def test_the_end_of_a_run_that_waits_again_tells_what_waits_now() -> None:
-    """A-119: also what waits since an earlier execution of the run."""
+    """also what waits since an earlier execution of the run."""
     executor = executor_for(MemoryJournal(FakeClock()), [], Says())
     recipe = recipe_with(TWO_QUESTIONS, [])
     first = await executor.execute(recipe)

@@ -211,7 +211,6 @@ async def test_a_run_that_waits_goes_on_after_the_decision_with_its_reason() -> 
 
 
 async def test_the_stream_of_a_run_that_waits_ends_so_and_the_decision_streams_the_rest() -> None:
-    """A-119."""
     tool, recipe = _deleting([])
     async with m.Minions(model=_model(), tools=[tool], journal=MemoryJournal(SystemClock())) as app:
         first = app.astream(recipe)
