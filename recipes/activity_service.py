@@ -78,7 +78,7 @@ class Service:
 def judge(prompt: Prompt) -> Answer:
     """What a language model would say: it reads the input out of the question."""
     question = prompt.messages[-1].content or ""
-    given = json.loads(question.rpartition("Input, as JSON:\n")[2])
+    given = json.loads(question.splitlines()[-2])
     chosen = [
         each["id"]
         for each in given

@@ -38,7 +38,7 @@ def _files(prompt: Prompt) -> list[str]:
 def _open_work(prompt: Prompt) -> dict[str, list[str]]:
     """The result of that step, as it stands at the end of the prompt."""
     for message in prompt.messages:
-        found = re.search(r"Result of step 'open_work':\n(.*)", message.content or "")
+        found = re.search(r'<data-\w+ step="open_work">\n(.*)', message.content or "")
         if found:
             try:
                 shown = json.loads(found[1])

@@ -11,7 +11,7 @@ from minions.testing import Answer
 def read_figures(prompt: Prompt) -> Answer:
     """The trend of the last month, and the region with the least revenue."""
     question = prompt.messages[-1].content or ""
-    figures = json.loads(question.rpartition("Input, as JSON:\n")[2])
+    figures = json.loads(question.splitlines()[-2])
     months, regions = figures["months"], figures["regions"]
     before, last = (months[-2:] if len(months) > 1 else months * 2)[:2]
     change = (last["revenue"] - before["revenue"]) / before["revenue"]

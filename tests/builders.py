@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import cast
 
@@ -35,6 +36,7 @@ from minions.contracts.messages import (
 from minions.contracts.retry import RetryConfig
 from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope, ToolSpec
+from minions.engine.compile.borders import is_border_words
 from minions.engine.compile.extensions import Extensions
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.memory import ConversationMemory
@@ -420,3 +422,11 @@ def shown_conversations(memory: ConversationMemory) -> Mapping[str, tuple[Messag
     """Likewise, of a memory that was folded."""
     ids = memory._conversations
     return {each: found for each in ids if (found := memory.prompt_messages(each))}
+
+
+def border_in(messages: Iterable[Message]) -> str:
+    """The tags around data of which the system text of these messages speaks."""
+    text = next(each.content or "" for each in messages if is_border_words(each))
+    found = re.search(r"data-\w+", text)
+    assert found is not None
+    return found[0]

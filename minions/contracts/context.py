@@ -146,6 +146,11 @@ class RunContext(ABC):
         """The run's id, `run_…`."""
 
     @property
+    def border_seed(self) -> str:
+        """What the borders of data in prompts are made from: the run's id."""
+        return self.run_id
+
+    @property
     @abstractmethod
     def session_id(self) -> str:
         """The session's id, `ses_…`, which runs of one conversation share."""

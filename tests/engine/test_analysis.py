@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builders import Ran, run_of
+from builders import Ran, border_in, run_of
 from minions.adapters.models.script_items import Answer
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
@@ -42,13 +42,14 @@ async def test_one_fresh_call_holds_context_description_input_and_form(items: Js
     )
     assert done.result.output == {"why": "none"}
     *_, prompt = done.prompts
+    border = border_in(prompt)
     *head, question = [message.content or "" for message in prompt]
     shown = "null" if items is None else '""' if items == "" else str(items).replace("'", '"')
     assert question == (
-        "Context:\nRules: be strict\n\nTask:\nDetermine which need updates\n\nInput, as JSON:\n"
-        + shown.replace(": ", ":")
+        "Context:\nRules: be strict\n\nTask:\nDetermine which need updates\n\nInput:\n"
+        f"<{border}>\n{shown.replace(': ', ':')}\n</{border}>"
     )
-    assert '"required":["updates","reasoning"]' in head[-1]
+    assert '"required":["updates","reasoning"]' in " ".join(head)
     text = " ".join(head)
     assert "something" not in text
     assert "not this" not in text

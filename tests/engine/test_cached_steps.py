@@ -130,6 +130,15 @@ async def test_the_second_run_asks_nobody_and_says_where_its_output_is_from() ->
     )
 
 
+async def test_a_cached_step_that_reads_an_appended_output_is_found_by_the_next_run() -> None:
+    """The border around the output is another in each run."""
+    house = House()
+    step: Document = {"id": "b", "goal": "Use it", "depends_on": ["a"], "cache": True}
+    recipe = house.recipe({"id": "a", "set": {"x": 1}}, step)
+    first, second = await house.run(recipe), await house.run(recipe)
+    assert (house.asked, second.step("b").cached_from) == (1, first.run_id)
+
+
 async def test_another_recipe_that_asks_the_same_is_answered_too() -> None:
     house = House()
     await house.run(house.recipe(ASK, inputs=INPUTS))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from builders import FakeTool, Ran, fake_tool, run_of
+from builders import FakeTool, Ran, border_in, fake_tool, run_of
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.executions import AgentExecutionError, RunStatus
@@ -179,5 +179,7 @@ async def test_programs_analyse_data_by_the_same_step() -> None:
         context="Be exact.",
     )
     assert found == {"updates": [1], "reasoning": "odd"}
-    text = model.prompts[0].messages[-1].content or ""
-    assert text == "Context:\nBe exact.\n\nTask:\nWhich are odd?\n\nInput, as JSON:\n[1,2]"
+    text, border = model.prompts[0].messages[-1].content, border_in(model.prompts[0].messages)
+    assert text == (
+        f"Context:\nBe exact.\n\nTask:\nWhich are odd?\n\nInput:\n<{border}>\n[1,2]\n</{border}>"
+    )

@@ -16,6 +16,7 @@ from builders import (
     ConstrainingParser,
     Ran,
     answer_of,
+    border_in,
     deterministic_services,
     executor_of,
     fake_tool,
@@ -181,15 +182,17 @@ async def test_a_question_is_put_to_the_model_once() -> None:
     done = await run_of(recipe, [answer_of(to("right"), input_tokens=7, output_tokens=2)])
     assert (done.ids, done.result.output) == (["a", "right"], {"x": "R"})
     (prompt,) = done.prompts
+    border = border_in(prompt)
     assert prompt[-1].content == (
         "Question: Is right right?\n\n"
-        "Result of step 'a':\n"
-        '{"to":"right"}\n\n'
+        f'<{border} step="a">\n'
+        '{"to":"right"}\n'
+        f"</{border}>\n\n"
         "Steps that may come next:\n"
         "- left: The way of the heart.\n"
         "- right"
     )
-    assert '"enum":["left","right"]' in str(prompt[1].content)
+    assert '"enum":["left","right"]' in str(prompt)
     assert done.result.usage == TokenUsage(input_tokens=7, output_tokens=2)
     kinds = [(kind, key.partition("#")[0], state) for kind, key, state in done.facts]
     assert kinds == [
@@ -207,7 +210,7 @@ async def test_a_question_is_put_to_the_model_once() -> None:
 async def test_the_result_in_the_question_is_bounded() -> None:
     recipe = loaded(fork(goal="Work.", route="Where?"))
     done = await run_of(recipe, ["x" * 9_000, to("left")])
-    assert "x" * 4_000 + "\n… (5000 more characters left out)" in str(done.prompts[1][-1].content)
+    assert "x" * 3_999 + "\n… (5002 more characters left out)" in str(done.prompts[1][-1].content)
     assert done.ids == ["a", "left"]
 
 

@@ -53,6 +53,7 @@ class StepView(RunContext):
         self._limits = limits
         self._metadata = metadata
         self._tools = tools
+        self._border_seed = context.run_id
 
     def with_tools(self, names: frozenset[str]) -> StepView:
         """The same step, with these tools of the run beside its own."""
@@ -64,6 +65,17 @@ class StepView(RunContext):
     def run_id(self) -> str:
         """The run's."""
         return self.context.run_id
+
+    @property
+    def border_seed(self) -> str:
+        """The run's; empty in a view without it."""
+        return self._border_seed
+
+    def without_border_seed(self) -> StepView:
+        """The same step, with prompts that are equal in every run that asks the same."""
+        bare = copy(self)
+        bare._border_seed = ""  # noqa: SLF001  # a copy of itself
+        return bare
 
     @property
     def session_id(self) -> str:

@@ -27,6 +27,7 @@ from minions.contracts.messages import Message, system, user
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import Step
 from minions.engine.calls.trace import StepTrace
+from minions.engine.compile.borders import as_data, border_of, border_words, within
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.recipe_step import as_text, bounded
 from minions.engine.context.agent_context import AgentContext
@@ -56,6 +57,14 @@ class _Choice:
     def ids(self) -> list[str]:
         """The ids of the steps that may come next."""
         return [each.id for each in self.nexts]
+
+    @property
+    def listed(self) -> str:
+        """Ids and descriptions, a line each."""
+        return "\n".join(
+            f"- {each.id}: {each.description}" if each.description else f"- {each.id}"
+            for each in self.nexts
+        )
 
 
 class Routes:
@@ -132,8 +141,11 @@ class Routes:
         key = self._key(step)
         scope = await self._scope(step, key)
         try:
+            form, output = _form(choice.ids), self._output(execution)
+            messages = self._messages(choice, question, output)
+            older = _older_messages(choice, question, output)
             answer = await scope.ask_model(
-                self._messages(choice, question, execution), _form(choice.ids)
+                older if scope.was_asked(older, form) else messages, form
             )
         except StepFailedError as error:
             failure = _of_route(choice, error.failure)
@@ -187,21 +199,30 @@ class Routes:
             tool_call_executor_factory=self._tool_factory,
         )
 
-    def _messages(
-        self, choice: _Choice, question: str, execution: StepExecution[object]
-    ) -> tuple[Message, ...]:
+    def _output(self, execution: StepExecution[object]) -> JsonValue:
         values = cast("Mapping[str, Mapping[str, JsonValue]]", self._context.values["steps"])
-        output = values.get(execution.step_id, {}).get("output", encode(execution.output))
-        listed = "\n".join(
-            f"- {each.id}: {each.description}" if each.description else f"- {each.id}"
-            for each in choice.nexts
-        )
+        return values.get(execution.step_id, {}).get("output", encode(execution.output))
+
+    def _messages(self, choice: _Choice, question: str, output: JsonValue) -> tuple[Message, ...]:
+        listed = choice.listed
+        shown = bounded(as_data(output))
+        border = border_of(self._context.run_id, [question, listed, shown])
         text = (
             f"Question: {question}\n\n"
-            f"Result of step '{choice.step.id}':\n{bounded(as_text(output))}\n\n"
+            f"{within(border, shown, step_id=choice.step.id)}\n\n"
             f"Steps that may come next:\n{listed}"
         )
-        return system(_WORDS), user(text)
+        return system(_WORDS), border_words(border), user(text)
+
+
+def _older_messages(choice: _Choice, question: str, output: JsonValue) -> tuple[Message, ...]:
+    """As runs recorded it before outputs had a border: what was asked is not asked again."""
+    text = (
+        f"Question: {question}\n\n"
+        f"Result of step '{choice.step.id}':\n{bounded(as_text(output))}\n\n"
+        f"Steps that may come next:\n{choice.listed}"
+    )
+    return system(_WORDS), user(text)
 
 
 def _form(ids: Sequence[str]) -> OutputInstructions[JsonValue]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
@@ -109,10 +109,16 @@ class JournalledScope(EngineScope):
         Code may ask in another order when the step is entered again after a crash; equal
         questions are counted, and their answers are as good as each other's.
         """
-        text = dumps(list(asked)).encode("utf-8", "surrogatepass")
-        digest = hashlib.blake2b(text, digest_size=6).hexdigest()
+        digest = _digest(asked)
         self._asked[digest] = nth = self._asked.get(digest, 0) + 1
         return f"{digest}.{nth}"
+
+    def was_asked(self, messages: Iterable[Message], output: OutputInstructions[U]) -> bool:
+        """Whether an earlier execution of the run recorded just this question."""
+        replay = self._view.context.scope.replay
+        asked: list[JsonValue] = [message_to_json(message) for message in messages]
+        key = f"{self._view.key}#{_digest([asked, output.json_schema()])}.1/opening"
+        return replay is not None and replay.newest("conversation", key) is not None
 
     def _fresh_view(
         self, own: Iterable[Message], output: OutputInstructions[object] | None
@@ -217,3 +223,8 @@ class JournalledScope(EngineScope):
                 "A recipe can be a step only in a run of an AgentExecutor.", code="no-executor"
             )
         return runner
+
+
+def _digest(asked: Sequence[JsonValue]) -> str:
+    text = dumps(list(asked)).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=6).hexdigest()

@@ -44,6 +44,7 @@ from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.output_ladder import Answer, OutputLadder
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
+from minions.engine.compile.borders import is_border_words
 from minions.engine.compile.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
 from minions.engine.context.step_view import StepView
 
@@ -98,13 +99,19 @@ class Opening:
         return (len(self.before), len(self.history)) if self.history else None
 
     def said_in(self, execution: StepExecution[object]) -> tuple[Message, ...]:
-        """The messages after the history without system texts: a later step continues with them."""
+        """The messages after the history, which a later step continues with.
+
+        Of the system texts only those about borders, which the messages hold.
+        """
         if not execution.model_calls:
             return ()
         last = execution.model_calls[-1]
         first = len(self.before) + len(self.history)
-        prompt = last.prompt.messages[first:]
-        said = [each for each in prompt if each.role is not MessageRole.SYSTEM]
+        said = [
+            each
+            for at, each in enumerate(last.prompt.messages)
+            if is_border_words(each) or (at >= first and each.role is not MessageRole.SYSTEM)
+        ]
         if last.response is not None:
             said.append(last.response.message)
         said += [
@@ -172,15 +179,18 @@ def opening_messages(
     head = [system(agent.system_prompt)] if agent.system_prompt else []
     head += [message for message in agents if message.role is MessageRole.SYSTEM]
     head += [message for message in own if message.role is MessageRole.SYSTEM]
+    borders = [message for message in (*said, *head) if is_border_words(message)]
+    head = [message for message in head if message not in borders]
     if has_prompt:
         head = []
     if output is not None:
         head.append(system(output_words(output)))
     if mode is CompletionMode.SIGNAL:
         head.append(system(_SIGNAL_WORDS))
+    head += dict.fromkeys(borders)  # last: they differ from run to run, and end a cached start
     body = [Message(role=MessageRole.GOAL, content=agent.goal)] if agent.goal and not said else []
     body += [message for message in agents if message.role is not MessageRole.SYSTEM and not said]
-    body += said
+    body += [message for message in said if message.role is not MessageRole.SYSTEM]
     body += [message for message in own if message.role is not MessageRole.SYSTEM]
     return (*head, *body)
 

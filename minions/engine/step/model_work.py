@@ -11,6 +11,7 @@ from minions.contracts.tools import Toolbox
 from minions.engine.calls.model_calls import capabilities_of
 from minions.engine.compile.fingerprint import Fingerprint
 from minions.engine.context.agent_context import AgentContext
+from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.replay import StepRows
 from minions.engine.step.cache import question_fingerprint
@@ -69,7 +70,8 @@ class ModelWork(StepWork):
 
     def fingerprint(self) -> Fingerprint:
         """The opening prompt, and what has to come out."""
-        return question_fingerprint(self._step, self._opening().messages, self._parts.output)
+        opening = self._opening(self._parts.view.without_border_seed())
+        return question_fingerprint(self._step, opening.messages, self._parts.output)
 
     def keep_conversation(self, execution: StepExecution[object]) -> None:
         """Share the conversation with the steps that continue it."""
@@ -100,8 +102,8 @@ class ModelWork(StepWork):
             return False
         return True
 
-    def _opening(self) -> Opening:
-        step, view = self._step, self._parts.view
+    def _opening(self, view: StepView | None = None) -> Opening:
+        step, view = self._step, view or self._parts.view
         own = step.messages(view)
         said = view.context.progress.conversation if step.shares_conversation else ()
         mode = step.completion_criteria.mode

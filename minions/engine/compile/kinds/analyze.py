@@ -10,10 +10,11 @@ from attrs import frozen
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole, system
 from minions.contracts.steps import Step
 from minions.contracts.verdicts import CompletionMode
+from minions.engine.compile.borders import as_data, border_of, border_words, within
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
@@ -63,10 +64,14 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
         parts = [f"Task:\n{as_text(self.task.render(values))}"]
         if self.context is not None:
             parts.insert(0, f"Context:\n{as_text(self.context.render(values)).strip()}")
+        head = [system(_ANALYST)]
         if self.input is not None:
-            parts.append(f"Input, as JSON:\n{dumps(self.input.render(values))}")
+            data = as_data(self.input.render(values))
+            border = border_of(view.border_seed, [*parts, data])
+            parts.append(f"Input:\n{within(border, data)}")
+            head.append(border_words(border))
         question = Message(role=MessageRole.GOAL, content="\n\n".join(parts))
-        return [system(_ANALYST), question, *feedback_messages(view, self)]
+        return [*head, question, *feedback_messages(view, self)]
 
 
 class _AnalyzeCompiler(StepCompiler[AnalyzeSpec]):

@@ -14,11 +14,11 @@ from minions.contracts.errors import (
     UsageError,
     near_names,
 )
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import CompletionMode
+from minions.engine.compile.borders import as_data, border_of, border_words, within
 from minions.engine.compile.completion import DefaultStepCompletionChain
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
@@ -79,9 +79,8 @@ class GoalStep(WrittenStep[object], Step[object]):
             Message(role=role, content=as_text(template.render(view.values)))
             for role, template in self.texts
         ]
-        if results := _results(self.shown, view.values):
-            messages.append(user(results))
-        return [*messages, *feedback_messages(view, self)]
+        feedback = feedback_messages(view, self)
+        return [*_with_outputs(messages, self.shown, view), *feedback]
 
 
 def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
@@ -134,13 +133,17 @@ def _chain(spec: GoalSpec, links: Mapping[str, CompletionLink]) -> StepCompletio
     return DefaultStepCompletionChain().prepend(*(links[name] for name in spec.completion_links))
 
 
-def _results(step_ids: Sequence[str], values: Mapping[str, JsonValue]) -> str:
-    parts = [
-        f"Result of step '{step_id}':\n{bounded(as_text(values[step_id]))}"
-        for step_id in step_ids
-        if step_id in values
-    ]
-    return "\n\n".join(parts)
+def _with_outputs(
+    messages: Sequence[Message], step_ids: Sequence[str], view: RunContext
+) -> list[Message]:
+    """The messages, then the outputs of these steps, as data within a border."""
+    values = view.values
+    shown = {each: bounded(as_data(values[each])) for each in step_ids if each in values}
+    if not shown:
+        return [*messages]
+    border = border_of(view.border_seed, [*(m.content or "" for m in messages), *shown.values()])
+    data = "\n".join(within(border, text, step_id=each) for each, text in shown.items())
+    return [border_words(border), *messages, user(data)]
 
 
 class _GoalCompiler(StepCompiler[GoalSpec]):
