@@ -95,6 +95,8 @@ class ModelCapabilities:
     """Whether tools and a schema may be sent together. Off by default: several
     servers drop tool calls then.
     """
+    takes_strict: bool = True
+    """Whether `strict` may be sent with a schema that satisfies its rules."""
 
 
 # --- what comes back -----------------------------------------------------------------------

@@ -10,10 +10,12 @@ from returns.result import Failure, Result, Success
 from minions.contracts.instructions import OutputFailure, OutputInstructions
 from minions.contracts.json_values import JsonValue, dumps, find_json_value
 from minions.contracts.schema import SchemaValidator
+from minions.contracts.schema_words import schema_words
 
 __all__ = [
     "bare_text",
     "checked_output",
+    "older_output_words",
     "output_words",
     "parse_text",
 ]
@@ -21,14 +23,25 @@ __all__ = [
 T = TypeVar("T")
 
 
-def output_words(instructions: OutputInstructions[T]) -> str:
-    """A description of the declared output, for the system message of every call of the step."""
-    own = "\n".join(instructions.instructions)
+def older_output_words(instructions: OutputInstructions[T]) -> str:
+    """The description in the prompts of runs that were recorded before it was a list of fields."""
     words = (
         "Your final answer must be one JSON value that fits this JSON Schema, and nothing else:\n"
         f"{dumps(instructions.json_schema())}"
     )
-    return f"{own}\n{words}" if own else words
+    return "\n".join((*instructions.instructions, words))
+
+
+def output_words(instructions: OutputInstructions[T]) -> str:
+    """A description of the declared output, for the system message of every call of the step.
+
+    The only one in the prompt: what constrains the answer goes beside the messages, or consists of
+    a few words.
+    """
+    form = schema_words(instructions.json_schema())
+    optional = ' ("?": may be left out)' if '"?: ' in form else ""
+    words = f"Your final answer is one JSON value of this form{optional}, and nothing else:\n{form}"
+    return "\n".join((*instructions.instructions, words))
 
 
 def parse_text(

@@ -13,6 +13,7 @@ from minions.contracts.schema import JsonSchema
 __all__ = ["sent_parameters"]
 
 _NULL: Final[JsonValue] = {"type": "null"}
+_DEFINITIONS: Final = ("$defs", "definitions")
 _SCHEMAS_BY_NAME: Final = (
     "$defs",
     "definitions",
@@ -39,18 +40,27 @@ _TESTS: Final = ("if", "not")
 """Keywords with schemas that need not fit: narrowing those would accept more values, not fewer."""
 
 
-def sent_parameters(schema: JsonSchema, *, drops_null: bool = True) -> dict[str, JsonValue]:
+_ANNOTATIONS: Final = frozenset(("default", "deprecated", "description", "examples", "title"))
+_MOST_NODES: Final = 1_000
+"""Schemas that inlining may write: definitions that name each other twice grow as powers of two."""
+
+
+def sent_parameters(schema: JsonSchema) -> dict[str, JsonValue]:
     """The schema with one type per property, and with optional properties as their plain type.
+
+    References to definitions are replaced by what they name, unless one leads back to itself: some
+    servers do not resolve them, and the model is not shown what they name.
 
     Chat templates of local models treat `type` as a text; servers with such a template refuse every
     request with `{"type": ["integer", "null"]}`. An optional property need not accept null as well:
     leaving it out means the same. Arguments are validated by the schema as declared, so that a null
     is still accepted.
-
-    Args:
-        drops_null: Whether optional properties lose their null; False: only lists of types are
-            rewritten.
     """
+    return _rewritten(_inlined(schema), drops_null=True)
+
+
+def _rewritten(schema: JsonSchema, *, drops_null: bool) -> dict[str, JsonValue]:
+    """See `sent_parameters`; without `drops_null` only lists of types are rewritten."""
     sent: dict[str, JsonValue] = {}
     for keyword, value in schema.items():
         if keyword == "properties" and isinstance(value, Mapping):
@@ -68,7 +78,7 @@ def sent_parameters(schema: JsonSchema, *, drops_null: bool = True) -> dict[str,
 
 
 def _sent(schema: JsonValue, drops_null: bool) -> JsonValue:  # handed on
-    return sent_parameters(schema, drops_null=drops_null) if isinstance(schema, Mapping) else schema
+    return _rewritten(schema, drops_null=drops_null) if isinstance(schema, Mapping) else schema
 
 
 def _properties(
@@ -120,3 +130,67 @@ def _without_type_list(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
         earlier = both if isinstance(both, list | tuple) else []
         return {**rest, "allOf": [*earlier, {"anyOf": choice}]}
     return {"anyOf": choice, **rest}
+
+
+# --- references ----------------------------------------------------------------------------------
+
+
+class _NotInlinedError(Exception):
+    """A reference cannot be replaced by what it names."""
+
+
+def _inlined(schema: JsonSchema) -> JsonSchema:
+    """The schema without references; as it is where one of them has to stay."""
+    if not any(keyword in schema for keyword in _DEFINITIONS):
+        return schema
+    own = {name: each for name, each in schema.items() if name not in _DEFINITIONS}
+    try:
+        return _Inlining(schema).of(own, ())
+    except _NotInlinedError:
+        return schema
+
+
+class _Inlining:
+    """Replaces the references of one schema."""
+
+    def __init__(self, schema: JsonSchema) -> None:
+        self._root = schema
+        self._left = _MOST_NODES
+
+    def of(self, schema: JsonSchema, within: tuple[str, ...]) -> dict[str, JsonValue]:
+        """The schema without references.
+
+        Args:
+            within: The references that lead here.
+        Raises:
+            _NotInlinedError: One leads back to itself or elsewhere, or the schema grows too large.
+        """
+        self._left -= 1
+        if self._left < 0 or "$id" in schema:
+            raise _NotInlinedError
+        reference = schema.get("$ref")
+        if reference is not None:
+            beside = {name: each for name, each in schema.items() if name != "$ref"}
+            return {**self._named(reference, beside, within), **beside}
+        return {keyword: self._keyword(keyword, each, within) for keyword, each in schema.items()}
+
+    def _named(
+        self, reference: JsonValue, beside: JsonSchema, within: tuple[str, ...]
+    ) -> dict[str, JsonValue]:
+        _, _, path = str(reference).partition("#/")
+        keyword, _, name = path.partition("/")
+        named = self._root.get(keyword) if keyword in _DEFINITIONS else None
+        found = named.get(name) if isinstance(named, Mapping) else None
+        if path in within or not isinstance(found, Mapping) or not _ANNOTATIONS.issuperset(beside):
+            raise _NotInlinedError
+        return self.of(found, (*within, path))
+
+    def _keyword(self, keyword: str, value: JsonValue, within: tuple[str, ...]) -> JsonValue:
+        if keyword in (*_SCHEMAS_BY_NAME, "properties") and isinstance(value, Mapping):
+            return {name: self._each(one, within) for name, one in value.items()}
+        if keyword in _LISTS_OF_SCHEMAS and isinstance(value, list | tuple):
+            return [self._each(one, within) for one in value]
+        return self._each(value, within) if keyword in (*_SCHEMAS, *_TESTS) else value
+
+    def _each(self, schema: JsonValue, within: tuple[str, ...]) -> JsonValue:
+        return self.of(schema, within) if isinstance(schema, Mapping) else schema

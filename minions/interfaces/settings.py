@@ -37,6 +37,7 @@ class ProviderSettings:
     api_key_env: str | None = None
     output_mode: OutputMode | None = None
     tools_with_schema: bool = False
+    strict: bool = True
 
 
 @frozen(kw_only=True)

@@ -16,6 +16,7 @@ from returns.pipeline import is_successful
 from returns.result import Result, Success
 
 from minions.adapters.models import structured_output
+from minions.adapters.models.chat_request import RequestWriter
 from minions.adapters.models.strict_schema import is_strict_schema
 from minions.adapters.models.structured_output import InstructorParser
 from minions.contracts.calls import (
@@ -23,11 +24,15 @@ from minions.contracts.calls import (
     OutputFailure,
     OutputInstructions,
     OutputMode,
+    OutputRequest,
+    Prompt,
 )
 from minions.contracts.errors import SchemaError
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import Message, MessageRole, ToolCallRequest, assistant
-from minions.contracts.schema import SchemaValidator
+from minions.contracts.messages import Message, ToolCallRequest, assistant, system, user
+from minions.contracts.output import output_words
+from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.contracts.tool_parameters import sent_parameters
 
 TEXT_MODES = (OutputMode.JSON_SCHEMA, OutputMode.JSON, OutputMode.MD_JSON)
 ALL_MODES = (*TEXT_MODES, OutputMode.TOOLS)
@@ -230,7 +235,7 @@ def test_the_tool_of_a_tools_request_lists_no_types(parser: InstructorParser) ->
 
 def test_a_tools_request_forces_one_tool_called_like_the_schema(parser: InstructorParser) -> None:
     request = parser.request(REPORT, OutputMode.TOOLS)
-    parameters = {key: value for key, value in SCHEMA.items() if key != "description"}
+    parameters = sent_parameters({k: each for k, each in SCHEMA.items() if k != "description"})
     parameters["required"] = ["score", "title"]  # sorted by instructor
     function = {
         "name": "weather_report_",
@@ -244,19 +249,64 @@ def test_a_tools_request_forces_one_tool_called_like_the_schema(parser: Instruct
     }
 
 
-def test_a_json_request_says_the_schema_in_a_system_message(parser: InstructorParser) -> None:
+def test_a_json_request_asks_for_json_and_repeats_no_schema(parser: InstructorParser) -> None:
+    """A-109."""
     request = parser.request(REPORT, OutputMode.JSON)
     assert request.body == {"response_format": {"type": "json_object"}}
-    (message,) = request.messages
-    assert message.role is MessageRole.SYSTEM
-    assert '"score"' in (message.content or "")
+    assert request.messages == ()
 
 
-def test_a_markdown_request_asks_for_a_code_block(parser: InstructorParser) -> None:
-    request = parser.request(REPORT, OutputMode.MD_JSON)
-    assert request.body == {}
-    assert [message.role for message in request.messages] == [MessageRole.SYSTEM, MessageRole.USER]
-    assert "```json" in (request.messages[1].content or "")
+def test_a_json_request_for_another_value_than_an_object_asks_for_one_around_it(
+    parser: InstructorParser,
+) -> None:
+    numbers = OutputInstructions[JsonValue](schema={"type": "array"})
+    (message,) = parser.request(numbers, OutputMode.JSON).messages
+    assert message == system('Put it into an object: {"value": …}.')
+
+
+def test_a_markdown_request_adds_nothing_to_the_prompt(parser: InstructorParser) -> None:
+    """A-109."""
+    assert parser.request(REPORT, OutputMode.MD_JSON) == OutputRequest(mode=OutputMode.MD_JSON)
+
+
+def described(mode: OutputMode, *, takes_strict: bool = True) -> dict[str, JsonValue]:
+    """The request for a strict schema, as it is sent."""
+    schema: JsonSchema = {
+        "type": "object",
+        "properties": {"title": {"type": "string"}, "pages": {"$ref": "#/$defs/count"}},
+        "required": ["title", "pages"],
+        "additionalProperties": False,
+        "$defs": {"count": {"type": "integer"}},
+    }
+    output = OutputInstructions[object](schema=schema)
+    writer = RequestWriter(provider="p", model="m", takes_strict=takes_strict)
+    prompt = Prompt(
+        [system(output_words(output)), user("Go")],
+        instructions=output,
+        output_request=InstructorParser().request(output, mode),
+    )
+    sent: dict[str, JsonValue] = json.loads(writer.write(prompt, stream=False))
+    return sent
+
+
+@pytest.mark.parametrize("mode", ALL_MODES)
+def test_a_request_says_the_schema_once(mode: OutputMode) -> None:
+    """A-109: bound, or in words; what stands beside a bound one is a list of fields."""
+    sent = described(mode)
+    words = cast("Any", sent["messages"])[0]["content"]  # Any: the server's JSON
+    assert words.count("title") == 1
+    assert "properties" not in words
+    bound = 1 if mode in (OutputMode.JSON_SCHEMA, OutputMode.TOOLS) else 0
+    assert json.dumps(sent).count('"properties"') == bound
+
+
+@pytest.mark.parametrize("mode", [OutputMode.JSON_SCHEMA, OutputMode.TOOLS])
+def test_strict_goes_only_to_a_server_that_takes_it(mode: OutputMode) -> None:
+    """A-109."""
+    assert '"strict": true' in json.dumps(described(mode))
+    assert "strict" not in json.dumps(described(mode, takes_strict=False))
+    loose = OutputInstructions[object](schema={"type": "object", "properties": {"a": {}}})
+    assert "strict" not in json.dumps(InstructorParser().request(loose, mode).body)
 
 
 @pytest.mark.parametrize("mode", ALL_MODES)

@@ -101,8 +101,10 @@ def test_objects_within_and_definitions_are_sent_likewise() -> None:
         "required": ["b"],
     }
     assert sent(inner) == plain
-    assert sent_parameters({"type": "object", "$defs": {"inner": inner}})["$defs"] == {
-        "inner": plain
+    loop: dict[str, JsonValue] = {"loop": {"items": {"$ref": "#/$defs/loop"}}, "inner": inner}
+    assert sent_parameters({"$ref": "#/$defs/loop", "$defs": loop})["$defs"] == {
+        **loop,
+        "inner": plain,
     }
 
 
@@ -195,3 +197,56 @@ def test_what_fits_the_sent_schema_fits_the_declared_one(
     assert all(isinstance(kind, str) for kind in _types_in(plain))
     if not SchemaValidator(plain).errors(value):
         assert not SchemaValidator(schema).errors(value)
+
+
+# --- references ----------------------------------------------------------------------------------
+
+
+def test_references_are_replaced_by_what_they_name() -> None:
+    """A-111: a server that resolves none, and the model, read the whole schema."""
+    place: JsonValue = {"type": "object", "properties": {"at": {"$ref": "#/$defs/point"}}}
+    point: JsonValue = {"type": "object", "properties": {"x": {"type": "number"}}}
+    sent = sent_parameters(
+        {
+            "type": "object",
+            "properties": {
+                "place": {"$ref": "#/$defs/place", "description": "Where"},
+                "more": {"type": "array", "items": {"$ref": "#/$defs/point"}},
+                "$ref": {"type": "string", "enum": ["#/$defs/point"]},
+            },
+            "required": ["place"],
+            "$defs": {"place": place, "point": point},
+        }
+    )
+    assert sent == {
+        "type": "object",
+        "properties": {
+            "place": {"type": "object", "properties": {"at": point}, "description": "Where"},
+            "more": {"type": "array", "items": point},
+            "$ref": {"type": "string", "enum": ["#/$defs/point"]},
+        },
+        "required": ["place"],
+    }
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/a", "$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}},
+        {"$ref": "#/$defs/a", "minimum": 3, "$defs": {"a": {"type": "integer"}}},
+        {"items": {"$ref": "#"}, "$defs": {}},
+        {"items": {"$ref": "#/$defs/none"}, "$defs": {}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$id": "other", "type": "integer"}}},
+        {
+            "$ref": "#/$defs/n0",
+            "$defs": {
+                **{f"n{at}": {"anyOf": [{"$ref": f"#/$defs/n{at + 1}"}] * 2} for at in range(30)},
+                "n30": {"type": "string"},
+            },
+        },
+    ],
+)
+def test_a_reference_that_cannot_be_replaced_leaves_the_schema_as_it_is(
+    schema: dict[str, JsonValue],
+) -> None:
+    assert sent_parameters(schema) == schema

@@ -49,7 +49,7 @@ async def test_one_fresh_call_holds_context_description_input_and_form(items: Js
         "Context:\nRules: be strict\n\nTask:\nDetermine which need updates\n\nInput:\n"
         f"<{border}>\n{shown.replace(': ', ':')}\n</{border}>"
     )
-    assert '"required":["updates","reasoning"]' in " ".join(head)
+    assert '{"updates": [{"id": number}], "reasoning": string}' in " ".join(head)
     text = " ".join(head)
     assert "something" not in text
     assert "not this" not in text

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from builders import Ran, border_in, run_of
 from minions.adapters.models.script_items import Answer
 from minions.contracts.calls import Prompt
+from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole
 from minions.engine.compile.borders import as_data, border_of
 from minions.engine.run import routes
 from minions.engine.run.routes import Routes
+from minions.engine.step.model_work import ModelWork
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 from mortal import World
@@ -165,3 +167,27 @@ async def test_what_was_asked_before_outputs_had_a_border_is_not_asked_again(
     assert len(before) == 2
     result = await world.executor(world.model(answer)).resume("run_1")
     assert (result.output, world.asked) == ({"x": 2}, before)
+
+
+async def test_a_retry_repeats_no_step_that_was_asked_in_older_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: JsonValue = [
+        {"id": "a", "goal": "Fetch"},
+        {"id": "b", "goal": "Use", "depends_on": ["a"], "output": {"n": "integer"}},
+        {"id": "c", "analyze": "Judge", "input": "{{ a }}", "output": {"n": "integer"}},
+        {"id": "d", "assert": "{{ c.n == 2 }}"},
+    ]
+    world = World()
+    recipe = recipe_from_document({"id": "r", "steps": steps}, Catalog())
+
+    def answer(prompt: Prompt) -> Answer:
+        return '{"n": 1}' if prompt.instructions else "fetched"
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(ModelWork, "_opening", lambda self, *_: self._older_opening())
+        failed = await world.executor(world.model(answer)).execute(recipe)
+        assert (failed.status, sum(world.asked.values())) == (RunStatus.FAILED, 3)
+    before = world.asked.copy()
+    again = await world.executor(world.model(answer)).retry("run_1")
+    assert (again.status, world.asked) == (RunStatus.FAILED, before)

@@ -28,6 +28,7 @@ from minions.contracts.errors import SchemaError
 from minions.contracts.executions import RunStatus, StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole, assistant, goal
+from minions.contracts.schema_words import schema_words
 from minions.contracts.steps import Step, StepScope
 from minions.contracts.verdicts import Completion
 from minions.engine.compile.completion import DefaultStepCompletionChain
@@ -57,11 +58,11 @@ def texts(messages: tuple[Message, ...], role: MessageRole) -> list[str]:
 
 
 async def test_schema_and_words_are_in_the_prompt_and_the_reply_is_the_typed_object() -> None:
-    """A-36."""
+    """A-36, A-109: as a list of fields."""
     ran = await run_recipe(text_step(output=REPORT), [GOOD])
     (words,) = texts(ran.prompts[0], MessageRole.SYSTEM)
     assert words.startswith("You must output a JSON object.\n")
-    assert json.loads(words.splitlines()[-1]) == REPORT.json_schema()
+    assert words.splitlines()[-1] == schema_words(REPORT.json_schema())
     assert ran.only.output == ran.result.output == Report("Tides", 3)
     assert isinstance(ran.model, ScriptedModel)
     assert ran.model.prompts[0].instructions is REPORT

@@ -192,7 +192,7 @@ async def test_a_question_is_put_to_the_model_once() -> None:
         "- left: The way of the heart.\n"
         "- right"
     )
-    assert '"enum":["left","right"]' in str(prompt)
+    assert '"next": "left" | "right"' in str(prompt[1].content)
     assert done.result.usage == TokenUsage(input_tokens=7, output_tokens=2)
     kinds = [(kind, key.partition("#")[0], state) for kind, key, state in done.facts]
     assert kinds == [

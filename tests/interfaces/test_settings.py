@@ -43,6 +43,7 @@ base_url = "http://127.0.0.1:1"
 api_key_env = "MINE"
 output_mode = "md_json"
 tools_with_schema = true
+strict = false
 
 [prices."mine/m"]
 input_per_mtok = 1
@@ -76,6 +77,7 @@ READ = Settings(
             api_key_env="MINE",
             output_mode=OutputMode("md_json"),
             tools_with_schema=True,
+            strict=False,
         )
     },
     prices={

@@ -36,10 +36,18 @@ class RequestWriter:
     encoded once, and a turn costs as much as it adds.
     """
 
-    def __init__(self, *, provider: str, model: str, most_conversations: int = 256) -> None:
+    def __init__(
+        self,
+        *,
+        provider: str,
+        model: str,
+        takes_strict: bool = True,
+        most_conversations: int = 256,
+    ) -> None:
         """Prepare the cache of encoded messages.
 
         Args:
+            takes_strict: Whether the server knows `strict` beside a schema.
             most_conversations: Conversations in the cache: as many as there are concurrent calls.
         """
         self._most_conversations = most_conversations
@@ -48,7 +56,11 @@ class RequestWriter:
             lambda options: _members(_option_dict(options, provider))
         )
         self._tools = _Recent(_tool_members, _are_same)
-        self._requests: _Recent[OutputRequest] = _Recent(lambda request: _members(request.body))
+        self._requests: _Recent[OutputRequest] = _Recent(
+            lambda request: _members(
+                request.body if takes_strict else _without_strict(request.body)
+            )
+        )
         self._kept: dict[int, _WrittenPrompt] = {}
 
     def write(self, prompt: Prompt, *, stream: bool) -> bytes:
@@ -184,6 +196,26 @@ _MOST_RECENT: Final = 16
 
 def _members(body: Mapping[str, JsonValue]) -> Members:
     return {encode_body(key): encode_body(value) for key, value in body.items()}
+
+
+def _without_strict(body: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """The body without `strict` beside the schema of an answer or of an answer's tool."""
+    sent = dict(body)
+    if isinstance(form := body.get("response_format"), Mapping):
+        sent["response_format"] = {name: _not_strict(each) for name, each in form.items()}
+    if isinstance(tools := body.get("tools"), list | tuple):
+        sent["tools"] = [
+            {name: _not_strict(each) for name, each in tool.items()}
+            for tool in tools
+            if isinstance(tool, Mapping)
+        ]
+    return sent
+
+
+def _not_strict(part: JsonValue) -> JsonValue:
+    if not isinstance(part, Mapping):
+        return part
+    return {name: each for name, each in part.items() if name != "strict"}
 
 
 def _tool_members(tools: tuple[ToolSpec, ...]) -> Members:

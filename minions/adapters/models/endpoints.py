@@ -44,6 +44,8 @@ class ProviderConfig:
     """How to constrain answers; None: the provider's usual way."""
     tools_with_schema: bool | None = None
     """Whether tools and a schema may be sent together; None: they may not."""
+    strict: bool | None = None
+    """Whether the server takes `strict` beside a schema; None: it does."""
 
 
 def _no_providers() -> Mapping[str, ProviderConfig]:
@@ -269,6 +271,7 @@ def _capabilities(provider: str, operator: OperatorModels) -> ModelCapabilities:
     return ModelCapabilities(
         output_mode=(config.output_mode if config else None) or usual,
         tools_with_schema=bool(config and config.tools_with_schema),
+        takes_strict=config is None or config.strict is not False,
     )
 
 

@@ -142,7 +142,10 @@ class OpenAIModel(ChatModel):
         self._clock = clock
         self._now = now
         self._requests = RequestWriter(
-            provider=provider, model=model, most_conversations=max_requests
+            provider=provider,
+            model=model,
+            takes_strict=self._capabilities.takes_strict,
+            most_conversations=max_requests,
         )
         self._certificates: ssl.SSLContext | None = None
         self._pools: dict[asyncio.AbstractEventLoop, HttpPool] = {}

@@ -1,8 +1,8 @@
 """`InstructorParser`: requests that constrain an answer, and answers parsed by the schema.
 
-`instructor` writes the requests, except for those that consist of the schema alone: that saves half
-a second of imports. Finding the answer in a text and validating it is in `contracts.output`, for
-every mode.
+`instructor` writes the requests with a tool; the others hold nothing but the schema, and without it
+half a second of imports is saved. The prompt describes the schema in every mode, so no request does
+so again. Finding the answer in a text and validating it is in `contracts.output`, for every mode.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minions.contracts.calls import (
     OutputRequest,
 )
 from minions.contracts.json_values import JsonValue, find_json_value
-from minions.contracts.messages import Message, MessageRole, assistant
+from minions.contracts.messages import assistant, system
 from minions.contracts.output import bare_text, checked_output, parse_text
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tool_parameters import sent_parameters
@@ -157,36 +157,49 @@ def _new_plan(kept: _RequestParts[T], mode: OutputMode) -> _Plan:
     if is_wrapped:
         schema = _wrapped(schema)
     name = re.sub(r"[^A-Za-z0-9_-]", "_", instructions.name)[:64] or "output"
-    write = _schema_request if mode is OutputMode.JSON_SCHEMA else _instructor_request
-    return _Plan(name=name, request=write(name, schema, mode), is_wrapped=is_wrapped)
+    return _Plan(name=name, request=_request(name, schema, mode, is_wrapped), is_wrapped=is_wrapped)
 
 
-def _schema_request(name: str, schema: JsonSchema, mode: OutputMode) -> OutputRequest:
+def _request(name: str, schema: JsonSchema, mode: OutputMode, is_wrapped: bool) -> OutputRequest:
+    match mode:
+        case OutputMode.JSON_SCHEMA:
+            return _schema_request(name, schema)
+        case OutputMode.TOOLS:
+            return _tool_request(name, schema)
+        case OutputMode.JSON:
+            body: JsonSchema = {"response_format": {"type": "json_object"}}
+            messages = (system(_WRAPPER_WORDS),) if is_wrapped else ()
+            return OutputRequest(mode=mode, body=body, messages=messages)
+        case OutputMode.MD_JSON:
+            return OutputRequest(mode=mode)
+
+
+def _schema_request(name: str, schema: JsonSchema) -> OutputRequest:
     """The request that holds only the schema and its name; `instructor` adds nothing to it."""
     named: dict[str, JsonValue] = {"name": name, "schema": dict(schema)}
     if is_strict_schema(schema):
         named["strict"] = True
     body: JsonSchema = {"response_format": {"type": "json_schema", "json_schema": named}}
-    return OutputRequest(mode=mode, body=body)
+    return OutputRequest(mode=OutputMode.JSON_SCHEMA, body=body)
 
 
-def _instructor_request(name: str, schema: JsonSchema, mode: OutputMode) -> OutputRequest:
-    """The request in `instructor`'s form: a prompt, or a tool, that describes the schema."""
+def _tool_request(name: str, schema: JsonSchema) -> OutputRequest:
+    """The request in `instructor`'s form: a tool that takes the answer as its arguments."""
     from instructor.mode import Mode
     from instructor.processing.response import handle_response_model
 
-    if mode is OutputMode.TOOLS:
-        schema = {**schema, "title": name}  # instructor uses it as the tool's name
-    answer = _response_class(name, schema)
-    _, patch = handle_response_model(answer, mode=Mode[mode.name], messages=[])
-    messages = tuple(_message(item) for item in patch.pop("messages"))
-    if mode is OutputMode.TOOLS:
-        # Not forced by name, which llama.cpp ignores: it is the only tool of the request.
-        patch["tool_choice"] = "required"
-        for tool in patch["tools"]:
-            function = tool["function"]
-            function["parameters"] = sent_parameters(function["parameters"])
-    return OutputRequest(mode=mode, body=patch, messages=messages)
+    # instructor uses the title as the tool's name
+    answer = _response_class(name, {**schema, "title": name})
+    _, patch = handle_response_model(answer, mode=Mode.TOOLS, messages=[])
+    del patch["messages"]
+    # Not forced by name, which llama.cpp ignores: it is the only tool of the request.
+    patch["tool_choice"] = "required"
+    for tool in patch["tools"]:
+        function = tool["function"]
+        function["parameters"] = sent = sent_parameters(function["parameters"])
+        if is_strict_schema(sent):
+            function["strict"] = True
+    return OutputRequest(mode=OutputMode.TOOLS, body=patch)
 
 
 def _response_class(name: str, schema: JsonSchema) -> type[ResponseSchema]:
@@ -201,15 +214,12 @@ def _response_class(name: str, schema: JsonSchema) -> type[ResponseSchema]:
     return Answer
 
 
-def _message(item: Mapping[str, str]) -> Message:
-    return Message(role=MessageRole(item["role"]), content=item["content"].strip())
-
-
 def _is_object(schema: JsonSchema) -> bool:
     return schema.get("type") == "object" or ("type" not in schema and "properties" in schema)
 
 
 _WRAPPER: Final = "value"
+_WRAPPER_WORDS: Final = 'Put it into an object: {"value": …}.'
 _DEFINITIONS: Final = ("$defs", "definitions")
 
 

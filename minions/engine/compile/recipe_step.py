@@ -82,6 +82,10 @@ class WrittenStep(Step[T_co]):
         params = compile_template(dict(decision.params)).render(values)
         return evolve(request, arguments=dumps(params))
 
+    def older_messages(self, view: RunContext) -> Sequence[Message]:
+        """As `messages`, in the words of runs that were recorded before outputs had a border."""
+        return self.messages(view)
+
     @property
     def metadata(self) -> Mapping[str, object]:
         """Metadata and limits of the step in one mapping, as executors read them."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import Final
+from typing import Final, TypeAlias
 
 from attrs import evolve, frozen
 from returns.pipeline import is_successful
@@ -48,13 +48,22 @@ from minions.engine.compile.borders import is_border_words
 from minions.engine.compile.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
 from minions.engine.context.step_view import StepView
 
-__all__ = ["Ending", "ModelLoop", "Opening", "open_conversation", "opening_messages", "opening_of"]
+__all__ = [
+    "Describe",
+    "Ending",
+    "ModelLoop",
+    "Opening",
+    "open_conversation",
+    "opening_messages",
+    "opening_of",
+]
 
 _SIGNAL_WORDS: Final = (
     "Work in as many turns as you need. When the goal is reached, say so with the line "
     "`status: done`. If it can never be reached, answer with the JSON object "
     '{"is_non_recoverable": true, "failure_reason": "…"} and nothing else.'
 )
+Describe: TypeAlias = Callable[[OutputInstructions[object]], str]
 _DEFAULT_CHAIN: Final = DefaultStepCompletionChain()
 _GO_ON: Final = "The step is not complete yet. Continue; when it is complete, say `status: done`."
 
@@ -132,12 +141,15 @@ def opening_of(
     mode: CompletionMode,
     *,
     said: Sequence[Message] = (),
+    describe: Describe = output_words,
 ) -> Opening:
     """The first prompt, with the session's conversation if the step shares it."""
     live_conversation = view.live_conversation
     history = live_conversation.history if live_conversation is not None else ()
     has_prompt = bool(history) and history[0].role is MessageRole.SYSTEM
-    words = opening_messages(view, own, output, mode, said=said, has_prompt=has_prompt)
+    words = opening_messages(
+        view, own, output, mode, said=said, has_prompt=has_prompt, describe=describe
+    )
     if live_conversation is not None and live_conversation.is_turn and not said:
         spoken = (m.content for m in reversed(history) if m.role is MessageRole.USER)
         query = next(spoken, None)
@@ -165,6 +177,7 @@ def opening_messages(
     *,
     said: Sequence[Message] = (),
     has_prompt: bool = False,
+    describe: Describe = output_words,
 ) -> tuple[Message, ...]:
     """The first prompt of a model step: system texts first, then aim and messages, oldest first.
 
@@ -173,6 +186,7 @@ def opening_messages(
     Args:
         said: In the steps before, where the conversation is one; it begins with the agent's own.
         has_prompt: Whether the conversation begins with a stored system prompt: then none is added.
+        describe: The declared output in words.
     """
     agent = view.context.agent
     agents = agent.recipe.messages.messages
@@ -184,7 +198,7 @@ def opening_messages(
     if has_prompt:
         head = []
     if output is not None:
-        head.append(system(output_words(output)))
+        head.append(system(describe(output)))
     if mode is CompletionMode.SIGNAL:
         head.append(system(_SIGNAL_WORDS))
     head += dict.fromkeys(borders)  # last: they differ from run to run, and end a cached start

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from minions.contracts.calls import ModelOptions, OutputInstructions
 from minions.contracts.errors import MinionsError
 from minions.contracts.executions import StepExecution
 from minions.contracts.facts import StepFinished, StepStarted
+from minions.contracts.messages import Message
+from minions.contracts.output import older_output_words, output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.engine.calls.model_calls import capabilities_of
 from minions.engine.compile.fingerprint import Fingerprint
+from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.replay import StepRows
 from minions.engine.step.cache import question_fingerprint
-from minions.engine.step.model_loop import Ending, ModelLoop, Opening, opening_of
+from minions.engine.step.model_loop import Describe, Ending, ModelLoop, Opening, opening_of
 from minions.engine.step.work import RecordStart, StepWork, WorkParts
 
 __all__ = ["ModelWork"]
@@ -84,13 +89,11 @@ class ModelWork(StepWork):
 
     def _opens_as(self, started: StepStarted) -> bool:
         try:
-            opening = self._opening()
+            openings = [self._opening(), self._older_opening()]
         except MinionsError:  # what it reads is not there any more
             return False
-        return (started.messages, started.history) == (
-            opening.own,
-            opening.history_place,
-        )
+        recorded = (started.messages, started.history)
+        return any(recorded == (each.own, each.history_place) for each in openings)
 
     def _still_fits(self, rows: StepRows) -> bool:
         """Whether the recorded output is one of those that the step declares."""
@@ -103,11 +106,20 @@ class ModelWork(StepWork):
         return True
 
     def _opening(self, view: StepView | None = None) -> Opening:
-        step, view = self._step, view or self._parts.view
-        own = step.messages(view)
+        view = view or self._parts.view
+        return self._opening_with(view, self._step.messages(view), output_words)
+
+    def _opening_with(self, view: StepView, own: Sequence[Message], describe: Describe) -> Opening:
+        step = self._step
         said = view.context.progress.conversation if step.shares_conversation else ()
         mode = step.completion_criteria.mode
-        return opening_of(view, own, self._parts.output, mode, said=said)
+        return opening_of(view, own, self._parts.output, mode, said=said, describe=describe)
+
+    def _older_opening(self) -> Opening:
+        """The opening in the words of earlier versions: what they recorded is not asked again."""
+        step, view = self._step, self._parts.view
+        own = step.older_messages(view) if isinstance(step, WrittenStep) else step.messages(view)
+        return self._opening_with(view, own, older_output_words)
 
     def _recorded_opening(self) -> Opening | None:
         """What an earlier execution of the run began with: its conversation is continued."""

@@ -214,6 +214,7 @@ def operator_models(settings: Settings) -> OperatorModels:
             api_key_env=provider.api_key_env,
             output_mode=provider.output_mode,
             tools_with_schema=provider.tools_with_schema,
+            strict=provider.strict,
         )
         for name, provider in settings.providers.items()
     }

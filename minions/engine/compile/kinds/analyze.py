@@ -10,7 +10,7 @@ from attrs import frozen
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
-from minions.contracts.json_values import JsonValue
+from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, MessageRole, system
 from minions.contracts.steps import Step
 from minions.contracts.verdicts import CompletionMode
@@ -60,18 +60,30 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
         Raises:
             MissingValueError: A template reads a value that does not exist.
         """
-        values = view.values
-        parts = [f"Task:\n{as_text(self.task.render(values))}"]
-        if self.context is not None:
-            parts.insert(0, f"Context:\n{as_text(self.context.render(values)).strip()}")
+        parts = self._parts(view)
         head = [system(_ANALYST)]
         if self.input is not None:
-            data = as_data(self.input.render(values))
+            data = as_data(self.input.render(view.values))
             border = border_of(view.border_seed, [*parts, data])
             parts.append(f"Input:\n{within(border, data)}")
             head.append(border_words(border))
         question = Message(role=MessageRole.GOAL, content="\n\n".join(parts))
         return [*head, question, *feedback_messages(view, self)]
+
+    def older_messages(self, view: RunContext) -> Sequence[Message]:
+        """With the input as JSON without a border."""
+        parts = self._parts(view)
+        if self.input is not None:
+            parts.append(f"Input, as JSON:\n{dumps(self.input.render(view.values))}")
+        question = Message(role=MessageRole.GOAL, content="\n\n".join(parts))
+        return [system(_ANALYST), question, *feedback_messages(view, self)]
+
+    def _parts(self, view: RunContext) -> list[str]:
+        """Context and task."""
+        parts = [f"Task:\n{as_text(self.task.render(view.values))}"]
+        if self.context is not None:
+            parts.insert(0, f"Context:\n{as_text(self.context.render(view.values)).strip()}")
+        return parts
 
 
 class _AnalyzeCompiler(StepCompiler[AnalyzeSpec]):

@@ -75,12 +75,25 @@ class GoalStep(WrittenStep[object], Step[object]):
         Raises:
             MissingValueError: A template reads a value that does not exist.
         """
-        messages = [
+        feedback = feedback_messages(view, self)
+        return [*_with_outputs(self._rendered(view), self.shown, view), *feedback]
+
+    def older_messages(self, view: RunContext) -> Sequence[Message]:
+        """With outputs as texts."""
+        values = view.values
+        parts = [
+            f"Result of step '{step_id}':\n{bounded(as_text(values[step_id]))}"
+            for step_id in self.shown
+            if step_id in values
+        ]
+        results = [user("\n\n".join(parts))] if parts else []
+        return [*self._rendered(view), *results, *feedback_messages(view, self)]
+
+    def _rendered(self, view: RunContext) -> list[Message]:
+        return [
             Message(role=role, content=as_text(template.render(view.values)))
             for role, template in self.texts
         ]
-        feedback = feedback_messages(view, self)
-        return [*_with_outputs(messages, self.shown, view), *feedback]
 
 
 def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
