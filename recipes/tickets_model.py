@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from minions import Prompt, ScriptedModel
@@ -23,7 +22,7 @@ _SIGNS = {
 def classify(prompt: Prompt) -> Answer:
     """The first class whose signs the text has."""
     question = prompt.messages[-1].content or ""
-    text = str(json.loads(question.splitlines()[-2])).lower()
+    text = question.rpartition("\nInput:\n")[2].lower()
     found = (name for name, sign in _SIGNS.items() if re.search(sign, text))
     return {"class": next(found, "bug")}
 

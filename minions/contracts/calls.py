@@ -61,6 +61,13 @@ class ModelOptions:
     temperature: float | None = None
     top_p: float | None = None
     max_output_tokens: int | None = None
+    seed: int | None = None
+    reasoning_effort: str | None = None
+    """How much the model thinks: `low`, `medium`, `high` or another word of its server."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the answer where the model writes one of them."""
+    extra: Mapping[str, JsonValue] = field(factory=dict, hash=False)
+    """Further fields of the request, as the server names them."""
     timeout_s: float = 120.0
     """Seconds for the whole call, from the request to the last byte of the answer."""
     idle_timeout_s: float = 60.0

@@ -89,6 +89,11 @@ class ModelConfig:
     temperature: float | None = None
     top_p: float | None = None
     max_output_tokens: int | None = None
+    seed: int | None = None
+    reasoning_effort: str | None = None
+    stop: tuple[str, ...] | None = None
+    extra: Mapping[str, JsonValue] | None = field(default=None, hash=False)
+    """Further fields of each request, as the server names them."""
     timeout_s: float | None = None
     idle_timeout_s: float | None = None
     api_key_env: str | None = None
@@ -98,7 +103,8 @@ class ModelConfig:
         """These settings overridden by `own`. If `own` names another model, `own` alone counts."""
         if own.name is not None and own.name != self.name:
             return own
-        said = {name: value for name, value in attrs.asdict(own).items() if value is not None}
+        values = attrs.asdict(own, recurse=False)
+        said = {name: value for name, value in values.items() if value is not None}
         return attrs.evolve(self, **said)
 
     def options(self) -> ModelOptions:
@@ -108,6 +114,10 @@ class ModelConfig:
             temperature=self.temperature,
             top_p=self.top_p,
             max_output_tokens=self.max_output_tokens,
+            seed=self.seed,
+            reasoning_effort=self.reasoning_effort,
+            stop=self.stop or (),
+            extra=self.extra or {},
             timeout_s=self.timeout_s or defaults.timeout_s,
             idle_timeout_s=self.idle_timeout_s or self.timeout_s or defaults.idle_timeout_s,
         )

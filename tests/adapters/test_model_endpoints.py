@@ -159,6 +159,43 @@ def test_an_operators_provider_is_as_configured() -> None:
     )
 
 
+def test_an_operators_headers_go_where_its_key_may_go() -> None:
+    """A value may stand in the environment; no message and no repr shows it."""
+    headers = {"X-Team": "lab", "X-Gate": "env:OTHER"}
+    config = ProviderConfig(base_url="https://gate.example/v1", headers=headers)
+    endpoint = resolve("lab/m", providers={"lab": config})
+    assert endpoint.headers == {"X-Team": "lab", "X-Gate": "sk-other"}
+    assert "sk-other" not in repr(endpoint)
+    elsewhere = resolve("lab/m", base_url="https://else.example/v1", providers={"lab": config})
+    assert elsewhere.headers == {}
+    trusted = resolve(
+        "lab/m",
+        base_url="https://else.example/v1",
+        providers={"lab": config},
+        trusted=("else.example",),
+    )
+    assert trusted.headers == endpoint.headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "code", "words"),
+    [
+        ({"X-Gate": "env:GONE"}, "no-header-value", "export GONE=..."),
+        ({"X-Gate": "a\nb"}, "bad-header", "'X-Gate' of [providers.lab]"),
+        ({"Content-Type": "text/plain"}, "bad-header", "Content-Type"),
+        ({"X Gate": "a"}, "bad-header", "X Gate"),
+    ],
+)
+def test_a_header_that_cannot_be_sent_is_refused(
+    headers: Mapping[str, str], code: str, words: str
+) -> None:
+    config = ProviderConfig(base_url="https://gate.example/v1", headers=headers)
+    with pytest.raises(EnvironmentRefusedError) as caught:
+        resolve("lab/m", providers={"lab": config})
+    assert caught.value.error_code == code
+    assert words in str(caught.value)
+
+
 def test_an_operators_provider_may_need_no_key() -> None:
     providers = {"local": ProviderConfig(base_url="http://127.0.0.1:8000/v1")}
     assert resolve("local/m", providers=providers).api_key is None

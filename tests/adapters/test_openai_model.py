@@ -225,6 +225,25 @@ def test_options_and_tools_are_sent_under_the_providers_names() -> None:
     assert openai == {**expected, "max_completion_tokens": 9}
 
 
+def test_further_options_are_sent_under_the_servers_names() -> None:
+    options = ModelOptions(
+        seed=0,
+        reasoning_effort="low",
+        stop=("END",),
+        extra={"top_k": 40, "temperature": 9, "model": "other", "messages": []},
+    )
+    sent = request_body(Prompt((user("a"),), options), provider="p", model="m", stream=False)
+    assert sent == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "a"}],
+        "seed": 0,
+        "reasoning_effort": "low",
+        "stop": ["END"],
+        "top_k": 40,
+        "temperature": 9,
+    }
+
+
 def test_the_output_request_is_merged_in_and_its_tools_replace_ours() -> None:
     wanted = OutputRequest(
         mode=OutputMode.TOOLS,
@@ -1368,6 +1387,22 @@ async def test_what_a_client_sends_in_secret_is_not_repeated() -> None:
         failure = failure_of(await model.complete(HELLO))
         await model.aclose()
     assert failure.message.endswith("for 'openai/m': no ***, no ***")
+
+
+async def test_further_headers_are_sent_and_shown_nowhere() -> None:
+    script = fake.status(403, fake.error_body("no gate-secret"))
+    async with ChatEndpoint(default=script) as server:
+        headers = {"X-Gateway": "gate-secret", "user-agent": "lab"}
+        model = OpenAIModel("m", base_url=server.base_url, headers=headers)
+        failure = failure_of(await model.complete(HELLO))
+        await model.aclose()
+        sent = server.requests[0].headers
+    assert (sent["x-gateway"], sent["user-agent"]) == ("gate-secret", "lab")
+    assert "gate-secret" not in failure.message + repr(model._route)
+    with pytest.raises(EnvironmentRefusedError) as caught:
+        OpenAIModel("m", base_url="http://127.0.0.1:1", headers={"X-Gateway": "gate\nsecret"})
+    assert caught.value.error_code == "bad-header"
+    assert "secret" not in str(caught.value)
 
 
 async def test_a_client_without_a_plain_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

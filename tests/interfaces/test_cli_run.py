@@ -490,3 +490,14 @@ def test_an_extension_that_misses_a_package_says_which(cli: Cli, write: Write) -
     assert "error[broken-extension]" in outcome.err
     assert "no_such_package_at_all" in outcome.err
     assert "error[unknown-extension]" in cli("run", "bind.yaml", "--extensions", "nomod").err
+
+
+def test_config_shows_where_a_header_is_from_and_no_value(cli: Cli, write: Write) -> None:
+    write(
+        "minions.toml",
+        '[providers.lab]\nbase_url = "http://127.0.0.1:1"\n'
+        'headers = {X-Gate = "env:GATE", X-Key = "s3cret"}\n',
+    )
+    for outcome in (cli("config"), cli("config", "--json")):
+        assert "env:GATE" in outcome.out
+        assert "s3cret" not in outcome.out

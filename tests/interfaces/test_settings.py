@@ -44,6 +44,7 @@ api_key_env = "MINE"
 output_mode = "md_json"
 tools_with_schema = true
 strict = false
+headers = {X-Gate = "env:GATE"}
 
 [prices."mine/m"]
 input_per_mtok = 1
@@ -78,6 +79,7 @@ READ = Settings(
             output_mode=OutputMode("md_json"),
             tools_with_schema=True,
             strict=False,
+            headers={"X-Gate": "env:GATE"},
         )
     },
     prices={

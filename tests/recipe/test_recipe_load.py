@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.calls import OutputMode
+from minions.contracts.calls import ModelOptions, OutputMode
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.errors import NotFoundError, RecipeError, UsageError
 from minions.contracts.retry import RetryConfig
@@ -441,3 +441,29 @@ def test_any_document_loads_or_shows_its_faults(
 def test_a_hundred_faults_are_enough() -> None:
     text = "".join(f"key{n}: 1\n" for n in range(500))
     assert len(check(text).faults) == 100
+
+
+def test_a_model_takes_options_of_its_server() -> None:
+    text = (
+        "model: {seed: 7, reasoning_effort: low, stop: END, extra: {top_k: 40}}\n"
+        "steps: [{id: a, goal: A, model: {stop: [X, Y]}}]"
+    )
+    recipe = load_recipe_text(text, "r.yaml", Catalog())
+    assert recipe.model.options() == ModelOptions(
+        seed=7, reasoning_effort="low", stop=("END",), extra={"top_k": 40}
+    )
+    (step,) = recipe.steps
+    assert isinstance(step, StepSpec)
+    assert step.own_model is not None
+    own = recipe.model.overlaid(step.own_model).options()
+    assert (own.stop, own.seed, own.extra) == (("X", "Y"), 7, {"top_k": 40})
+
+
+@pytest.mark.parametrize("name", ["model", "messages", "temperature", "tools", "stream", "seed"])
+def test_further_fields_of_a_request_cannot_be_those_that_are_set_anyway(name: str) -> None:
+    text = f"model: {{extra: {{{name}: 1, top_k: 40}}}}\nsteps: [{{id: a, goal: A}}]"
+    with pytest.raises(RecipeError) as caught:
+        load_recipe_text(text, "r.yaml", Catalog())
+    (fault,) = caught.value.faults
+    assert fault.code == "bad-value"
+    assert f"cannot set '{name}'" in fault.message

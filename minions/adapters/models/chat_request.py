@@ -73,9 +73,9 @@ class RequestWriter:
         request = prompt.output_request
         extra = request.messages if request is not None else ()
         body: dict[bytes, bytes] = {
+            **self._options.of(prompt.options),
             b'"model"': self._model,
             b'"messages"': self._conversation(prompt.messages, extra).written(),
-            **self._options.of(prompt.options),
         }
         if prompt.tools:
             body.update(self._tools.of(prompt.tools))
@@ -233,8 +233,12 @@ def _option_dict(options: ModelOptions, provider: str) -> dict[str, JsonValue]:
         "temperature": options.temperature,
         "top_p": options.top_p,
         most_tokens: options.max_output_tokens,
+        "seed": options.seed,
+        "reasoning_effort": options.reasoning_effort,
+        "stop": list(options.stop) or None,
     }
-    return {key: value for key, value in given.items() if value is not None}
+    sent = {key: value for key, value in given.items() if value is not None}
+    return {**options.extra, **sent}  # a field of ours is never replaced
 
 
 # --- the messages ------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ class ProviderConfig:
     """How to constrain answers; None: the provider's usual way."""
     tools_with_schema: bool | None = None
     """Whether tools and a schema may be sent together; None: they may not."""
+    headers: Mapping[str, str] = field(factory=dict, repr=False)
+    """Further headers of each request; `env:NAME` stands for the value of that variable."""
     strict: bool | None = None
     """Whether the server takes `strict` beside a schema; None: it does."""
 
@@ -91,6 +93,8 @@ class Endpoint:
     base_url: str
     api_key: str | None = field(default=None, repr=False)
     """The key; None: no Authorization header is sent."""
+    headers: Mapping[str, str] = field(factory=dict, repr=False)
+    """Further headers of each request."""
     capabilities: ModelCapabilities = field(factory=ModelCapabilities)
 
 
@@ -111,7 +115,8 @@ def resolve_endpoint(
     Raises:
         UsageError: `bad-model-name`, `unknown-provider`, `bad-base-url`, or `key-not-allowed` for
             an `api_key_env` that is neither the provider's nor listed by the operator.
-        EnvironmentRefusedError: `no-key` or `bad-key` (names the variable), `insecure-base-url`.
+        EnvironmentRefusedError: `no-key` or `bad-key` (names the variable), `insecure-base-url`,
+            `no-header-value` or `bad-header`.
     """
     provider, model = _split_name(model_name)
     homes = _homes(provider, environ, operator)
@@ -121,6 +126,7 @@ def resolve_endpoint(
         model=model,
         base_url=base_url,
         api_key=_key(model_name, base_url, homes, config, environ, operator),
+        headers=_headers(provider, base_url, homes, environ, operator),
         capabilities=_capabilities(provider, operator),
     )
 
@@ -385,6 +391,69 @@ def _refuse_plain_http(base_url: str, variable: str) -> None:
 def _is_trusted(base_url: str, trusted_hosts: frozenset[str]) -> bool:
     _, host, port = _origin(base_url)
     return host in trusted_hosts or f"{host}:{port}" in trusted_hosts
+
+
+# --- further headers ---------------------------------------------------------------------------
+
+
+_FROM_VARIABLE: Final = "env:"
+_OWN_HEADERS: Final = frozenset(
+    (
+        *("accept", "accept-encoding", "connection", "content-length", "content-type", "host"),
+        "transfer-encoding",
+    )
+)
+"""Headers that belong to the transport."""
+
+
+def _headers(
+    provider: str,
+    base_url: str,
+    homes: Sequence[_KeyHost],
+    environ: Mapping[str, str],
+    operator: OperatorModels,
+) -> dict[str, str]:
+    """The operator's further headers, which go where the provider's key may go."""
+    config = operator.providers.get(provider)
+    is_home = any(_origin(home.base_url) == _origin(base_url) for home in homes)
+    if config is None or not (is_home or _is_trusted(base_url, operator.trusted_hosts)):
+        return {}
+    return {
+        check_header_name(name, provider): _header_value(name, text, provider, environ)
+        for name, text in config.headers.items()
+    }
+
+
+def _header_value(name: str, text: str, provider: str, environ: Mapping[str, str]) -> str:
+    source = f"the header '{name}' of [providers.{provider}]"
+    if not text.startswith(_FROM_VARIABLE):
+        return check_header(text, source)
+    variable = text.removeprefix(_FROM_VARIABLE)
+    value = environ.get(variable, "").strip()
+    if not value:
+        raise EnvironmentRefusedError(
+            f"{source[0].upper()}{source[1:]} takes its value from the environment variable "
+            f"{variable}, which is not set. Try `export {variable}=...`.",
+            code="no-header-value",
+            suggestions=(f"export {variable}=...",),
+        )
+    return check_header(value, f"{source}, taken from {variable},")
+
+
+def check_header_name(name: str, provider: str) -> str:
+    """`name`, if the operator may set that header.
+
+    Raises:
+        EnvironmentRefusedError: `bad-header`: it is no name of a header, or belongs to the
+            transport.
+    """
+    if re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) and name.lower() not in _OWN_HEADERS:
+        return name
+    raise EnvironmentRefusedError(
+        f"[providers.{provider}] headers cannot set '{name:.60}': it is no header's name, or one "
+        "that the transport sets.",
+        code="bad-header",
+    )
 
 
 # --- URLs ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Self
 
@@ -40,6 +40,7 @@ from minions.adapters.models.server_route import (
     openai_itself,
     route_of_client,
     secrets_in,
+    with_headers,
 )
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import (
@@ -100,6 +101,7 @@ class OpenAIModel(ChatModel):
         api_key: str | None = None,
         provider: str = "openai",
         capabilities: ModelCapabilities | None = None,
+        headers: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = _utc_now,
         max_requests: int = MAX_REQUESTS,
@@ -114,6 +116,8 @@ class OpenAIModel(ChatModel):
                 where none is given.
             api_key: None: with a `base_url`, no key is sent.
             provider: The server's name in names, messages and metrics.
+            headers: Further headers of every request, over those that are sent anyway. Their values
+                are shown nowhere.
             max_requests: Requests that may be in flight at the same time, at least 1; others wait.
             warn: Called once when a request has to wait; None: the logger `minions.models`.
         """
@@ -136,8 +140,9 @@ class OpenAIModel(ChatModel):
         )
         self._route = ServerRoute(
             url=f"{self._peer.base_url}/chat/completions",
-            headers=default_headers(self._peer.secret),
+            headers=with_headers(default_headers(self._peer.secret), headers or {}),
         )
+        self._peer = evolve(self._peer, other_secrets=secrets_in(headers or {}))
         self._capabilities = capabilities or ModelCapabilities()
         self._clock = clock
         self._now = now

@@ -28,6 +28,7 @@ __all__ = [
     "openai_itself",
     "route_of_client",
     "secrets_in",
+    "with_headers",
 ]
 
 _CONNECT_S: Final = 10.0
@@ -53,6 +54,17 @@ def default_headers(api_key: str | None) -> dict[str, str]:
         "User-Agent": "minions",
     }
     return own if api_key is None else {**own, "Authorization": f"Bearer {api_key}"}
+
+
+def with_headers(usual: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """The headers, changed as `more` sets them.
+
+    Raises:
+        EnvironmentRefusedError: A value is not valid in HTTP.
+    """
+    known = {name.lower() for name in more}
+    kept = {name: value for name, value in usual.items() if name.lower() not in known}
+    return kept | {name: check_header(each, f"the header {name}") for name, each in more.items()}
 
 
 def openai_itself(model: str, api_key: str | None) -> tuple[str, str | None]:

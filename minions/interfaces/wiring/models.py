@@ -187,6 +187,7 @@ class Models:
             model=endpoint.model,
             base_url=endpoint.base_url,
             api_key=endpoint.api_key,
+            headers=endpoint.headers,
             capabilities=capabilities,
             max_requests=self._settings.max_model_requests,
             warn=self._warn,
@@ -215,6 +216,7 @@ def operator_models(settings: Settings) -> OperatorModels:
             output_mode=provider.output_mode,
             tools_with_schema=provider.tools_with_schema,
             strict=provider.strict,
+            headers=provider.headers,
         )
         for name, provider in settings.providers.items()
     }

@@ -206,6 +206,20 @@ MODEL: Final = Table(
         Key(name="temperature", types=("number",), minimum=0, description="Sampling temperature."),
         Key(name="top_p", types=("number",), above=0, description="Nucleus sampling."),
         count_key("max_output_tokens", "Longest answer in tokens."),
+        Key(name="seed", types=("integer",), description="Seed of the sampling."),
+        text_key("reasoning_effort", "How much the model thinks: `low`, `medium`, `high` …"),
+        Key(
+            name="stop",
+            types=("string", "array"),
+            shape=TEXTS,
+            description="Texts that end the answer.",
+        ),
+        Key(
+            name="extra",
+            types=("object",),
+            description="Further fields of each request, as the server names them; none that has "
+            "a key of its own or that Minions sets.",
+        ),
         seconds_key("timeout_s", "Time for the whole call, in seconds."),
         seconds_key("idle_timeout_s", "Longest time without a byte of the answer, in seconds."),
         text_key(

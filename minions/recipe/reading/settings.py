@@ -230,6 +230,11 @@ def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
     values = section.values()
     if "output_mode" in values:
         values["output_mode"] = OutputMode(str(values["output_mode"]))
+    if (stop := values.get("stop")) is not None:
+        texts = stop if isinstance(stop, list) else [stop]
+        values["stop"] = tuple(str(text) for text in texts)
+    if (extra := section.mapping("extra")) is not None:
+        _check_extra(extra, report)
     config = ModelConfig(**values)  # type: ignore[arg-type]  # the table checked them
     places = {name: entry.value for name, entry in section.entries.items()}
     _check_server(config, places, catalog, report)
@@ -254,6 +259,27 @@ def _check_server(
         key = "api_key_env" if error.error_code == "key-not-allowed" else "name"
         message, _, remedy = error.message.partition(". ")
         report(places[key].place.fault(error.error_code, message, help=remedy))
+
+
+_OWN_FIELDS: Final = frozenset(
+    (
+        *("max_completion_tokens", "max_tokens", "messages", "model", "reasoning_effort"),
+        *("response_format", "seed", "stop", "stream", "stream_options", "temperature"),
+        *("tool_choice", "tools", "top_p"),
+    )
+)
+"""Fields of a request that have a key of their own, or that Minions sets."""
+
+
+def _check_extra(extra: MappingNode, report: Report) -> None:
+    for entry in extra.entries:
+        if entry.key in _OWN_FIELDS:
+            message = f"'extra' cannot set '{entry.key}', which Minions sets"
+            help_text = "it has a key of its own" if entry.key in _KEYED else None
+            report(entry.place.fault("bad-value", message, help=help_text))
+
+
+_KEYED: Final = frozenset(key.name for key in keys.MODEL.keys) & _OWN_FIELDS
 
 
 def _model_name(node: ScalarNode, catalog: Catalog, report: Report) -> str:

@@ -14,7 +14,7 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, MessageRole, system
 from minions.contracts.steps import Step
 from minions.contracts.verdicts import CompletionMode
-from minions.engine.compile.borders import as_data, border_of, border_words, within
+from minions.engine.compile.borders import as_text_data, border_of, border_words, within
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
@@ -63,7 +63,7 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
         parts = self._parts(view)
         head = [system(_ANALYST)]
         if self.input is not None:
-            data = as_data(self.input.render(view.values))
+            data = as_text_data(self.input.render(view.values))
             border = border_of(view.border_seed, [*parts, data])
             parts.append(f"Input:\n{within(border, data)}")
             head.append(border_words(border))

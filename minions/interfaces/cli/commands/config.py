@@ -40,5 +40,16 @@ def command(*, show_origin: bool, **flags: object) -> int:
 
 
 def _without_secrets(settings: Settings) -> Settings:
-    """The settings without the password of the database."""
-    return attrs.evolve(settings, db=settings.db and without_password(settings.db))
+    """The settings without the password of the database and the values of headers."""
+    providers = {
+        name: attrs.evolve(
+            each,
+            headers={
+                key: value if value.startswith("env:") else "…"
+                for key, value in each.headers.items()
+            },
+        )
+        for name, each in settings.providers.items()
+    }
+    db = settings.db and without_password(settings.db)
+    return attrs.evolve(settings, db=db, providers=providers)
