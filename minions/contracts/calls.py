@@ -42,6 +42,7 @@ __all__ = [
     "OutputParser",
     "OutputRequest",
     "Prompt",
+    "PromptLayout",
     "StepCompletionInstruction",
     "ToolCall",
     "ToolCallResponse",
@@ -220,6 +221,16 @@ class CallStatus(StrEnum):
 
 
 @frozen(kw_only=True)
+class PromptLayout:
+    """Which messages of a prompt the step began with, and which of those were said before it."""
+
+    opening: int = 0
+    """Messages of the step's first prompt, which begin each later one."""
+    history: frozenset[Message] = frozenset()
+    """Messages among them that earlier steps and turns said."""
+
+
+@frozen(kw_only=True)
 class ModelCall:
     """One logical model call. A repair is a call of its own; a transport retry is an attempt."""
 
@@ -228,6 +239,7 @@ class ModelCall:
     prompt: Prompt
     phase: str = "model"
     """`model`, `final` (constrained) or `repair`."""
+    layout: PromptLayout = field(factory=PromptLayout)
     status: CallStatus = CallStatus.PENDING
     response: ModelCallResponse | None = None
     failure: ModelFailure | None = None

@@ -391,6 +391,8 @@ class ModelCallFinished(ModelCallFact, frozen=True, kw_only=True):
     finish_reason: str | None | UnsetType = UNSET
     instruction: StepCompletionInstruction | None = None
     """What the answer says about completion of the step."""
+    sections: Object | None = None
+    """Input tokens by section of the prompt; None: it had no text."""
 
 
 class ModelCallLoss(ModelCallFact, frozen=True, kw_only=True):

@@ -56,6 +56,8 @@ class OutputInstructions(Generic[T_co]):
     """The schema's name in the request."""
     _read: dict[str, JsonSchema] = field(factory=dict, init=False, eq=False, repr=False)
     """The schema after it was made once: every call asks for it."""
+    texts: dict[str, str] = field(factory=dict, init=False, eq=False, repr=False)
+    """A cache of texts made from the schema; every call counts their tokens."""
 
     def json_schema(self) -> JsonSchema:
         """The schema that outputs are checked against.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 from returns.result import Failure, Result, Success
 
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
-from minions.contracts.calls import ChatModel, ToolCall, ToolCallResponse, ToolFailure
+from minions.contracts.calls import ChatModel, ModelCall, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.codec import encode
 from minions.contracts.context import RunContext
 from minions.contracts.decision_words import (
@@ -33,8 +33,16 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import Effect
 from minions.engine.calls.decisions import read_answer
 from minions.engine.calls.tool_calls import tool_call_executors
+from minions.engine.compile.borders import as_data
 from minions.engine.compile.extensions import ModelSource
+from minions.engine.compile.prompt_ledger import (
+    PromptPart,
+    parts_of_call,
+    section_tokens,
+    section_words,
+)
 from minions.engine.context.agent_context import AgentContext
+from minions.engine.history.keys import path_of
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.expressions.template import compile_condition
@@ -205,8 +213,53 @@ def _differences(
                 yield f"'{text}' does not hold; the output is {_short(output)}"
         except MinionsError as error:
             yield f"'{text}': {error.message}"
+    yield from _prompt_faults(test, result)
     if left := script.answers_left:
         yield "1 answer was not used" if left == 1 else f"{left} answers were not used"
+
+
+def _prompt_faults(test: RecipeTest, result: AgentResult[object]) -> Iterator[str]:
+    """What the prompts that were sent hold and must not, or lack, or that they are too long."""
+    sent: dict[str, list[ModelCall]] = {}
+    for call in (call for execution in result.executions for call in execution.model_calls):
+        sent.setdefault(path_of(call.key), []).append(call)
+    for step_id, most in test.prompt_tokens_max.items():
+        for path in (step_id,) if step_id else tuple(sent):
+            for each in sent.get(path, []):
+                yield from _too_long(path, each, most)
+    for step_id, texts in test.prompt_contains.items():
+        yield from _missing(step_id, sent.get(step_id, []), texts)
+    for step_id, texts in test.prompt_excludes.items():
+        yield from _present(step_id, sent.get(step_id, []), texts)
+
+
+def _missing(step_id: str, calls: Sequence[ModelCall], texts: Sequence[str]) -> Iterator[str]:
+    if not calls:
+        yield f"step '{step_id}' sent no prompt"
+        return
+    parts = list(parts_of_call(calls[0]))
+    sections = ", ".join(section_tokens(parts))
+    for text in texts:
+        if not any(_holds(part, text) for part in parts):
+            yield f"no section of the prompt of '{step_id}' ({sections}) holds '{text:.80}'"
+
+
+def _present(step_id: str, calls: Sequence[ModelCall], texts: Sequence[str]) -> Iterator[str]:
+    parts = [part for call in calls for part in parts_of_call(call)]
+    for text in texts:
+        for section in dict.fromkeys(p.section.value for p in parts if _holds(p, text)):
+            yield f"the section {section} of a prompt of '{step_id}' holds '{text:.80}'"
+
+
+def _too_long(step_id: str, call: ModelCall, most: int) -> Iterator[str]:
+    sections = section_tokens(parts_of_call(call))
+    if sum(sections.values()) > most:
+        yield f"a prompt of '{step_id}' has {section_words(sections)}; at most {most} are expected"
+
+
+def _holds(part: PromptPart, text: str) -> bool:
+    """As it stands, or as it stands within JSON."""
+    return text in part.text or as_data(text)[1:-1] in part.text
 
 
 def _short(value: JsonValue) -> str:

@@ -405,6 +405,12 @@ class RecipeTest:
     """Whether the output has to equal `output`."""
     error: str | None = None
     holds: tuple[str, ...] = ()
+    prompt_tokens_max: Mapping[str, int] = field(factory=dict)
+    """Most tokens of each prompt by step; under the empty name that of every prompt."""
+    prompt_contains: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    """Texts that the first prompt of a step holds."""
+    prompt_excludes: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    """Texts that no prompt of a step holds."""
     where: Where = field(factory=Where, eq=False)
 
 

@@ -51,13 +51,20 @@ def test_every_planned_call_is_told_in_order_and_none_is_made(
     assert done.code == 0, done.err
     assert done.out.splitlines() == [
         "  1 seen: tool look {}",
-        '  2 found: analysis (no model is configured) {"task":"Which of <seen>?","input":"<seen>"}',
+        (
+            "  2 found: analysis (no model is configured) "
+            '{"task":"Which of <seen>?","input":"<seen>"}'
+            " · prompt of 118 tokens: schema 50, system 34, step_outputs 26, goal 8"
+        ),
         (
             '  3 post: tool send (writes) {"to":"Ada"} · a model call fills in text · '
             "for each item of <found.updates>"
         ),
         '  4 names: set {"all":["a","b"]}',
-        "  5 each: model (no model is configured) Greet <loop.item> · may call look · for 2 items",
+        (
+            "  5 each: model (no model is configured) Greet <loop.item> · may call look · "
+            "prompt of 44 tokens: tools 40, goal 4 · for 2 items"
+        ),
         '  6 never: set {"x":1} · when false: skipped',
         '  7 maybe: set {"x":1} · when seen | length > 2',
         "  8 sure: assert [\"names.all[0] == 'a'\"]",
@@ -92,6 +99,7 @@ def test_programs_get_one_object(cli: Cli, write: Write) -> None:
         "memory": None,
         "needs_approval": [],
         "denied": [],
+        "prompt": None,
         "refused": None,
     }
 
@@ -176,7 +184,8 @@ def test_what_is_in_a_step_and_around_it_is_told(cli: Cli, write: Write) -> None
         ),
         (
             " 11 draft: model (no model is configured) Write about Hello Ada!. "
-            "<feedback.message | default('')> · may call send, look · sees the conversation so far"
+            "<feedback.message | default('')> · may call send, look · "
+            "prompt of 72 tokens: tools 58, goal 14 · sees the conversation so far"
             " · needs approval: send · denied: look · again while 'good' not in loop.last, "
             "at most 4 times"
         ),

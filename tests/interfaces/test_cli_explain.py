@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from command_line import Cli, Write
 from minions.contracts.json_values import JsonValue
@@ -43,13 +43,19 @@ steps:
 """
 
 
+def besides_prompts(out: str) -> list[str]:
+    """The lines, without those about prompts."""
+    head, _, rest = out.partition("first prompts,")
+    return [*head.splitlines(), *f"at most:{rest.partition('at most:')[2]}".splitlines()]
+
+
 def test_a_bounded_recipe_is_told_whole(cli: Cli, write: Write) -> None:
     """4 x 2 for the loop, 10 for the analysis, 10 for the text that `post` leaves open."""
     write("own.py", OWN)
     write("letters.yaml", BOUNDED)
     done = cli("explain", "letters.yaml", "--extensions", "own.py")
     assert (done.code, done.err) == (0, "")
-    assert done.out.splitlines() == [
+    assert besides_prompts(done.out) == [
         "letters: Write to a few people.",
         "inputs:",
         "  to (string, required): Who gets them.",
@@ -163,6 +169,7 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
         "tool_calls": unbounded,
         "tokens": {"at_most": None, "unbounded_because": [unknown], "limit": None},
         "cost_usd": {"at_most": None, "unbounded_because": [unpriced, unknown], "limit": None},
+        "prompts": [],
         "calls_in_flight": 1,
         "steps": [
             {
@@ -363,7 +370,7 @@ def test_what_is_in_a_recipe_counts_as_often_as_that_is_run(cli: Cli, write: Wri
     write("outer.yaml", OUTER)
     done = cli("explain", "outer.yaml", "--extensions", "own.py")
     assert (done.code, done.err) == (0, "")
-    assert done.out.splitlines() == [
+    assert besides_prompts(done.out) == [
         "outer",
         "inputs: none",
         "tools:",
@@ -509,3 +516,26 @@ def test_registered_classes_and_code_are_told(cli: Cli, write: Write) -> None:
         "  cost: unknown because",
         "    the price of the configured model is not known",
     ]
+
+
+def test_the_tokens_of_each_prompt_are_told_by_section_with_the_reason(
+    cli: Cli, write: Write
+) -> None:
+    """A-110: what only a run knows counts nothing."""
+    write(
+        "p.yaml",
+        "id: p\nsystem_prompt: Be short.\ninputs: {x: {type: string}}\nsteps:\n"
+        "  - {id: a, goal: 'Look at {{ inputs.x }}', output: {n: integer}}\n"
+        "  - {id: b, goal: Use it, depends_on: [a]}\n",
+    )
+    shown = cli("explain", "p.yaml")
+    assert (shown.code, shown.err) == (0, "")
+    lines = shown.out.splitlines()
+    at = lines.index("first prompts, without what only a run knows:")
+    assert lines[at + 1].startswith("  a: ")
+    assert "step_outputs" in lines[at + 2]
+    assert "(system: system texts of the recipe" in lines[at + 3]
+    as_json = cli("explain", "p.yaml", "--json").json["prompts"]
+    for prompt in cast("list[dict[str, Any]]", as_json):  # Any: JSON that was read
+        assert sum(each["tokens"] for each in prompt["sections"]) == prompt["tokens"]
+        assert all(each["reason"] for each in prompt["sections"])

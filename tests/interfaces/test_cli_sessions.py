@@ -66,7 +66,7 @@ def _run(cli: Cli, write: Write) -> None:
 def told(cli: Cli, db: str = "j.db") -> list[str]:
     """What is between the head and the output, without times."""
     whole = cli("sessions", "show", "run_", "--db", db).out
-    whole = whole.partition("\noutput:")[0]
+    whole = whole.partition("\noutput:")[0].partition("\nprompts:")[0]
     lines = whole.partition("\nerror[")[0].splitlines()
     return [re.sub(r" · [\d.]+ m?s", "", line) for line in lines if line.startswith("  ")]
 
@@ -186,3 +186,13 @@ def test_what_a_retry_threw_away_is_not_told(cli: Cli, write: Write) -> None:
         "  check: completed",
         "  last: completed",
     ]
+
+
+def test_the_tokens_of_sent_prompts_are_told_by_section(cli: Cli) -> None:
+    """A-110: of each step, in all its calls."""
+    shown = cli("sessions", "show", "run_", "--db", "j.db").out
+    lines = shown.partition("\nprompts:\n")[2].splitlines()
+    assert lines[0] == "  draft in 3 calls: 50 tokens: goal 50"
+    detail = cli("sessions", "show", "run_", "--db", "j.db", "--json").json
+    prompts = cast("list[dict[str, JsonValue]]", detail["prompts"])
+    assert [each["step_id"] for each in prompts][:3] == ["draft"] * 3

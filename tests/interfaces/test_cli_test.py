@@ -261,3 +261,55 @@ def test_decisions_are_checked_with_the_steps_they_are_about(
         "error[bad-decision]: 'Ada' is not a decision",
     ]
     assert "did you mean 'g/q'?" in done.err
+
+
+PROMPTS = """
+id: prompts
+system_prompt: Be short.
+steps:
+  - {id: a, set: {x: "A SECRET", more: "of it"}}
+  - {id: b, goal: Use it, depends_on: [a]}
+tests:
+  - name: fits
+    answers: [ok]
+    expect:
+      prompt_tokens_max: 100
+      prompt_contains: {b: ["Be short.", '"more":"of it"']}
+      prompt_excludes: {b: PRIVATE}
+  - name: breaks
+    answers: [ok]
+    expect:
+      prompt_tokens_max: {b: 20}
+      prompt_contains: {b: PRIVATE, a: x}
+      prompt_excludes: {b: [A SECRET, "Be short."]}
+"""
+
+
+def test_a_test_of_a_recipe_bounds_its_prompts_and_names_the_section_that_broke_it(
+    cli: Cli, write: Write
+) -> None:
+    """A-110."""
+    write("prompts.yaml", PROMPTS)
+    done = cli("test", "prompts.yaml", "--json")
+    assert done.code == 1
+    fits, breaks = cast("Told", done.json)["recipes"]["prompts.yaml"]
+    assert fits["passed"]
+    faults = cast("list[str]", breaks["faults"])
+    assert faults[0].startswith("a prompt of 'b' has ")
+    assert "tokens: step_outputs" in faults[0]
+    assert faults[0].endswith("; at most 20 are expected")
+    assert faults[1:] == [
+        "no section of the prompt of 'b' (system, goal, step_outputs) holds 'PRIVATE'",
+        "step 'a' sent no prompt",
+        "the section step_outputs of a prompt of 'b' holds 'A SECRET'",
+        "the section system of a prompt of 'b' holds 'Be short.'",
+    ]
+
+
+def test_a_test_that_bounds_the_prompt_of_no_step_is_refused(cli: Cli, write: Write) -> None:
+    write(
+        "prompts.yaml", PROMPTS.replace("prompt_excludes: {b: PRIVATE}", "prompt_excludes: {z: x}")
+    )
+    done = cli("validate", "prompts.yaml")
+    assert done.code != 0
+    assert "unknown step 'z' in a test" in done.out + done.err

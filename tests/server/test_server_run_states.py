@@ -105,3 +105,14 @@ def test_the_page_about_the_api_explains_every_state() -> None:
     text = (Path(__file__).parents[2] / "docs" / "http.md").read_text("utf-8")
     rows = [f"| `{state.value}` | {means} |" for state, means in RUN_STATES.items()]
     assert "\n".join(rows) in text
+
+
+async def test_the_prompts_of_a_run_are_told_by_section(make_app: MakeApp, recipes: Path) -> None:
+    """A-110: they add up to the input tokens of the run."""
+    (recipes / "asks.yaml").write_text("id: asks\nsteps: [{id: a, goal: Say hello}]\n", "utf-8")
+    client = Client(make_app(answers=["hello"]))
+    begun = (await client.post("/runs", {"recipe": "asks"})).json
+    run = await client.ended(begun["run_id"])
+    (prompt,) = run["prompts"]
+    assert (prompt["step_id"], prompt["phase"]) == ("a", "model")
+    assert prompt["sections"] == {"goal": run["usage"]["input_tokens"]}

@@ -37,6 +37,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import Clock
 from minions.engine.calls.trace import StepTrace
+from minions.engine.compile.prompt_ledger import apportioned, parts_of_call, section_tokens
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
@@ -193,6 +194,7 @@ def _with(
         key=call.key,
         prompt=call.prompt,
         phase=call.phase,
+        layout=call.layout,
         status=status,
         response=response,
         failure=failure,
@@ -393,6 +395,8 @@ class ModelCalls:
             metrics=_metrics(response, duration_ms),
             finish_reason=response.finish_reason,
             instruction=response.completion_instruction,
+            sections=apportioned(response.usage.input_tokens, section_tokens(parts_of_call(call)))
+            or None,
         )
 
     def _tell_retry(self, attempt: int, delay_s: float, failure: ModelFailure) -> None:

@@ -24,6 +24,12 @@ __all__ = [
     "ToolOutcomeLink",
 ]
 
+SIGNAL_WORDS: Final = (
+    "Work in as many turns as you need. When the goal is reached, say so with the line "
+    "`status: done`. If it can never be reached, answer with the JSON object "
+    '{"is_non_recoverable": true, "failure_reason": "…"} and nothing else.'
+)
+"""What a step in `signal` mode is told."""
 FINAL_ANSWER: Final = "final_Answer"
 """A call of this tool ends the step, also if no such tool exists (name from the Java guide)."""
 

@@ -13,23 +13,35 @@ from typing import Final
 
 from attrs import evolve, frozen
 
+from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import MessageRole
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Tool, Toolbox, ToolScope, ToolSpec
+from minions.engine.compile.borders import as_data, border_of, border_words, within
 from minions.engine.compile.build import BuiltRecipe, LoopControl, build_recipe
+from minions.engine.compile.completion import SIGNAL_WORDS
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.compile.graph import DependencyStepGraph
-from minions.engine.compile.kinds.compiler import Planner
+from minions.engine.compile.kinds.compiler import Planner, PromptUse
 from minions.engine.compile.kinds.registry import compiler_of
 from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.prompt_ledger import (
+    PromptPart,
+    PromptSection,
+    schema_parts,
+    section_tokens,
+    tool_parts,
+)
+from minions.engine.compile.recipe_step import as_text, bounded
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.compile.static_values import KnownValues
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe, ModelConfig, OnError, StepSpec
 from minions.recipe.permissions import Rights
 
-__all__ = ["PlannedStep", "planned_steps"]
+__all__ = ["PlannedStep", "planned_prompts", "planned_steps"]
 
 
 def planned_steps(
@@ -59,6 +71,25 @@ def planned_steps(
         base_model=recipe.model,
     )
     return tuple(plan.steps(chosen))
+
+
+def planned_prompts(recipe: AgentRecipe, extensions: Extensions) -> tuple[PlannedStep, ...]:
+    """The steps that ask a model, with the tokens of their first prompts; inputs are not known.
+
+    Raises:
+        GraphError, UsageError: The recipe cannot be run.
+    """
+    plan = _Plan(
+        recipe,
+        {},
+        _named_tools(recipe, extensions),
+        extensions,
+        None,
+        rights=Rights.of(recipe),
+        base_model=recipe.model,
+        open_inputs=tuple(recipe.inputs),
+    )
+    return tuple(step for step in plan.steps() if step.prompt is not None)
 
 
 class _Plan(Planner):
@@ -230,6 +261,57 @@ class _Plan(Planner):
     def is_known(self, value: JsonValue) -> bool:
         """See `Planner.is_known`."""
         return self._known.is_known(value)
+
+    def prompt(self, own: Sequence[PromptPart], use: PromptUse) -> Mapping[str, int]:
+        """As `Planner.prompt`."""
+        tools = [each.spec for each in self.tools.subset(use.tools).tools]
+        offered = [each for each in tools if self._rights.allows(each)]
+        is_bound = self._binds(use.model, has_tools=bool(offered))
+        signal = [PromptPart(PromptSection.SYSTEM, SIGNAL_WORDS)] if use.waits_for_signal else []
+        parts = [
+            *self._agent_parts(),
+            *own,
+            *signal,
+            *self._output_parts(use.shown),
+            *schema_parts(use.output, is_bound=is_bound and not use.waits_for_signal),
+            *tool_parts(offered),
+        ]
+        return section_tokens(parts)
+
+    def _agent_parts(self) -> Iterator[PromptPart]:
+        """The recipe's own texts."""
+        recipe = self._recipe
+        if recipe.system_prompt:
+            yield PromptPart(PromptSection.SYSTEM, as_text(self.shown(recipe.system_prompt)))
+        if recipe.goal:
+            yield PromptPart(PromptSection.GOAL, as_text(self.shown(recipe.goal)))
+        for message in recipe.messages.messages:
+            is_system = message.role is MessageRole.SYSTEM
+            section = PromptSection.SYSTEM if is_system else PromptSection.GOAL
+            yield PromptPart(section, message.content or "")
+
+    def _output_parts(self, shown: Sequence[str]) -> Iterator[PromptPart]:
+        """Appended outputs as far as they are known; of others the border alone."""
+        border = border_of("", [])
+        if shown:
+            yield PromptPart(PromptSection.OUTPUTS, border_words(border).content or "")
+        texts = []
+        for step_id in shown:
+            known = self._known.find(step_id)
+            data = bounded(as_data(known[0])) if known else ""
+            texts.append(within(border, data, step_id=step_id))
+        yield PromptPart(PromptSection.OUTPUTS, "\n".join(texts))
+
+    def _binds(self, own: ModelConfig | None, *, has_tools: bool) -> bool:
+        """Whether the first request holds the schema of a declared output."""
+        config = self._base_model.overlaid(own) if own is not None else self._base_model
+        try:
+            can = self._models(config).capabilities if self._models else ModelCapabilities()
+        except EnvironmentRefusedError:
+            can = ModelCapabilities()
+        if has_tools and not can.tools_with_schema:
+            return False
+        return can.output_mode in (OutputMode.JSON_SCHEMA, OutputMode.TOOLS)
 
     def model(self, own: ModelConfig | None) -> str | None:
         """See `Planner.model`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from attrs import frozen
 
 from minions.contracts.json_values import JsonValue
@@ -55,5 +57,8 @@ class PlannedStep:
     """Names of the tools that need a person's approval before each call."""
     denied: tuple[str, ...] = ()
     """Names of the tools that the step lists and may not call."""
+    prompt: Mapping[str, int] | None = None
+    """Estimated tokens of its first prompt by section, with what is known now: an output that only
+    the run knows counts nothing. None: it asks no model, or code writes its prompt."""
     refused: str | None = None
     """Why the step cannot be done at all; None: it can."""

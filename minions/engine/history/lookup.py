@@ -28,6 +28,7 @@ from minions.contracts.facts import (
     Fact,
     MessageRecorded,
     ModelCallFact,
+    ModelCallFinished,
     Rollback,
     RouteFailed,
     RouteFinished,
@@ -68,6 +69,7 @@ __all__ = [
     "UNREADABLE",
     "RunDetail",
     "RunNote",
+    "SentPrompt",
     "StepSummary",
     "count_runs",
     "find_run",
@@ -115,6 +117,17 @@ class StepSummary:
 
 
 @frozen(kw_only=True)
+class SentPrompt:
+    """The prompt of one answered model call, by its sections."""
+
+    step_id: str
+    key: str
+    phase: str | None
+    sections: Mapping[str, JsonValue]
+    """Input tokens by section; they add up to those of the call."""
+
+
+@frozen(kw_only=True)
 class RunNote:
     """An event between the steps of a run: a back edge, a decision, or a failed choice of route."""
 
@@ -146,6 +159,8 @@ class RunDetail:
     """In the order of recording."""
     faults: tuple[Fault, ...] = ()
     """The faults of a rejected run, in file order, without lines of the recipe's text."""
+    prompts: tuple[SentPrompt, ...] = ()
+    """In the order they were sent, as far as their sections are recorded."""
 
 
 async def list_runs(
@@ -279,6 +294,7 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
         steps=_steps(entries, RunState.INTERRUPTED.value if run.has_ended else run.status),
         messages=_messages(entries),
         notes=tuple(_notes(entries)),
+        prompts=tuple(_prompts(entries)),
     )
 
 
@@ -393,6 +409,16 @@ def _begins_while(fact: Fact | UnreadableFact) -> bool:
 def _whole(key: str) -> str:
     """The key of the visit, without the iteration."""
     return base_key(key).rpartition("/")[0]
+
+
+def _prompts(entries: Sequence[JournalEntry]) -> Iterator[SentPrompt]:
+    """The prompts of answered calls, as far as their sections were recorded."""
+    for entry in entries:
+        fact = entry.fact
+        if isinstance(fact, ModelCallFinished) and fact.sections:
+            yield SentPrompt(
+                step_id=fact.step_id, key=entry.key, phase=fact.phase, sections=fact.sections
+            )
 
 
 # --- between the steps ------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ModelOptions, OutputInstructions
+from minions.contracts.calls import ModelOptions, OutputInstructions, PromptLayout
 from minions.contracts.codec import encode
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
@@ -90,6 +90,7 @@ class JournalledScope(EngineScope):
             capabilities=capabilities_of(self._models),
             model_call_executor_factory=self._models,
             tool_call_executor_factory=self._tools,
+            layout=PromptLayout(opening=len(opening)),
         )
         ending = await loop.run()
         if ending.error is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Final, TypeAlias
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -21,6 +21,7 @@ from minions.contracts.calls import (
     OutputMode,
     OutputRequest,
     Prompt,
+    PromptLayout,
 )
 from minions.contracts.completion import UNDECLARED, StepCompletionChain
 from minions.contracts.errors import FailureInfo
@@ -45,7 +46,12 @@ from minions.engine.calls.output_ladder import Answer, OutputLadder
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.borders import is_border_words
-from minions.engine.compile.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
+from minions.engine.compile.completion import (
+    FINAL_ANSWER,
+    SIGNAL_WORDS,
+    DefaultStepCompletionChain,
+    budget_spent,
+)
 from minions.engine.context.step_view import StepView
 
 __all__ = [
@@ -58,11 +64,6 @@ __all__ = [
     "opening_of",
 ]
 
-_SIGNAL_WORDS: Final = (
-    "Work in as many turns as you need. When the goal is reached, say so with the line "
-    "`status: done`. If it can never be reached, answer with the JSON object "
-    '{"is_non_recoverable": true, "failure_reason": "…"} and nothing else.'
-)
 Describe: TypeAlias = Callable[[OutputInstructions[object]], str]
 _DEFAULT_CHAIN: Final = DefaultStepCompletionChain()
 _GO_ON: Final = "The step is not complete yet. Continue; when it is complete, say `status: done`."
@@ -200,7 +201,7 @@ def opening_messages(
     if output is not None:
         head.append(system(describe(output)))
     if mode is CompletionMode.SIGNAL:
-        head.append(system(_SIGNAL_WORDS))
+        head.append(system(SIGNAL_WORDS))
     head += dict.fromkeys(borders)  # last: they differ from run to run, and end a cached start
     body = [Message(role=MessageRole.GOAL, content=agent.goal)] if agent.goal and not said else []
     body += [message for message in agents if message.role is not MessageRole.SYSTEM and not said]
@@ -232,6 +233,8 @@ class ModelLoop:
     capabilities: ModelCapabilities
     model_call_executor_factory: ModelCallExecutorFactory
     tool_call_executor_factory: ToolCallExecutorFactory
+    layout: PromptLayout = field(factory=PromptLayout)
+    """What the prompts of the conversation begin with."""
 
     async def run(self) -> Ending:
         """Until a link decides, the budget is spent, or a call fails for good."""
@@ -314,7 +317,8 @@ class ModelLoop:
         mark = view.memory.take_snapshot(view.conversation_id)
         if view.live_conversation is not None:
             view.live_conversation.mark(mark.position)
-        call = ModelCall(key=self.trace.reserve_model_key(phase), prompt=prompt, phase=phase)
+        key = self.trace.reserve_model_key(phase)
+        call = ModelCall(key=key, prompt=prompt, phase=phase, layout=self.layout)
         calls = ModelCalls(view=view, factory=self.model_call_executor_factory, trace=self.trace)
         is_call_for_schema = constraint is not None and constraint.mode is OutputMode.TOOLS
         done = await calls.carry_out(call, remember=not is_call_for_schema)

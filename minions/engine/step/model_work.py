@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minions.contracts.calls import ModelOptions, OutputInstructions
+from minions.contracts.calls import ModelOptions, OutputInstructions, PromptLayout
 from minions.contracts.errors import MinionsError
 from minions.contracts.executions import StepExecution
 from minions.contracts.facts import StepFinished, StepStarted
@@ -63,7 +63,11 @@ class ModelWork(StepWork):
         opening = self._begun_with = self._recorded_opening() or self._opening()
         await record_start(opening)
         view.memory.save_prompt(view.conversation_id, opening.messages)
-        return await self._loop().run()
+        said = view.context.progress.conversation if self._step.shares_conversation else ()
+        layout = PromptLayout(
+            opening=len(opening.messages), history=frozenset((*opening.history, *said))
+        )
+        return await self._loop(layout).run()
 
     def is_unchanged(self, rows: StepRows) -> bool:
         """Whether it would ask the same, and the recorded output still fits."""
@@ -134,7 +138,7 @@ class ModelWork(StepWork):
             return Opening(before=messages[:at], history=history, after=messages[at:])
         return Opening.split(messages)
 
-    def _loop(self) -> ModelLoop:
+    def _loop(self, layout: PromptLayout) -> ModelLoop:
         parts = self._parts
         return ModelLoop(
             step=self._step,
@@ -145,4 +149,5 @@ class ModelWork(StepWork):
             capabilities=capabilities_of(parts.models),
             model_call_executor_factory=parts.models,
             tool_call_executor_factory=parts.tools,
+            layout=layout,
         )

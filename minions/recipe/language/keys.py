@@ -6,10 +6,12 @@ A key that a later version will support is listed with `is_served=False` and ref
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from minions.contracts.calls import OutputMode
 from minions.contracts.executions import RunStatus
+from minions.contracts.json_values import JsonValue
 from minions.recipe.model import ExecutionMode, OnFailure
 from minions.recipe.text.key_types import (
     LIMITS_KEY,
@@ -343,6 +345,11 @@ TEST: Final = Table(
     ),
 )
 
+_TEXTS_BY_STEP: Final[Mapping[str, JsonValue]] = {
+    "additionalProperties": {
+        "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+    }
+}
 EXPECT: Final = Table(
     "expect",
     (
@@ -354,6 +361,24 @@ EXPECT: Final = Table(
             description="A condition, or several, over `inputs`, `steps`, step names and `output`.",
             types=("string", "array"),
             shape=TEXTS,
+        ),
+        Key(
+            name="prompt_tokens_max",
+            description="Most tokens of any prompt, estimated from characters; or by step.",
+            types=("integer", "object"),
+            shape={"additionalProperties": {"type": "integer", "minimum": 1}},
+        ),
+        Key(
+            name="prompt_contains",
+            description="By step: a text, or several, that its first prompt holds.",
+            types=("object",),
+            shape=_TEXTS_BY_STEP,
+        ),
+        Key(
+            name="prompt_excludes",
+            description="By step: a text, or several, that none of its prompts holds.",
+            types=("object",),
+            shape=_TEXTS_BY_STEP,
         ),
     ),
 )

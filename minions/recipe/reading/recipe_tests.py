@@ -61,8 +61,45 @@ def _test(
         has_output=wanted is not None and wanted.node("output") is not None,
         error=wanted.text("error") if wanted else None,
         holds=_conditions(wanted, report) if wanted else (),
+        prompt_tokens_max=_most_tokens(draft, wanted, report) if wanted else {},
+        prompt_contains=_texts_by_step(draft, wanted, "prompt_contains", report) if wanted else {},
+        prompt_excludes=_texts_by_step(draft, wanted, "prompt_excludes", report) if wanted else {},
         where=Where(place.source.file, place.line, place.column),
     )
+
+
+def _most_tokens(draft: RecipeDraft, section: Section, report: Report) -> Mapping[str, int]:
+    """By step; an integer holds for every prompt, whose name is empty."""
+    value = section.plain("prompt_tokens_max")
+    if isinstance(value, int):
+        return {"": value}
+    _check_steps(draft, section.node("prompt_tokens_max"), report)
+    by_step = value if isinstance(value, Mapping) else {}
+    for step_id, most in by_step.items():
+        if not isinstance(most, int) or most < 1:
+            place = section.place_of("prompt_tokens_max")
+            report(
+                place.fault("wrong-type", f"the tokens of '{step_id}' are a whole number from 1")
+            )
+    return {step_id: most for step_id, most in by_step.items() if isinstance(most, int)}
+
+
+def _texts_by_step(
+    draft: RecipeDraft, section: Section, name: str, report: Report
+) -> Mapping[str, tuple[str, ...]]:
+    _check_steps(draft, section.node(name), report)
+    return {
+        step_id: tuple(map(str, texts)) if isinstance(texts, list) else (str(texts),)
+        for step_id, texts in _mapping(section, name).items()
+    }
+
+
+def _check_steps(draft: RecipeDraft, node: Node | None, report: Report) -> None:
+    """Report names that are no steps; what stands behind a slash is a nested recipe's."""
+    known = tuple(step.id for step in draft.steps if step.is_named)
+    for entry in node.entries if isinstance(node, MappingNode) else ():
+        if entry.key.partition("/")[0] not in known:
+            report(_unknown(entry.key_node, known, "step"))
 
 
 def _mapping(section: Section, name: str) -> Mapping[str, JsonValue]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from attrs import frozen
@@ -15,8 +15,9 @@ from minions.contracts.messages import Message, MessageRole, system
 from minions.contracts.steps import Step
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.borders import as_text_data, border_of, border_words, within
-from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
+from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.prompt_ledger import PromptPart, PromptSection
 from minions.engine.compile.recipe_step import (
     WrittenStep,
     as_text,
@@ -104,7 +105,26 @@ class _AnalyzeCompiler(StepCompiler[AnalyzeSpec]):
         if spec.has_input:
             shown["input"] = planner.shown(spec.input)
         target = planner.model(spec.model)
-        return PlannedStep(step_id=spec.id, kind="analysis", target=target, shown=shown)
+        use = PromptUse(output=step.output, model=spec.model)
+        return PlannedStep(
+            step_id=spec.id,
+            kind="analysis",
+            target=target,
+            shown=shown,
+            prompt=planner.prompt(list(_own_parts(spec, planner)), use),
+        )
+
+
+def _own_parts(spec: AnalyzeSpec, planner: Planner) -> Iterator[PromptPart]:
+    yield PromptPart(PromptSection.SYSTEM, _ANALYST)
+    context = [f"Context:\n{as_text(planner.shown(spec.context)).strip()}"] if spec.context else []
+    asked = [*context, f"Task:\n{as_text(planner.shown(spec.task))}"]
+    if spec.has_input:
+        data, border = as_text_data(planner.shown(spec.input)), border_of("", [])
+        yield PromptPart(PromptSection.OUTPUTS, border_words(border).content or "")
+        yield PromptPart(PromptSection.OUTPUTS, within(border, data))
+        asked.append("Input:\n")
+    yield PromptPart(PromptSection.GOAL, "\n\n".join(asked))
 
 
 COMPILER: Final = _AnalyzeCompiler()

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from attrs import frozen
 
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.prompt_ledger import PromptPart
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.model import ModelConfig, StepSpec
 
-__all__ = ["BuildParts", "Planner", "StepCompiler"]
+__all__ = ["BuildParts", "Planner", "PromptUse", "StepCompiler"]
 
 S_contra = TypeVar("S_contra", bound=StepSpec, contravariant=True)
 
@@ -35,6 +37,19 @@ class BuildParts:
     """Ids of the steps whose output `when`, `loop` or `while` reads."""
 
 
+@frozen(kw_only=True)
+class PromptUse:
+    """What stands in a step's prompt besides its own texts."""
+
+    shown: Sequence[str] = ()
+    """Steps whose outputs are appended."""
+    output: OutputInstructions[object] | None = None
+    tools: Collection[str] = ()
+    model: ModelConfig | None = None
+    """The step's own model settings."""
+    waits_for_signal: bool = False
+
+
 class Planner(ABC):
     """What a dry run knows when it plans a step."""
 
@@ -48,6 +63,14 @@ class Planner(ABC):
     @abstractmethod
     def is_known(self, value: JsonValue) -> bool:
         """Whether all values that its templates read are known."""
+
+    @abstractmethod
+    def prompt(self, own: Sequence[PromptPart], use: PromptUse) -> Mapping[str, int]:
+        """The tokens of a step's first prompt, by section.
+
+        Args:
+            own: The step's own texts; in them, what is not known yet stands as `<path>`.
+        """
 
     @abstractmethod
     def model(self, own: ModelConfig | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from attrs import frozen
@@ -20,8 +20,9 @@ from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.borders import as_data, border_of, border_words, within
 from minions.engine.compile.completion import DefaultStepCompletionChain
-from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
+from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.prompt_ledger import PromptPart, PromptSection
 from minions.engine.compile.recipe_step import (
     WrittenStep,
     as_text,
@@ -171,7 +172,27 @@ class _GoalCompiler(StepCompiler[GoalSpec]):
             shown=planner.shown(spec.goal),
             tools=spec.tools,
             memory=spec.memory if spec.shares_conversation else None,
+            prompt=planner.prompt(list(_own_parts(spec, planner)), _use(spec, step)),
         )
+
+
+def _own_parts(spec: GoalSpec, planner: Planner) -> Iterator[PromptPart]:
+    system = [(MessageRole.SYSTEM.value, spec.system_prompt)] if spec.system_prompt else []
+    messages = [(message.role, message.content) for message in spec.messages]
+    for role, text in (*system, *messages, (MessageRole.GOAL.value, spec.goal)):
+        is_system = role == MessageRole.SYSTEM.value
+        section = PromptSection.SYSTEM if is_system else PromptSection.GOAL
+        yield PromptPart(section, as_text(planner.shown(text)))
+
+
+def _use(spec: GoalSpec, step: Step[object]) -> PromptUse:
+    return PromptUse(
+        shown=step.shown if isinstance(step, GoalStep) else (),
+        output=step.output,
+        tools=step.available_tools,
+        model=spec.model,
+        waits_for_signal=step.completion_criteria.mode is CompletionMode.SIGNAL,
+    )
 
 
 COMPILER: Final = _GoalCompiler()

@@ -23,12 +23,18 @@ from minions.analysis.explanation import (
 from minions.analysis.spending import Spending, UpperBound
 from minions.analysis.tool_specs import tool_specs
 from minions.contracts.durations import spoken
+from minions.contracts.errors import MinionsError
 from minions.contracts.json_values import JsonValue, dumps
+from minions.engine.compile.dry_run import planned_prompts
+from minions.engine.compile.extensions import Extensions
+from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.prompt_ledger import REASONS, PromptSection, section_words
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.options import command_context, extension_options, output_options
 from minions.interfaces.wiring.prices import knowledge_of_models
 from minions.recipe.library import find_recipe
+from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe
 
 __all__ = ["command"]
@@ -54,18 +60,52 @@ def command(recipe: str, **flags: object) -> int:
         tools_within=lambda inner: tool_specs(inner, catalog),
         kinds=extensions.steps if extensions is not None else {},
     )
+    prompts = _prompts(loaded, extensions or context.extensions())
     if context.settings.json:
-        say(json_text(_to_json(found)))
+        say(json_text({**_to_json(found), "prompts": _prompts_to_json(prompts)}))
         return 0
-    for line in _lines(found):
+    for line in _lines(found, prompts):
         say(hanging(line))
     return 0
+
+
+def _prompts(recipe: AgentRecipe, extensions: Extensions) -> tuple[PlannedStep, ...]:
+    """The prompts of the steps; none where the recipe names what is not there."""
+    try:
+        return planned_prompts(recipe, extensions)
+    except MinionsError:
+        return ()
+
+
+def _prompt_lines(prompts: Sequence[PlannedStep]) -> Iterator[str]:
+    if not prompts:
+        return
+    yield "first prompts, without what only a run knows:"
+    for each in prompts:
+        yield f"  {each.step_id}: {section_words(each.prompt or {})}"
+    sections = {name for each in prompts for name in each.prompt or ()}
+    reasons = [f"{each.value}: {REASONS[each]}" for each in PromptSection if each.value in sections]
+    yield f"    ({'; '.join(reasons)})"
+
+
+def _prompts_to_json(prompts: Sequence[PlannedStep]) -> list[JsonValue]:
+    return [
+        {
+            "step": each.step_id,
+            "tokens": sum((each.prompt or {}).values()),
+            "sections": [
+                {"section": name, "tokens": count, "reason": REASONS[PromptSection(name)]}
+                for name, count in (each.prompt or {}).items()
+            ],
+        }
+        for each in prompts
+    ]
 
 
 # --- words ------------------------------------------------------------------------------------
 
 
-def _lines(found: Explanation) -> Iterator[str]:
+def _lines(found: Explanation, prompts: Sequence[PlannedStep]) -> Iterator[str]:
     shows_name = found.name not in ("", found.recipe)
     called = f"{found.recipe} ({found.name})" if shows_name else found.recipe
     yield f"{called}: {found.description}" if found.description else called
@@ -79,6 +119,7 @@ def _lines(found: Explanation) -> Iterator[str]:
     yield from _if_any("questions to a person", [_question_words(one) for one in found.questions])
     limits = [f"{name}: {dumps(value)}" for name, value in found.limits.items()]
     yield from _section("limits of the run", limits)
+    yield from _prompt_lines(prompts)
     yield "at most:"
     yield f"  model calls: {_bound_words(found.model_calls)}"
     if found.models:

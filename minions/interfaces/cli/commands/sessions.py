@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, cast
 
 import click
@@ -12,9 +13,11 @@ import click
 from minions.contracts.codec import encode
 from minions.contracts.durations import spoken
 from minions.contracts.json_values import JsonValue
+from minions.engine.compile.prompt_ledger import section_words
 from minions.engine.history.lookup import (
     RunDetail,
     RunNote,
+    SentPrompt,
     StepSummary,
     find_run,
     list_runs,
@@ -122,6 +125,7 @@ def _lines(detail: RunDetail, *, messages: bool) -> Iterator[str]:
     for one in sorted(shown, key=lambda one: one.position):
         line = _step_line(one) if isinstance(one, StepSummary) else f"- {_note_line(one)}"
         yield hanging(f"  {'  ' * _depth(one)}{line}")
+    yield from _prompt_lines(detail.prompts)
     if messages:
         for step_id, message in detail.messages:
             yield from _message_lines(step_id, message)
@@ -133,6 +137,21 @@ def _lines(detail: RunDetail, *, messages: bool) -> Iterator[str]:
     if detail.output is not None:
         yield "output:"
         yield output_text(detail.output)
+
+
+def _prompt_lines(prompts: Sequence[SentPrompt]) -> Iterator[str]:
+    """For each step the input tokens of all its calls, by section."""
+    steps: dict[str, list[SentPrompt]] = {}
+    for each in prompts:
+        steps.setdefault(each.step_id, []).append(each)
+    if steps:
+        yield "prompts:"
+    for step_id, sent in steps.items():
+        sections: Counter[str] = Counter()
+        for each in sent:
+            sections.update({name: int(cast("int", n)) for name, n in each.sections.items()})
+        calls = f" in {len(sent)} calls" if len(sent) > 1 else ""
+        yield hanging(f"  {step_id}{calls}: {section_words(sections)}")
 
 
 def _depth(one: StepSummary | RunNote) -> int:

@@ -9,6 +9,7 @@ from minions.contracts.codec import encode
 from minions.contracts.durations import spoken
 from minions.contracts.json_values import JsonValue, dumps
 from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.prompt_ledger import section_words
 from minions.interfaces.cli.console.console import json_text, say, tell
 
 __all__ = ["show_plan"]
@@ -62,6 +63,8 @@ def _work_parts(step: PlannedStep) -> Iterator[str]:
         yield f"may call {', '.join(step.tools)}"
     if step.asks_for:
         yield f"a model call fills in {', '.join(step.asks_for)}"
+    if step.prompt is not None:
+        yield f"prompt of {section_words(step.prompt)}"
     if step.memory is not None:
         yield "sees the conversation so far"
 

@@ -148,6 +148,18 @@ class MessageOfRun:
 
 
 @frozen(kw_only=True)
+class PromptOfRun:
+    """The prompt of one answered model call."""
+
+    step_id: str
+    key: str
+    phase: str | None
+    sections: JsonObject
+    """Input tokens by section: `system`, `goal`, `step_outputs`, `schema`, `tools`, `history`. They
+    add up to the tokens of the prompt, which are divided by characters."""
+
+
+@frozen(kw_only=True)
 class NoteOfRun:
     """An event between the steps: a back edge, a decision, or a failed choice of route."""
 
@@ -203,6 +215,7 @@ class RunView:
     error: JsonValue
     steps: tuple[StepOfRun, ...]
     messages: tuple[MessageOfRun, ...]
+    prompts: tuple[PromptOfRun, ...]
     notes: tuple[NoteOfRun, ...]
     faults: tuple[FaultView, ...]
     waiting: tuple[ApprovalView, ...]

@@ -11,6 +11,7 @@ from minions.interfaces.server.documents.runs import (
     Links,
     MessageOfRun,
     NoteOfRun,
+    PromptOfRun,
     RunRow,
     RunView,
     StepOfRun,
@@ -88,6 +89,12 @@ def _view(request: ApiRequest, detail: RunDetail, waiting: list[ApprovalView]) -
         error=detail.error,
         steps=_steps(detail),
         messages=tuple(MessageOfRun(step_id=at, message=each) for at, each in detail.messages),
+        prompts=tuple(
+            PromptOfRun(
+                step_id=each.step_id, key=each.key, phase=each.phase, sections=each.sections
+            )
+            for each in detail.prompts
+        ),
         notes=_notes(detail),
         faults=tuple(map(fault_view, detail.faults)),
         waiting=tuple(waiting),

@@ -1,0 +1,192 @@
+"""What a prompt is made of: its texts by section, and their tokens.
+
+Tokens are estimated from characters; the sections of a prompt that a server counted are its
+count, divided by the estimate.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from itertools import accumulate
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.calls import ModelCall, OutputMode, Prompt, PromptLayout
+from minions.contracts.instructions import OutputInstructions
+from minions.contracts.json_values import dumps
+from minions.contracts.messages import Message, MessageRole
+from minions.contracts.output import older_output_words, output_words
+from minions.contracts.tools import ToolSpec
+from minions.engine.compile.borders import is_border_words
+
+__all__ = [
+    "REASONS",
+    "PromptPart",
+    "PromptSection",
+    "apportioned",
+    "parts_of_call",
+    "prompt_parts",
+    "schema_parts",
+    "section_tokens",
+    "section_words",
+    "tool_parts",
+]
+
+_CHARACTERS_PER_TOKEN: Final = 4
+
+
+class PromptSection(StrEnum):
+    """Where a part of a prompt comes from."""
+
+    SYSTEM = "system"
+    GOAL = "goal"
+    OUTPUTS = "step_outputs"
+    SCHEMA = "schema"
+    TOOLS = "tools"
+    HISTORY = "history"
+
+
+REASONS: Final[Mapping[PromptSection, str]] = {
+    PromptSection.SYSTEM: "system texts of the recipe, the step and the engine",
+    PromptSection.GOAL: "goals and messages of the recipe and the step",
+    PromptSection.OUTPUTS: "data within a border: outputs under `depends_on`, an analysis' input",
+    PromptSection.SCHEMA: "the declared output, in words and as the server binds it",
+    PromptSection.TOOLS: "the tools that the model may call",
+    PromptSection.HISTORY: "what was said before: answers, tool results, earlier steps and turns",
+}
+
+
+@frozen
+class PromptPart:
+    """A text of a prompt."""
+
+    section: PromptSection
+    text: str
+
+
+def section_tokens(parts: Iterable[PromptPart]) -> dict[str, int]:
+    """The estimated tokens of each section that is there; they add up to the whole prompt."""
+    characters = dict.fromkeys(PromptSection, 0)
+    for part in parts:
+        characters[part.section] += len(part.text)
+    weights = {section.value: count for section, count in characters.items() if count}
+    return apportioned(-(-sum(weights.values()) // _CHARACTERS_PER_TOKEN), weights)
+
+
+def apportioned(total: int, weights: Mapping[str, int]) -> dict[str, int]:
+    """The total divided by the weights into whole numbers that add up to it."""
+    whole = sum(weights.values())
+    if not whole:
+        return {}
+    ends = [0, *(total * reached // whole for reached in accumulate(weights.values()))]
+    return {
+        name: after - before for name, before, after in zip(weights, ends, ends[1:], strict=False)
+    }
+
+
+def section_words(sections: Mapping[str, int]) -> str:
+    """`412 tokens: goal 300, schema 112`, the largest first."""
+    ranked = sorted(sections.items(), key=lambda each: -each[1])
+    listed = ", ".join(f"{name} {count}" for name, count in ranked)
+    return f"{sum(sections.values())} tokens: {listed}"
+
+
+# --- the parts of a prompt -------------------------------------------------------------------
+
+
+_DATA: Final = re.compile(r"<(data-[0-9a-f]{8})[^>\n]*>\n.*\n</\1>", re.DOTALL)
+
+
+def parts_of_call(call: ModelCall) -> Iterator[PromptPart]:
+    """The texts of the prompt that a call sent."""
+    return prompt_parts(call.prompt, call.layout)
+
+
+def prompt_parts(prompt: Prompt, layout: PromptLayout) -> Iterator[PromptPart]:
+    """The texts of a prompt, in no particular order of sections."""
+    described = _descriptions(prompt.instructions)
+    for at, message in enumerate(prompt.messages):
+        is_earlier = message in layout.history and not is_border_words(message)
+        if at >= layout.opening or is_earlier:
+            yield PromptPart(PromptSection.HISTORY, _text_of(message))
+        else:
+            yield from _opening_parts(message, described)
+    yield from _bound_parts(prompt)
+    yield from tool_parts(prompt.tools)
+
+
+def schema_parts(output: OutputInstructions[object] | None, *, is_bound: bool) -> list[PromptPart]:
+    """A declared output in words and, where the server binds it, as schema."""
+    if output is None:
+        return []
+    texts = [output_words(output), *([_schema_text(output)] if is_bound else [])]
+    return [PromptPart(PromptSection.SCHEMA, text) for text in texts]
+
+
+def tool_parts(tools: Iterable[ToolSpec]) -> list[PromptPart]:
+    """The tools as they are sent."""
+    return [PromptPart(PromptSection.TOOLS, _tool_text(tool)) for tool in tools]
+
+
+_TOOL_TEXTS: Final[dict[int, tuple[weakref.ref[ToolSpec], str]]] = {}
+"""Texts of living specs, by identity: every call counts the tokens of the same few tools."""
+
+
+def _tool_text(tool: ToolSpec) -> str:
+    key = id(tool)
+    known = _TOOL_TEXTS.get(key)
+    if known is not None and known[0]() is tool:
+        return known[1]
+    text = dumps(tool.to_message_dict())
+    _TOOL_TEXTS[key] = (weakref.ref(tool, lambda _: _TOOL_TEXTS.pop(key, None)), text)
+    return text
+
+
+def _descriptions(output: OutputInstructions[object] | None) -> tuple[str, ...]:
+    if output is None:
+        return ()
+    if "words" not in output.texts:
+        output.texts["words"] = output_words(output)
+        output.texts["older"] = older_output_words(output)
+    return output.texts["words"], output.texts["older"]
+
+
+def _schema_text(output: OutputInstructions[object]) -> str:
+    if "schema" not in output.texts:
+        output.texts["schema"] = dumps(output.json_schema())
+    return output.texts["schema"]
+
+
+def _opening_parts(message: Message, described: tuple[str, ...]) -> Iterator[PromptPart]:
+    text = _text_of(message)
+    if is_border_words(message):
+        yield PromptPart(PromptSection.OUTPUTS, text)
+    elif message.role is MessageRole.SYSTEM:
+        section = PromptSection.SCHEMA if text in described else PromptSection.SYSTEM
+        yield PromptPart(section, text)
+    else:
+        data = _DATA.search(text)
+        if data is not None:
+            yield PromptPart(PromptSection.OUTPUTS, data[0])
+            text = text[: data.start()] + text[data.end() :]
+        yield PromptPart(PromptSection.GOAL, text)
+
+
+def _bound_parts(prompt: Prompt) -> Iterator[PromptPart]:
+    request = prompt.output_request
+    if request is None:
+        return
+    for message in request.messages:
+        yield PromptPart(PromptSection.SCHEMA, _text_of(message))
+    is_bound = request.mode in (OutputMode.JSON_SCHEMA, OutputMode.TOOLS)
+    if is_bound and prompt.instructions is not None:
+        yield PromptPart(PromptSection.SCHEMA, _schema_text(prompt.instructions))
+
+
+def _text_of(message: Message) -> str:
+    calls = "".join(f"{call.name}{call.arguments}" for call in message.tool_calls)
+    return f"{message.content or ''}{calls}" if calls else message.content or ""
