@@ -35,7 +35,7 @@ from minions.engine.calls.decisions import read_answer
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.borders import as_data
 from minions.engine.compile.extensions import ModelSource
-from minions.engine.compile.prompt_ledger import (
+from minions.engine.compile.prompt_sections import (
     PromptPart,
     parts_of_call,
     section_tokens,

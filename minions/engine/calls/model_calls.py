@@ -37,7 +37,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import Clock
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.prompt_ledger import apportioned, parts_of_call, section_tokens
+from minions.engine.compile.prompt_sections import apportioned, parts_of_call, section_tokens
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call

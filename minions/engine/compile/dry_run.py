@@ -27,7 +27,7 @@ from minions.engine.compile.graph import DependencyStepGraph
 from minions.engine.compile.kinds.compiler import Planner, PromptUse
 from minions.engine.compile.kinds.registry import compiler_of
 from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.prompt_ledger import (
+from minions.engine.compile.prompt_sections import (
     PromptPart,
     PromptSection,
     schema_parts,

@@ -17,7 +17,7 @@ from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.borders import as_text_data, border_of, border_words, within
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.prompt_ledger import PromptPart, PromptSection
+from minions.engine.compile.prompt_sections import PromptPart, PromptSection
 from minions.engine.compile.recipe_step import (
     WrittenStep,
     as_text,

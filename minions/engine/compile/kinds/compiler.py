@@ -14,7 +14,7 @@ from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.prompt_ledger import PromptPart
+from minions.engine.compile.prompt_sections import PromptPart
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.model import ModelConfig, StepSpec
 

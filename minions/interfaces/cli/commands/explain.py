@@ -28,7 +28,7 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.engine.compile.dry_run import planned_prompts
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.prompt_ledger import REASONS, PromptSection, section_words
+from minions.engine.compile.prompt_sections import REASONS, PromptSection, section_words
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.options import command_context, extension_options, output_options

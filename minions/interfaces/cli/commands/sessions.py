@@ -13,7 +13,7 @@ import click
 from minions.contracts.codec import encode
 from minions.contracts.durations import spoken
 from minions.contracts.json_values import JsonValue
-from minions.engine.compile.prompt_ledger import section_words
+from minions.engine.compile.prompt_sections import section_words
 from minions.engine.history.lookup import (
     RunDetail,
     RunNote,

@@ -9,7 +9,7 @@ from minions.contracts.codec import encode
 from minions.contracts.durations import spoken
 from minions.contracts.json_values import JsonValue, dumps
 from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.prompt_ledger import section_words
+from minions.engine.compile.prompt_sections import section_words
 from minions.interfaces.cli.console.console import json_text, say, tell
 
 __all__ = ["show_plan"]

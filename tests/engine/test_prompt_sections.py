@@ -17,7 +17,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.dry_run import planned_prompts, planned_steps
 from minions.engine.compile.extensions import Extensions
-from minions.engine.compile.prompt_ledger import (
+from minions.engine.compile.prompt_sections import (
     apportioned,
     parts_of_call,
     section_tokens,
