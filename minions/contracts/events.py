@@ -169,6 +169,8 @@ class StepFinished(_Event):
     """The run whose cached output was taken; None: the step was executed."""
     pinned_from: str | None = None
     """The run whose output was taken because the step was not selected; None: it was executed."""
+    partial: bool = False
+    """Whether it completed although an item of its loop failed, or a step of its recipe."""
 
 
 @frozen(kw_only=True)

@@ -214,6 +214,7 @@ def _step_finished(entry: JournalEntry, fact: StepOutcome) -> RunEvent:
         index=fact.index,
         cached_from=taken.cached_from if taken is not None else None,
         pinned_from=taken.pinned_from if taken is not None else None,
+        partial=taken.partial if taken is not None else False,
     )
 
 

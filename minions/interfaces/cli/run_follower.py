@@ -255,7 +255,7 @@ def _next_command(
         return f"raise the limit: minions retry {rest} {where}"
     if status in (RunStatus.CANCELLED, RunStatus.LIMIT_REACHED):
         return f"resume: minions resume {rest}"
-    if status is RunStatus.FAILED:
+    if status in (RunStatus.FAILED, RunStatus.PARTIAL):
         is_known = run.has_recorded_end
         return f"retry: minions retry {rest}" if is_known else (f"resume: minions resume {rest}")
     return f"see it: minions sessions show {run.run_id}{database}"

@@ -34,6 +34,7 @@ __all__ = ["LiveProgress", "PlainProgress", "Progress", "model_line"]
 
 _GLYPHS: Final = {
     "completed": ("✓", "green"),
+    "partial": ("◐", "yellow"),
     "failed": ("✗", "red"),
     "skipped": ("–", "dim"),
     "in_progress": ("?", "yellow"),
@@ -97,7 +98,7 @@ class PlainProgress(Progress):
         return f"  {self._paint('▸', 'blue')} {event.step_id}"
 
     def _finished(self, event: StepFinished) -> str:
-        glyph, color = _GLYPHS[event.status]
+        glyph, color = _GLYPHS["partial" if event.partial else event.status]
         is_work = event.status != "skipped" and event.pinned_from is None
         facts = [spoken(event.duration_ms)] if is_work else []
         facts += _facts(event)
@@ -114,6 +115,8 @@ def reason_of(event: StepFinished) -> str:
 
 def _facts(event: StepFinished) -> list[str]:
     facts = []
+    if event.partial:
+        facts.append("partial")
     if event.cached_from is not None:
         facts.append(f"cached, from {event.cached_from}")
     if event.pinned_from is not None:
@@ -234,7 +237,7 @@ def _line(step_id: str, row: _Row, width: int) -> Text:
 def _glyph(row: _Row) -> tuple[str, str]:
     if row.end is None:
         return "▸", "blue"
-    return _GLYPHS[row.end.status]
+    return _GLYPHS["partial" if row.end.partial else row.end.status]
 
 
 def _detail(row: _Row) -> str:

@@ -102,6 +102,8 @@ def _word_for(execution: StepExecution[object]) -> str:
         return "pinned"
     if execution.status is StepStatus.IN_PROGRESS:
         return "waiting"
+    if execution.is_partial:
+        return "partial"
     return "cached" if execution.cached_from is not None else execution.status.value
 
 

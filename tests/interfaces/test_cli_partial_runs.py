@@ -1,0 +1,50 @@
+"""What a person sees of a run some of whose items failed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from command_line import Cli, Write
+
+PRICES: Final = """
+id: prices
+steps:
+  - id: price
+    loop: [12, -1, 7]
+    assert: loop.item > 0
+    on_item_error: collect
+  - id: report
+    set: {good: "{{ price.successful }} of {{ price.total }}"}
+"""
+
+
+def test_a_partial_step_is_marked_and_the_failed_items_can_be_retried(
+    cli: Cli, write: Write
+) -> None:
+    write("prices.yaml", PRICES)
+    done = cli("run", "prices.yaml", "--db", "j.sqlite")
+    assert (done.code, done.json) == (0, {"good": "2 of 3"})
+    lines = [line.strip() for line in done.err.splitlines()]
+    assert any(line.startswith("✗ price[1]") for line in lines)
+    assert any(line.startswith("◐ price (") and "partial" in line for line in lines)
+    assert "partial · 1 partial, 1 completed · no tokens" in lines
+    assert "retry: minions retry run_" in lines[-1]
+
+
+def test_json_has_every_item_of_a_partial_step(cli: Cli, write: Write) -> None:
+    """A-113."""
+    write("prices.yaml", PRICES)
+    result = cli("run", "prices.yaml", "--db", "j.sqlite", "--json").json
+    assert result["status"] == "partial"
+    steps = result["steps"]
+    assert isinstance(steps, list)
+    price = steps[0]
+    assert isinstance(price, dict)
+    assert price["partial"] is True
+    iterations = price["iterations"]
+    assert isinstance(iterations, list)
+    assert [each["status"] for each in iterations if isinstance(each, dict)] == [
+        "completed",
+        "failed",
+        "completed",
+    ]
