@@ -101,6 +101,9 @@ def test_a_decision_about_nothing_says_what_waits(cli: Cli, here: Path) -> None:
     done = cli("approve", "run_", *STORE)
     assert done.code == 2
     assert "waits for these decisions (approval): none." in done.err
+    assert "It waits for other ones:\n  step 'who' asks: " in done.err
+    assert ": minions answer run_" in done.err
+    assert "who/1/0/ask VALUE" in done.err
 
 
 # --- at the terminal -----------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from minions.engine.run.run_record import RunRecord
 from minions.engine.run.run_start import RunStart
 from minions.engine.run.walk import RecipeWalk, WalkEnd
 from minions.engine.services.error_groups import leading_error
-from minions.recipe.model import ModelConfig
 
 __all__ = ["AgentRun"]
 
@@ -90,14 +89,6 @@ class AgentRun(Generic[T_co]):
     def model_name(self) -> str | None:
         """Which models answer, as far as is known; None when none is needed."""
         return self._models.names
-
-    def require_model(self, config: ModelConfig) -> None:
-        """Make sure before the run that there is one.
-
-        Raises:
-            EnvironmentRefusedError: No model is configured, or its key is missing.
-        """
-        self._models.require(config)
 
     def listen(self, listener: Listener) -> None:
         """Hand every event from now on to `listener`."""

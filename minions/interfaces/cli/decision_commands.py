@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -86,9 +87,20 @@ def _chosen(
     if len(found) == 1:
         return found[0]
     listed = "".join(f"\n  {each.key}: {each.words}" for each in fitting) or " none."
+    if not fitting and waiting:
+        listed += " It waits for other ones:" + "".join(
+            f"\n  {each.words}: {_command_for(each, run_id)}" for each in waiting
+        )
     named = "" if about is None else f"'{about}' means {len(found)} of them. "
     raise UsageError(
         f"{named}Run '{run_id}' waits for these decisions ({what}):{listed}",
         code="unknown-call",
         suggestions=[each.key for each in fitting],
     )
+
+
+def _command_for(decision: PendingDecision, run_id: str) -> str:
+    key = shlex.quote(decision.key)
+    if decision.what == "answer":
+        return f"minions answer {run_id} {key} VALUE"
+    return f"minions approve {run_id} {key}"
