@@ -51,6 +51,18 @@ class _Event:
 
 
 @frozen(kw_only=True)
+class _StepEvent(_Event):
+    step_id: str
+    address: str = field()
+    """The address of the execution, `sub[1]/each[2]`: the step with its item or attempt, and the
+    steps around it."""
+
+    @address.default
+    def _step(self) -> str:
+        return self.step_id
+
+
+@frozen(kw_only=True)
 class RunStarted(_Event):
     """The first event of a run."""
 
@@ -65,11 +77,10 @@ class RunStarted(_Event):
 
 
 @frozen(kw_only=True)
-class StepStarted(_Event):
+class StepStarted(_StepEvent):
     """A step of the recipe begins."""
 
     type: ClassVar[str] = "step_started"
-    step_id: str
     index: int | None = None
     """In a loop: the item's index from 0; None: the step as a whole."""
 
@@ -94,41 +105,37 @@ class StepDelta:
 
 
 @frozen(kw_only=True)
-class StepDeltaEvent(_Event):
+class StepDeltaEvent(_StepEvent):
     """A fragment of a streamed answer arrived. Never stored, and may be dropped."""
 
     type: ClassVar[str] = "step_delta"
-    step_id: str
     delta: StepDelta
 
 
 @frozen(kw_only=True)
-class StepCompleted(_Event):
+class StepCompleted(_StepEvent):
     """A message of a conversation was recorded."""
 
     type: ClassVar[str] = "step_completed"
-    step_id: str
     snapshot: SessionStep
     """The whole message; its `sequence` is 0 where it is not part of the session's conversation."""
 
 
 @frozen(kw_only=True)
-class ToolStarted(_Event):
+class ToolStarted(_StepEvent):
     """A tool call was recorded and starts."""
 
     type: ClassVar[str] = "tool_started"
-    step_id: str
     call_id: str
     tool: str
     arguments: JsonValue
 
 
 @frozen(kw_only=True)
-class ToolFinished(_Event):
+class ToolFinished(_StepEvent):
     """A tool call ended, with a result or an error."""
 
     type: ClassVar[str] = "tool_finished"
-    step_id: str
     call_id: str
     tool: str
     duration_ms: float
@@ -136,11 +143,10 @@ class ToolFinished(_Event):
 
 
 @frozen(kw_only=True)
-class AttemptFailed(_Event):
+class AttemptFailed(_StepEvent):
     """An attempt at a call failed and will be retried. Not stored on its own."""
 
     type: ClassVar[str] = "retrying"
-    step_id: str
     what: str
     """`model` or the tool's name."""
     attempt: int
@@ -150,11 +156,10 @@ class AttemptFailed(_Event):
 
 
 @frozen(kw_only=True)
-class StepFinished(_Event):
+class StepFinished(_StepEvent):
     """A step of the recipe ended."""
 
     type: ClassVar[str] = "step_finished"
-    step_id: str
     status: str
     reason: str | None = None
     error: Mapping[str, JsonValue] | None = None
@@ -174,11 +179,10 @@ class StepFinished(_Event):
 
 
 @frozen(kw_only=True)
-class StepWaiting(_Event):
+class StepWaiting(_StepEvent):
     """A step waits for a person: for an approval or an answer."""
 
     type: ClassVar[str] = "waiting"
-    step_id: str
     key: str
     """The key of the pending decision: `minions approve RUN KEY`,
     `minions answer RUN KEY VALUE`.

@@ -9,6 +9,7 @@ from typing import Final, Generic, cast
 
 from attrs import field, frozen
 
+from minions.contracts.addresses import address_of
 from minions.contracts.calls import ModelCall, ModelCallResponse, ToolCall
 from minions.contracts.errors import (
     FailureInfo,
@@ -152,6 +153,11 @@ class StepExecution(Generic[T_co]):
     """The run whose cached output was taken; None: the step was executed in this run."""
     pinned_from: str | None = None
     """The run whose output was taken because the step was not selected; None: it was executed."""
+
+    @property
+    def address(self) -> str:
+        """The address in its run: `outer[1]/step[2]`, as lists print it and commands accept it."""
+        return address_of(self.id.partition("/")[2]) or self.step_id
 
     @property
     def is_finished(self) -> bool:

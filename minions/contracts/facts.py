@@ -177,6 +177,10 @@ class RunResumed(RunBeginning, frozen=True, kw_only=True):
     """Steps that are rerun although they have outputs: `outer/inner`,
     or `outer/` with all steps within.
     """
+    anew_at: Sequence[str] | None = None
+    """Addresses of executions that are rerun: `outer[1]/inner[2]` alone, or
+    `outer[1]/inner/` with its iterations and all within.
+    """
     decisions: Mapping[str, str] | None = None
     """Decisions made with the resume: their text forms by the key of the decision or tool call."""
 

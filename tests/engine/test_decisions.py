@@ -180,6 +180,7 @@ async def test_who_watches_is_told_what_is_waited_for() -> None:
             {
                 "key": waiting["key"],
                 "step_id": "do",
+                "address": "do",
                 "what": "approval",
                 "tool": "write",
                 "digest": told["data"]["digest"],
@@ -203,7 +204,7 @@ async def test_the_end_of_a_run_that_waits_again_tells_what_waits_now() -> None:
     last = told[-1]
     assert isinstance(last, RunWaiting)
     assert last.data["decisions"] == [
-        {"key": "b/1/0/ask", "step_id": "b", "what": "answer", "question": "And B?"}
+        {"key": "b/1/0/ask", "step_id": "b", "address": "b", "what": "answer", "question": "And B?"}
     ]
 
 

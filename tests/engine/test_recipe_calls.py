@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 
 import pytest
@@ -11,13 +12,17 @@ from builders import deterministic_services, executor_of, fake_tool, python_step
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
+from minions.contracts.errors import FailureInfo, StepFailedError
 from minions.contracts.executions import AgentResult
+from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.kinds.recipe import RecipeSpec
 from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import AgentRecipe
+from mortal import KilledError, World
+from nested import loaded
 
 
 def answer(_: Prompt) -> Answer:
@@ -108,3 +113,39 @@ async def test_what_a_recipe_paid_before_its_step_was_cut_off_stands_in_the_step
     assert execution.usage.total_tokens > 0
     if isinstance(result, AgentResult):
         assert result.usage == execution.usage
+
+
+async def test_a_retried_step_that_calls_a_recipe_twice_keeps_the_two_calls_apart() -> None:
+    """Also where the retry is killed and resumed: neither call takes what the other one gave."""
+    is_broken = True
+
+    async def work(scope: StepScope) -> object:
+        found = [await scope.call_recipe("ask", {"n": n}) for n in (1, 2)]
+        if is_broken:
+            raise StepFailedError(FailureInfo(code="broken", message="It does not work yet."))
+        return found
+
+    def again(prompt: Prompt) -> Answer:
+        return f"re({prompt.messages[-1].content})"
+
+    ask = loaded({"id": "ask", "inputs": {"n": "integer"}, "steps": [GOAL]}, {})
+    world = World()
+    recipe = AgentRecipe(id="calls", steps=(python_step(work),))
+
+    def executor() -> AgentExecutor:
+        services = deterministic_services(world.journal)
+        return executor_of(world.model(again), recipes={"ask": ask}, services=services)
+
+    await executor().execute(recipe)
+    assert dict(world.asked) == {"What of 1?": 1, "What of 2?": 1}
+    is_broken = False
+    world.journal.dies_at = world.journal.count + 2
+    with contextlib.suppress(KilledError):
+        await executor().retry("run_1", recipe=recipe)
+    world.journal.revive()
+    result = await executor().resume("run_1", recipe=recipe)
+    assert result.output == ["re(What of 1?)", "re(What of 2?)"]
+    assert dict(world.asked) == {"What of 1?": 1, "What of 2?": 1}  # paid once
+
+
+GOAL: JsonValue = {"id": "q", "goal": "What of {{ inputs.n }}?"}

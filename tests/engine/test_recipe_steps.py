@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 import pytest
 
@@ -11,7 +10,7 @@ from builders import Ran, answer_of, executor_of, fake_tool, python_step, run_of
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelFailure, Prompt
-from minions.contracts.errors import NotFoundError, RecipeError, StepFailedError
+from minions.contracts.errors import RecipeError, StepFailedError
 from minions.contracts.executions import RunStatus, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
@@ -19,33 +18,11 @@ from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Tool
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.lookup import list_runs, show_run
-from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
+from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from mortal import World, outline
-
-Document = dict[str, JsonValue]
-
-
-def among(recipes: Mapping[str, Document]) -> FindRecipe:
-    """Finds recipes by name."""
-
-    def find(name: str, directory: str | None) -> FoundRecipe:
-        if name not in recipes:
-            raise NotFoundError(f"There is no recipe '{name}'.")
-        return FoundRecipe(identity=name, file=f"{name}.yaml", document=recipes[name])
-
-    return find
-
-
-def loaded(
-    document: Document, recipes: Mapping[str, Document], tools: list[Tool] | None = None
-) -> AgentRecipe:
-    catalog = Catalog(
-        tools={tool.spec.name: tool.spec for tool in tools or []}, find_recipe=among(recipes)
-    )
-    names = [tool.spec.name for tool in tools or []]
-    return recipe_from_document({"id": "recipe", "tools": names, **document}, catalog)
+from nested import Document, loaded
 
 
 async def ran(document: Document, tools: list[Tool] | None = None, **recipes: Document) -> Ran:

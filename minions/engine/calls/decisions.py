@@ -7,6 +7,7 @@ from typing import Final
 
 from attrs import evolve
 
+from minions.contracts.addresses import is_within
 from minions.contracts.calls import CallStatus, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.decision_words import (
     Answer,
@@ -106,7 +107,8 @@ def _is_meant(each: OpenCall | PendingDecision, name: str) -> bool:
     """Otherwise than by the key of a call, which is looked for before."""
     if isinstance(each, PendingDecision):
         return each.is_meant_by(name)
-    return name in (each.tool, each.step_id) or each.key.startswith(f"{name}/")
+    is_named = name in (each.tool, each.step_id) or is_within(each.address, name)
+    return is_named or each.key.startswith(f"{name}/")
 
 
 def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
@@ -251,7 +253,7 @@ def decided_call(call: ToolCall, decision: Decision) -> ToolCall:
 def doubt(calls: Sequence[OpenCall], run_id: str) -> FailureInfo:
     """The failure of a run with calls in doubt: each call, and the commands that decide on it."""
     listed = "\n".join(
-        f"  {call.key}: {call.tool}({shortened(call.arguments)}) in step '{call.step_id}'"
+        f"  {call.key}: {call.tool}({shortened(call.arguments)}) in step '{call.address}'"
         for call in calls
     )
     return FailureInfo(

@@ -408,6 +408,7 @@ class ModelCalls:
                 session_id=context.session_id,
                 timestamp=context.scope.services.clock.now(),
                 step_id=self.view.step_id,
+                address=self.view.address,
                 what="model",
                 attempt=attempt,
                 delay_s=delay_s,

@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 from msgspec import UNSET
 from msgspec.structs import asdict
 
+from minions.contracts.addresses import address_of, is_within
 from minions.contracts.calls import ToolCall, ToolFailure
 from minions.contracts.decision_words import Answer, Approve, Decision, Reject, word_of
 from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Rejection, Verdict
@@ -71,15 +72,15 @@ class PendingDecision:
         return consent_digest(self.tool, f"{self.fact.arguments}")
 
     @property
-    def path(self) -> str:
-        """Of the step, as it is shown: `outer/step[2]`."""
-        return self.step_id if self.fact.path is None else self.fact.path
+    def address(self) -> str:
+        """The address of the execution that waits: `outer[1]/step[2]`."""
+        return address_of(self.key)
 
     def is_meant_by(self, name: str) -> bool:
-        """By its key, its tool, its step, or what that is within."""
-        if name in (self.key, self.tool, self.path):
+        """By its key, its tool, its step, its address, or an address that it is within."""
+        if name in (self.key, self.tool, self.step_id):
             return True
-        return self.key.startswith(f"{name}/") or self.path.startswith((f"{name}/", f"{name}["))
+        return self.key.startswith(f"{name}/") or is_within(self.address, name)
 
     @property
     def form(self) -> JsonSchema | None:
@@ -90,15 +91,21 @@ class PendingDecision:
         """What events say of it: which decision, without the call's arguments."""
         shown = {"tool": self.tool, "digest": self.digest, "question": self.fact.question}
         found = {name: value for name, value in shown.items() if value is not None}
-        return {"key": self.key, "step_id": self.step_id, "what": self.what, **found}
+        return {
+            "key": self.key,
+            "step_id": self.step_id,
+            "address": self.address,
+            "what": self.what,
+            **found,
+        }
 
     @property
     def words(self) -> str:
         """One line for a person: the call or question, and its step."""
         if self.what == "approval":
             arguments = shortened(f"{self.fact.arguments}")
-            return f"{self.tool}({arguments}) in step '{self.path}' needs approval"
-        return f"step '{self.step_id}' asks: {self.fact.question}"
+            return f"{self.tool}({arguments}) in step '{self.address}' needs approval"
+        return f"step '{self.address}' asks: {self.fact.question}"
 
 
 def pending_decisions(replay: Replay) -> tuple[PendingDecision, ...]:
@@ -122,7 +129,7 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
     asked = DecisionWaiting(
         what="approval",
         step_id=view.step_id,
-        path=view.path,
+        path=view.address,
         tool=call.name,
         arguments=call.request.arguments,
         digest=digest,
@@ -258,7 +265,7 @@ async def _in_place_of_an_answer(view: StepView, question: Question) -> JsonValu
             FailureInfo(
                 code="ask-timeout",
                 message=f"Nobody answered within {question.timeout_s:g} s: {question.text}",
-                where=view.step_id,
+                where=view.address,
             )
         )
     answer = Answer.of(question.default)
@@ -357,7 +364,7 @@ def _parts(decision: Decision) -> tuple[Decision, str | None, str | None]:
 def _wait(view: StepView, what: str, command: str) -> FailureInfo:
     return FailureInfo(
         code=NEEDS_DECISION,
-        message=f"Step '{view.path}' waits for a decision: {what}",
-        where=view.step_id,
+        message=f"Step '{view.address}' waits for a decision: {what}",
+        where=view.address,
         suggestions=(command,),
     )

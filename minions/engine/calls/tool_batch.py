@@ -329,6 +329,7 @@ class ToolBatch:
                 session_id=context.session_id,
                 timestamp=context.scope.services.clock.now(),
                 step_id=self.view.step_id,
+                address=self.view.address,
                 what=call.name,
                 attempt=attempt,
                 delay_s=delay_s,

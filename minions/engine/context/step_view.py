@@ -8,6 +8,7 @@ from copy import copy
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
+from minions.contracts.addresses import item_address
 from minions.contracts.calls import DeltaSink, ModelDelta
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.events import StepDelta, StepDeltaEvent
@@ -121,10 +122,9 @@ class StepView(RunContext):
         return self._step_id
 
     @property
-    def path(self) -> str:
-        """The step's, with the item that it is about: `step[2]`."""
-        item = self._item
-        return self._step_id if item is None else f"{self._step_id}[{item.index}]"
+    def address(self) -> str:
+        """The execution's: the step with the item that it is about, `outer[1]/step[2]`."""
+        return item_address(self._step_id, self._item.index if self._item is not None else None)
 
     @property
     def may_write(self) -> bool:
@@ -161,6 +161,7 @@ class StepView(RunContext):
                 session_id=self.session_id,
                 timestamp=self.context.scope.services.clock.now(),
                 step_id=self._step_id,
+                address=self.address,
                 delta=StepDelta(content=delta.content, tool_calls=calls),
             )
         )

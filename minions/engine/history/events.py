@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TypeAlias, TypedDict, assert_never
 
 from minions.contracts import events
+from minions.contracts.addresses import address_of
 from minions.contracts.errors import words_of
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import RunStatus
@@ -117,7 +118,7 @@ class EventMaker:
             case RunLimitReached(limit=limit, message=message):
                 return events.LimitReached(**_place(entry), limit=limit or "", message=message)
             case StepStarted(step_id=step_id, index=index):
-                return events.StepStarted(**_place(entry), step_id=step_id, index=index)
+                return events.StepStarted(**_step_place(entry, step_id), index=index)
             case StepOutcome():
                 return _step_finished(entry, fact)
             case StepSkipped():
@@ -154,12 +155,26 @@ class _Place(TypedDict):
     position: int
 
 
+class _StepPlace(_Place):
+    step_id: str
+    address: str
+
+
 def _place(entry: JournalEntry) -> _Place:
     return {
         "run_id": entry.run_id,
         "session_id": entry.session_id,
         "timestamp": entry.at,
         "position": entry.position,
+    }
+
+
+def _step_place(entry: JournalEntry, step_id: str | None) -> _StepPlace:
+    """The place of a fact of a step; messages of a session outside of steps have no step."""
+    return {
+        **_place(entry),
+        "step_id": step_id or "",
+        "address": address_of(entry.key) if step_id else "",
     }
 
 
@@ -201,8 +216,7 @@ def _run_finished(entry: JournalEntry, fact: RunFinished) -> RunEvent:
 def _step_finished(entry: JournalEntry, fact: StepOutcome) -> RunEvent:
     taken = fact if isinstance(fact, StepFinished) else None
     return events.StepFinished(
-        **_place(entry),
-        step_id=fact.step_id,
+        **_step_place(entry, fact.step_id),
         status=fact.status,
         reason=fact.reason,
         error=fact.error,
@@ -220,8 +234,7 @@ def _step_finished(entry: JournalEntry, fact: StepOutcome) -> RunEvent:
 
 def _step_skipped(entry: JournalEntry, fact: StepSkipped) -> RunEvent:
     return events.StepFinished(
-        **_place(entry),
-        step_id=fact.step_id,
+        **_step_place(entry, fact.step_id),
         status=fact.status,
         reason=fact.reason,
         usage=TokenUsage().to_json(),
@@ -244,13 +257,12 @@ def _step_completed(
     call: ToolCallOutcome | None = None,
 ) -> RunEvent:
     snapshot = session_step_of(entry, call=call)
-    return events.StepCompleted(**_place(entry), step_id=fact.step_id or "", snapshot=snapshot)
+    return events.StepCompleted(**_step_place(entry, fact.step_id), snapshot=snapshot)
 
 
 def _tool_started(entry: JournalEntry, fact: ToolCallStarted) -> RunEvent:
     return events.ToolStarted(
-        **_place(entry),
-        step_id=fact.step_id,
+        **_step_place(entry, fact.step_id),
         call_id=fact.call_id or "",
         tool=fact.tool,
         arguments=fact.arguments,
@@ -259,8 +271,7 @@ def _tool_started(entry: JournalEntry, fact: ToolCallStarted) -> RunEvent:
 
 def _tool_finished(entry: JournalEntry, fact: ToolCallOutcome) -> RunEvent:
     return events.ToolFinished(
-        **_place(entry),
-        step_id=fact.step_id,
+        **_step_place(entry, fact.step_id),
         call_id=fact.call_id or "",
         tool=fact.tool,
         duration_ms=fact.duration_ms or 0.0,
@@ -272,8 +283,7 @@ def _waiting(entry: JournalEntry, fact: DecisionWaiting) -> RunEvent:
     shown = ("tool", "arguments", "digest", "question", "form", "default", "timeout_s")
     body = body_of(fact)
     return events.StepWaiting(
-        **_place(entry),
-        step_id=fact.step_id,
+        **_step_place(entry, fact.step_id),
         key=entry.key,
         what=fact.what,
         data={name: body[name] for name in shown if name in body},

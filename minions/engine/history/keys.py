@@ -36,9 +36,11 @@ def execution_key(key: str) -> str:
 
 
 def base_key(key: str) -> str:
-    """The key without `@generation`, which only its last part has."""
-    head, slash, iteration = key.rpartition("/")
-    return f"{head}{slash}{iteration.partition('@')[0]}"
+    """The key without `@generation`, which only its last part has; `#place` behind it stays."""
+    head, slash, last = key.rpartition("/")
+    iteration, _, rest = last.partition("@")
+    _, sign, place = rest.partition("#")
+    return f"{head}{slash}{iteration}{sign}{place}"
 
 
 def scope_of(key: str) -> str:

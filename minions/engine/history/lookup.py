@@ -10,6 +10,7 @@ from attrs import evolve, field, frozen
 from msgspec import Struct
 from msgspec.structs import replace
 
+from minions.contracts.addresses import item_address
 from minions.contracts.decision_words import Answer, Decision, name_of
 from minions.contracts.errors import (
     NEEDS_DECISION,
@@ -392,7 +393,7 @@ def _steps(entries: Sequence[JournalEntry], open_state: str) -> tuple[StepSummar
             continue  # decided again in each execution of the run
         has_started = before is not None and before.status != "skipped"
         steps[base] = StepSummary(
-            step_id=fact.step_id if index is None else f"{fact.step_id}[{index}]",
+            step_id=item_address(fact.step_id, index),
             status=fact.status if isinstance(fact, StepEnd) else open_state,
             reason=fact.reason if isinstance(fact, StepOutcome | StepOmission) else None,
             output=given(fact.output) if isinstance(fact, StepOutcome) else None,

@@ -12,6 +12,7 @@ from typing import Final, assert_never
 
 from attrs import field, frozen, mutable
 
+from minions.contracts.addresses import address_of, around
 from minions.contracts.context import RunContext
 from minions.contracts.decision_words import Decision
 from minions.contracts.executions import RunWarning
@@ -159,6 +160,22 @@ class StepRows:
         return self.rows if end is None else [e for e in self.rows if e.position > end.position]
 
 
+class _AddressSet:
+    """Executions by address; of an address that ends with `/` also its iterations and what is
+    within.
+    """
+
+    def __init__(self, addresses: Collection[str]) -> None:
+        self._single = {each for each in addresses if not each.endswith("/")}
+        self._whole = {each[:-1] for each in addresses if each.endswith("/")}
+
+    def __contains__(self, base: str) -> bool:
+        if not (self._single or self._whole):
+            return False
+        address = address_of(base)
+        return address in self._single or any(each in self._whole for each in around(address))
+
+
 @frozen
 class RecordedBackEdge:
     """A back edge that a run took because a step failed."""
@@ -189,9 +206,20 @@ class OpenCall:
     tool: str
     arguments: str
 
+    @property
+    def address(self) -> str:
+        """The address of the execution that made the call: `outer[1]/step[2]`."""
+        return address_of(self.key)
+
     def to_json(self) -> dict[str, JsonValue]:
         """What events say of it: which call is in doubt, without its arguments."""
-        return {"key": self.key, "step_id": self.step_id, "what": "doubt", "tool": self.tool}
+        return {
+            "key": self.key,
+            "step_id": self.step_id,
+            "address": self.address,
+            "what": "doubt",
+            "tool": self.tool,
+        }
 
 
 class Replay:
@@ -280,16 +308,19 @@ class Replay:
     def _add_resume(self, fact: RunResumed) -> None:
         self.decisions.update(fact.decided)
         if fact.retries:
-            self.retry(fact.anew or ())
+            self.retry(fact.anew or (), fact.anew_at or ())
 
-    def retry(self, rerun: Collection[str]) -> None:
+    def retry(self, rerun: Collection[str], at: Collection[str] = ()) -> None:
         """Discard the ends of failed steps, and everything that the steps `rerun` did.
 
         Args:
             rerun: Paths of steps: `outer/inner` means that step alone, `outer/` all within it, too.
+            at: Addresses of executions: `outer[1]/inner[2]` means that one alone, and
+                `outer[1]/inner/` also its iterations and all within it.
         """
         self.checks_inputs = True
         steps, wholes = set(rerun), tuple(name for name in rerun if name.endswith("/"))
+        discarded = _AddressSet(at)
         self.retried_at = self.position + 1
         failed = (e for e in self._latest.values() if e.kind == "route" and e.state == "failed")
         self._given_up.update(entry.key for entry in failed)
@@ -305,7 +336,7 @@ class Replay:
             is_chosen = path in steps or f"{path}/".startswith(wholes)
             is_stale = any(head_of(each) in stale for each in (base, *enclosing(base)))
             has_failed = rows.has_failed or rows.is_partial or rows.is_withdrawn
-            if has_failed or is_stale or is_chosen:
+            if has_failed or is_stale or is_chosen or base in discarded:
                 self._current[base] = None
 
     # --- looking up -----------------------------------------------------------------------------
@@ -313,6 +344,15 @@ class Replay:
     def execution(self, base: str) -> StepRows | None:
         """The execution that counts for `step/visit/iteration`; None: it is to be begun."""
         return self._current.get(base)
+
+    def bases(self) -> Iterator[str]:
+        """The keys `step/visit/iteration` of all executions, without generation, as they began."""
+        return iter(self._current)
+
+    def began_at(self, base: str) -> int:
+        """The position of the oldest row of the execution that counts; 0: it is to be begun."""
+        rows = self._current.get(base)
+        return rows.rows[0].position if rows is not None else 0
 
     def outputs_of(self, step_id: str) -> Iterator[JsonValue]:
         """The outputs of the finished executions of a step that count."""

@@ -128,5 +128,7 @@ def _failure(recipe: AgentRecipe, context: AgentContext, end: WalkEnd) -> Failur
         if not context.progress.budget.is_own:
             return error  # the run's own limit: the step is cut off, not failed
         return evolve(error, code="recipe-limit-reached", where=None)
-    where = context.scope.path_of(error.where) if error.where is not None else None
+    where = error.where
+    if where is not None and "/" not in where:  # else from further within, and whole already
+        where = context.scope.path_of(where)
     return evolve(error, message=f"In the recipe '{recipe.id}': {error.message}", where=where)

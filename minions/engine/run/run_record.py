@@ -84,6 +84,7 @@ class RunRecord:
             **beginning,
             retries=plan.retries,
             anew=sorted(plan.anew),
+            anew_at=sorted(plan.anew_at) or None,
             decisions={key: word_of(decision) for key, decision in plan.decisions.items()},
         )
         await self._recorder.record("run", resumed)

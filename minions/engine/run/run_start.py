@@ -17,6 +17,7 @@ from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.replay import OpenCall, Replay
 from minions.engine.run.recipe_changes import check_outputs, steps_from
 from minions.engine.run.recorded_run import RecordedRun, edited_inputs
+from minions.engine.run.retry_from import is_address, reruns_from
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 
@@ -31,6 +32,8 @@ class ResumePlan:
     """Whether failed steps, and those that read something else now, run again."""
     anew: frozenset[str] = frozenset()
     """Ids of steps that run again whatever they left."""
+    anew_at: frozenset[str] = frozenset()
+    """Addresses of executions that run again, as `Replay.retry` takes them."""
     decisions: Mapping[str, Decision] = field(factory=dict)
     """The decisions about calls in doubt, by the key of the call."""
     doubt: tuple[OpenCall, ...] = ()
@@ -119,10 +122,12 @@ def retry_start(
     Args:
         recipe: None: as it travels with the run.
         is_edited: Whether `recipe`, where one is given, is another than the run's own.
-        from_step: That step, and all after it, run again, too.
+        from_step: The id of a step, or the address of an execution: it and all after it run
+            again, too.
         note: Stored from now on; None: what was stored before.
     Raises:
         UsageError: It completed and nothing is named, or the step is none of this run.
+        NotFoundError: There is no such step or execution.
     """
     given = recipe if is_edited else None
     if recorded.summary.status == RunStatus.COMPLETED and (given, from_step) == (None, None):
@@ -135,14 +140,18 @@ def retry_start(
     recorded.check_id(after)
     own = own_recipe(recorded, catalog) if given is not None else after
     anew = recorded.changed(own, after)
-    if from_step is not None:
+    replay = Replay(recorded.entries, recorded.generation + 1)
+    anew_at: frozenset[str] = frozenset()
+    if from_step is not None and is_address(from_step, after):
+        anew_at = reruns_from(after, replay, from_step)
+    elif from_step is not None:
         found = steps_from(after, from_step)
         anew |= {*found, *(f"{step_id}/" for step_id in found)}  # with all within them
         recorded.check_asked_for(from_step)
-    replay = Replay(recorded.entries, recorded.generation + 1)
-    replay.retry(anew)
+    replay.retry(anew, anew_at)
     inputs = recorded.inputs if given is None else edited_inputs(recorded, own, after)
-    return _start_of(recorded, after, inputs, replay, ResumePlan(retries=True, anew=anew), note)
+    plan = ResumePlan(retries=True, anew=anew, anew_at=anew_at)
+    return _start_of(recorded, after, inputs, replay, plan, note)
 
 
 def own_recipe(recorded: RecordedRun, catalog: Catalog) -> AgentRecipe | None:

@@ -173,7 +173,7 @@ class JournalledScope(EngineScope):
             return
         names = " → ".join(each.id for each in (*around, recipe))
         message = (
-            f"Step '{self._view.path}' calls the recipe '{recipe.id}' within itself: {names}. "
+            f"Step '{self._view.address}' calls the recipe '{recipe.id}' within itself: {names}. "
             "Call another one, or do it again with `while` or a loop."
         )
         raise StepFailedError(FailureInfo(code="recipe-cycle", message=message))
@@ -192,7 +192,7 @@ class JournalledScope(EngineScope):
     ) -> object:
         tell = self._trace.add_executions
         result = await self._runner().run(
-            recipe, inputs, self._view.context, self._view.path, key, tell
+            recipe, inputs, self._view.context, self._view.address, key, tell
         )
         if result.error is not None:
             if result.error.code == NEEDS_DECISION:
@@ -208,7 +208,7 @@ class JournalledScope(EngineScope):
         question = Question(
             key=f"{self._view.key}/ask",
             run_id=self._view.run_id,
-            step_id=self._view.path,
+            step_id=self._view.address,
             text=text,
             form=form,
             default=default.value,

@@ -142,7 +142,7 @@ class StepLoop(IteratedStep):
             code=LOOP_FAILED,
             message=f"{self._count_words(len(failed), total)}: {'; '.join(words)}{more}. "
             "The results of the others are kept.",
-            where=self._step.id,
+            where=self._path,
         )
 
     def _not_started(self, failure: FailureInfo, count: int) -> FailureInfo:
@@ -150,7 +150,7 @@ class StepLoop(IteratedStep):
             failure,
             message=f"{failure.message} {count} further items of step '{self._step.id}' were not "
             "started; a retry executes them.",
-            where=self._step.id,
+            where=self._path,
         )
 
     def _is_enough(self, successful: int) -> bool:

@@ -108,7 +108,7 @@ class StepWhile(IteratedStep):
             message=f"Step '{self._step.id}' is stuck: attempt {index + 1} gave the same as "
             f"attempt {twin + 1}, and '{self._control.text}' still holds. Show it what was tried "
             "(`loop.attempts`), or set allow_repeats.",
-            where=self._step.id,
+            where=self._path,
         )
 
     def _exhausted(self) -> FailureInfo:
@@ -117,5 +117,5 @@ class StepWhile(IteratedStep):
             code=EXHAUSTED,
             message=f"After {most} attempts of step '{self._step.id}' '{self._control.text}' still "
             "holds (max_iterations). All attempts are kept.",
-            where=self._step.id,
+            where=self._path,
         )

@@ -86,16 +86,16 @@ class PlainProgress(Progress):
             is_quiet = event.index is not None and event.status == "completed"
             return None if is_quiet else f"  {self._finished(event)}"
         if isinstance(event, AttemptFailed):
-            return f"    {event.step_id}: {retry_text(event)}"
+            return f"    {event.address}: {retry_text(event)}"
         if isinstance(event, StepWaiting):
             asked = event.data.get("question") or event.data.get("tool")
-            return f"    {event.step_id} waits for an {event.what}: {asked}"
+            return f"    {event.address} waits for an {event.what}: {asked}"
         if isinstance(event, LimitReached):
             return f"  {self._paint('limit reached', 'yellow')}: {event.message}"
         return None
 
     def _started(self, event: StepStarted) -> str:
-        return f"  {self._paint('▸', 'blue')} {event.step_id}"
+        return f"  {self._paint('▸', 'blue')} {event.address}"
 
     def _finished(self, event: StepFinished) -> str:
         glyph, color = _GLYPHS["partial" if event.partial else event.status]
@@ -104,8 +104,7 @@ class PlainProgress(Progress):
         facts += _facts(event)
         detail = f" ({', '.join(facts)})" if facts else ""
         reason = f": {reason_of(event)}" if event.reason else ""
-        name = event.step_id if event.index is None else f"{event.step_id}[{event.index}]"
-        return f"{self._paint(glyph, color)} {name}{detail}{reason}"
+        return f"{self._paint(glyph, color)} {event.address}{detail}{reason}"
 
 
 def reason_of(event: StepFinished) -> str:
