@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from attrs import frozen
 
+from minions.contracts.addresses import address_of
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 
@@ -44,6 +45,11 @@ class ApprovalRequest:
     digest: str
     """Fingerprint of tool and arguments: an approval covers exactly these."""
 
+    @property
+    def address(self) -> str:
+        """The address of the execution that wants to make the call: `outer[1]/step[2]`."""
+        return address_of(self.key)
+
 
 @frozen(kw_only=True)
 class Question:
@@ -60,6 +66,11 @@ class Question:
     has_default: bool = False
     timeout_s: float | None = None
     """Seconds after which the default counts as the answer; None: waits without limit."""
+
+    @property
+    def address(self) -> str:
+        """The address of the execution that asks: `outer[1]/step[2]`."""
+        return address_of(self.key)
 
 
 class NoAnswer(StrEnum):

@@ -71,7 +71,7 @@ class TerminalDecider(Decider):
             return await self._approvals.approve(request)
         async with self._asking:
             with self.pausing():
-                self._write(f"step '{request.step_id}' wants to call {request.tool} with")
+                self._write(f"step '{request.address}' wants to call {request.tool} with")
                 self._write(f"  {request.arguments}")
                 return await self._verdict()
 

@@ -103,13 +103,56 @@ def test_a_decision_about_nothing_says_what_waits(cli: Cli, here: Path) -> None:
     assert "waits for these decisions (approval): none." in done.err
     assert "It waits for other ones:\n  step 'who' asks: " in done.err
     assert ": minions answer run_" in done.err
-    assert "who/1/0/ask VALUE" in done.err
+
+
+EACH = """
+id: mails
+permissions: {allow_write: true, requires_approval: [send]}
+steps:
+  - {id: who, ask: "To whom, beside {{ loop.item }}?", loop: [Ada, Bob]}
+  - {id: mail, tool: send, params: {to: "{{ loop.item }}"}, loop: [Cy, Di], depends_on: [who]}
+output: "{{ who.results }}"
+"""
+
+
+def test_a_decision_is_named_by_its_address_where_several_wait(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    """A-115: the printed commands are the shortest that work."""
+    write("mails.yaml", EACH)
+    first = cli("run", "mails.yaml", "--approve", "wait", *STORE)
+    lines = [line.split() for line in first.err.splitlines() if line.startswith("  minions")]
+    assert [line[1:2] + line[3:] for line in lines] == [
+        ["answer", "'who[0]'", "VALUE"],
+        ["answer", "'who[1]'", "VALUE"],
+    ]
+    run = lines[0][2]
+    assert 8 <= len(run) <= 10  # `run_4cb6`, not the whole id
+    both = cli("answer", run, "who", "x", *STORE)
+    assert "'who' means 2 of them." in both.err
+    assert "  who[1]: step 'who[1]' asks: To whom, beside Bob?" in both.err
+    second = cli("answer", run, "who[1]", "Eve", *STORE)
+    assert [line for line in second.err.splitlines() if line.startswith("  minions")] == [
+        f"  minions answer {run} VALUE"
+    ]
+    third = cli("answer", run, "Flo", *STORE)
+    assert f"  minions approve {run} 'mail[0]'" in third.err
+    assert "step 'mail[1]' needs" not in third.err
+    fourth = cli("approve", run, "mail[0]", *STORE)
+    assert 'approve: send({"to":"Cy"}) in step \'mail[0]\' needs approval' in fourth.err
+    done = cli("reject", run, "--reason", "no", *STORE)
+    assert (done.code, "loop-failed" in done.err) == (1, True)
 
 
 # --- at the terminal -----------------------------------------------------------------------------
 
 REQUEST = ApprovalRequest(
-    key="k", run_id="run_1", step_id="mail", tool="send", arguments='{"to":"Ada"}', digest="d"
+    key="mail/1/0/call/1/approval",
+    run_id="run_1",
+    step_id="mail",
+    tool="send",
+    arguments='{"to":"Ada"}',
+    digest="d",
 )
 
 

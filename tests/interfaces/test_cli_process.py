@@ -71,7 +71,7 @@ def test_a_signal_stops_the_run_within_two_seconds_and_keeps_what_was_done(
     assert [step["status"] for step in result["steps"]] == ["completed", "failed"]
     assert result["steps"][1]["error"]["code"] == "cancelled"
     last_line = err.strip().splitlines()[-1]
-    command = f"minions resume {result['run_id']} --db j.sqlite --extensions own.py"
+    command = f"minions resume {result['run_id'][:8]} --db j.sqlite --extensions own.py"
     assert last_line.endswith(f"resume: {command}")
     assert "Traceback" not in err
     shown = start(here, "sessions", "show", result["run_id"], "--db", "j.sqlite")

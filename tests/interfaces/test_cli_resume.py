@@ -134,7 +134,9 @@ def test_a_call_in_doubt_ends_with_exit_3_and_a_command_that_decides(
     assert "error[in-doubt]" in waiting.stderr
     assert 'send({"text":"t2"}) in step' in waiting.stderr
     last = waiting.stderr.strip().splitlines()[-1]
-    assert f"resume: minions resume {run_id} --db j.sqlite --extensions own.py --decide " in last
+    assert (
+        f"resume: minions resume {run_id[:8]} --db j.sqlite --extensions own.py --decide " in last
+    )
     assert last.endswith("=…")  # for a person to fill in
     wrong = run(here, "resume", run_id, "--decide", "send")
     assert (wrong.returncode, "write it as CALL=redo" in wrong.stderr) == (2, True)
@@ -251,7 +253,7 @@ steps:
     assert failed.returncode == 1
     last = failed.stderr.strip().splitlines()[-1]
     run_id = only_run(cli)
-    assert f"minions retry {run_id}" in last
+    assert f"minions retry {run_id[:8]}" in last
     refused = run(here, "resume", run_id)
     assert refused.returncode == 2
     assert f"`minions retry {run_id}` runs what failed again" in refused.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, cast
 
@@ -27,11 +28,14 @@ __all__ = [
     "PendingDecision",
     "answer_to",
     "consent_digest",
+    "decision_command",
     "edited_call",
     "mismatch",
     "needed_approval",
     "pending_decisions",
     "shortened",
+    "shortest_command",
+    "waiting_failure",
 ]
 
 _MOST_SHOWN: Final = 200
@@ -108,6 +112,45 @@ class PendingDecision:
         return f"step '{self.address}' asks: {self.fact.question}"
 
 
+def waiting_failure(
+    failure: FailureInfo, pending: Sequence[PendingDecision], run_id: str
+) -> FailureInfo:
+    """The failure of a run that waits: what it waits for, and the commands that decide it.
+
+    Args:
+        failure: What its steps say.
+    """
+    commands = tuple(shortest_command(each, pending, run_id) for each in pending)
+    words = failure.message.replace("\n", "\n  ")
+    listed = "\n".join(f"  {command}" for command in commands)
+    message = f"The run waits for a person:\n  {words}\nIt is resumed by\n{listed}"
+    return evolve(failure, message=message, suggestions=commands)
+
+
+def shortest_command(
+    decision: PendingDecision, pending: Sequence[PendingDecision], run_id: str
+) -> str:
+    """It names the decision only where several of its kind wait: by its address, else its key."""
+    others = [each for each in pending if each.what == decision.what and each is not decision]
+    if not others:
+        return decision_command(run_id, decision.what)
+    is_unique = not any(each.is_meant_by(decision.address) for each in others)
+    return decision_command(run_id, decision.what, decision.address if is_unique else decision.key)
+
+
+def decision_command(run_id: str, what: str, name: str | None = None) -> str:
+    """The command that makes a decision.
+
+    Args:
+        what: `approval` or `answer`.
+        name: Which decision is meant; None: the only one of its kind that waits.
+    """
+    about = "" if name is None else f" {shlex.quote(name)}"
+    if what == "answer":
+        return f"minions answer {run_id}{about} VALUE"
+    return f"minions approve {run_id}{about}"
+
+
 def pending_decisions(replay: Replay) -> tuple[PendingDecision, ...]:
     """The decisions that executions of the run wait for and that nobody made yet."""
     return tuple(PendingDecision(key=key, fact=fact) for key, fact in replay.waiting())
@@ -155,9 +198,7 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
     if verdict is Verdict.LATER:
         await view.context.scope.recorder.record(key, asked)
         what = f"{call.name}({shortened(call.request.arguments)}) needs approval"
-        raise StepFailedError(
-            _wait(view, what, f"minions approve {view.run_id} {shlex.quote(key)}")
-        )
+        raise StepFailedError(_wait(view, what, decision_command(view.run_id, "approval", key)))
     is_approved = verdict is Verdict.APPROVED
     await _record(view, key, asked, Approve(digest) if is_approved else Reject(digest))
     if is_approved:
@@ -242,7 +283,7 @@ async def answer_to(view: StepView, question: Question) -> JsonValue:
         return value
     if asked is None:
         await view.context.scope.recorder.record(question.key, _asking(question))
-    command = f"minions answer {view.run_id} {shlex.quote(question.key)} VALUE"
+    command = decision_command(view.run_id, "answer", question.key)
     raise StepFailedError(_wait(view, f"it asks: {question.text}", command))
 
 

@@ -9,12 +9,14 @@ from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.journal import Journal
 from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
 
-__all__ = ["Meaning", "meaning_of", "not_unique", "unknown_name"]
+__all__ = ["Meaning", "meaning_of", "not_unique", "shortest_name", "unknown_name"]
 
 _MOST_SHOWN: Final = 5
 _PAGE: Final = 100
 _COMPARED: Final = 100
 """How many of the newest runs and sessions an unknown name is compared with, to suggest others."""
+_FEWEST: Final = len("run_") + 4
+"""Characters of a shortened id: fewer would soon mean another run, too."""
 _SAME_START: Final = 8
 """Ids that share so many first characters with an unknown name are compared with it as well."""
 
@@ -47,6 +49,19 @@ async def meaning_of(journal: Journal, name: str) -> Meaning:
         sessions=await journal.sessions(SessionFilter(id_start=name), limit=most),
         sessions_of_runs=[each async for each in _sessions_of_runs(journal, name)],
     )
+
+
+async def shortest_name(journal: Journal, run_id: str) -> str:
+    """The shortest start of a run's id that means only that run now, as a person may type it."""
+    for length in range(_FEWEST, len(run_id), 2):
+        start = run_id[:length]
+        if [row.run_id for row in await journal.runs(RunFilter(id_start=start), limit=2)] != [
+            run_id
+        ]:
+            continue
+        if not await journal.sessions(SessionFilter(id_start=start), limit=1):
+            return start
+    return run_id
 
 
 async def _sessions_of_runs(journal: Journal, start: str) -> AsyncIterator[str]:

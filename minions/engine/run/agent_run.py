@@ -8,13 +8,21 @@ from typing import Generic, cast
 
 from attrs import evolve
 
-from minions.contracts.errors import FailureInfo, FencedError, JournalError, MinionsError, words_of
+from minions.contracts.errors import (
+    NEEDS_DECISION,
+    FailureInfo,
+    FencedError,
+    JournalError,
+    MinionsError,
+    words_of,
+)
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.facts import (
     RunFinished,
 )
 from minions.contracts.instructions import T_co
 from minions.contracts.steps import PythonStep
+from minions.engine.calls.pending_decisions import PendingDecision, waiting_failure
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import MESSAGE_INPUT, open_conversation
@@ -222,7 +230,8 @@ class AgentRun(Generic[T_co]):
                 raise self._lost
             if not self._start.is_over:
                 await self._walk.record_what_never_started(end)
-            await self._record.end(end, output)
+            end, pending = await self._with_commands(end)
+            await self._record.end(end, output, pending)
             self._has_recorded_end = True
         except JournalError as error:
             end = WalkEnd(status=RunStatus.FAILED, error=end.error or error.info())
@@ -242,6 +251,15 @@ class AgentRun(Generic[T_co]):
             warnings=tuple(context.progress.warnings),
             step_ids={execution.step_id: at for at, execution in enumerate(executions)},
         )
+
+    async def _with_commands(self, end: WalkEnd) -> tuple[WalkEnd, Sequence[PendingDecision]]:
+        """What a run waits for, and its end with the commands that decide it."""
+        if end.status is not RunStatus.NEEDS_DECISION or end.error is None:
+            return end, ()
+        pending = await self._record.pending()
+        if end.error.code != NEEDS_DECISION:
+            return end, pending  # calls in doubt come first
+        return evolve(end, error=waiting_failure(end.error, pending, self.run_id)), pending
 
     async def _was_cancelled(self) -> bool:
         """Whether another process recorded the run as cancelled."""

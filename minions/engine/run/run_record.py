@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Required, TypedDict
 
 from minions.contracts.codec import encode
@@ -21,7 +21,7 @@ from minions.contracts.facts import (
 )
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import user
-from minions.engine.calls.pending_decisions import pending_decisions
+from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import ConversationStart
@@ -129,9 +129,13 @@ class RunRecord:
         if not self._start.is_over:
             await self._recorder.record("turn/1/0/message", fact)
 
-    async def end(self, end: WalkEnd, output: object) -> None:
+    async def end(
+        self, end: WalkEnd, output: object, pending: Sequence[PendingDecision] = ()
+    ) -> None:
         """Record how the run ended.
 
+        Args:
+            pending: The decisions that the run waits for.
         Raises:
             JournalError: The fact could not be stored: the run can be resumed.
         """
@@ -150,18 +154,25 @@ class RunRecord:
             error=error.to_json() if error is not None else None,
             # The messages that a failed regeneration replaced are there again.
             sequence=conversation.restores if conversation is not None and has_failed else None,
-            waiting=await self._waiting() if end.status is RunStatus.NEEDS_DECISION else None,
+            waiting=self._waiting(pending) if end.status is RunStatus.NEEDS_DECISION else None,
         )
         await self._recorder.record("run", finished)
         self._log("run_finished", status=end.status.value)
 
-    async def _waiting(self) -> list[Mapping[str, JsonValue]]:
-        """What the run waits for: pending decisions, and calls in doubt."""
+    async def pending(self) -> tuple[PendingDecision, ...]:
+        """The decisions that the run waits for, as they are recorded.
+
+        Raises:
+            JournalError: They could not be read.
+        """
         scope = self._context.scope
         rows = await scope.services.journal.entries(
             scope.session_id, run_id=scope.run_id, kinds={"run", "step", "decision"}
         )
-        pending = pending_decisions(Replay(rows, max(row.generation for row in rows) + 1))
+        return pending_decisions(Replay(rows, max(row.generation for row in rows) + 1))
+
+    def _waiting(self, pending: Sequence[PendingDecision]) -> list[Mapping[str, JsonValue]]:
+        """What the run waits for: pending decisions, and calls in doubt."""
         return [
             *(each.to_json() for each in pending),
             *(call.to_json() for call in self._context.progress.open_calls),

@@ -172,15 +172,9 @@ class RecipeWalk:
         return WalkEnd(status=RunStatus.COMPLETED)
 
     def _waiting_failure(self) -> FailureInfo:
-        """All that the run waits for, and the commands that decide it."""
+        """All that the recipe waits for; the run adds the commands that decide it."""
         found = (*(each.error for each in self._steps.waiting), self._choice_waits_for)
-        all_ = all_waiting(error for error in found if error is not None)
-        if not self._context.scope.is_whole_run:
-            return all_  # told once, by the whole run
-        words = all_.message.replace("\n", "\n  ")
-        listed = "\n".join(f"  {command}" for command in all_.suggestions)
-        message = f"The run waits for a person:\n  {words}\nIt is resumed by\n{listed}"
-        return evolve(all_, message=message)
+        return all_waiting(error for error in found if error is not None)
 
     async def record_what_never_started(self, end: WalkEnd) -> None:
         """Steps that the run's time or a cancellation kept from starting: passed over, and why."""

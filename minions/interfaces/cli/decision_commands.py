@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -13,7 +12,11 @@ import click
 
 from minions.contracts.decision_words import Approve, Decision, name_of, word_of
 from minions.contracts.errors import UsageError
-from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
+from minions.engine.calls.pending_decisions import (
+    PendingDecision,
+    pending_decisions,
+    shortest_command,
+)
 from minions.engine.history.replay import Replay
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import command_context, common_options
@@ -43,7 +46,7 @@ def decide(
     """Make a decision that the run waits for, and resume it; the exit code.
 
     Args:
-        about: A key, a tool or a step; None: the only one that waits.
+        about: An address, a tool, a step or a key; None: the only one that waits.
         what: `approval` or `answer`.
     """
     context = command_context(flags)
@@ -86,21 +89,20 @@ def _chosen(
     found = [each for each in fitting if about is None or each.is_meant_by(about)]
     if len(found) == 1:
         return found[0]
-    listed = "".join(f"\n  {each.key}: {each.words}" for each in fitting) or " none."
+    listed = "".join(f"\n  {_name(each, fitting)}: {each.words}" for each in fitting) or " none."
     if not fitting and waiting:
         listed += " It waits for other ones:" + "".join(
-            f"\n  {each.words}: {_command_for(each, run_id)}" for each in waiting
+            f"\n  {each.words}: {shortest_command(each, waiting, run_id)}" for each in waiting
         )
     named = "" if about is None else f"'{about}' means {len(found)} of them. "
     raise UsageError(
         f"{named}Run '{run_id}' waits for these decisions ({what}):{listed}",
         code="unknown-call",
-        suggestions=[each.key for each in fitting],
+        suggestions=[_name(each, fitting) for each in fitting],
     )
 
 
-def _command_for(decision: PendingDecision, run_id: str) -> str:
-    key = shlex.quote(decision.key)
-    if decision.what == "answer":
-        return f"minions answer {run_id} {key} VALUE"
-    return f"minions approve {run_id} {key}"
+def _name(decision: PendingDecision, among: Sequence[PendingDecision]) -> str:
+    """Its address; its key where the address means others of them, too."""
+    found = [each for each in among if each.is_meant_by(decision.address)]
+    return decision.address if len(found) == 1 else decision.key

@@ -19,6 +19,7 @@ from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
+from minions.engine.history.run_names import shortest_name
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.progress import LiveProgress, PlainProgress, Progress
@@ -84,7 +85,7 @@ async def follow(run: AgentRun, context: CommandContext, out: TextIO, signals: S
         result = await run.execute()
     finally:
         progress.close()
-    _report(run, result, context, out)
+    await _report(run, result, context, out)
     if printer.error is not None:
         raise printer.error
     if signals.caught is not None and result.status is RunStatus.CANCELLED:
@@ -216,7 +217,7 @@ def _progress(context: CommandContext) -> Progress:
     return LiveProgress(console)
 
 
-def _report(
+async def _report(
     run: AgentRun, result: AgentResult[object], context: CommandContext, out: TextIO
 ) -> None:
     """Print the result to standard output, and the summary to standard error."""
@@ -224,10 +225,18 @@ def _report(
         say(json_text(result_to_json(result)), out)
     elif not context.settings.events and result.output is not None:
         say(output_text(result.output), out)
+    journal = run.context.scope.services.journal
+    name = await shortest_name(journal, run.run_id) if run.has_recorded_end else run.run_id
     for line in summary_lines(result, stderr_painter()):
-        tell(line)
+        tell(_with_name(line, run.run_id, name))
     decision = next(iter(result.error.suggestions), "") if result.error is not None else ""
-    tell(f"session {result.session_id} · {_next_command(run, context, result.status, decision)}")
+    command = _next_command(run, context, result.status, decision)
+    tell(f"session {result.session_id} · {_with_name(command, run.run_id, name)}")
+
+
+def _with_name(text: str, run_id: str, name: str) -> str:
+    """The text with the shortest name of the run in its commands."""
+    return text.replace(f" {run_id}", f" {name}")
 
 
 def _next_command(

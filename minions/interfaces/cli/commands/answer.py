@@ -25,11 +25,13 @@ class _WithNegativeNumbers(click.Command):
 
 @click.command("answer", cls=_WithNegativeNumbers)
 @click.argument("run", metavar="ID")
-@click.argument("words", nargs=-1, required=True, metavar="[STEP] VALUE")
+@click.argument("words", nargs=-1, required=True, metavar="[ADDRESS] VALUE")
 @resume_options
 @click.pass_context
 def command(ctx: click.Context, /, run: str, words: tuple[str, ...], **flags: object) -> int:
-    """Answer the question that run ID waits for, and resume it. STEP says which, if several wait.
+    """Answer the question that run ID waits for, and resume it.
+
+    ADDRESS says which, if several wait.
 
     VALUE is a text, or JSON if the question's form wants something else.
     """
@@ -37,6 +39,6 @@ def command(ctx: click.Context, /, run: str, words: tuple[str, ...], **flags: ob
         if word.startswith("-") and not _NEGATIVE.fullmatch(word):
             raise click.NoSuchOption(word, ctx=ctx)
     if len(words) > 2:
-        raise click.UsageError("Quote a VALUE of several words: minions answer ID STEP 'a b c'.")
+        raise click.UsageError("Quote a VALUE of several words: minions answer ID ADDRESS 'a b c'.")
     step = words[0] if len(words) == 2 else None
     return decide(run, step, Answer(words[-1]), "answer", flags)

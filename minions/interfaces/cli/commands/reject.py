@@ -12,13 +12,13 @@ __all__ = ["command"]
 
 @click.command("reject")
 @click.argument("run", metavar="ID")
-@click.argument("call", required=False)
+@click.argument("call", required=False, metavar="[ADDRESS]")
 @click.option("--reason", metavar="TEXT", help="Why: the failure says it, and a model reads it.")
 @resume_options
 def command(run: str, call: str | None, reason: str | None, **flags: object) -> int:
     """Reject the call that run ID waits for, and resume it.
 
     The step of the call fails; under `tool_failure: report` the model reads the reason and
-    continues. CALL is its key, its tool or its step, if several wait.
+    continues. ADDRESS says which, if several wait: an address, a step, a tool or a key.
     """
     return decide(run, call, Reject(reason=reason or None), "approval", flags)
