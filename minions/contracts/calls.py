@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from attrs import field, frozen
 
-from minions.contracts.errors import FailureInfo
+from minions.contracts.errors import CONTEXT_EXCEEDED, FailureInfo
 from minions.contracts.instructions import (
     OutputFailure,
     OutputInstructions,
@@ -47,6 +47,7 @@ __all__ = [
     "ToolCall",
     "ToolCallResponse",
     "ToolFailure",
+    "context_exceeded",
 ]
 
 T = TypeVar("T")
@@ -163,17 +164,33 @@ class ModelFailure:
 
     code: str
     """`model-unreachable`, `model-timeout`, `rate-limited`, `auth-rejected`, `bad-request`,
-    `empty-response`, `malformed-response`, `output-truncated`, `refused`, `content-filtered` …"""
+    `empty-response`, `malformed-response`, `output-truncated`, `context-exceeded`, `refused`,
+    `content-filtered` …"""
     message: str
     is_retryable: bool = False
     retry_after_s: float | None = None
     usage: TokenUsage = field(factory=TokenUsage)
     """Tokens that the failed call used nevertheless, as far as the server reported them."""
     suggestions: tuple[str, ...] = ()
+    text: str | None = None
+    """Of `output-truncated` the text before the cut; None: there is none, or tools were called."""
 
     def info(self) -> FailureInfo:
         """The failure as results and rows hold it."""
         return FailureInfo(code=self.code, message=self.message, suggestions=self.suggestions)
+
+
+def context_exceeded(message: str) -> ModelFailure:
+    """The failure of a call whose prompt is too long, with what can be done about it."""
+    return ModelFailure(
+        code=CONTEXT_EXCEEDED,
+        message=message,
+        suggestions=(
+            "bound the conversation of the step: `history: {max_tokens: N, strategy: drop}`",
+            "see what the prompt holds: `minions explain RECIPE`",
+            "use a model with a longer context",
+        ),
+    )
 
 
 @frozen(kw_only=True)

@@ -25,7 +25,9 @@ from typing import ClassVar, Final
 from attrs import frozen
 
 __all__ = [
+    "CONTEXT_EXCEEDED",
     "NEEDS_DECISION",
+    "OUTPUT_TRUNCATED",
     "UNREACHABLE",
     "EnvironmentRefusedError",
     "FailureInfo",
@@ -52,6 +54,10 @@ __all__ = [
 
 UNREACHABLE: Final = "model-unreachable"
 """Code of a model call whose server gave no answer at all, after the last attempt."""
+CONTEXT_EXCEEDED: Final = "context-exceeded"
+"""Code of a model call whose prompt is longer than the model takes, or than its recipe allows."""
+OUTPUT_TRUNCATED: Final = "output-truncated"
+"""Code of an answer that was cut off at its token limit: a failure; in a conversation a warning."""
 NEEDS_DECISION: Final = "needs-decision"
 """Code of a run or step that waits for a person; it can be resumed."""
 

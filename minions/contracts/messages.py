@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import Final
 
 from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
 
 __all__ = [
+    "CUT_AT_LIMIT",
     "Message",
     "MessageBundle",
     "MessageRole",
@@ -24,6 +26,10 @@ __all__ = [
     "tool_result",
     "user",
 ]
+
+
+CUT_AT_LIMIT: Final = "length"
+"""The `finish_reason` of an answer that was cut off at its token limit."""
 
 
 class MessageRole(StrEnum):

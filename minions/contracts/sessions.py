@@ -77,6 +77,8 @@ class SessionStep:
     metrics: StepMetrics = field(factory=StepMetrics)
     created_at: datetime | None = None
     """When it was stored, in UTC; None: not stored yet."""
+    is_truncated: bool = False
+    """Whether the answer was cut off at its token limit."""
 
     @property
     def message(self) -> Message:
@@ -123,6 +125,8 @@ class SessionStep:
             result["metrics"] = metrics
         if self.created_at is not None:
             result["created_at"] = self.created_at.isoformat()
+        if self.is_truncated:
+            result["is_truncated"] = True
         return result
 
 

@@ -914,6 +914,7 @@ async def test_an_answer_cut_off_at_the_limit_is_terminal_and_paid_for(both: Bot
         "Raise max_output_tokens, or ask for less.",
         usage=USAGE,
         suggestions=("raise max_output_tokens",),
+        text='{"a":',
     )
 
 
@@ -1013,6 +1014,43 @@ async def test_an_error_inside_a_200_is_a_failure_with_its_words(
     said = error if isinstance(error, str) else cast("dict[str, str]", error).get("message", "odd")
     assert said in plain.message
     assert "answered HTTP 200 with an error for 'fake/m-1': " in plain.message
+
+
+LONG = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (
+            400,
+            {"message": LONG, "type": "invalid_request_error", "code": "context_length_exceeded"},
+        ),
+        (400, {"message": LONG, "type": "BadRequestError", "code": 400}),
+        (400, {"message": "prompt is too long: 200001 tokens > 200000 maximum"}),
+        (400, {"message": "The input token count (40000) exceeds the maximum number of tokens"}),
+        (413, {"message": "Please reduce the length of the messages or completion."}),
+        (
+            400,
+            {
+                "message": "request (4390 tokens) exceeds the available context size (4096 tokens)",
+                "type": "exceed_context_size_error",
+                "n_ctx": 4096,
+            },
+        ),
+        (500, {"message": "Context size has been exceeded.", "type": "server_error"}),
+        (200, {"message": "too long", "type": "exceed_context_size_error", "code": 400}),
+    ],
+)
+async def test_a_prompt_that_is_too_long_is_told_as_such_whatever_the_server_says(
+    model_at: Make, status: int, error: JsonValue
+) -> None:
+    """It is not tried again, and the failure says what can be done."""
+    raw = json.dumps({"error": error}).encode()
+    failure = failure_of(await ask(model_at, fake.status(status, raw)))
+    assert (failure.code, failure.is_retryable) == ("context-exceeded", False)
+    assert failure.message.startswith("The prompt is longer than 'fake/m-1' takes: ")
+    assert "history: {max_tokens: N, strategy: drop}" in failure.suggestions[0]
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ class AnswerAssembly:
 
     def _failure(self, peer: ChatPeer) -> ModelFailure | None:
         if self.finish_reason == "length":
-            return peer.truncated(self.usage)
+            return peer.truncated(self.usage, None if self._slots else _joined(self._texts))
         if self.finish_reason == "content_filter":
             return peer.filtered(self.usage)
         if refusal := _joined(self._refusals).strip():

@@ -11,8 +11,8 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.calls import ModelFailure, OutputMode
-from minions.contracts.errors import UNREACHABLE
+from minions.contracts.calls import ModelFailure, OutputMode, context_exceeded
+from minions.contracts.errors import OUTPUT_TRUNCATED, UNREACHABLE
 from minions.contracts.messages import TokenUsage
 
 __all__ = ["ChatPeer", "error_failure", "retry_after_s", "status_failure"]
@@ -71,14 +71,19 @@ class ChatPeer:
             usage=usage,
         )
 
-    def truncated(self, usage: TokenUsage) -> ModelFailure:
-        """The failure for the finish_reason `length`."""
+    def truncated(self, usage: TokenUsage, text: str | None) -> ModelFailure:
+        """The failure for the finish_reason `length`.
+
+        Args:
+            text: What had been said before the cut; None: tools were being called.
+        """
         return ModelFailure(
-            code="output-truncated",
+            code=OUTPUT_TRUNCATED,
             message=f"The answer of '{self.name}' was cut off at its token limit after "
             f"{usage.output_tokens} output tokens. Raise max_output_tokens, or ask for less.",
             usage=usage,
             suggestions=("raise max_output_tokens",),
+            text=text if text and text.strip() else None,
         )
 
     def refused(self, words: str, usage: TokenUsage) -> ModelFailure:
@@ -153,27 +158,30 @@ def status_failure(
         return _redirected(peer, status, headers.get("location", ""))
     said = said or "no message"
     heard = f"{peer.base_url} answered HTTP {status} for '{peer.name}': {said}"
-    return _classified(peer, status, heard, retry_after_s(headers, now), _code_of(error))
+    return _classified(peer, status, heard, retry_after_s(headers, now), error)
 
 
 def error_failure(peer: ChatPeer, error: object) -> ModelFailure:
     """The failure for an error object inside a 200 or a stream."""
     said = peer.clean(_words_of(error) or json.dumps(error, default=str))
-    code = _code_of(error)
     heard = f"{peer.base_url} answered HTTP 200 with an error for '{peer.name}': {said}"
-    return _classified(peer, _status_of(code, error), heard, None, code)
+    return _classified(peer, _status_of(_code_of(error), error), heard, None, error)
 
 
 def _classified(
-    peer: ChatPeer, status: int, heard: str, wait_s: float | None, code: str
+    peer: ChatPeer, status: int, heard: str, wait_s: float | None, error: object
 ) -> ModelFailure:
     """The failure of an HTTP status.
 
     Args:
         status: The status that was sent, or the one that fits an error inside a 200.
+        error: The error object of the answer.
     """
+    code = _code_of(error)
     if status in (401, 403):
         return _auth_rejected(peer, heard)
+    if status not in (404, 429) and _CONTEXT_WORDS.search(f"{code} {_type_of(error)} {heard}"):
+        return context_exceeded(f"The prompt is longer than '{peer.name}' takes: {heard}")
     if status == 404:
         return _not_found(peer, heard)
     if status == 429 and code == "insufficient_quota":
@@ -189,6 +197,14 @@ def _classified(
             code="model-unavailable", message=heard, is_retryable=True, retry_after_s=wait_s
         )
     return _bad_request(heard)
+
+
+_CONTEXT_WORDS: Final = re.compile(
+    r"context[ _-](length|size|window)|exceed_context|prompt is too long|prompt too long|"
+    r"input token count|reduce the length of the (messages|prompt|input)",
+    re.IGNORECASE,
+)
+"""How servers say that a prompt is longer than the context, whatever the HTTP status."""
 
 
 def _bad_request(heard: str) -> ModelFailure:
@@ -263,6 +279,10 @@ def _words_of(error: object) -> str:
         if value:
             return value if isinstance(value, str) else json.dumps(value, default=str)
     return ""
+
+
+def _type_of(error: object) -> str:
+    return str(error.get("type") or "") if isinstance(error, dict) else ""
 
 
 def _code_of(error: object) -> str:

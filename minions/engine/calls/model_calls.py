@@ -34,7 +34,7 @@ from minions.contracts.facts import (
 )
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import TokenUsage
+from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
 from minions.contracts.runtime import Clock
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.prompt_sections import apportioned, parts_of_call, section_tokens
@@ -303,6 +303,7 @@ class ModelCalls:
         context = self.view.context
         model = model_of(self.factory)
         response = failure = None
+        outcome = self._kept_text(running.prompt, outcome)
         if is_successful(outcome):
             response = outcome.unwrap()
             usage = response.usage
@@ -326,6 +327,24 @@ class ModelCalls:
             attempts=attempts,
             wasted=wasted,
             completed_at=context.scope.services.clock.now(),
+        )
+
+    def _kept_text(
+        self, prompt: Prompt, outcome: Result[ModelCallResponse, ModelFailure]
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """In a conversation a text that was cut off at its token limit is an answer, marked so.
+
+        It was paid for, and the user may ask for the rest. Where a declared output is due, half
+        of it is none.
+        """
+        if is_successful(outcome) or self.view.live_conversation is None:
+            return outcome
+        failure = outcome.failure()
+        if failure.text is None or prompt.instructions is not None:
+            return outcome
+        message = assistant(failure.text)
+        return Success(
+            ModelCallResponse(message=message, usage=failure.usage, finish_reason=CUT_AT_LIMIT)
         )
 
     def _fed_back(self, call: ModelCall, entry: JournalEntry, *, remember: bool) -> ModelCall:

@@ -37,6 +37,7 @@ from minions.contracts.facts import (
     WarningRecorded,
 )
 from minions.contracts.journal import JournalEntry
+from minions.contracts.messages import CUT_AT_LIMIT
 from minions.contracts.sessions import SessionStep, StepMetrics
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.memory import recorded_message
@@ -77,6 +78,7 @@ def session_step_of(
         name=message.name,
         metrics=StepMetrics.of(metrics),
         created_at=_time_of(saved) or entry.at,
+        is_truncated=isinstance(fact, ModelCallFinished) and fact.finish_reason == CUT_AT_LIMIT,
     )
 
 

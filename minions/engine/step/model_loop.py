@@ -24,12 +24,13 @@ from minions.contracts.calls import (
     PromptLayout,
 )
 from minions.contracts.completion import UNDECLARED, StepCompletionChain
-from minions.contracts.errors import FailureInfo
+from minions.contracts.errors import OUTPUT_TRUNCATED, FailureInfo
 from minions.contracts.executions import StepExecution
 from minions.contracts.facts import ConversationStarted, MessageRecorded, Rollback
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import (
+    CUT_AT_LIMIT,
     Message,
     MessageRole,
     assistant,
@@ -66,6 +67,10 @@ __all__ = [
 
 Describe: TypeAlias = Callable[[OutputInstructions[object]], str]
 _DEFAULT_CHAIN: Final = DefaultStepCompletionChain()
+_TRUNCATED: Final = (
+    "An answer of step '{}' was cut off at its token limit. It is kept as it is; raise "
+    "max_output_tokens, or ask for the rest."
+)
 _GO_ON: Final = "The step is not complete yet. Continue; when it is complete, say `status: done`."
 
 
@@ -336,6 +341,8 @@ class ModelLoop:
             answer = evolve(answer, response=await self._as_text(done.response))
             done = evolve(done, response=answer.response)
         self.trace.add_model_call(done)
+        if answer.raw.finish_reason == CUT_AT_LIMIT and view.live_conversation is not None:
+            await view.context.warn(OUTPUT_TRUNCATED, _TRUNCATED.format(view.address))
         return Success(answer)
 
     async def _as_text(self, response: ModelCallResponse) -> ModelCallResponse:
