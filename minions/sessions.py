@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
+    from minions.contracts.history import HistoryStrategy, HistoryWindow
     from minions.contracts.sessions import AgentHooks, Session, SessionStep, StepMetrics
     from minions.engine.sessions.context import (
         build_context_from_sequence_range,
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentHooks",
+    "HistoryStrategy",
+    "HistoryWindow",
     "Session",
     "SessionStep",
     "StepMetrics",
@@ -36,6 +39,10 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "minions.contracts.history": (
+        "HistoryStrategy",
+        "HistoryWindow",
+    ),
     "minions.contracts.sessions": (
         "AgentHooks",
         "Session",

@@ -63,6 +63,8 @@ class ModelOptions:
     temperature: float | None = None
     top_p: float | None = None
     max_output_tokens: int | None = None
+    context_tokens: int | None = None
+    """The most tokens of a prompt that the model takes; None: as listed for the model."""
     seed: int | None = None
     reasoning_effort: str | None = None
     """How much the model thinks: `low`, `medium`, `high` or another word of its server."""
@@ -255,7 +257,11 @@ class ModelCall:
     """Unique in the run: `step/visit/iteration/phase/turn`."""
     prompt: Prompt
     phase: str = "model"
-    """`model`, `final` (constrained) or `repair`."""
+    """`model`, `final` (constrained), `repair` or `summary`."""
+    summarises: int | None = None
+    """Of a summary: how many of the oldest messages of the conversation it is of."""
+    is_of_session: bool = False
+    """Whether later runs of the session may use the summary: they know just these messages."""
     layout: PromptLayout = field(factory=PromptLayout)
     status: CallStatus = CallStatus.PENDING
     response: ModelCallResponse | None = None

@@ -397,6 +397,10 @@ class ModelCallFinished(ModelCallFact, frozen=True, kw_only=True):
     """What the answer says about completion of the step."""
     sections: Object | None = None
     """Input tokens by section of the prompt; None: it had no text."""
+    summarises: int | None = None
+    """Of a summary: how many of the conversation's oldest messages it is of."""
+    of_session: bool = False
+    """Whether these are the oldest messages of the session."""
 
 
 class ModelCallLoss(ModelCallFact, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from attrs import field, frozen
 
 from minions.contracts.completion import UNDECLARED, CompletionCriteria, StepCompletionChain
+from minions.contracts.history import HistoryWindow
 from minions.contracts.instructions import OutputInstructions, T_co
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageBundle, MessageRole, ToolCallRequest
@@ -119,6 +120,13 @@ class Step(ABC, Generic[T_co]):
         return False
 
     @property
+    def history(self) -> HistoryWindow | None:
+        """The bound of its prompts where it shares a conversation; None: there is none, and a
+        prompt that is longer than the model takes fails.
+        """
+        return None
+
+    @property
     def retry(self) -> RetryConfig | None:
         """How its model and tool calls are retried; None: as the recipe says."""
         return None
@@ -155,6 +163,7 @@ class DefaultStep(Step[T_co]):
     is_optional: bool = False
     tool_failure: str = "fail"
     shares_conversation: bool = False
+    history: HistoryWindow | None = None
     retry: RetryConfig | None = None
     version: str = "1"
 

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.errors import Fault
+from minions.contracts.history import HistoryWindow
 from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
@@ -71,6 +72,7 @@ class GoalParts(Struct, frozen=True, kw_only=True):
     completion: CompletionCriteria | None = None
     links: tuple[str, ...] = ()
     model: ModelConfig | None = None
+    history: HistoryWindow | None = None
 
 
 class StepDraft(Struct, kw_only=True, eq=False):

@@ -89,6 +89,7 @@ class ModelConfig:
     temperature: float | None = None
     top_p: float | None = None
     max_output_tokens: int | None = None
+    context_tokens: int | None = None
     seed: int | None = None
     reasoning_effort: str | None = None
     stop: tuple[str, ...] | None = None
@@ -114,6 +115,7 @@ class ModelConfig:
             temperature=self.temperature,
             top_p=self.top_p,
             max_output_tokens=self.max_output_tokens,
+            context_tokens=self.context_tokens,
             seed=self.seed,
             reasoning_effort=self.reasoning_effort,
             stop=self.stop or (),

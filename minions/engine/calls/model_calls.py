@@ -22,6 +22,7 @@ from minions.contracts.calls import (
     OutputParser,
     Prompt,
     StepCompletionInstruction,
+    context_exceeded,
 )
 from minions.contracts.context import RunContext, snake_case
 from minions.contracts.errors import JournalError, MinionsError, words_of
@@ -37,11 +38,17 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
 from minions.contracts.runtime import Clock
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.prompt_sections import apportioned, parts_of_call, section_tokens
+from minions.engine.compile.prompt_sections import (
+    CHARACTERS_PER_TOKEN,
+    apportioned,
+    parts_of_call,
+    prompt_characters,
+    section_tokens,
+)
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
-from minions.engine.services.pricing import expect_price, with_cost
+from minions.engine.services.pricing import context_tokens_of, expect_price, with_cost
 from minions.engine.services.retry import checked_result, is_retryable_error, with_retries
 
 __all__ = [
@@ -172,6 +179,9 @@ def instruction_in(text: str, *, besides: Collection[str] = ()) -> StepCompletio
     return StepCompletionInstruction(**flags, **texts) if flags else None
 
 
+_SHORTEST_CONTEXT = 4000
+"""Tokens of a prompt that every listed model takes: it is not looked up."""
+
 _CUT_OFF = ModelFailure(
     code="cut-off",
     message="The call was cut off before its answer came; it may have been paid for.",
@@ -194,6 +204,8 @@ def _with(
         key=call.key,
         prompt=call.prompt,
         phase=call.phase,
+        summarises=call.summarises,
+        is_of_session=call.is_of_session,
         layout=call.layout,
         status=status,
         response=response,
@@ -217,6 +229,8 @@ class ModelCalls:
     factory: ModelCallExecutorFactory
     trace: StepTrace
     """Also holds calls that were cut off: they may have been paid for."""
+    keeps_cut_text: bool = False
+    """Whether a text that was cut off at its token limit is an answer, marked so."""
 
     async def carry_out(self, call: ModelCall, *, remember: bool = True) -> ModelCall:
         """The call, COMPLETED with a response or FAILED with a failure.
@@ -230,10 +244,19 @@ class ModelCalls:
             StepFailedError: The run's ledger is spent, or its cost is limited and the price of
                 the model is not known; no call was made.
         """
-        view, context = self.view, self.view.context
+        context = self.view.context
         recorded = context.scope.recorded("model_call", call.key)
         if recorded is not None:
             return self._fed_back(call, recorded, remember=remember)
+        if (failure := self._too_long(call)) is not None:
+            now = context.scope.services.clock.now()
+            done = _with(call, CallStatus.FAILED, failure=failure, completed_at=now)
+            await self._record(done, 0.0, remember=False)
+            return done
+        return await self._made(call, remember=remember)
+
+    async def _made(self, call: ModelCall, *, remember: bool) -> ModelCall:
+        view, context = self.view, self.view.context
         context.progress.check_time()
         context.progress.budget.check()
         model = model_of(self.factory)
@@ -329,6 +352,24 @@ class ModelCalls:
             completed_at=context.scope.services.clock.now(),
         )
 
+    def _too_long(self, call: ModelCall) -> ModelFailure | None:
+        """The failure of a prompt that the server would refuse; None: nothing speaks against it."""
+        prompt, services = call.prompt, self.view.context.scope.services
+        characters = sum(len(message.content or "") for message in prompt.messages)
+        is_short = characters < _SHORTEST_CONTEXT * CHARACTERS_PER_TOKEN
+        if is_short and prompt.options.context_tokens is None:
+            return None
+        model = model_of(self.factory)
+        most = context_tokens_of(model, prompt.options, services)
+        tokens = -(-prompt_characters(prompt, call.layout) // CHARACTERS_PER_TOKEN)
+        if most is None or tokens <= most:
+            return None
+        name = model.name if model is not None else "the model"
+        return context_exceeded(
+            f"The prompt of step '{self.view.address}' has about {tokens} tokens, and '{name}' "
+            f"takes {most}. It was not sent."
+        )
+
     def _kept_text(
         self, prompt: Prompt, outcome: Result[ModelCallResponse, ModelFailure]
     ) -> Result[ModelCallResponse, ModelFailure]:
@@ -337,7 +378,7 @@ class ModelCalls:
         It was paid for, and the user may ask for the rest. Where a declared output is due, half
         of it is none.
         """
-        if is_successful(outcome) or self.view.live_conversation is None:
+        if is_successful(outcome) or not self.keeps_cut_text:
             return outcome
         failure = outcome.failure()
         if failure.text is None or prompt.instructions is not None:
@@ -416,6 +457,8 @@ class ModelCalls:
             instruction=response.completion_instruction,
             sections=apportioned(response.usage.input_tokens, section_tokens(parts_of_call(call)))
             or None,
+            summarises=call.summarises,
+            of_session=call.is_of_session,
         )
 
     def _tell_retry(self, attempt: int, delay_s: float, failure: ModelFailure) -> None:

@@ -24,11 +24,14 @@ from minions.contracts.tools import ToolSpec
 from minions.engine.compile.borders import is_border_words
 
 __all__ = [
+    "CHARACTERS_PER_TOKEN",
     "REASONS",
     "PromptPart",
     "PromptSection",
     "apportioned",
+    "message_text",
     "parts_of_call",
+    "prompt_characters",
     "prompt_parts",
     "schema_parts",
     "section_tokens",
@@ -36,7 +39,8 @@ __all__ = [
     "tool_parts",
 ]
 
-_CHARACTERS_PER_TOKEN: Final = 4
+CHARACTERS_PER_TOKEN: Final = 4
+"""The estimate of tokens where no server counted them."""
 
 
 class PromptSection(StrEnum):
@@ -74,7 +78,7 @@ def section_tokens(parts: Iterable[PromptPart]) -> dict[str, int]:
     for part in parts:
         characters[part.section] += len(part.text)
     weights = {section.value: count for section, count in characters.items() if count}
-    return apportioned(-(-sum(weights.values()) // _CHARACTERS_PER_TOKEN), weights)
+    return apportioned(-(-sum(weights.values()) // CHARACTERS_PER_TOKEN), weights)
 
 
 def apportioned(total: int, weights: Mapping[str, int]) -> dict[str, int]:
@@ -112,11 +116,16 @@ def prompt_parts(prompt: Prompt, layout: PromptLayout) -> Iterator[PromptPart]:
     for at, message in enumerate(prompt.messages):
         is_earlier = message in layout.history and not is_border_words(message)
         if at >= layout.opening or is_earlier:
-            yield PromptPart(PromptSection.HISTORY, _text_of(message))
+            yield PromptPart(PromptSection.HISTORY, message_text(message))
         else:
             yield from _opening_parts(message, described)
     yield from _bound_parts(prompt)
     yield from tool_parts(prompt.tools)
+
+
+def prompt_characters(prompt: Prompt, layout: PromptLayout) -> int:
+    """The characters of all texts of a prompt."""
+    return sum(len(part.text) for part in prompt_parts(prompt, layout))
 
 
 def schema_parts(output: OutputInstructions[object] | None, *, is_bound: bool) -> list[PromptPart]:
@@ -162,7 +171,7 @@ def _schema_text(output: OutputInstructions[object]) -> str:
 
 
 def _opening_parts(message: Message, described: tuple[str, ...]) -> Iterator[PromptPart]:
-    text = _text_of(message)
+    text = message_text(message)
     if is_border_words(message):
         yield PromptPart(PromptSection.OUTPUTS, text)
     elif message.role is MessageRole.SYSTEM:
@@ -181,12 +190,13 @@ def _bound_parts(prompt: Prompt) -> Iterator[PromptPart]:
     if request is None:
         return
     for message in request.messages:
-        yield PromptPart(PromptSection.SCHEMA, _text_of(message))
+        yield PromptPart(PromptSection.SCHEMA, message_text(message))
     is_bound = request.mode in (OutputMode.JSON_SCHEMA, OutputMode.TOOLS)
     if is_bound and prompt.instructions is not None:
         yield PromptPart(PromptSection.SCHEMA, _schema_text(prompt.instructions))
 
 
-def _text_of(message: Message) -> str:
+def message_text(message: Message) -> str:
+    """All that a message says: its text, and its calls with their arguments."""
     calls = "".join(f"{call.name}{call.arguments}" for call in message.tool_calls)
     return f"{message.content or ''}{calls}" if calls else message.content or ""

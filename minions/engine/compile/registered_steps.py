@@ -15,6 +15,7 @@ from minions.contracts.codec import decode
 from minions.contracts.completion import CompletionCriteria, StepCompletionChain
 from minions.contracts.context import RunContext
 from minions.contracts.errors import MinionsError, SchemaError, UsageError, words_of
+from minions.contracts.history import HistoryWindow
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, ToolCallRequest
 from minions.contracts.schema import JsonSchema, schema_of
@@ -208,6 +209,11 @@ class UsedStep(WrittenStep[object], Step[object]):
     def tool_failure(self) -> str:
         """The `tool_failure` of the registered step."""
         return self._made.tool_failure
+
+    @property
+    def history(self) -> HistoryWindow | None:
+        """The `history` of the registered step; None before it is made."""
+        return self.inner.history if self.inner is not None else None
 
     @property
     def shares_conversation(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from minions.contracts.context import Limits
 from minions.contracts.executions import RunWarning
 from minions.contracts.messages import Message
-from minions.engine.history.conversation import LiveConversation
+from minions.engine.history.conversation import ConversationSummary, LiveConversation
 from minions.engine.history.replay import OpenCall
 from minions.engine.services.budget import RunBudget
 
@@ -48,6 +48,7 @@ class RunProgress:
         self._deadline: asyncio.Timeout | None = None
         self._conversation: tuple[Message, ...] = ()
         self._live_conversation: LiveConversation | None = None
+        self._summary: ConversationSummary | None = None
 
     @property
     def limits(self) -> Limits:
@@ -121,3 +122,14 @@ class RunProgress:
     def join_session(self, conversation: LiveConversation) -> None:
         """Let steps that share a conversation continue the session's."""
         self._live_conversation = conversation
+        self._summary = conversation.summary
+
+    @property
+    def summary(self) -> ConversationSummary | None:
+        """The newest summary of the conversation's oldest messages; None: there is none."""
+        return self._summary
+
+    def note_summary(self, summary: ConversationSummary) -> None:
+        """Let later calls use it, unless a newer one is known."""
+        if self._summary is None or summary.count >= self._summary.count:
+            self._summary = summary

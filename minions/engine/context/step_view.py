@@ -55,12 +55,19 @@ class StepView(RunContext):
         self._metadata = metadata
         self._tools = tools
         self._border_seed = context.run_id
+        self._is_silent = False
 
     def with_tools(self, names: frozenset[str]) -> StepView:
         """The same step, with these tools of the run beside its own."""
         wider = copy(self)
         wider._tools = self.context.tools.subset({*self._tools.names, *names})  # noqa: SLF001  # a copy of itself
         return wider
+
+    def without_deltas(self) -> StepView:
+        """The same step, of whose answers no pieces are published."""
+        silent = copy(self)
+        silent._is_silent = True  # noqa: SLF001  # a copy of itself
+        return silent
 
     @property
     def run_id(self) -> str:
@@ -151,7 +158,8 @@ class StepView(RunContext):
     @property
     def delta_sink(self) -> DeltaSink | None:
         """Publishes streamed pieces as `step_delta` events; None: nobody listens."""
-        return self._publish_delta if self.context.scope.events.is_watched else None
+        is_heard = self.context.scope.events.is_watched and not self._is_silent
+        return self._publish_delta if is_heard else None
 
     def _publish_delta(self, delta: ModelDelta) -> None:
         calls = (delta.tool_call,) if delta.tool_call is not None else ()

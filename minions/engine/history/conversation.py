@@ -8,6 +8,7 @@ from typing import Final
 
 from attrs import frozen
 
+from minions.contracts.calls import ModelCall
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.facts import (
@@ -31,7 +32,9 @@ from minions.engine.history.session_messages import (
 
 __all__ = [
     "MESSAGE_INPUT",
+    "SUMMARY",
     "ConversationStart",
+    "ConversationSummary",
     "LiveConversation",
     "PendingCall",
     "open_conversation",
@@ -42,6 +45,26 @@ __all__ = [
 
 MESSAGE_INPUT: Final = "message"
 """The name of the recipe input that holds the user's message of a turn."""
+
+
+SUMMARY: Final = "summary"
+"""The phase of a model call that summarises earlier messages of a conversation."""
+
+
+@frozen(kw_only=True)
+class ConversationSummary:
+    """What a model wrote about the oldest messages of a conversation."""
+
+    count: int
+    """How many messages it is of."""
+    text: str
+
+    @classmethod
+    def of(cls, call: ModelCall) -> ConversationSummary | None:
+        """The summary that the call gave; None: it gave none."""
+        if call.summarises is None or call.response is None:
+            return None
+        return cls(count=call.summarises, text=call.response.text or "")
 
 
 @frozen(kw_only=True)
@@ -99,6 +122,7 @@ class LiveConversation:
         message: str | None = None,
         is_turn: bool = False,
         restores: int | None = None,
+        summary: ConversationSummary | None = None,
     ) -> None:
         """Start with the messages that the session has.
 
@@ -110,7 +134,9 @@ class LiveConversation:
                 and no message of the conversation.
             restores: How many messages the session has again if the run fails; None: it is no
                 retry.
+            summary: The newest summary of the session's oldest messages; None: there is none.
         """
+        self.summary = summary
         self.history: tuple[Message, ...] = tuple(step.message for step in steps)
         self.pending = pending
         self.message = message
@@ -248,8 +274,14 @@ async def open_conversation(
         message=None if start.continues else message,
         is_turn=start.continues or message is not None,
         restores=total if is_cut else None,
+        summary=_summary_in(live_conversation),
     )
     return live, ConversationStart(keep=keep, continues=start.continues, before=start.before)
+
+
+def _summary_in(conversation: SessionConversation) -> ConversationSummary | None:
+    found = conversation.summary
+    return ConversationSummary(count=found[0], text=found[1]) if found is not None else None
 
 
 async def _last_run(journal: Journal, session_id: str) -> JournalEntry | None:

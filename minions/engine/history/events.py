@@ -245,6 +245,8 @@ def _message_recorded(
     entry: JournalEntry, fact: MessageRecorded | ModelCallFinished
 ) -> RunEvent | None:
     """None for the user's message: listeners know it from `run_started`."""
+    if isinstance(fact, ModelCallFinished) and fact.summarises is not None:
+        return None  # it is no message of the conversation
     is_user = fact.message is not None and fact.message.role is MessageRole.USER
     if fact.sequence is not None and is_user:
         return None

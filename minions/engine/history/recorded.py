@@ -150,7 +150,12 @@ def recorded_calls(
         match fact := entry.fact:
             case ModelCallFact():
                 prompt = Prompt(memory.prompt_messages(conversation.removesuffix("#aside")))
-                call = ModelCall(key=entry.key, prompt=prompt, phase=fact.phase or "model")
+                call = ModelCall(
+                    key=entry.key,
+                    prompt=prompt,
+                    phase=fact.phase or "model",
+                    summarises=fact.summarises if isinstance(fact, ModelCallFinished) else None,
+                )
                 calls.append(recorded_model_call(call, fact, entry.at))
             case ToolCallStarted(call_id=call_id, tool=tool, arguments=arguments):
                 request = ToolCallRequest(id=call_id or "", name=tool, arguments=arguments)

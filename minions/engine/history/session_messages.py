@@ -129,6 +129,8 @@ class SessionConversation:
         self.steps: list[SessionStep] = []
         self.origins: list[JournalEntry] = []
         """The row of each message, at the same index as in `steps`."""
+        self._summaries: list[tuple[int, str]] = []
+        """Number of messages and text of each summary of the oldest ones, in order of time."""
         self._replaced: dict[str, tuple[list[SessionStep], list[JournalEntry]]] = {}
         """By run the messages and rows that the run replaced."""
         self._calls: dict[tuple[str, str], ToolCallOutcome] = {}
@@ -151,6 +153,8 @@ class SessionConversation:
                 self.cut(sequence)
             case MessageRecorded(sequence=int(sequence), replaces=int()):
                 self._put(sequence, entry, fact)
+            case ModelCallFinished(summarises=int(count), of_session=True, message=message):
+                self._summaries.append((count, message.content or ""))
             case (
                 MessageRecorded(sequence=int(sequence)) | ModelCallFinished(sequence=int(sequence))
             ):
@@ -198,3 +202,9 @@ class SessionConversation:
         if sequence < len(self.steps):
             del self.steps[sequence:]
             del self.origins[sequence:]
+            self._summaries = [each for each in self._summaries if each[0] <= sequence]
+
+    @property
+    def summary(self) -> tuple[int, str] | None:
+        """The newest summary: how many of the oldest messages it is of, and its text."""
+        return self._summaries[-1] if self._summaries else None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from minions.contracts.calls import ChatModel
+from minions.contracts.calls import ChatModel, ModelOptions
 from minions.contracts.errors import EnvironmentRefusedError, StepFailedError, words_of
 from minions.contracts.messages import TokenUsage
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.services import Services
 
-__all__ = ["check_price", "expect_price", "with_cost"]
+__all__ = ["check_price", "context_tokens_of", "expect_price", "with_cost"]
 
 _ONE_OF_EACH = TokenUsage(input_tokens=1, output_tokens=1)
 
@@ -57,6 +57,19 @@ def expect_price(model: ChatModel | None, budget: RunBudget, services: Services)
         raise StepFailedError(error.info()) from error
     if services.prices is not None:
         services.prices.expect(model.name, base_url=model.base_url)
+
+
+def context_tokens_of(
+    model: ChatModel | None, options: ModelOptions, services: Services
+) -> int | None:
+    """The most tokens of a prompt that the model takes, as configured or listed; None: unknown."""
+    if options.context_tokens is not None or model is None or services.prices is None:
+        return options.context_tokens
+    try:
+        return services.prices.context_tokens(model.name, base_url=model.base_url)
+    except Exception as error:  # noqa: BLE001  # as for prices
+        services.log.warning("context_unknown", model=model.name, error=words_of(error))
+        return None
 
 
 def _cost(usage: TokenUsage, model: ChatModel | None, services: Services) -> float | None:

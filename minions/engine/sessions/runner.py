@@ -14,6 +14,7 @@ from minions.contracts.completion import CompletionCriteria
 from minions.contracts.errors import MinionsError, UsageError
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed
 from minions.contracts.executions import OPEN_STATES, RunStatus
+from minions.contracts.history import HistoryWindow
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageBundle
 from minions.contracts.secrets import InputValue
@@ -56,6 +57,8 @@ class ChatAgent:
     tools: tuple[Tool, ...] = field(default=(), converter=_as_tools)
     max_steps: int = 10
     """The most model calls of one turn."""
+    history: HistoryWindow | None = None
+    """The bound of the prompts of a turn; None: the whole conversation is sent."""
 
     def executor(self, services: Services) -> AgentExecutor:
         """An executor for its turns, with its own model and tools and no extensions."""
@@ -70,6 +73,7 @@ class ChatAgent:
             available_tools=frozenset(tool.spec.name for tool in self.tools),
             completion_criteria=CompletionCriteria(mode=CompletionMode.TEXT),
             shares_conversation=True,
+            history=self.history,
             tool_failure="report",
         )
         return AgentRecipe(

@@ -54,6 +54,8 @@ from minions.engine.compile.completion import (
     budget_spent,
 )
 from minions.engine.context.step_view import StepView
+from minions.engine.history.conversation import SUMMARY
+from minions.engine.step.conversation_window import ConversationWindow
 
 __all__ = [
     "Describe",
@@ -113,6 +115,15 @@ class Opening:
         """Position of the history among the messages, and its number of messages."""
         return (len(self.before), len(self.history)) if self.history else None
 
+    def said(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """The part of the step's conversation that a later step continues with."""
+        first = len(self.before) + len(self.history)
+        return tuple(
+            each
+            for at, each in enumerate(messages)
+            if is_border_words(each) or (at >= first and each.role is not MessageRole.SYSTEM)
+        )
+
     def said_in(self, execution: StepExecution[object]) -> tuple[Message, ...]:
         """The messages after the history, which a later step continues with.
 
@@ -121,12 +132,7 @@ class Opening:
         if not execution.model_calls:
             return ()
         last = execution.model_calls[-1]
-        first = len(self.before) + len(self.history)
-        said = [
-            each
-            for at, each in enumerate(last.prompt.messages)
-            if is_border_words(each) or (at >= first and each.role is not MessageRole.SYSTEM)
-        ]
+        said = [*self.said(last.prompt.messages)]
         if last.response is not None:
             said.append(last.response.message)
         said += [
@@ -240,6 +246,8 @@ class ModelLoop:
     tool_call_executor_factory: ToolCallExecutorFactory
     layout: PromptLayout = field(factory=PromptLayout)
     """What the prompts of the conversation begin with."""
+    window: ConversationWindow | None = None
+    """Cuts each prompt to the bound of the step; None: there is no bound."""
 
     async def run(self) -> Ending:
         """Until a link decides, the budget is spent, or a call fails for good."""
@@ -281,7 +289,8 @@ class ModelLoop:
         step = self.step
         if step.completion_chain is not None or step.completion_criteria is not UNDECLARED:
             return False
-        last = [call.response for call in self.trace.picture().model_calls[-2:]]
+        calls = [call for call in self.trace.picture().model_calls if call.phase != SUMMARY]
+        last = [call.response for call in calls[-2:]]
         return len(last) == 2 and all(
             each is not None and _is_plain(each) for each in last
         )  # twice
@@ -308,9 +317,6 @@ class ModelLoop:
     ) -> Result[Answer, FailureInfo]:
         """One logical model call with the conversation so far."""
         view = self.view
-        if self.trace.calls_left < 1:  # another conversation of the same step took the last one
-            spent = budget_spent(self.trace.picture())
-            return Failure(FailureInfo(code=spent.code, message=spent.reason))
         keeps_tools = phase == "model" and not (constraint and constraint.mode is OutputMode.TOOLS)
         prompt = Prompt(
             view.memory.prompt_messages(view.conversation_id),
@@ -319,12 +325,26 @@ class ModelLoop:
             tools=self._specs() if keeps_tools else (),
             output_request=constraint,
         )
+        layout = self.layout
+        if self.window is not None:
+            fitted = await self.window.fit(prompt, layout)
+            if not is_successful(fitted):
+                return Failure(fitted.failure())
+            prompt, layout = fitted.unwrap()
+        if self.trace.calls_left < 1:  # another conversation of the same step took the last one
+            spent = budget_spent(self.trace.picture())
+            return Failure(FailureInfo(code=spent.code, message=spent.reason))
         mark = view.memory.take_snapshot(view.conversation_id)
         if view.live_conversation is not None:
             view.live_conversation.mark(mark.position)
         key = self.trace.reserve_model_key(phase)
-        call = ModelCall(key=key, prompt=prompt, phase=phase, layout=self.layout)
-        calls = ModelCalls(view=view, factory=self.model_call_executor_factory, trace=self.trace)
+        call = ModelCall(key=key, prompt=prompt, phase=phase, layout=layout)
+        calls = ModelCalls(
+            view=view,
+            factory=self.model_call_executor_factory,
+            trace=self.trace,
+            keeps_cut_text=view.live_conversation is not None,
+        )
         is_call_for_schema = constraint is not None and constraint.mode is OutputMode.TOOLS
         done = await calls.carry_out(call, remember=not is_call_for_schema)
         if done.status is CallStatus.FAILED or done.response is None:

@@ -8,7 +8,7 @@ from minions.contracts.calls import ModelOptions, OutputInstructions, PromptLayo
 from minions.contracts.errors import MinionsError
 from minions.contracts.executions import StepExecution
 from minions.contracts.facts import StepFinished, StepStarted
-from minions.contracts.messages import Message
+from minions.contracts.messages import Message, MessageRole
 from minions.contracts.output import older_output_words, output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
@@ -17,9 +17,10 @@ from minions.engine.compile.fingerprint import Fingerprint
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
-from minions.engine.history.conversation import LiveConversation
+from minions.engine.history.conversation import ConversationSummary, LiveConversation
 from minions.engine.history.replay import StepRows
 from minions.engine.step.cache import question_fingerprint
+from minions.engine.step.conversation_window import ConversationWindow
 from minions.engine.step.model_loop import Describe, Ending, ModelLoop, Opening, opening_of
 from minions.engine.step.work import RecordStart, StepWork, WorkParts
 
@@ -67,7 +68,7 @@ class ModelWork(StepWork):
         layout = PromptLayout(
             opening=len(opening.messages), history=frozenset((*opening.history, *said))
         )
-        return await self._loop(layout).run()
+        return await self._loop(layout, self._window(opening, said)).run()
 
     def is_unchanged(self, rows: StepRows) -> bool:
         """Whether it would ask the same, and the recorded output still fits."""
@@ -85,11 +86,20 @@ class ModelWork(StepWork):
     def keep_conversation(self, execution: StepExecution[object]) -> None:
         """Share the conversation with the steps that continue it."""
         view = self._parts.view
+        for call in execution.model_calls:
+            if (summary := ConversationSummary.of(call)) is not None:
+                view.context.progress.note_summary(summary)
         if execution.is_complete and self._step.shares_conversation:
-            opening = self._begun_with or self._recorded_opening() or Opening()
-            view.context.progress.share_conversation(opening.said_in(execution))
+            view.context.progress.share_conversation(self._said_in(execution))
             if view.live_conversation is not None:
                 view.live_conversation.end_step()
+
+    def _said_in(self, execution: StepExecution[object]) -> tuple[Message, ...]:
+        """What the step said, whole: prompts within a window are not."""
+        view, opening = self._parts.view, self._begun_with
+        if opening is not None and self._step.history is not None:
+            return opening.said(view.memory.prompt_messages(view.conversation_id))
+        return (opening or self._recorded_opening() or Opening()).said_in(execution)
 
     def _opens_as(self, started: StepStarted) -> bool:
         try:
@@ -138,7 +148,33 @@ class ModelWork(StepWork):
             return Opening(before=messages[:at], history=history, after=messages[at:])
         return Opening.split(messages)
 
-    def _loop(self, layout: PromptLayout) -> ModelLoop:
+    def _window(self, opening: Opening, said: Sequence[Message]) -> ConversationWindow | None:
+        """The bound of the prompts. Of a turn its question, and what follows it, is not cut.
+
+        Args:
+            said: The messages of earlier steps of the run.
+        """
+        parts, window = self._parts, self._step.history
+        if window is None or not self._step.shares_conversation:
+            return None
+        history = opening.history
+        count = len(history) + sum(each.role is not MessageRole.SYSTEM for each in said)
+        live = parts.view.live_conversation
+        if live is not None and live.is_turn:
+            asked = [at for at, each in enumerate(history) if each.role is MessageRole.USER]
+            count = asked[-1] if asked else len(history)
+        return ConversationWindow(
+            window=window,
+            view=parts.view,
+            trace=parts.trace,
+            factory=parts.models,
+            options=parts.options or ModelOptions(),
+            first=len(opening.before),
+            count=count,
+            stored=min(count, len(history)),
+        )
+
+    def _loop(self, layout: PromptLayout, window: ConversationWindow | None) -> ModelLoop:
         parts = self._parts
         return ModelLoop(
             step=self._step,
@@ -150,4 +186,5 @@ class ModelWork(StepWork):
             model_call_executor_factory=parts.models,
             tool_call_executor_factory=parts.tools,
             layout=layout,
+            window=window,
         )

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.errors import Fault, SchemaError
+from minions.contracts.history import HistoryStrategy, HistoryWindow
 from minions.contracts.schema import JsonSchema, check_schema
 from minions.contracts.verdicts import CompletionMode
 from minions.recipe.catalog import Catalog
@@ -30,7 +31,7 @@ from minions.recipe.text.nodes import Node, ScalarNode
 from minions.recipe.text.schemas import read_output_schema
 from minions.recipe.text.sections import Report, Section, read_section, read_texts, suggestion
 
-__all__ = ["COMPLETION", "GOAL", "MESSAGE", "GoalSpec"]
+__all__ = ["COMPLETION", "GOAL", "HISTORY", "MESSAGE", "GoalSpec"]
 
 
 @frozen(kw_only=True)
@@ -55,6 +56,8 @@ class GoalSpec(StepSpec):
     tool_failure: str = "fail"
     memory: str = "isolated"
     """`isolated` or `conversation`."""
+    history: HistoryWindow | None = None
+    """The bound of its prompts; None: there is none."""
     model: ModelConfig | None = None
 
     @property
@@ -81,6 +84,25 @@ MESSAGE = Table(
         text_key("content", "The text; a template."),
         text_key("system", "Short for a system message."),
         text_key("user", "Short for a user message."),
+    ),
+)
+
+HISTORY = Table(
+    "history",
+    (
+        Key(
+            name="max_tokens",
+            description="Most tokens of a prompt, estimated at four characters each.",
+            types=("integer",),
+            minimum=1,
+            is_required=True,
+        ),
+        choice_key(
+            "strategy",
+            "What becomes of the oldest messages that do not fit: `drop` leaves them out of the "
+            "prompt, `summarise` has the model write notes of them.",
+            HistoryStrategy,
+        ),
     ),
 )
 
@@ -135,6 +157,12 @@ class _Goal(StepKind):
                 ("isolated", "conversation"),
             ),
             Key(
+                name="history",
+                description="The bound of the prompts of a step with `memory: conversation`.",
+                types=("object",),
+                shape={"$ref": "#/$defs/history"},
+            ),
+            Key(
                 name="completion",
                 description="What completes the step.",
                 types=("string", "object"),
@@ -155,7 +183,7 @@ class _Goal(StepKind):
         ),
     )
     templates = ("goal", "system_prompt")
-    tables: ClassVar = {"message": MESSAGE, "completion": COMPLETION}
+    tables: ClassVar = {"message": MESSAGE, "completion": COMPLETION, "history": HISTORY}
     look = Look(light="#7c3aed", dark="#a78bfa", outline="#7c3aed", brackets=("(", ")"))
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
@@ -177,6 +205,7 @@ class _Goal(StepKind):
             completion_links=step.goal.links,
             tool_failure=section.text("tool_failure") or _usual_policy(section),
             memory=section.text("memory") or "isolated",
+            history=step.goal.history,
             model=step.goal.model,
         )
 
@@ -222,12 +251,28 @@ def _parts(section: Section, reader: KindReader) -> GoalParts:
         schema = read_output_schema(output, reader.report)
     model = section.node("model")
     parts = GoalParts(
+        history=_history(section, reader.report),
         messages=_messages(section.items("messages"), reader.report, reader.templates),
         # A faulty schema allows everything, so that references to the output are not reported too.
         schema={} if schema is None and is_declared else schema,
         model=reader.read_model(model) if model is not None else None,
     )
     return _with_completion(parts, section, reader.catalog, reader.report)
+
+
+def _history(section: Section, report: Report) -> HistoryWindow | None:
+    node = section.mapping("history")
+    if node is None:
+        return None
+    if section.text("memory") != "conversation":
+        message = "'history' bounds a conversation, and this step has none"
+        report(node.place.fault("bad-value", message, help="add memory: conversation"))
+    values = read_section(node, HISTORY, report).values()
+    max_tokens = values.get("max_tokens")
+    if not isinstance(max_tokens, int):
+        return None
+    strategy = HistoryStrategy(str(values.get("strategy", HistoryStrategy.DROP)))
+    return HistoryWindow(max_tokens=max_tokens, strategy=strategy)
 
 
 def _messages(

@@ -208,6 +208,11 @@ MODEL: Final = Table(
         Key(name="temperature", types=("number",), minimum=0, description="Sampling temperature."),
         Key(name="top_p", types=("number",), above=0, description="Nucleus sampling."),
         count_key("max_output_tokens", "Longest answer in tokens."),
+        count_key(
+            "context_tokens",
+            "Most tokens of a prompt that the model takes; longer ones fail before they are sent. "
+            "Default: as listed for the model.",
+        ),
         Key(name="seed", types=("integer",), description="Seed of the sampling."),
         text_key("reasoning_effort", "How much the model thinks: `low`, `medium`, `high` …"),
         Key(

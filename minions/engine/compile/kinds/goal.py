@@ -14,6 +14,7 @@ from minions.contracts.errors import (
     UsageError,
     near_names,
 )
+from minions.contracts.history import HistoryWindow
 from minions.contracts.messages import Message, MessageRole, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
@@ -69,6 +70,11 @@ class GoalStep(WrittenStep[object], Step[object]):
     def shares_conversation(self) -> bool:
         """Whether the step uses the run's conversation: `memory: conversation` in the recipe."""
         return self.spec.memory == "conversation"
+
+    @property
+    def history(self) -> HistoryWindow | None:
+        """The bound of its prompts: `history` in the recipe."""
+        return self.spec.history
 
     def messages(self, view: RunContext) -> Sequence[Message]:
         """The messages with the values of this execution filled in.
