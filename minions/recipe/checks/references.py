@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from minions.recipe.checks.shapes import Shape, find_dead_end
 from minions.recipe.checks.sources import Sources
+from minions.recipe.checks.statuses import check_statuses
 from minions.recipe.drafts import TEXT_OUTPUT, RecipeDraft, StepDraft, TemplateUse, is_lost_name
 from minions.recipe.expressions.template import Reference
 from minions.recipe.expressions.values import path_text
@@ -111,6 +112,7 @@ class _Checker:
         has_item: bool = False,
         may_read_itself: bool = False,
     ) -> None:
+        check_statuses(use, self._report)
         for reference in use.references:
             root = str(reference.path[0])
             if may_read_itself and reader is not None and reference.step_name in _names(reader):
