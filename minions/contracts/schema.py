@@ -15,6 +15,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import unquote
 
 import attrs
 
@@ -378,7 +379,10 @@ def _referred(schema: JsonSchema, path: str, value: str) -> JsonValue:
             "only local references (#/$defs/Name) are followed."
         )
     node: JsonValue = schema
-    for part in value.removeprefix("#").strip("/").split("/") if value not in ("#", "#/") else ():
+    fragment = unquote(value.removeprefix("#"))
+    if fragment and not fragment.startswith("/"):
+        return _anchored(schema, path, fragment)
+    for part in fragment.strip("/").split("/") if fragment not in ("", "/") else ():
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(node, Mapping) and key in node:
             node = node[key]
@@ -387,6 +391,23 @@ def _referred(schema: JsonSchema, path: str, value: str) -> JsonValue:
         else:
             raise SchemaError(f"{path}: the reference {value!r} points to nothing in this schema.")
     return node
+
+
+def _anchored(schema: JsonSchema, path: str, name: str) -> JsonValue:
+    """The schema with that `$anchor`.
+
+    Raises:
+        SchemaError: There is none.
+    """
+    for node in _mappings(schema):
+        if name in (node.get("$anchor"), node.get("$dynamicAnchor")):
+            return node
+    raise SchemaError(f"{path}: the reference '#{name}' points to no '$anchor' of this schema.")
+
+
+def _mappings(schema: JsonSchema) -> Iterator[JsonSchema]:
+    yield schema
+    yield from (value for _, _, value in _walk(schema, "$") if isinstance(value, Mapping))
 
 
 def _check_pattern(path: str, pattern: str) -> None:

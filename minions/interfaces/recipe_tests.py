@@ -8,6 +8,7 @@ from attrs import frozen
 from returns.result import Failure, Result, Success
 
 from minions.adapters.models.scripted import ScriptedModel
+from minions.contracts.addresses import around
 from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel, ModelCall, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.codec import encode
@@ -118,8 +119,9 @@ def _source(
             f"{SCRIPTED}FILE.yaml or a registered model, or write `answers`.",
             code="real-model",
         )
-    named = ModelConfig(name=test.model)
-    return lambda _: runtime.named_model(recipe, named)
+    named = runtime.named_model(recipe, ModelConfig(name=test.model))
+    # Another test may have used answers of the same script.
+    return named.restarted() if isinstance(named, ScriptedModel) else named
 
 
 # --- what stands for the world ---------------------------------------------------------------
@@ -132,11 +134,9 @@ class _ScriptedDecider(Decider):
     words: Mapping[str, str]
 
     async def approve(self, request: ApprovalRequest) -> Verdict | Rejection:
-        """The verdict for the step, or for the nearest step around it; else the run waits."""
-        path = request.step_id
-        while path and path not in self.words:
-            path = path.rpartition("/")[0]
-        match self._decision(path):
+        """The verdict for the address, or for the nearest one around it; else the run waits."""
+        names = (*around(request.address), *around(request.step_id))
+        match self._decision(next((each for each in names if each in self.words), "")):
             case Approve(None):
                 return Verdict.APPROVED
             case Reject(None, reason):
@@ -146,7 +146,8 @@ class _ScriptedDecider(Decider):
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
         """The answer for the step; without one the run waits."""
-        match self._decision(question.step_id):
+        names = (question.address, question.step_id)
+        match self._decision(next((each for each in names if each in self.words), "")):
             case Answer(text):
                 return read_answer(text, question.form)
             case _:

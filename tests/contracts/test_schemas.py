@@ -274,6 +274,7 @@ def _doubling(lines: int) -> dict[str, JsonValue]:
         ({"$ref": "https://example.invalid/x.json"}, "points outside the schema"),
         ({"$ref": "other.json#/a"}, "points outside the schema"),
         ({"$ref": "#/$defs/Nope"}, "points to nothing in this schema"),
+        ({"$ref": "#Nope"}, "points to no '$anchor' of this schema"),
         ({"items": {"$dynamicRef": "file:///etc/passwd"}}, "$.items.$dynamicRef"),
         ({"pattern": "("}, "$.pattern: not a regular expression: '('"),
         ({"pattern": "(a+)+$"}, "repeats a repetition"),
@@ -687,3 +688,23 @@ def test_a_value_that_names_a_dialect_is_compared_whole(keyword: str) -> None:
     validator = SchemaValidator({keyword: wanted if keyword == "const" else [wanted]})
     assert validator.errors(wanted) == ()
     assert validator.errors({"name": "x"}) != ()
+
+
+@pytest.mark.parametrize(
+    ("reference", "place"),
+    [
+        ("#city", {"$defs": {"x": {"$anchor": "city", "type": "integer"}}}),
+        ("#/$defs/a%20b", {"$defs": {"a b": {"type": "integer"}}}),
+        ("#/$defs/a~1b", {"$defs": {"a/b": {"type": "integer"}}}),
+        ("#/$defs/100%25", {"$defs": {"100%": {"type": "integer"}}}),
+    ],
+)
+def test_anchors_and_encoded_references_are_followed(
+    reference: str, place: dict[str, JsonValue]
+) -> None:
+    """As JSON Schema has them: a fragment is a name, or an encoded JSON pointer."""
+    schema: dict[str, JsonValue] = {"properties": {"n": {"$ref": reference}}, **place}
+    check_schema(schema)
+    validator = SchemaValidator(schema)
+    assert validator.errors({"n": 1}) == ()
+    assert validator.errors({"n": "one"})

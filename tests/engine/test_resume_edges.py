@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 
 import pytest
 
-from builders import FakeTool, answer_of, fake_tool, text_step
+from builders import (
+    FakeTool,
+    answer_of,
+    deterministic_services,
+    executor_of,
+    fake_tool,
+    python_step,
+    text_step,
+)
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.contracts.calls import ModelCallResponse, Prompt
+from minions.contracts.errors import LeaseHeldError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
+from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect
 from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.kinds.set import SetSpec
 from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import AgentRecipe, OnFailure, Permissions
 from minions.recipe.reading.load import recipe_from_document
-from mortal import World
+from mortal import KilledError, World
 
 WRITING = Permissions(allow_write=True)
 
@@ -282,3 +294,32 @@ async def test_items_that_are_recorded_are_told_again_whatever_limit_they_reache
     assert await world.killed(world.executor(world.model(answer)), recipe, facts)
     result = await world.executor(world.model(answer)).resume("run_1")
     assert (result.status, result.output) == (quiet.status, quiet.output)
+
+
+async def test_a_run_is_resumed_once_at_a_time_also_within_one_process() -> None:
+    """The second one is refused; before, it took the lease, and the first lost its work."""
+    world = World()
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def work(scope: StepScope) -> str:
+        begun.set()
+        await gate.wait()
+        return "done"
+
+    recipe = AgentRecipe(id="slow", steps=(python_step(work),))
+    services = deterministic_services(world.journal)
+
+    def executor() -> AgentExecutor:
+        return executor_of(world.model(lambda _: "none"), services=services)
+
+    world.journal.dies_at = 2
+    with contextlib.suppress(KilledError):
+        await executor().execute(recipe)
+    world.journal.revive()
+    first = asyncio.ensure_future(executor().resume("run_1", recipe=recipe))
+    await begun.wait()
+    with pytest.raises(LeaseHeldError, match="is being executed in this process"):
+        await executor().resume("run_1", recipe=recipe)
+    gate.set()
+    assert (await first).output == "done"
+    assert not services.executing

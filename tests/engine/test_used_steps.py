@@ -149,6 +149,7 @@ async def test_arguments_that_the_class_refuses_fail_the_step() -> None:
     )
     assert result.error is not None
     assert (result.error.code, result.error.where) == ("bad-step-arguments", "s")
+    assert "what `with` gives does not fit Shift. 'by': " in result.error.message
 
 
 def test_names_and_arguments_are_checked_before_the_run() -> None:

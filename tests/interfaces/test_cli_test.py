@@ -313,3 +313,17 @@ def test_a_test_that_bounds_the_prompt_of_no_step_is_refused(cli: Cli, write: Wr
     done = cli("validate", "prompts.yaml")
     assert done.code != 0
     assert "unknown step 'z' in a test" in done.out + done.err
+
+
+def test_two_tests_that_name_one_script_both_start_at_its_beginning(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    write("says.yaml", "answers: [Hello]\n")
+    write(
+        "talk.yaml",
+        "id: talk\nsteps: [{id: a, goal: Greet}]\ntests:\n"
+        "  - {name: one, model: scripted/says.yaml, expect: {output: Hello}}\n"
+        "  - {name: two, model: scripted/says.yaml, expect: {output: Hello}}\n",
+    )
+    done = cli("test", "talk.yaml")
+    assert done.code == 0, done.err

@@ -94,6 +94,14 @@ class ScriptedModel(ChatModel):
 
         return cls(_ByMatch(script_items(answers)), name=name)
 
+    def restarted(self) -> ScriptedModel:
+        """A model with the same script, of which no answer is used; a model whose answers are a
+        function or an iterable is itself, as there is no start to return to.
+        """
+        if not isinstance(self._answer, _ByMatch):
+            return self
+        return ScriptedModel(_ByMatch(self._answer.script), name=self._name)
+
     @property
     def name(self) -> str:
         return self._name
@@ -183,6 +191,7 @@ class _ByMatch:
     """For each prompt the first unused item that matches it."""
 
     def __init__(self, items: Sequence[ScriptItem]) -> None:
+        self.script = tuple(items)
         self._items = list(items)
         self._count = len(items)
 

@@ -92,13 +92,8 @@ class _Maker:
             MissingValueError: A template reads a value that does not exist.
             UsageError: `bad-step-arguments`; the class refuses them.
         """
-        arguments = {name: template.render(values) for name, template in self.given.items()}
-        hints = _hints(self.kind)
+        typed = self._typed(step_id, values)
         try:
-            typed = {
-                name: decode(value, cast("type[object]", hints[name])) if name in hints else value
-                for name, value in arguments.items()
-            }
             make = cast("typing.Callable[..., Step[object]]", self.kind)
             return make(id=step_id, **typed)
         except MinionsError:
@@ -109,6 +104,25 @@ class _Maker:
                 f"it. {words_of(error)}",
                 code="bad-step-arguments",
             ) from error
+
+    def _typed(self, step_id: str, values: Mapping[str, JsonValue]) -> dict[str, object]:
+        """The arguments as the class declares them; all that do not fit are told at once."""
+        hints, typed, faults = _hints(self.kind), dict[str, object](), list[str]()
+        for name, template in self.given.items():
+            value = template.render(values)
+            try:
+                typed[name] = (
+                    decode(value, cast("type[object]", hints[name])) if name in hints else value
+                )
+            except ValueError as error:
+                faults.append(f"'{name}': {error}")
+        if faults:
+            raise UsageError(
+                f"Step '{step_id}' cannot be made: what `with` gives does not fit "
+                f"{self.kind.__name__}. {'; '.join(faults)}.",
+                code="bad-step-arguments",
+            )
+        return typed
 
 
 @frozen(kw_only=True)

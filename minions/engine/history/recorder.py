@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 
-from minions.contracts.errors import JournalError
+from minions.contracts.errors import JournalError, LeaseHeldError
 from minions.contracts.facts import Fact
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.engine.history.events import EventMaker, EventStream
@@ -133,14 +133,30 @@ class Recorder:
                     code="run-ended",
                 )
             if self._lease is None:
-                self._lease = await acquire_lease(
-                    self._services,
-                    self.session_id,
-                    self.run_id,
-                    next_generation=self.replay is not None,
-                )
+                self._lease = await self._acquired()
                 self._set_timer()
             return self._lease
+
+    async def _acquired(self) -> Lease:
+        executing, worker = self._services.executing, self._services.worker_id
+        if self.run_id in executing:
+            raise LeaseHeldError(
+                f"Session '{self.session_id}' is busy: run '{self.run_id}' is being executed in "
+                "this process. Wait for its end, or cancel it.",
+                worker_id=worker,
+                run_id=self.run_id,
+            )
+        executing.add(self.run_id)
+        try:
+            return await acquire_lease(
+                self._services,
+                self.session_id,
+                self.run_id,
+                next_generation=self.replay is not None,
+            )
+        except BaseException:
+            executing.discard(self.run_id)
+            raise
 
     async def close(self) -> None:
         """Release the lease; nothing can be stored afterwards."""
@@ -154,6 +170,7 @@ class Recorder:
             with contextlib.suppress(asyncio.CancelledError):
                 await renewal
         if lease is not None:
+            self._services.executing.discard(self.run_id)
             with contextlib.suppress(JournalError):  # a lease that is not released expires
                 await self._services.journal.release(lease)
 

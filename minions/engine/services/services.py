@@ -85,6 +85,9 @@ class Services:
     worker_id: str = field(factory=worker_name)
     is_worker_gone: IsWorkerGone = is_worker_gone
     lease_ttl_s: float = 60.0
+    executing: set[str] = field(factory=set, repr=False, eq=False)
+    """Ids of the runs that are executed with these services now; a lease is the worker's, and does
+    not tell two executions of one process apart."""
 
     @journal.default
     def _default(self) -> Journal:
