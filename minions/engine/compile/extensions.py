@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from attrs import field, frozen
 
-from minions.contracts.calls import ChatModel
+from minions.contracts.calls import ChatModel, ModelOptions
 from minions.contracts.completion import CompletionLink
 from minions.contracts.errors import UsageError
 from minions.contracts.steps import Step
@@ -17,10 +18,22 @@ from minions.engine.compile.registered_steps import parameters_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
 
-__all__ = ["Extensions", "ModelSource"]
+__all__ = ["Extensions", "ModelChooser", "ModelSource"]
 
 ModelSource: TypeAlias = Callable[[ModelConfig], ChatModel]
 """Returns the model of a configuration; the same object for the same configuration."""
+
+
+class ModelChooser(ABC):
+    """A `ModelSource` that may let another model answer than the one that a recipe names."""
+
+    @abstractmethod
+    def __call__(self, config: ModelConfig) -> ChatModel:
+        """The model that answers; the same object for the same configuration."""
+
+    @abstractmethod
+    def options(self, config: ModelConfig) -> ModelOptions:
+        """The options of its calls: those in the recipe are meant for the model named there."""
 
 
 def _check_tools(_: object, __: object, tools: object) -> None:

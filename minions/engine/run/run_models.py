@@ -11,7 +11,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step
 from minions.engine.calls.model_calls import ModelCallExecutors, warm_up
 from minions.engine.compile.build import BuiltRecipe, asking_within
-from minions.engine.compile.extensions import ModelSource
+from minions.engine.compile.extensions import ModelChooser, ModelSource
 from minions.engine.compile.kinds.recipe import RecipeStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.services.pricing import check_price
@@ -155,5 +155,7 @@ class RunModels:
         config = self._model_config(step)
         options = self._options.get(config)
         if options is None:
-            options = self._options[config] = config.options()
+            source = self._source
+            chosen = source.options(config) if isinstance(source, ModelChooser) else None
+            options = self._options[config] = chosen or config.options()
         return options

@@ -79,8 +79,10 @@ class Models:
         Args:
             choice: None: the recipe's own models, or the configured one.
         """
+        from minions.interfaces.wiring.chosen_models import ChosenModels
+
         chosen = choice or ModelChoice()
-        return lambda config: self._get(config, recipe, chosen)
+        return ChosenModels(lambda config: self._get(config, recipe, chosen), chosen.override)
 
     @property
     def has_made(self) -> bool:
