@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, get_type_hints
 
 from attrs import field, frozen
 
@@ -243,6 +243,18 @@ class PythonStep(Step[T_co]):
     def is_instant(self) -> bool:
         """Whether the step has no side effects and takes no time: only its end is recorded."""
         return False
+
+    @property
+    def returned_type(self) -> object:
+        """The type of the output: a resumed run converts recorded JSON to it. None: it stays JSON.
+
+        Default: the return annotation of `run`, where it can be resolved.
+        """
+        try:
+            hint = get_type_hints(type(self).run).get("return")
+        except (NameError, TypeError):  # what it names is imported for the checker only
+            return None
+        return None if isinstance(hint, TypeVar) else hint
 
     @abstractmethod
     async def run(self, scope: StepScope) -> T_co:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
+from attrs import frozen
 
 from builders import (
     FakeTool,
@@ -24,8 +25,9 @@ from minions.contracts.errors import LeaseHeldError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
-from minions.contracts.steps import StepScope
+from minions.contracts.steps import PythonStep, StepScope
 from minions.contracts.tools import Effect
+from minions.engine.compile.function_steps import step
 from minions.engine.history.lookup import list_runs, show_run
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
@@ -323,3 +325,35 @@ async def test_a_run_is_resumed_once_at_a_time_also_within_one_process() -> None
     gate.set()
     assert (await first).output == "done"
     assert not services.executing
+
+
+@frozen
+class Report:
+    title: str
+    pages: int
+
+
+@step
+async def counted() -> Report:
+    """Counts the pages."""
+    return Report("Bees", 7)
+
+
+class Listing(PythonStep[list[Report]]):
+    @property
+    def id(self) -> str:
+        return "listing"
+
+    async def run(self, scope: StepScope) -> list[Report]:
+        return [Report("Ants", 3)]
+
+
+async def test_what_code_returned_has_its_type_again_after_a_resume() -> None:
+    """Before, a resumed run gave JSON where the run itself gave an object."""
+    world = World()
+    recipe = AgentRecipe(id="typed", steps=(counted, Listing(), text_step("say")))
+    first = world.executor(world.model(lambda _: "none"))
+    assert await world.killed(first, recipe, 6)
+    result = await world.executor(world.model(lambda _: "fine")).resume("run_1", recipe=recipe)
+    assert result.step("counted").output == Report("Bees", 7)
+    assert result.step("listing").output == [Report("Ants", 3)]

@@ -207,6 +207,11 @@ class _CodeStep(FunctionStep[P, T_co], PythonStep[T_co]):
             raise _failed("invalid-output", f"{what}.")
         return cast("T_co", output)
 
+    @property
+    def returned_type(self) -> object:
+        """The return type of the function."""
+        return self._definition.returns
+
     @functools.cached_property
     def _check(self) -> SchemaValidator:
         return SchemaValidator(schema_of(self._definition.returns))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from minions.contracts.calls import OutputInstructions
+from minions.contracts.codec import decode
 from minions.contracts.errors import MinionsError, UsageError
 from minions.contracts.executions import StepExecution
+from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
+from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.replay import Replayable, StepRows
@@ -55,6 +60,16 @@ class CodeWork(StepWork):
             tool_call_executor_factory=parts.tools,
         )
         return Ending(output=await self._step.run(scope))
+
+    def typed(self, value: JsonValue) -> object:
+        """Converted to what the code returns; JSON where it says no type that JSON converts to."""
+        hint = None if isinstance(self._step, WrittenStep) else self._step.returned_type
+        if value is None or hint is None or hint is object:
+            return value
+        try:
+            return decode(value, cast("type[object]", hint))
+        except ValueError:
+            return value
 
     def is_unchanged(self, rows: StepRows) -> bool:
         """Whether its fingerprint is the recorded one; code without one is never unchanged."""

@@ -185,7 +185,10 @@ class StepExecutor(Generic[T]):
         assert self._recorded is not None and self._recorded.ended is not None  # noqa: S101, PT018  # asked only then
         output = self._recorded.output
         self.output_json = output
-        typed = self._output.convert(output) if self._output and output is not None else output
+        has_form = self._output is not None and output is not None
+        typed = self._output.convert(output) if self._output and has_form else output
+        if not has_form:
+            typed = self._work.typed(output)
         live_conversation = self._view.live_conversation
         if live_conversation is not None:
             live_conversation.begin_step()

@@ -11,6 +11,7 @@ from attrs import frozen
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ModelOptions, OutputInstructions
 from minions.contracts.executions import StepExecution
+from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.engine.calls.trace import StepTrace
@@ -61,6 +62,10 @@ class StepWork(ABC):
     @abstractmethod
     def output_of(step: Step[object]) -> OutputInstructions[object] | None:
         """The output that a model has to give; None: none is declared."""
+
+    def typed(self, value: JsonValue) -> object:
+        """A recorded output without a declared form, as the step returned it."""
+        return value
 
     @abstractmethod
     async def run(self, record_start: RecordStart) -> Ending:
