@@ -10,7 +10,7 @@ import pytest
 from builders import deterministic_services, executor_of
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelFailure, Prompt
-from minions.contracts.errors import RecipeError
+from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, StepCompleted
 from minions.contracts.facts import ModelCallFinished
 from minions.contracts.history import HistoryStrategy, HistoryWindow
@@ -68,6 +68,15 @@ async def test_an_answer_that_was_cut_off_within_a_tool_call_is_none() -> None:
     events = [event async for event in runner.run_stream("s", "Do it")]
     assert isinstance(events[-1], RunFailed)
     assert [step.content for step in await repository.get_steps("s")] == ["Do it"]
+
+
+async def test_a_message_that_is_too_long_is_refused_before_anything_is_stored() -> None:
+    """By its own limit, not by that of a template which reads it."""
+    repository = StepRepository(deterministic_services())
+    runner = StepRunner(ChatAgent(model=ScriptedModel(["fine"])), repository=repository)
+    with pytest.raises(UsageError, match="The message has 8000000 characters, and at most 1048576"):
+        await runner_turn(runner, "a" * 8_000_000)
+    assert not await repository.services.journal.entries("s", limit=1)
 
 
 # --- windows -----------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.messages import Message, MessageRole, ToolCallRequest
 from minions.contracts.sessions import SessionStep
 from minions.contracts.tools import Effect, Toolbox
+from minions.engine.history.conversation_cache import CONVERSATIONS
 from minions.engine.history.entry_checks import fact_in, origin_of
 from minions.engine.history.memory import tool_content
 from minions.engine.history.session_messages import (
@@ -187,6 +188,8 @@ async def read_conversation(
     Raises:
         JournalError: `corrupt-entry`; an entry cannot be read, or the session is a fork of itself.
     """
+    if until is None and (known := await CONVERSATIONS.read(journal, session_id)) is not None:
+        return known
     levels: dict[str, Sequence[JournalEntry]] = {}
     found: str | None = session_id
     while found is not None:

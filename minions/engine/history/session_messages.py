@@ -135,6 +135,13 @@ class SessionConversation:
         """By run the messages and rows that the run replaced."""
         self._calls: dict[tuple[str, str], ToolCallOutcome] = {}
 
+    def copy(self) -> SessionConversation:
+        """One that can be cut without changing this one; no row is applied to it."""
+        copied = SessionConversation(self.session_id)
+        copied.steps, copied.origins = [*self.steps], [*self.origins]
+        copied._summaries = [*self._summaries]  # of the same class
+        return copied
+
     def apply_all(self, entries: Iterable[JournalEntry]) -> None:
         """Fold these rows, oldest first."""
         for entry in entries:

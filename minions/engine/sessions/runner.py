@@ -31,6 +31,7 @@ from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
+from minions.recipe.expressions.values import MAX_TEXT
 from minions.recipe.model import AgentRecipe, InputSpec, Permissions
 
 __all__ = ["ChatAgent", "StepRunner", "fork_session", "retry_from_sequence"]
@@ -198,10 +199,17 @@ class StepRunner:
         """Prepare the run of a turn; it has not begun.
 
         Raises:
-            UsageError: The recipe has no conversation, or the inputs are wrong.
+            UsageError: The recipe has no conversation, the inputs are wrong, or the message is too
+                long.
             EnvironmentRefusedError: There is no model, or a secret is missing.
         """
         session_id = _id_of(session)
+        if len(query) > MAX_TEXT:
+            raise UsageError(
+                f"The message has {len(query)} characters, and at most {MAX_TEXT} are taken. "
+                "Nothing was stored. Put the text into a file and let a tool read it in parts.",
+                code="message-too-long",
+            )
         return self._prepare(session_id, await self._inputs(session_id, query), ConversationStart())
 
     async def prepare_resume(self, session: SessionName) -> AgentRun | None:
