@@ -49,8 +49,9 @@ Raises:
     NotFoundError: There is no such recipe.
 """
 
-CheckModel: TypeAlias = Callable[["ModelConfig"], None]
-"""Checks what a recipe says of a model against the operator's settings, without I/O.
+CheckModel: TypeAlias = Callable[["ModelConfig", str], None]
+"""Checks what a recipe says of a model against the operator's settings; the text is the recipe's
+file. No server is asked.
 
 Raises:
     UsageError: A run with these settings would be refused before its first call.

@@ -38,7 +38,7 @@ def test_a_key_variable_that_recipes_may_not_name_is_an_error_at_its_place(
     assert cli("validate", "r.yaml").code == 0
 
 
-@pytest.mark.parametrize("model", ["openai/gpt-5-mini", "ollama/llama3.2", "scripted/a.yaml"])
+@pytest.mark.parametrize("model", ["openai/gpt-5-mini", "ollama/llama3.2"])
 def test_a_key_or_a_server_that_is_missing_here_is_no_fault_of_the_recipe(
     cli: Cli, write: Write, model: str
 ) -> None:
@@ -64,3 +64,14 @@ def test_a_write_that_a_run_may_do_without_is_a_warning(cli: Cli, write: Write) 
     write("r.yaml", f"tools: [{{files: {{root: .}}}}]\nsteps: [{step}]\n")
     done = cli("validate", "r.yaml")
     assert (done.code, "warning[write-not-allowed]" in done.err) == (0, True)
+
+
+def test_a_script_that_the_recipe_names_has_to_be_there(cli: Cli, write: Write) -> None:
+    """It lies beside the recipe, so that a run would be refused wherever the recipe is."""
+    write("parts/r.yaml", f"model: scripted/a.yaml\n{STEPS}")
+    done = cli("validate", "parts/r.yaml")
+    assert done.code == 2
+    assert "error[bad-script]: There is no script 'parts/a.yaml'" in done.err
+    assert "parts/r.yaml:1:8" in done.err
+    write("parts/a.yaml", "answers: [Hello]\n")
+    assert cli("validate", "parts/r.yaml").code == 0

@@ -229,14 +229,29 @@ def operator_models(settings: Settings) -> OperatorModels:
     )
 
 
+def _check_script(name: str, folder: Path) -> None:
+    """Refuse a script file that cannot be read; a name that is no file's is one of code's.
+
+    Raises:
+        UsageError: `bad-script`.
+    """
+    path = _script_path(name, folder)
+    if path.suffix in (".yaml", ".yml") and not path.is_file():
+        raise UsageError(
+            f"There is no script '{path}'. Write it beside the recipe, or name another model.",
+            code="bad-script",
+        )
+
+
 def model_check(settings: Settings, environ: Mapping[str, str]) -> CheckModel:
     """A check of recipes' models that asks no server. A key that is missing in `environ` is no
-    fault: the recipe may run elsewhere.
+    fault: the recipe may run elsewhere. A script that a recipe names has to be there.
     """
 
-    def check(config: ModelConfig) -> None:
+    def check(config: ModelConfig, file: str) -> None:
         name = config.name or ""
         if name.startswith(SCRIPTED):
+            _check_script(name, Path(file).parent)
             return
         from minions.adapters.models.endpoints import resolve_endpoint
 

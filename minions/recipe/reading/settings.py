@@ -254,7 +254,7 @@ def _check_server(
     if "{{" in config.name or "/" not in config.name.strip("/"):
         return  # reported already
     try:
-        catalog.check_model(config)
+        catalog.check_model(config, places["name"].place.source.file)
     except UsageError as error:
         key = "api_key_env" if error.error_code == "key-not-allowed" else "name"
         message, _, remedy = error.message.partition(". ")
