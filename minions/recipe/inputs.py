@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
+from threading import get_ident
 from typing import Final, cast
 
 from msgspec import Struct, field
@@ -99,10 +101,18 @@ def _resolved(
         return _Outcome(problems=(problem,))
     if is_text and isinstance(value, str):
         value = _from_text(value, spec.schema)
-    errors = SchemaValidator(spec.schema).errors(value)
+    errors = _validator_of(dumps(spec.schema), get_ident()).errors(value)
     if errors:
         return _Outcome(problems=tuple(f"The input '{name}' does not fit: {e}" for e in errors))
     return _Outcome(value=_absolute(value, spec.schema, base))
+
+
+@lru_cache(maxsize=256)
+def _validator_of(schema: str, _caller: int) -> SchemaValidator:
+    """The compiled schema, kept for the next inputs. A check has a state, so each thread has its
+    own.
+    """
+    return SchemaValidator(cast("JsonSchema", parse_json(schema)))
 
 
 def _missing(name: str, spec: InputSpec) -> _Outcome:
