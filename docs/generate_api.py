@@ -24,6 +24,7 @@ MODULES: Final = (
     "minions.decisions",
     "minions.sessions",
     "minions.services",
+    "minions.batches",
     "minions.caching",
     "minions.prices",
     "minions.testing",

@@ -18,6 +18,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.history.events import Listener
 from minions.engine.services.services import Services
 from minions.interfaces.application_runs import RecipeLike
+from minions.interfaces.batch_runs import BatchRuns
 from minions.interfaces.deciders import named_policy
 from minions.interfaces.environment_models import EnvironmentModels
 from minions.interfaces.new_runs import NewRuns
@@ -40,7 +41,7 @@ _VERDICTS: Final[Mapping[str, Verdict]] = {
 }
 
 
-class Minions(NewRuns, RecordedRuns):
+class Minions(NewRuns, RecordedRuns, BatchRuns):
     """Runs recipes, and keeps connections and compiled recipes for the next run.
 
     Use it with `async with`, or call `aclose` at the end. It belongs to one event loop at a time.

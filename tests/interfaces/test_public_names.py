@@ -19,6 +19,7 @@ MODULES: Final = (
     *(
         f"minions.{name}"
         for name in (
+            "batches",
             "caching",
             "decisions",
             "events",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from collections.abc import Iterable
@@ -71,13 +72,19 @@ LARGEST_PROMPTS: Final = {
     "activity_monitor": ("activity_service.py", 863),
     "classify_tickets": ("tickets_model.py", 803),
     "handbook_chat": ("handbook_model.py", 1104),
+    "label_ticket": ("tickets_model.py", 762),
     "questions_over_documents": ("documents_model.py", 1560),
     "quickstart": ("quickstart_model.py", 1506),
     "repository_triage": ("triage_model.py", 1890),
     "sales_report": ("sales_model.py", 1045),
 }
 """The extension, and the characters of the largest prompt on the data that comes along."""
-INPUTS: Final = {"quickstart": ("out",), "sales_report": ("out",), "handbook_chat": ("message",)}
+INPUTS: Final = {
+    "quickstart": ("out",),
+    "sales_report": ("out",),
+    "handbook_chat": ("message",),
+    "label_ticket": ("id", "text"),
+}
 
 
 @pytest.mark.parametrize("name", LARGEST_PROMPTS)
@@ -405,3 +412,20 @@ def test_two_tickets_of_one_id_are_refused_before_anything_is_asked(
         "few.csv is too large, or two of its tickets have the same id."
     )
     assert model.prompts == []
+
+
+# --- label_ticket ----------------------------------------------------------------------------
+
+
+def test_every_row_of_a_table_gets_a_result_line(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(RECIPES.parent)
+    out, database = str(here / "labels.jsonl"), str(here / "j.sqlite")
+    items = str(RECIPES / "data" / "tickets.csv")
+    done = cli("batch", "label_ticket", items, "-o", out, "--db", database)
+    assert done.code == 0, done.err
+    assert "100 lines: 100 completed" in done.err
+    lines = [json.loads(line) for line in Path(out).read_text("utf-8").splitlines()]
+    assert [line["output"]["id"] for line in lines] == [f"T{n:03}" for n in range(1, 101)]
+    assert lines[3]["output"] == {"id": "T004", "class": "billing"}

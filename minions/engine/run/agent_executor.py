@@ -36,6 +36,7 @@ from minions.engine.run.recorded_run import (
 )
 from minions.engine.run.run_start import RunStart, own_recipe, resume_start, retry_start
 from minions.engine.services.services import Services
+from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe, ModelConfig
 
@@ -186,6 +187,7 @@ class AgentExecutor:
         inputs: Mapping[str, InputValue] | None = None,
         *,
         output_class: type[T],
+        run_id: str | None = None,
         session_id: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
         part: RunPart | None = None,
@@ -199,6 +201,7 @@ class AgentExecutor:
         inputs: Mapping[str, InputValue] | None = None,
         *,
         output_class: None = None,
+        run_id: str | None = None,
         session_id: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
         part: RunPart | None = None,
@@ -211,6 +214,7 @@ class AgentExecutor:
         inputs: Mapping[str, InputValue] | None = None,
         *,
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        run_id: str | None = None,
         session_id: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
         part: RunPart | None = None,
@@ -219,6 +223,7 @@ class AgentExecutor:
         """Check everything that can be refused before a run; nothing has begun, nothing is stored.
 
         Args:
+            run_id: A new id of the caller's; None: one of the services' ids.
             note: Stored with the run's start, for the caller to find when it is resumed.
             part: With the outputs that it needs: nothing is looked up here.
             live_conversation: Where it continues the session's conversation; None: at its end.
@@ -233,7 +238,7 @@ class AgentExecutor:
         start = RunStart(
             recipe=found,
             inputs=checked,
-            run_id=ids("run"),
+            run_id=run_id or ids("run"),
             session_id=session_id or ids("ses"),
             note=note or {},
             chosen=_chosen(found, part),
@@ -443,6 +448,11 @@ class AgentExecutor:
     def services(self) -> Services:
         """The services of all its runs: journal, clock, prices, decider and others."""
         return self._services
+
+    @property
+    def catalog(self) -> Catalog:
+        """Everything that its recipes may name."""
+        return self._extensions.catalog()
 
     def find(self, recipe: AgentRecipe | str) -> AgentRecipe:
         """The recipe of that id; a recipe is itself.

@@ -17,6 +17,7 @@ __all__ = ["command", "run_command_line"]
 
 _COMMANDS: Final = {
     "run": "Run a recipe and print its result.",
+    "batch": "Run a recipe once for each line of a file.",
     "chat": "Chat with a recipe or a model in a session.",
     "validate": "Check recipes without running anything.",
     "test": "Run the tests of recipes.",

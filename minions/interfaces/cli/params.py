@@ -14,7 +14,7 @@ from minions.recipe.expressions.values import type_name
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["given_inputs", "some_inputs"]
+__all__ = ["common_inputs", "given_inputs", "some_inputs"]
 
 
 def given_inputs(
@@ -29,12 +29,30 @@ def given_inputs(
     Args:
         before: Inputs that count if neither has them.
     """
-    given: dict[str, JsonValue] = dict(before or {})
-    if context.settings.params is not None:
-        given.update(_params_file(context.folder_of("params") / context.settings.params))
+    given = {**(before or {}), **_file_inputs(context)}
     texts = dict(_pair(pair) for pair in pairs)
     given.update(texts)
     return resolve_inputs(recipe, given, from_text=frozenset(texts), base=Path.cwd())
+
+
+def common_inputs(
+    recipe: AgentRecipe, pairs: tuple[str, ...], context: CommandContext
+) -> Mapping[str, JsonValue]:
+    """The inputs from the file, then from `-p`, checked; others of the recipe may be missing."""
+    texts = dict(_pair(pair) for pair in pairs)
+    given = {**_file_inputs(context), **texts}
+    known = {name: spec for name, spec in recipe.inputs.items() if name in given}
+    among = evolve(recipe, inputs=known) if known.keys() == given.keys() else recipe
+    resolved = resolve_inputs(among, given, from_text=frozenset(texts), base=Path.cwd())
+    return {
+        name: given[name] if known[name].is_secret else value for name, value in resolved.items()
+    }
+
+
+def _file_inputs(context: CommandContext) -> Mapping[str, JsonValue]:
+    if context.settings.params is None:
+        return {}
+    return _params_file(context.folder_of("params") / context.settings.params)
 
 
 def some_inputs(recipe: AgentRecipe, pairs: tuple[str, ...]) -> Mapping[str, JsonValue]:

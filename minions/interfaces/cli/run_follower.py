@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Final, Self, TextIO
+from typing import Final, Protocol, Self, TextIO
 
 from minions.contracts.context import Limits
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
@@ -100,6 +100,13 @@ _GRACE_S: Final = 1.8
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
+class Cancellable(Protocol):
+    """Work that a signal stops."""
+
+    def cancel(self) -> None:
+        """Stop as soon as may be; what was done is recorded."""
+
+
 class Signals:
     """The first SIGINT or SIGTERM cancels the run, the second ends the process at once.
 
@@ -108,7 +115,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.caught: int | None = None
-        self._run: AgentRun | None = None
+        self._run: Cancellable | None = None
         self._last_words: str | None = None
         self._watchdog: threading.Timer | None = None
 
@@ -139,7 +146,7 @@ class Signals:
                 self._loop.remove_signal_handler(number)
             signal.signal(number, handler)
 
-    def stop(self, run: AgentRun, *, last_words: str) -> None:
+    def stop(self, run: Cancellable, *, last_words: str) -> None:
         """Let signals cancel `run`, also one that came before there was a run."""
         self._run, self._last_words = run, last_words
         task = asyncio.current_task()

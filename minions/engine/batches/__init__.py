@@ -1,0 +1,1 @@
+"""Batches: one run for each line of a list of inputs."""

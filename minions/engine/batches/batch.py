@@ -1,0 +1,342 @@
+"""Executes a batch: one run per line, several at a time, with results in the order of the lines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from attrs import evolve, field, frozen
+from attrs.validators import ge
+
+from minions.contracts.context import snake_case
+from minions.contracts.errors import UNREACHABLE, FailureInfo, LeaseHeldError, UsageError
+from minions.contracts.executions import AgentResult, RunState
+from minions.contracts.facts import RunFinished, given
+from minions.contracts.journal import Journal
+from minions.contracts.json_values import JsonValue
+from minions.contracts.run_rows import RunFilter, RunRow
+from minions.engine.batches.budget import BatchBudget, Share
+from minions.engine.batches.lines import BatchLine, RunNames
+from minions.engine.batches.result import NOT_STARTED, BatchResult
+from minions.engine.history.recorded import recorded_error, recorded_usage
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.agent_run import AgentRun
+from minions.engine.run.recipe_changes import is_same_json
+from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.recipe.bundles import bundle_of
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["Batch", "BatchPlan", "OnResult"]
+
+OnResult: TypeAlias = Callable[[BatchResult], None]
+Execute: TypeAlias = Callable[[AgentRun[Any]], Awaitable[AgentResult[Any]]]
+"""Executes a prepared run. Any: the output is whatever the recipe declares."""
+
+_MOST_AHEAD: Final = 1_000
+"""How many lines after the first unfinished one may be started: their results are in memory."""
+_PAGE: Final = 500
+_RESUMED: Final = frozenset((RunState.INTERRUPTED, RunState.CANCELLED, RunState.LIMIT_REACHED))
+_RETRIED: Final = frozenset((RunState.FAILED, RunState.PARTIAL))
+
+
+@frozen(kw_only=True)
+class BatchPlan:
+    """How a batch is executed."""
+
+    name: str
+    """Batches of one name are one batch: recorded lines are not run again."""
+    concurrency: int = field(default=8, validator=ge(1))
+    """Runs at a time."""
+    max_cost_usd: float | None = None
+    """US dollars of all runs together, those of earlier processes too; None: unlimited."""
+    worst_case_usd: float | None = None
+    """What one run may cost at most; None: not known."""
+    retry_failed: bool = False
+    """Whether lines that failed, wholly or in part, are retried."""
+    note: Mapping[str, JsonValue] = field(factory=dict)
+    """Stored with the start of each run."""
+
+
+class Batch:
+    """One execution of a batch; `async for` over it gives the results in the order of the lines.
+
+    Leaving the loop early cancels what is under way; what was done is recorded.
+    """
+
+    def __init__(
+        self,
+        executor: AgentExecutor,
+        recipe: AgentRecipe,
+        lines: Iterable[BatchLine],
+        plan: BatchPlan,
+        *,
+        execute: Execute | None = None,
+    ) -> None:
+        """Nothing is read and nothing has begun.
+
+        Args:
+            recipe: With `plan.max_cost_usd` among its limits, so that prices are checked.
+            lines: Read once, as far as they are needed.
+            execute: Executes a run; None: `run.execute()`.
+        """
+        self._executor = executor
+        self._recipe = recipe
+        self._lines = lines
+        self._plan = plan
+        self._execute = execute or _execute
+        self._names = RunNames(plan.name)
+        self._budget = BatchBudget(plan.max_cost_usd, plan.worst_case_usd)
+        self._has_earlier = False
+        self._active: dict[str, AgentRun[Any]] = {}
+        self._listeners: list[OnResult] = []
+        self.stopped_by: FailureInfo | None = None
+        """Why no further line was started; None: all were."""
+
+    @property
+    def _journal(self) -> Journal:
+        return self._executor.services.journal
+
+    def listen(self, on_result: OnResult) -> None:
+        """Call `on_result` with each result as soon as it is there, in no particular order."""
+        self._listeners.append(on_result)
+
+    def cancel(self) -> None:
+        """Start no further line and cancel the runs under way; the results then end soon."""
+        self._stop(FailureInfo(code="cancelled", message="The batch was cancelled."))
+        for run in list(self._active.values()):
+            run.cancel()
+
+    def is_own(self, run_id: str) -> bool:
+        """Whether a run with that id is one of the batch."""
+        return run_id.startswith(self._names.start)
+
+    async def earlier_start(self) -> Mapping[str, JsonValue] | None:
+        """The note of the newest run of the batch; None: nothing of it is recorded."""
+        rows = await self._journal.runs(RunFilter(id_start=self._names.start), limit=1)
+        if not rows:
+            return None
+        run = rows[0]
+        entries = await self._journal.entries(run.session_id, run_id=run.run_id, limit=1)
+        body = entries[0].body if entries else {}
+        note = body.get("note")
+        return note if isinstance(note, Mapping) else {}
+
+    async def __aiter__(self) -> AsyncIterator[BatchResult]:
+        """Execute the batch.
+
+        Raises:
+            EnvironmentRefusedError: There is no model, a secret is missing, or the journal refuses.
+        """
+        await self._look_back()
+        tasks: deque[asyncio.Task[BatchResult]] = deque()
+        running: set[asyncio.Task[BatchResult]] = set()
+        lines = iter(self._lines)
+        try:
+            while self._fill(lines, tasks, running) or running:
+                if running:
+                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        self._tell(task.result())
+                while tasks and tasks[0].done():
+                    yield tasks.popleft().result()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, *tasks, return_exceptions=True)
+
+    def _fill(
+        self,
+        lines: Iterator[BatchLine],
+        tasks: deque[asyncio.Task[BatchResult]],
+        running: set[asyncio.Task[BatchResult]],
+    ) -> bool:
+        """Start lines as far as there is room; whether one was started."""
+        count = 0
+        while len(running) < self._plan.concurrency and len(tasks) < _MOST_AHEAD:
+            line = next(lines, None)
+            if line is None:
+                break
+            task = asyncio.ensure_future(self._result(line))
+            tasks.append(task)
+            running.add(task)
+            count += 1
+        return count > 0
+
+    def _tell(self, result: BatchResult) -> None:
+        for listener in self._listeners:
+            listener(result)
+
+    def _stop(self, reason: FailureInfo) -> None:
+        self.stopped_by = self.stopped_by or reason
+
+    async def _look_back(self) -> None:
+        """Whether anything of the batch is recorded, and under a limit what it cost."""
+        after: RunRow | None = None
+        wanted = RunFilter(id_start=self._names.start)
+        limit = _PAGE if self._budget.is_limited else 1
+        while rows := await self._journal.runs(wanted, limit=limit, after=after):
+            self._has_earlier = True
+            for row in rows:
+                self._budget.count(row.usage.get("cost_usd"))
+            if len(rows) < _PAGE:
+                return
+            after = rows[-1]
+
+    # --- one line -----------------------------------------------------------------------------
+
+    async def _result(self, line: BatchLine) -> BatchResult:
+        earlier = await self._earlier(line)
+        run_id = self._names.run_id(line)
+        row = next((row for row in earlier if row.run_id == run_id), None)
+        if row is not None and not self._is_to_run(row):
+            return await self._recorded(line, row)
+        result = await self._executed(line, row)
+        if result is None and row is not None:
+            return await self._recorded(line, row)
+        if result is None:
+            result = BatchResult(index=line.index, run_id=None, status=NOT_STARTED)
+        return evolve(result, is_changed=row is None and bool(earlier))
+
+    async def _earlier(self, line: BatchLine) -> list[RunRow]:
+        """The runs of that line in earlier executions of the batch."""
+        if not self._has_earlier:
+            return []
+        return list(await self._journal.runs(RunFilter(id_start=self._names.start_of(line))))
+
+    def _is_to_run(self, row: RunRow) -> bool:
+        return row.status in _RESUMED or (self._plan.retry_failed and row.status in _RETRIED)
+
+    async def _recorded(self, line: BatchLine, row: RunRow) -> BatchResult:
+        """The recorded result; nothing is done."""
+        output, error = None, None
+        if row.problem is not None:
+            error = FailureInfo(code="corrupt-entry", message=row.problem)
+        elif row.ended_at is not None:
+            entries = await self._journal.entries(
+                row.session_id, run_id=row.run_id, kinds={"run"}, limit=1, newest_first=True
+            )
+            end = entries[0].fact if entries else None
+            if isinstance(end, RunFinished):
+                output = given(end.output)
+                found = given(end.error)
+                error = recorded_error(found) if isinstance(found, Mapping) else None
+        return BatchResult(
+            index=line.index,
+            run_id=row.run_id,
+            status=row.status,
+            output=output,
+            error=error,
+            usage=recorded_usage(row.usage),
+            is_recorded=True,
+        )
+
+    async def _executed(self, line: BatchLine, row: RunRow | None) -> BatchResult | None:
+        """The result of running the line; None: it may not start."""
+        if self.stopped_by is not None:
+            return None
+        async with self._budget.share() as share:
+            if share is None:
+                self._stop(self._spent())
+            if share is None or self.stopped_by is not None:
+                return None
+            try:
+                run = await self._prepared(line, row)
+                return await self._finished(line, run, share, row)
+            except LeaseHeldError as error:  # another process executes this very line
+                return BatchResult(
+                    index=line.index,
+                    run_id=self._names.run_id(line),
+                    status=RunState.RUNNING,
+                    error=error.info(),
+                )
+            except UsageError as error:  # of this line alone, such as a folder that is not there
+                share.cost = 0.0
+                return BatchResult(
+                    index=line.index,
+                    run_id=row.run_id if row is not None else None,
+                    status=RunState.FAILED,
+                    error=error.info(),
+                )
+
+    async def _prepared(self, line: BatchLine, row: RunRow | None) -> AgentRun[Any]:
+        """The run of the line: new, resumed or retried."""
+        if row is None:
+            return self._executor.prepare(
+                self._recipe,
+                line.inputs,
+                run_id=self._names.run_id(line),
+                session_id=self._names.session_id(line),
+                note=self._plan.note,
+            )
+        recorded = await load_recorded_run(self._journal, row.run_id)
+        recipe, is_edited = self._recipe_for(recorded)
+        note = {**recorded.note, **self._plan.note}
+        if row.status in (RunState.INTERRUPTED, RunState.CANCELLED):
+            own = recorded.recipe(self._executor.catalog) if is_edited else recipe
+            return self._executor.prepare_resume(recorded, recipe=own, note=note)
+        return self._executor.prepare_retry(recorded, recipe=recipe, is_edited=is_edited, note=note)
+
+    def _recipe_for(self, recorded: RecordedRun) -> tuple[AgentRecipe, bool]:
+        """The batch's recipe, and whether it differs from the one that the run has."""
+        if recorded.document is None:
+            return self._recipe, False
+        is_same = is_same_json(recorded.document, self._recipe.document or {})
+        return self._recipe, not (
+            is_same and is_same_json(recorded.bundle, bundle_of(self._recipe))
+        )
+
+    async def _finished(
+        self, line: BatchLine, run: AgentRun[Any], share: Share, row: RunRow | None
+    ) -> BatchResult:
+        if self._budget.is_limited:
+            _limit_cost(run.context.progress.metadata, share.limit)
+        self._active[run.run_id] = run
+        try:
+            result = await self._execute(run)
+        finally:
+            del self._active[run.run_id]
+        share.cost = _new_cost(result, row)
+        if result.error is not None and result.error.code == UNREACHABLE:
+            self._stop(result.error)
+        return BatchResult(
+            index=line.index,
+            run_id=result.run_id,
+            status=result.status,
+            output=result.output,
+            error=result.error,
+            usage=result.usage,
+        )
+
+    def _spent(self) -> FailureInfo:
+        budget, most = self._budget, self._plan.max_cost_usd
+        return FailureInfo(
+            code="limit-reached",
+            message=f"${budget.spent:.6g} of the batch's ${most:g} are spent, and one more line "
+            f"may cost ${budget.expected or 0:.2g}. What was done is recorded.",
+        )
+
+
+async def _execute(run: AgentRun[Any]) -> AgentResult[Any]:  # Any: see `Execute`
+    return await run.execute()
+
+
+def _limit_cost(limits: dict[str, object], most: float) -> None:
+    """Lower the limit on cost, which a recipe may spell in two ways."""
+    own = [name for name in limits if snake_case(name) == "max_cost_usd"]
+    amounts = [limits.pop(name) for name in own]
+    known = [amount for amount in amounts if isinstance(amount, int | float)]
+    limits["max_cost_usd"] = min([most, *known])
+
+
+def _new_cost(result: AgentResult[Any], row: RunRow | None) -> float | None:
+    """What this execution of the run cost; None: not known.
+
+    The sum of a retry may lack what failed before it, so that all of the sum counts.
+    """
+    cost = result.usage.cost_usd
+    if cost is None:
+        return None if result.usage.total_tokens else 0.0
+    before = row.usage.get("cost_usd") if row is not None and row.status in _RESUMED else None
+    return max(0.0, cost - (before or 0.0))

@@ -1,0 +1,56 @@
+"""The result of one line of a batch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.contracts.codec import encode
+from minions.contracts.errors import FailureInfo
+from minions.contracts.executions import RunState
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import TokenUsage
+
+__all__ = ["NOT_STARTED", "BatchResult"]
+
+NOT_STARTED: Final = "not_started"
+"""The status of a line that has no run yet."""
+
+
+@frozen(kw_only=True)
+class BatchResult:
+    """What became of one line."""
+
+    index: int
+    """Number of the line among the inputs, from 0."""
+    run_id: str | None
+    """Its run; None: none was started."""
+    status: str
+    """The state of its run, a member of `RunState`, or `not_started`."""
+    output: object = None
+    error: FailureInfo | None = None
+    usage: TokenUsage = field(factory=TokenUsage)
+    """Tokens and cost of the whole run, also of its earlier executions."""
+    is_recorded: bool = False
+    """Whether the run had ended before this execution of the batch."""
+    is_changed: bool = False
+    """Whether an earlier execution of the batch ran this line with other inputs."""
+
+    @property
+    def is_successful(self) -> bool:
+        """Whether the run completed, at least in part."""
+        return self.status in (RunState.COMPLETED, RunState.PARTIAL)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The result as a line of the output file; these keys are stable."""
+        error = self.error
+        return {
+            "index": self.index,
+            "run_id": self.run_id,
+            "status": self.status,
+            "output": encode(self.output),
+            "error": {"code": error.code, "message": error.message} if error else None,
+            "cost_usd": self.usage.cost_usd,
+            "tokens": self.usage.total_tokens,
+        }

@@ -1,0 +1,337 @@
+"""`minions batch`: runs a recipe once for each line of a file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, TextIO, cast
+
+import click
+from attrs import evolve, frozen
+
+from minions.analysis.explanation import explain
+from minions.analysis.spending import KnownModel
+from minions.analysis.tool_specs import tool_specs
+from minions.contracts.durations import spoken
+from minions.contracts.errors import FailureInfo, UsageError
+from minions.contracts.executions import RunState
+from minions.contracts.json_values import JsonValue, dumps
+from minions.engine.batches.batch import Batch, BatchPlan
+from minions.engine.batches.result import NOT_STARTED
+from minions.interfaces.batch_items import ItemsFile, count_lines, lines_of
+from minions.interfaces.cli.console.batch_progress import BatchTally, batch_progress
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.results import usage_text
+from minions.interfaces.cli.options import (
+    CommandContext,
+    cache_option,
+    command_context,
+    common_options,
+)
+from minions.interfaces.cli.params import common_inputs
+from minions.interfaces.cli.result_file import ResultFile
+from minions.interfaces.cli.run_follower import Signals, bounded, note_of
+from minions.interfaces.deciders import POLICIES, decider_for
+from minions.interfaces.settings import Settings
+from minions.interfaces.wiring.models import ModelChoice
+from minions.interfaces.wiring.prices import knowledge_of_models
+from minions.interfaces.wiring.runtime import Runtime
+from minions.recipe.library import find_recipe
+from minions.recipe.model import AgentRecipe, ModelConfig
+
+__all__ = ["command"]
+
+_MOST_NAMED: Final = 5
+"""Changed lines that are named; further ones are only counted."""
+
+
+@click.command("batch")
+@click.argument("recipe")
+@click.argument("items", metavar="ITEMS.jsonl|ITEMS.csv")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), default=8, show_default=True, help="Runs at a time."
+)
+@click.option(
+    "-o", "--output", metavar="OUT.jsonl", help="Where results go; default: standard output."
+)
+@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="For each line.")
+@click.option("--params", metavar="FILE", help="Inputs for each line, YAML or JSON; -p wins.")
+@click.option("-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's.")
+@click.option("--max-parallel", type=click.IntRange(min=1), help="Steps of one run at a time.")
+@click.option("--timeout", metavar="TIME", help="Most time for one run: 90, 90s, 10m.")
+@click.option(
+    "--max-cost",
+    "batch_cost_usd",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="USD",
+    help="Most that all lines together may cost, earlier ones included: 0.50.",
+)
+@click.option("--retry-failed", is_flag=True, help="Retry the lines that failed.")
+@click.option(
+    "--name", metavar="NAME", help="Another name is another batch, in which every line runs."
+)
+@click.option(
+    "--approve",
+    type=click.Choice([policy for policy in POLICIES if policy != "ask"]),
+    help="Who approves calls that need approval; default: the line waits.",
+)
+@cache_option
+@common_options
+def command(
+    recipe: str,
+    items: str,
+    *,
+    jobs: int,
+    output: str | None,
+    pairs: tuple[str, ...],
+    batch_cost_usd: float | None,
+    retry_failed: bool,
+    name: str | None,
+    **flags: object,
+) -> int:
+    """Run RECIPE once for each line of a file, several at a time.
+
+    A line of ITEMS.jsonl is an object of the recipe's inputs; the columns of ITEMS.csv are inputs.
+    There is one result line for each of them, in the same order. Started again with the same
+    arguments, it continues where it was stopped or killed: recorded lines are not run again.
+    """
+    context = command_context(flags)
+    if context.settings.json and output is None:
+        raise UsageError("--json prints a summary to standard output: give -o OUT.jsonl, too.")
+    options = _BatchOptions(
+        recipe=recipe,
+        items=items,
+        jobs=jobs,
+        output=output,
+        pairs=pairs,
+        max_cost_usd=batch_cost_usd,
+        retry_failed=retry_failed,
+        name=name,
+        model=cast("str | None", flags["model"]),
+    )
+    out = sys.stdout
+    # What tools and extensions print is no result: only we write to standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        return asyncio.run(_run(context, options, out))
+
+
+@frozen(kw_only=True)
+class _BatchOptions:
+    """The arguments of the command."""
+
+    recipe: str
+    items: str
+    jobs: int
+    output: str | None
+    pairs: tuple[str, ...]
+    max_cost_usd: float | None
+    retry_failed: bool
+    name: str | None
+    model: str | None
+
+    def identity(self, recipe: AgentRecipe) -> str:
+        """The name of the batch: of recipe, model and file; a given name stands for the file."""
+        return dumps([recipe.id, self.model, self.name or str(Path(self.items).absolute())])
+
+    def again(self, context: CommandContext, *more: str) -> str:
+        """The command that continues the batch."""
+        words = ["minions", "batch", self.recipe, self.items, "-j", str(self.jobs)]
+        words += ["-o", self.output] if self.output else []
+        words += ["-m", self.model] if self.model else []
+        words += [word for pair in self.pairs for word in ("-p", pair)]
+        for flag, key in (("--params", "params"), ("--approve", "approve")):
+            words += [flag, str(context.flags[key])] if key in context.flags else []
+        words += ["--name", self.name] if self.name else []
+        database, code = context.flags_again
+        return shlex.join([*words, *more]) + database + code
+
+
+async def _run(context: CommandContext, options: _BatchOptions, out: TextIO) -> int:
+    with Signals() as signals:
+        async with context.runtime() as runtime:
+            return await _run_until(signals, context, runtime, options, out)
+
+
+async def _run_until(
+    signals: Signals,
+    context: CommandContext,
+    runtime: Runtime,
+    options: _BatchOptions,
+    out: TextIO,
+) -> int:
+    path = find_recipe(options.recipe, [Path("recipes")])
+    recipe = bounded(runtime.recipes.get(path), _with_limit(context.settings, options.max_cost_usd))
+    common = common_inputs(recipe, options.pairs, context)
+    items = ItemsFile(Path(options.items))
+    total = count_lines(recipe, items, common, Path.cwd())
+    decider = decider_for(context.settings.approve or "wait", tell)
+    executor = runtime.evolve(decider=decider).executor(
+        recipe, ModelChoice(override=options.model, asked_as=options.recipe, command="batch")
+    )
+    plan = _plan(context, runtime, recipe, options)
+    batch = Batch(executor, recipe, lines_of(recipe, items, common, Path.cwd()), plan)
+    await _check_earlier(batch, plan)
+    signals.stop(batch, last_words=f"continue: {options.again(context)}")
+    progress = batch_progress(context.environ, runtime.services.clock, total)
+    batch.listen(progress.on_result)
+    with ResultFile.opened(options.output, out, batch.is_own) as results:
+        try:
+            async for result in batch:
+                results.write(result)
+        finally:
+            progress.close()
+    report = _Report(tally=progress.tally, stopped_by=batch.stopped_by, seconds=progress.seconds)
+    _tell_end(report, context, options, out)
+    return 128 + signals.caught if signals.caught is not None else report.exit_code
+
+
+def _with_limit(settings: Settings, max_cost_usd: float | None) -> Settings:
+    """The settings of each run; the limit of the batch is one of each of its runs."""
+    limits = [most for most in (settings.max_cost_usd, max_cost_usd) if most is not None]
+    return evolve(settings, max_cost_usd=min(limits, default=None))
+
+
+def _plan(
+    context: CommandContext, runtime: Runtime, recipe: AgentRecipe, options: _BatchOptions
+) -> BatchPlan:
+    name = options.identity(recipe)
+    digest = hashlib.sha256(dumps(recipe.document or {}).encode()).hexdigest()
+    batch: Mapping[str, JsonValue] = {"name": name, "recipe": digest}
+    worst = None
+    if options.max_cost_usd is not None:
+        worst = _worst_case(context, runtime, recipe, options.model)
+    return BatchPlan(
+        name=name,
+        concurrency=options.jobs,
+        max_cost_usd=options.max_cost_usd,
+        worst_case_usd=worst,
+        retry_failed=options.retry_failed,
+        note={**note_of(context, options.model), "batch": batch},
+    )
+
+
+def _worst_case(
+    context: CommandContext, runtime: Runtime, recipe: AgentRecipe, model: str | None
+) -> float | None:
+    """What one run may cost at most, in US dollars; None: that is not known."""
+    know = knowledge_of_models(context.settings, context.environ)
+
+    def know_chosen(config: ModelConfig) -> KnownModel:
+        return know(config if model is None else evolve(config, name=model))
+
+    found = explain(
+        evolve(recipe, limits={}),
+        tool_specs(recipe, runtime.catalog),
+        know_chosen,
+        tools_within=lambda inner: tool_specs(inner, runtime.catalog),
+        kinds=runtime.extensions.steps,
+    )
+    return found.spending.cost_usd.at_most
+
+
+async def _check_earlier(batch: Batch, plan: BatchPlan) -> None:
+    """Refuse to continue in another folder, and tell that the recipe was edited.
+
+    Raises:
+        UsageError: `other-folder`.
+    """
+    note = await batch.earlier_start()
+    if note is None:
+        return
+    folder = note.get("cwd")
+    if folder != plan.note.get("cwd"):
+        raise UsageError(
+            f"This batch was started in {folder}, where relative paths start: continue it there, "
+            "or give another --name, which is another batch.",
+            code="other-folder",
+        )
+    if note.get("batch") != plan.note["batch"]:
+        tell(
+            "warning: the recipe was edited since this batch was started; recorded lines keep "
+            "their results (--retry-failed uses the edited one; --name makes another batch)"
+        )
+
+
+@frozen(kw_only=True)
+class _Report:
+    """How the batch ended."""
+
+    tally: BatchTally
+    stopped_by: FailureInfo | None
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """5: a limit was reached; 1: a line failed or could not start; 3: a line waits; else 0."""
+        count = self.tally.by_status
+        if self.has_reached_limit:
+            return 5
+        if self.stopped_by is not None or count[RunState.FAILED] or self.tally.others:
+            return 1
+        return 3 if count[RunState.NEEDS_DECISION] else 0
+
+    @property
+    def has_reached_limit(self) -> bool:
+        """Whether money or another limit was used up, of the batch or of a line."""
+        stopped = self.stopped_by is not None and self.stopped_by.code == "limit-reached"
+        return stopped or self.tally.by_status[RunState.LIMIT_REACHED] > 0
+
+
+def _tell_end(
+    report: _Report, context: CommandContext, options: _BatchOptions, out: TextIO
+) -> None:
+    tally = report.tally
+    counts = ", ".join(f"{count} {status}" for status, count in tally.by_status.items())
+    words = f"{tally.done} lines: {counts or 'none'}"
+    tell(f"{words} · {spoken(report.seconds * 1_000)} · {usage_text(tally.usage)}")
+    if tally.changed:
+        named = ", ".join(str(index) for index in tally.changed[:_MOST_NAMED])
+        more = (
+            f" and {tally.changed_count - _MOST_NAMED} more"
+            if tally.changed_count > _MOST_NAMED
+            else ""
+        )
+        tell(
+            f"warning: lines that had other inputs before ran again: {named}{more} (by index); "
+            "their earlier runs stay in the journal"
+        )
+    if report.stopped_by is not None:
+        tell(f"stopped[{report.stopped_by.code}]: {report.stopped_by.message}")
+    if options.output is not None:
+        tell(f"results: {options.output}")
+    tell(_next_command(report, context, options))
+    if context.settings.json:
+        say(json_text(_summary(report, options)), out)
+
+
+def _next_command(report: _Report, context: CommandContext, options: _BatchOptions) -> str:
+    count = report.tally.by_status
+    if context.settings.no_store:
+        return "not stored (--no-store), so it cannot be continued"
+    if report.has_reached_limit:
+        return f"raise the limit: {options.again(context, '--max-cost', 'USD')}"
+    if count[NOT_STARTED] or count[RunState.CANCELLED] or count[RunState.INTERRUPTED]:
+        return f"continue: {options.again(context)}"
+    if count[RunState.FAILED] or count[RunState.PARTIAL]:
+        return f"retry what failed: {options.again(context, '--retry-failed')}"
+    if count[RunState.NEEDS_DECISION]:
+        return "decide: minions sessions list --status needs_decision"
+    return "see them: minions sessions list"
+
+
+def _summary(report: _Report, options: _BatchOptions) -> dict[str, JsonValue]:
+    stop = report.stopped_by
+    return {
+        "lines": report.tally.done,
+        "statuses": dict(report.tally.by_status),
+        "changed": report.tally.changed_count,
+        "usage": report.tally.usage.to_json(),
+        "duration_s": round(report.seconds, 3),
+        "output": options.output,
+        "stopped_by": {"code": stop.code, "message": stop.message} if stop else None,
+    }
