@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue, dumps, parse_json
@@ -68,6 +68,8 @@ class ItemsFile(BatchItems):
     path: Path
     name: str | None = None
     """How messages call it; None: its path."""
+    identity: str = field(default=Factory(lambda self: str(self.path.absolute()), takes_self=True))
+    """By what a batch knows it again: the absolute path, unless another text is given."""
 
     def rows(self) -> Iterator[ItemRow]:
         """The rows; a line that is no object, or has other columns than the head, is a fault."""

@@ -438,7 +438,7 @@ def test_an_internal_error_is_exit_code_70_without_a_traceback(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("minions.interfaces.cli.commands.run.find_recipe", broken)
+    monkeypatch.setattr("minions.interfaces.cli.recipe_argument.find_recipe", broken)
     outcome = cli("run", "bind.yaml")
     assert outcome.code == 70
     assert "This is a bug in minions" in outcome.err

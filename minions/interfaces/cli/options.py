@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
+from minions.interfaces.cli.standard_input import StandardInput
 from minions.interfaces.setting_sources import (
     Origin,
     environment,
@@ -47,6 +48,8 @@ class CommandContext:
     environ: Mapping[str, str]
     flags: Mapping[str, object]
     """The flags that were given."""
+    stdin: StandardInput = field(factory=StandardInput)
+    """Standard input, for the argument that names it."""
 
     @property
     def settings(self) -> Settings:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from attrs import evolve
 
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.interfaces.cli.options import CommandContext
+from minions.interfaces.cli.standard_input import StandardInput
 from minions.recipe.expressions.values import type_name
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
+_STANDARD_INPUT: Final = "-"
 __all__ = ["common_inputs", "given_inputs", "some_inputs"]
 
 
@@ -30,7 +33,7 @@ def given_inputs(
         before: Inputs that count if neither has them.
     """
     given = {**(before or {}), **_file_inputs(context)}
-    texts = dict(_pair(pair) for pair in pairs)
+    texts = _texts(pairs, context.stdin)
     given.update(texts)
     return resolve_inputs(recipe, given, from_text=frozenset(texts), base=Path.cwd())
 
@@ -39,7 +42,7 @@ def common_inputs(
     recipe: AgentRecipe, pairs: tuple[str, ...], context: CommandContext
 ) -> Mapping[str, JsonValue]:
     """The inputs from the file, then from `-p`, checked; others of the recipe may be missing."""
-    texts = dict(_pair(pair) for pair in pairs)
+    texts = _texts(pairs, context.stdin)
     given = {**_file_inputs(context), **texts}
     known = {name: spec for name, spec in recipe.inputs.items() if name in given}
     among = evolve(recipe, inputs=known) if known.keys() == given.keys() else recipe
@@ -52,15 +55,25 @@ def common_inputs(
 def _file_inputs(context: CommandContext) -> Mapping[str, JsonValue]:
     if context.settings.params is None:
         return {}
-    return _params_file(context.folder_of("params") / context.settings.params)
+    named = context.settings.params
+    if named == _STANDARD_INPUT and "params" in context.flags:
+        return _params(context.stdin.read("--params -"), Path(named))
+    return _params_file(context.folder_of("params") / named)
 
 
-def some_inputs(recipe: AgentRecipe, pairs: tuple[str, ...]) -> Mapping[str, JsonValue]:
+def some_inputs(
+    recipe: AgentRecipe, pairs: tuple[str, ...], context: CommandContext
+) -> Mapping[str, JsonValue]:
     """The inputs of `-p` alone, checked; others of the recipe may be missing."""
-    texts = dict(_pair(pair) for pair in pairs)
+    texts = _texts(pairs, context.stdin)
     known = {name: spec for name, spec in recipe.inputs.items() if name in texts}
     among = evolve(recipe, inputs=known) if known.keys() == texts.keys() else recipe
     return resolve_inputs(among, texts, from_text=frozenset(texts), base=Path.cwd())
+
+
+def _texts(pairs: tuple[str, ...], stdin: StandardInput) -> dict[str, str]:
+    """The values by name; `@file` is the text of a file, `@-` standard input, `@@…` is `@…`."""
+    return {name: _text(name, value, stdin) for name, value in map(_pair, pairs)}
 
 
 def _pair(pair: str) -> tuple[str, str]:
@@ -70,11 +83,49 @@ def _pair(pair: str) -> tuple[str, str]:
     return name, value
 
 
+def _text(name: str, value: str, stdin: StandardInput) -> str:
+    if not value.startswith("@"):
+        return value
+    if value.startswith("@@"):
+        return value[1:]
+    argument = f"-p {name}={value}"
+    if value == "@-":
+        return _decoded(stdin.read(argument), argument)
+    try:
+        content = Path(value[1:]).expanduser().read_bytes()
+    except (OSError, ValueError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"{argument}: {why}. A value that begins with @ names a file; write "
+            f"{name}=@{value:.40} for the text itself.",
+            code="bad-input",
+        ) from error
+    return _decoded(content, argument)
+
+
+def _decoded(content: bytes, argument: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{argument}: not UTF-8 text: {error.reason} at byte {error.start}.", code="bad-input"
+        ) from error
+
+
 def _params_file(path: Path) -> Mapping[str, JsonValue]:
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"--params {path}: {error.strerror}.", code="bad-input") from error
+    return _params(content, path)
+
+
+def _params(content: bytes, path: Path) -> Mapping[str, JsonValue]:
+    """The inputs in YAML or JSON text.
+
+    Args:
+        path: Where it is from; `-` is standard input.
+    """
     if not content.strip():
         raise _no_params(path)
     read = _json_params if path.suffix.lower() == ".json" else _yaml_params

@@ -222,7 +222,7 @@ class OpenSession(RecordedRunOpener):
             repository=StepRepository(executor.services),
             executor=executor,
             note=self.note(),
-            inputs=some_inputs(recipe, pairs),
+            inputs=some_inputs(recipe, pairs, self.context),
         )
 
 

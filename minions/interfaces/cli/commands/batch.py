@@ -7,7 +7,8 @@ import contextlib
 import hashlib
 import shlex
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TextIO, cast
 
@@ -34,6 +35,7 @@ from minions.interfaces.cli.options import (
     common_options,
 )
 from minions.interfaces.cli.params import common_inputs
+from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, named_recipe
 from minions.interfaces.cli.result_file import ResultFile
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of
 from minions.interfaces.deciders import POLICIES, decider_for
@@ -41,7 +43,6 @@ from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.prices import knowledge_of_models
 from minions.interfaces.wiring.runtime import Runtime
-from minions.recipe.library import find_recipe
 from minions.recipe.model import AgentRecipe, ModelConfig
 
 __all__ = ["command"]
@@ -52,7 +53,7 @@ _MOST_NAMED: Final = 5
 
 @click.command("batch")
 @click.argument("recipe")
-@click.argument("items", metavar="ITEMS.jsonl|ITEMS.csv")
+@click.argument("items", metavar="ITEMS.jsonl|ITEMS.csv|-")
 @click.option(
     "-j", "--jobs", type=click.IntRange(min=1), default=8, show_default=True, help="Runs at a time."
 )
@@ -94,7 +95,7 @@ def command(
     name: str | None,
     **flags: object,
 ) -> int:
-    """Run RECIPE once for each line of a file, several at a time.
+    """Run RECIPE (- is standard input) once for each line of a file, several at a time.
 
     A line of ITEMS.jsonl is an object of the recipe's inputs; the columns of ITEMS.csv are inputs.
     There is one result line for each of them, in the same order. Started again with the same
@@ -134,9 +135,9 @@ class _BatchOptions:
     name: str | None
     model: str | None
 
-    def identity(self, recipe: AgentRecipe) -> str:
+    def identity(self, recipe: AgentRecipe, items: ItemsFile) -> str:
         """The name of the batch: of recipe, model and file; a given name stands for the file."""
-        return dumps([recipe.id, self.model, self.name or str(Path(self.items).absolute())])
+        return dumps([recipe.id, self.model, self.name or items.identity])
 
     def again(self, context: CommandContext, *more: str) -> str:
         """The command that continues the batch."""
@@ -152,9 +153,22 @@ class _BatchOptions:
 
 
 async def _run(context: CommandContext, options: _BatchOptions, out: TextIO) -> int:
-    with Signals() as signals:
+    with Signals() as signals, _opened(options, context) as items:
         async with context.runtime() as runtime:
-            return await _run_until(signals, context, runtime, options, out)
+            return await _run_until(signals, context, runtime, options, items, out)
+
+
+@contextlib.contextmanager
+def _opened(options: _BatchOptions, context: CommandContext) -> Iterator[ItemsFile]:
+    """The file of items; standard input is stored in one, as it is read twice."""
+    if options.items != STANDARD_INPUT:
+        yield ItemsFile(Path(options.items))
+        return
+    content = context.stdin.read("the items -")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "items.jsonl"
+        path.write_bytes(content)
+        yield ItemsFile(path, name="stdin", identity=hashlib.sha256(content).hexdigest())
 
 
 async def _run_until(
@@ -162,18 +176,18 @@ async def _run_until(
     context: CommandContext,
     runtime: Runtime,
     options: _BatchOptions,
+    items: ItemsFile,
     out: TextIO,
 ) -> int:
-    path = find_recipe(options.recipe, [Path("recipes")])
-    recipe = bounded(runtime.recipes.get(path), _with_limit(context.settings, options.max_cost_usd))
+    recipe = named_recipe(options.recipe, context, runtime)
+    recipe = bounded(recipe, _with_limit(context.settings, options.max_cost_usd))
     common = common_inputs(recipe, options.pairs, context)
-    items = ItemsFile(Path(options.items))
     total = count_lines(recipe, items, common, Path.cwd())
     decider = decider_for(context.settings.approve or "wait", tell)
     executor = runtime.evolve(decider=decider).executor(
         recipe, ModelChoice(override=options.model, asked_as=options.recipe, command="batch")
     )
-    plan = _plan(context, runtime, recipe, options)
+    plan = _plan(context, runtime, recipe, options, options.identity(recipe, items))
     batch = Batch(executor, recipe, lines_of(recipe, items, common, Path.cwd()), plan)
     await _check_earlier(batch, plan)
     signals.stop(batch, last_words=f"continue: {options.again(context)}")
@@ -197,9 +211,12 @@ def _with_limit(settings: Settings, max_cost_usd: float | None) -> Settings:
 
 
 def _plan(
-    context: CommandContext, runtime: Runtime, recipe: AgentRecipe, options: _BatchOptions
+    context: CommandContext,
+    runtime: Runtime,
+    recipe: AgentRecipe,
+    options: _BatchOptions,
+    name: str,
 ) -> BatchPlan:
-    name = options.identity(recipe)
     digest = hashlib.sha256(dumps(recipe.document or {}).encode()).hexdigest()
     batch: Mapping[str, JsonValue] = {"name": name, "recipe": digest}
     worst = None

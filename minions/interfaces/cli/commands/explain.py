@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 import click
@@ -32,10 +31,9 @@ from minions.engine.compile.prompt_sections import REASONS, PromptSection, secti
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.options import command_context, extension_options, output_options
+from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.interfaces.wiring.prices import knowledge_of_models
-from minions.recipe.library import find_recipe
 from minions.recipe.model import AgentRecipe
-from minions.recipe.reading.load import load_recipe
 
 __all__ = ["command"]
 
@@ -52,7 +50,7 @@ def command(recipe: str, **flags: object) -> int:
     context = command_context(flags)
     extensions = context.extensions() if context.settings.extensions else None
     catalog = context.catalog() if extensions is None else extensions.catalog()
-    loaded = load_recipe(find_recipe(recipe, [Path("recipes")]), catalog)
+    loaded = checked_recipe(recipe, context, catalog).unwrap()
     found = explain(
         loaded,
         tool_specs(loaded, catalog),

@@ -62,7 +62,7 @@ async def _inputs(
 ) -> Mapping[str, JsonValue]:
     """The inputs, checked against the session's recipe."""
     async with OpenSession(context, name, model=None) as opened:
-        return some_inputs(opened.session_recipe(), pairs)
+        return some_inputs(opened.session_recipe(), pairs, opened.context)
 
 
 async def _fork(

@@ -17,9 +17,8 @@ from minions.interfaces.cli.options import (
     naming_the_journal,
     output_options,
 )
-from minions.recipe.library import find_recipe
+from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.recipe.model import AgentRecipe
-from minions.recipe.reading.load import load_recipe
 
 __all__ = ["command"]
 
@@ -47,7 +46,7 @@ def command(
     """Draw the steps of RECIPE and what waits for what: no model, no tool, no network."""
     context = command_context(flags)
     catalog = context.catalog()
-    loaded = load_recipe(find_recipe(recipe, [Path("recipes")]), catalog)
+    loaded = checked_recipe(recipe, context, catalog).unwrap()
     picture = picture_of(loaded, tool_specs(loaded, catalog))
     if run is not None:
         picture = with_statuses(picture, _statuses(context, loaded, run))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from pathlib import Path
 from typing import TextIO, cast
 
 import click
@@ -18,6 +17,7 @@ from minions.interfaces.cli.options import (
     command_context,
     common_options,
 )
+from minions.interfaces.cli.recipe_argument import named_recipe
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.interfaces.cli.run_follower import bounded, refuse_two_outputs
 from minions.interfaces.cli.session_choice import (
@@ -26,7 +26,6 @@ from minions.interfaces.cli.session_choice import (
     message_number,
     what_it_cost,
 )
-from minions.recipe.library import find_recipe
 
 __all__ = ["command"]
 
@@ -114,8 +113,7 @@ async def _retry(
         return await _retry_session(context, name, sequence, model=model, out=out)
     async with RecordedRunOpener(context, name, model=model) as opened:
         if edited is not None:
-            path = find_recipe(edited, [Path("recipes")])
-            recipe = bounded(opened.runtime.recipes.get(path), opened.settings)
+            recipe = bounded(named_recipe(edited, context, opened.runtime), opened.settings)
         else:
             recipe = opened.own_recipe()
         run = opened.executor(recipe).prepare_retry(

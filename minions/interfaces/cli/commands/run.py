@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TextIO, cast
 
 import click
@@ -29,6 +28,7 @@ from minions.interfaces.cli.options import (
     naming_the_journal,
 )
 from minions.interfaces.cli.params import given_inputs
+from minions.interfaces.cli.recipe_argument import named_recipe, recipe_path
 from minions.interfaces.cli.rejection import keep_rejection
 from minions.interfaces.cli.run_follower import (
     Signals,
@@ -42,7 +42,6 @@ from minions.interfaces.deciders import POLICIES, decider_for
 from minions.interfaces.wiring.databases import has_database
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import Runtime
-from minions.recipe.library import find_recipe
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["command"]
@@ -98,7 +97,9 @@ def command(
     continues: bool,
     **flags: object,
 ) -> int:
-    """Run RECIPE: a path, or an id found under ./recipes.
+    """Run RECIPE: a path, an id found under ./recipes, or - for standard input.
+
+    A value @FILE is the text of that file, @- of standard input, and @@... is @... itself.
 
     The result goes to standard output, everything else to standard error.
     """
@@ -183,11 +184,12 @@ async def _run_until(
 
 async def _recipe(context: CommandContext, runtime: Runtime, wanted: _RunOptions) -> AgentRecipe:
     """The named recipe, with the operator's limits; a refused one is recorded."""
-    path = find_recipe(wanted.recipe, [Path("recipes")])
+    path = recipe_path(wanted.recipe)
     try:
-        return bounded(runtime.recipes.get(path), context.settings)
+        return bounded(named_recipe(wanted.recipe, context, runtime), context.settings)
     except RecipeError as error:
-        await keep_rejection(context, path, error)
+        if path is not None:
+            await keep_rejection(context, path, error)
         raise
 
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
@@ -20,8 +19,8 @@ from minions.interfaces.cli.options import (
     extension_options,
     output_options,
 )
+from minions.interfaces.cli.recipe_argument import named_recipe
 from minions.interfaces.recipe_tests import TestOutcome, run_test
-from minions.recipe.library import find_recipe
 
 __all__ = ["command"]
 
@@ -58,7 +57,7 @@ async def _run(
     done: dict[str, list[TestOutcome]] = {}
     async with context.runtime(is_stored=False) as runtime:
         for name in names:
-            recipe = runtime.recipes.get(find_recipe(name, [Path("recipes")]))
+            recipe = named_recipe(name, context, runtime)
             chosen = (test for test in recipe.tests if wanted in test.name)
             done[name] = [await run_test(recipe, test, runtime) for test in chosen]
     return done

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 from attrs import evolve
 
@@ -11,11 +9,15 @@ from minions.contracts.errors import Fault, MinionsError, RecipeError
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.fault_reports import annotation, json_report, sarif_report
 from minions.interfaces.cli.console.render import faults_lines, stderr_painter
-from minions.interfaces.cli.options import command_context, extension_options, output_options
+from minions.interfaces.cli.options import (
+    CommandContext,
+    command_context,
+    extension_options,
+    output_options,
+)
+from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.interfaces.wiring.models import model_check
 from minions.recipe.catalog import Catalog
-from minions.recipe.library import find_recipe
-from minions.recipe.reading.load import find_faults
 
 __all__ = ["command"]
 
@@ -31,21 +33,21 @@ __all__ = ["command"]
 @extension_options
 @output_options
 def command(recipes: tuple[str, ...], form: str | None, **flags: object) -> int:
-    """Check RECIPES. It uses no model, no tool and no network, and writes nothing.
+    """Check RECIPES; - is standard input. Uses no model, no tool, no network; writes nothing.
 
     Exit code 2 if any has an error; warnings alone are fine.
     """
     context = command_context(flags)
     catalog = evolve(context.catalog(), check_model=model_check(context.settings, context.environ))
-    by_file = {name: _faults(name, catalog) for name in recipes}
+    by_file = {name: _faults(name, context, catalog) for name in recipes}
     _print(by_file, form or ("json" if context.settings.json else "text"))
     is_bad = any(not fault.is_warning for faults in by_file.values() for fault in faults)
     return 2 if is_bad else 0
 
 
-def _faults(name: str, catalog: Catalog) -> tuple[Fault, ...]:
+def _faults(name: str, context: CommandContext, catalog: Catalog) -> tuple[Fault, ...]:
     try:
-        return find_faults(find_recipe(name, [Path("recipes")]), catalog)
+        return checked_recipe(name, context, catalog).faults
     except RecipeError as error:
         return error.faults
     except MinionsError as error:

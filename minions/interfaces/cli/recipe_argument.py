@@ -1,0 +1,56 @@
+"""The recipe that a command names: a path, an id, or `-` for standard input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from minions.interfaces.cli.options import CommandContext
+from minions.recipe.library import find_recipe
+from minions.recipe.reading.load import LoadedRecipe, check_recipe, check_recipe_text
+
+if TYPE_CHECKING:
+    from minions.interfaces.wiring.runtime import Runtime
+    from minions.recipe.catalog import Catalog
+    from minions.recipe.model import AgentRecipe
+
+__all__ = ["STANDARD_INPUT", "checked_recipe", "named_recipe", "recipe_path"]
+
+STANDARD_INPUT: Final = "-"
+"""The argument that means a recipe on standard input."""
+_FILE: Final = "stdin.yaml"
+"""How places in it are called, and of what its id is made if it has none."""
+
+
+def recipe_path(name: str) -> Path | None:
+    """The file of that path, or of that id under `recipes`; None: standard input is meant.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    return None if name == STANDARD_INPUT else find_recipe(name, [Path("recipes")])
+
+
+def checked_recipe(name: str, context: CommandContext, catalog: Catalog) -> LoadedRecipe:
+    """The recipe with its faults and warnings.
+
+    Raises:
+        NotFoundError, UsageError: There is none, or it cannot be read.
+    """
+    path = recipe_path(name)
+    if path is not None:
+        return check_recipe(path, catalog)
+    return check_recipe_text(context.stdin.read("the recipe -"), _FILE, catalog)
+
+
+def named_recipe(name: str, context: CommandContext, runtime: Runtime) -> AgentRecipe:
+    """The recipe, read once for the runtime.
+
+    Raises:
+        RecipeError: It has faults.
+        NotFoundError, UsageError: There is none, or it cannot be read.
+    """
+    path = recipe_path(name)
+    if path is not None:
+        return runtime.recipes.get(path)
+    return checked_recipe(name, context, runtime.catalog).unwrap()
