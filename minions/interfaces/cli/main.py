@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -35,6 +36,7 @@ _COMMANDS: Final = {
     "serve": "Serve recipes and sessions over HTTP, with a page.",
     "migrate": "Turn an instruction in prose into a recipe.",
     "init": "Make a project whose recipe runs without a key.",
+    "completion": "Print the script for completion in bash, zsh or fish.",
     "doctor": "Check this machine: Python, database, keys, disk, clock.",
     "config": "Show the configuration and where it comes from.",
 }
@@ -49,6 +51,10 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        if os.environ.get("_MINIONS_COMPLETE", "").endswith("_complete"):
+            from minions.interfaces.cli.completion import stand_in
+
+            return stand_in(cmd_name)
         module = importlib.import_module(f"minions.interfaces.cli.commands.{cmd_name}")
         found: click.Command = module.command
         return found
