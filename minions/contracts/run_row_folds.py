@@ -19,7 +19,7 @@ from minions.contracts.facts import (
     given,
 )
 from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.run_rows import LISTED, Number, RunRow, SessionRow
 from minions.contracts.stored_sessions import unreadable_entry
 
@@ -30,6 +30,10 @@ _EXECUTED: Final = frozenset(("started", "resumed", "rejected"))
 _MARKS: Final = ("server", "imported")
 _LONGEST_MESSAGE: Final = 200
 """Characters of an error's message in a row; the entry holds all of it."""
+_LONGEST_INPUT: Final = 60
+"""Characters of one input in a row."""
+_LONGEST_INPUTS: Final = 160
+"""Characters of all inputs in a row."""
 
 
 def run_row_after(row: RunRow | None, entry: JournalEntry) -> RunRow | None:
@@ -67,7 +71,23 @@ def _begun(entry: JournalEntry, fact: RunStarted | RunRejected) -> RunRow:
         error_code=code,
         error_message=message,
         mark=_mark(fact.note),
+        input_words=_input_words(fact) if isinstance(fact, RunStarted) else None,
     )
+
+
+def _input_words(fact: RunStarted) -> str | None:
+    """The first words of the inputs, in their order; None: there are none."""
+    words: list[str] = []
+    room = _LONGEST_INPUTS
+    for name, value in (fact.inputs or {}).items():
+        if room <= 0:
+            break
+        text = value if isinstance(value, str) else dumps(value)
+        short = " ".join(text[: 4 * _LONGEST_INPUT].split())
+        cut = short if len(short) <= _LONGEST_INPUT else f"{short[:_LONGEST_INPUT]}…"
+        words.append(f"{name}: {cut}")
+        room -= len(words[-1])
+    return " · ".join(words)[:_LONGEST_INPUTS] or None
 
 
 def _unreadable_beginning(entry: JournalEntry) -> RunRow:

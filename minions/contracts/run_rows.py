@@ -64,6 +64,10 @@ class RunRow:
     """
     problem: str | None = None
     """Of an unreadable run: which entry cannot be read, and why."""
+    input_words: str | None = None
+    """The first words of its inputs, on one line: `question: Where is … · times: 3`; None: it has
+    none, or they were not stored with the row.
+    """
 
 
 @frozen(kw_only=True)
@@ -118,7 +122,9 @@ class RunFilter:
     """States, members of `RunState`."""
     recipe: str | None = None
     text: str | None = None
-    """Words, each of which occurs in the recipe, the model, the status or an id, in any case."""
+    """Words, each of which occurs in the recipe, the model, the status, the first words of the
+    inputs or an id, in any case.
+    """
     since: datetime | None = None
     """Only runs that started at this time or later."""
     running: Collection[str] = ()
@@ -145,7 +151,8 @@ class RunFilter:
         """Whether the run's row contains the words of `text`."""
         if not self.text:
             return True
-        places = (row.recipe, row.model, self.status_of(row), row.run_id, row.session_id)
+        status = self.status_of(row)
+        places = (row.recipe, row.model, status, row.run_id, row.session_id, row.input_words)
         return has_words(self.text, *places)
 
 

@@ -46,7 +46,7 @@ def rest_of_run(row: RunRow) -> str:
     ended = None if row.ended_at is None else micros(row.ended_at)
     return _shortened(
         row.model, ended, usage or None, row.mark, row.error_code, row.error_message,
-        row.problem, recipe,
+        row.problem, recipe, row.input_words,
     )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def run_of(
     Raises:
         ValueError, TypeError, OverflowError: They hold what was never written to them.
     """
-    model, ended, usage, mark, code, message, problem, whole = _lengthened(rest, 8)
+    model, ended, usage, mark, code, message, problem, whole, words = _lengthened(rest, 9)
     if type(usage) is list:
         usage = dict(zip(_USAGE, usage, strict=True))
     return RunRow(
@@ -81,6 +81,7 @@ def run_of(
         error_message=_text(message),
         mark=_text(mark),
         problem=_text(problem),
+        input_words=_text(words),
     )
 
 

@@ -218,6 +218,7 @@ def _summary(row: RunRow) -> RunSummary:
         finished_at=None if is_unreadable else row.ended_at,
         usage={} if is_unreadable else row.usage,
         problem=row.problem,
+        input_words=row.input_words,
     )
 
 

@@ -28,6 +28,8 @@ class RunSummary:
     usage: Mapping[str, JsonValue] = field(factory=dict)
     problem: str | None = None
     """Which entry of an unreadable run is damaged, and how; None: the run is readable."""
+    input_words: str | None = None
+    """The first words of its inputs: `question: Where is … · times: 3`."""
 
     @property
     def has_ended(self) -> bool:

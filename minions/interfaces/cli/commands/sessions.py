@@ -1,4 +1,4 @@
-"""`minions sessions list` and `show`; the other commands of the group are in modules beside it."""
+"""`minions sessions show`; the other commands of the group are in modules beside it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from minions.engine.history.lookup import (
     SentPrompt,
     StepSummary,
     find_run,
-    list_runs,
     show_run,
 )
-from minions.engine.history.run_summary import RunSummary
 from minions.interfaces.cli.commands.sessions_archive import export, import_
 from minions.interfaces.cli.commands.sessions_deletion import gc, rm
 from minions.interfaces.cli.commands.sessions_diff import diff
+from minions.interfaces.cli.commands.sessions_list import list_
 from minions.interfaces.cli.commands.sessions_show import SessionDetail, find_session_detail
-from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.console.render import faults_lines, painter
 from minions.interfaces.cli.console.results import output_text
 from minions.interfaces.cli.options import (
@@ -46,39 +45,8 @@ def command() -> None:
     """List, show and compare runs and sessions; export, import and remove them."""
 
 
-for each in (diff, export, import_, rm, gc):
+for each in (list_, diff, export, import_, rm, gc):
     command.add_command(each)
-
-
-@command.command("list")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
-@output_options
-def list_(*, limit: int, **flags: object) -> int:
-    """List runs, the newest first."""
-    context = command_context(flags)
-    runs = asyncio.run(_list(context, limit))
-    if context.settings.json:
-        say(json_text([encode(run) for run in runs]))
-        return 0
-    if not runs:
-        tell("No runs yet. `minions run RECIPE` makes the first.")
-    for run in runs:
-        say(
-            f"{run.run_id}  {run.session_id}  {run.started_at:%Y-%m-%d %H:%M:%S}Z  "
-            f"{run.status:<13} {run.recipe}"
-        )
-        if run.problem is not None:
-            say(hanging(f"  {run.problem}"))
-    return 0
-
-
-async def _list(context: CommandContext, limit: int) -> tuple[RunSummary, ...]:
-    journal = context.journal()
-    try:
-        return await list_runs(journal, limit=limit)
-    finally:
-        await journal.aclose()
 
 
 @command.command("show")

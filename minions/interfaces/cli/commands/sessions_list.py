@@ -1,0 +1,202 @@
+"""`minions sessions list`: runs with their state, time, tokens, cost and inputs."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import click
+
+from minions.contracts.codec import encode
+from minions.contracts.durations import seconds_of, spoken
+from minions.contracts.errors import UsageError
+from minions.contracts.executions import RunState
+from minions.contracts.run_rows import RunFilter
+from minions.engine.history.lookup import list_runs
+from minions.engine.history.run_summary import RunSummary
+from minions.engine.services.services import SystemClock
+from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.console.money import dollars
+from minions.interfaces.cli.console.render import plain
+from minions.interfaces.cli.options import CommandContext, command_context, output_options
+
+__all__ = ["list_", "list_width", "run_lines"]
+
+_NARROW: Final = 90
+"""Columns below which a run takes several lines."""
+_WIDE: Final = 150
+"""Columns from which on the session's id has room."""
+_LEAST_INPUTS: Final = 12
+_NOTHING: Final = "–"
+
+
+@click.command("list")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice([state.value for state in RunState]),
+    help="Only runs in this state. Repeatable.",
+)
+@click.option("--recipe", metavar="RECIPE", help="Only runs of the recipe with this id.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="Only runs since: 90m, 2h, 7d ago, 2026-01-31T08:00 (UTC).",
+)
+@click.option(
+    "--search", metavar="WORDS", help="Only runs with these words in recipe, model, inputs or ids."
+)
+@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
+@output_options
+def list_(
+    *,
+    limit: int,
+    statuses: tuple[str, ...],
+    recipe: str | None,
+    since: str | None,
+    search: str | None,
+    **flags: object,
+) -> int:
+    """List runs, the newest first."""
+    context = command_context(flags)
+    wanted = RunFilter(
+        statuses=statuses or None,
+        recipe=recipe,
+        text=search,
+        since=_since(since, SystemClock().now()) if since is not None else None,
+    )
+    runs = asyncio.run(_list(context, wanted, limit + 1))
+    if context.settings.json:
+        say(json_text([encode(run) for run in runs[:limit]]))
+        return 0
+    if not runs:
+        is_all = wanted == RunFilter()
+        tell("No runs yet. `minions run RECIPE` makes the first." if is_all else "No run fits.")
+        return 0
+    for line in run_lines(runs[:limit], list_width()):
+        say(line)
+    if len(runs) > limit:
+        tell(f"there are older runs: --limit {2 * limit}")
+    return 0
+
+
+async def _list(context: CommandContext, wanted: RunFilter, limit: int) -> tuple[RunSummary, ...]:
+    journal = context.journal()
+    try:
+        return await list_runs(journal, wanted=wanted, limit=limit)
+    finally:
+        await journal.aclose()
+
+
+def _since(text: str, now: datetime) -> datetime:
+    """The time that is so long ago, or that is written.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    try:
+        return now - timedelta(seconds=seconds_of(text))
+    except UsageError:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--since {text}: write how long ago (90m, 2h, 7d) or a time (2026-01-31, "
+            "2026-01-31T08:00).",
+            code="bad-time",
+        ) from error
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def list_width() -> int | None:
+    """The columns of the terminal; None: the output is none, and lines may have any length."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns
+
+
+# --- lines -----------------------------------------------------------------------------------
+
+
+def run_lines(runs: Sequence[RunSummary], width: int | None) -> Iterator[str]:
+    """The runs as a table with a head line; in few columns each as a few lines.
+
+    Args:
+        width: The columns that there are; None: any number.
+    """
+    if width is not None and width < _NARROW:
+        for run in runs:
+            yield from _narrow_lines(run, width)
+        return
+    names = [*_COLUMNS]
+    if width is not None and width < _WIDE:
+        names.remove("SESSION")
+    rows = [names, *([_cell(run, name) for name in names] for run in runs)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for at, row in enumerate(rows):
+        cells = (
+            cell.rjust(size) if name in _NUMBERS else cell.ljust(size)
+            for name, cell, size in zip(names, row, widths, strict=True)
+        )
+        yield _cut("  ".join(cells).rstrip(), width)
+        if at and runs[at - 1].problem is not None:
+            yield hanging(f"  {plain(str(runs[at - 1].problem))}", width or 80)
+
+
+_COLUMNS: Final = (
+    "RUN", "SESSION", "STARTED", "STATUS", "TIME", "TOKENS", "COST", "RECIPE", "INPUTS",
+)  # fmt: skip
+_NUMBERS: Final = frozenset(("TIME", "TOKENS", "COST"))
+
+
+def _cell(run: RunSummary, name: str) -> str:
+    text = {
+        "RUN": run.run_id,
+        "SESSION": run.session_id,
+        "STARTED": f"{run.started_at:%Y-%m-%d %H:%M:%S}Z",
+        "STATUS": run.status,
+        "TIME": _duration(run) or _NOTHING,
+        "TOKENS": _tokens(run) or _NOTHING,
+        "COST": _cost(run) or _NOTHING,
+        "RECIPE": run.recipe,
+        "INPUTS": run.input_words or "",
+    }[name]
+    return plain(text)
+
+
+def _narrow_lines(run: RunSummary, width: int) -> Iterator[str]:
+    parts = [run.recipe, _duration(run), _tokens(run, " tokens"), _cost(run)]
+    yield _cut(plain(f"{run.run_id} {run.status}"), width)
+    yield _cut(f"  {plain(' · '.join(part for part in parts if part))}", width)
+    yield _cut(f"  {run.started_at:%Y-%m-%d %H:%M:%S}Z", width)
+    if run.input_words:
+        yield _cut(f"  {plain(run.input_words)}", width)
+    if run.problem is not None:
+        yield hanging(f"  {plain(run.problem)}", width)
+
+
+def _duration(run: RunSummary) -> str:
+    if run.finished_at is None:
+        return ""
+    return spoken((run.finished_at - run.started_at).total_seconds() * 1_000)
+
+
+def _tokens(run: RunSummary, unit: str = "") -> str:
+    count = run.usage.get("total_tokens")
+    return f"{count}{unit}" if isinstance(count, int) and count else ""
+
+
+def _cost(run: RunSummary) -> str:
+    cost = run.usage.get("cost_usd")
+    return dollars(cost) if isinstance(cost, int | float) and _tokens(run) else ""
+
+
+def _cut(line: str, width: int | None) -> str:
+    return line if width is None or len(line) <= width else f"{line[: width - 1]}…"
