@@ -334,6 +334,24 @@ async def test_a_retry_names_effects_that_may_come_a_second_time() -> None:
     ]
 
 
+async def test_a_retry_names_no_effect_of_a_call_that_was_not_made() -> None:
+    world = World()
+
+    def answer(prompt: Prompt) -> Answer:
+        if prompt.messages[-1].content == "Goal of work.":
+            return [tool_request("send"), tool_request("broken", "[1]")]
+        return "done"
+
+    tools = [world.tool("send", Effect.ONCE), world.tool("broken", Effect.ONCE)]
+    recipe = recipe_of([text_step(tools=["send", "broken"]), text_step("b")])
+    executor = world.executor(world.model(answer), tools)
+    await executor.execute(recipe)  # without the right to write
+    assert not world.done
+    recorded = await load_recorded_run(world.journal, "run_1")
+    run = executor.prepare_retry(recorded, recipe=recipe, from_step="work")
+    assert not any("second time" in line for line in run.preview())
+
+
 async def test_a_run_that_is_over_says_so() -> None:
     world = World()
     recipe = recipe_of([text_step("a")])

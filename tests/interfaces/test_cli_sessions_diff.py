@@ -84,5 +84,5 @@ def test_a_list_can_be_shorter(cli: Cli) -> None:
     second = ids(cli)[1]
     shortest = json.loads(cli("sessions", "list", "--limit", "1", "--json", *DB).out)
     assert [run["run_id"] for run in shortest] == [second]
-    assert cli("sessions", "list", "--limit", "1", *DB).out.splitlines()[0].startswith(second)
+    assert cli("sessions", "list", "--limit", "1", *DB).out.splitlines()[1].startswith(second)
     assert cli("sessions", "list", "--limit", "0", *DB).code == 2

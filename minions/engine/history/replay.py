@@ -44,6 +44,7 @@ from minions.contracts.facts import (
     StepSkipped,
     StepStarted,
     ToolCallFact,
+    ToolCallOutcome,
     ToolCallStarted,
     UnreadableFact,
     WarningRecorded,
@@ -77,6 +78,9 @@ __all__ = [
 EXHAUSTED: Final = "while-exhausted"
 STUCK: Final = "while-stuck"
 """Failure codes of a `while` whose iterations succeeded without reaching its condition."""
+
+_REFUSALS: Final = frozenset({"unknown-tool", "permission-denied", "bad-arguments"})
+"""Failure codes of calls whose tool was not called."""
 
 _FINAL: Final = frozenset({"finished", "failed", "skipped", "recorded", "withdrawn"})
 """States after which no work is left. `interrupted`, `in_doubt` and `waiting` are not final."""
@@ -191,6 +195,11 @@ class Replayable(ABC):
     @abstractmethod
     def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
         """Whether the step would do now what `recorded` says it did."""
+
+
+def _was_refused(fact: Fact | UnreadableFact) -> bool:
+    error = fact.error if isinstance(fact, ToolCallOutcome) else None
+    return error is not None and error.get("code") in _REFUSALS
 
 
 class RecordedInParts:
@@ -362,13 +371,17 @@ class Replay:
                 yield given(end.output)
 
     def begun_calls(self, step_ids: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Key and tool of every call that discarded executions of these steps started."""
+        """Key and tool of every call that discarded executions of these steps made, or may have.
+
+        A call that was refused before its tool was called is none of them.
+        """
         for rows in self._executions.values():
             is_current = self._current.get(base_key(rows.key)) is not None
             if is_current or outermost(rows.key) not in step_ids:
                 continue
+            refused = {entry.key for entry in rows.rows if _was_refused(entry.fact)}
             for entry in rows.rows:
-                if isinstance(entry.fact, ToolCallStarted):
+                if isinstance(entry.fact, ToolCallStarted) and entry.key not in refused:
                     yield entry.key, entry.fact.tool
 
     def forget(self, base: str) -> None:

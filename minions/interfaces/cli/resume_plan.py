@@ -199,10 +199,14 @@ class RecordedRunOpener:
                 code="folder-gone",
             ) from error
 
-    async def follow(self, run: AgentRun, out: TextIO) -> int:
-        """Print what is replayed, resume the run, and return the exit code."""
+    async def follow(self, run: AgentRun, out: TextIO, *, edited: str | None = None) -> int:
+        """Print what is replayed, resume the run, and return the exit code.
+
+        Args:
+            edited: The file of an edited recipe, for the command of a retry.
+        """
         for line in run.preview():
             tell(line)
         if Path.cwd() != self._here:
             tell(f"  in {Path.cwd()}, where it was started")
-        return await follow(run, self.context, out, self._signals)
+        return await follow(run, self.context, out, self._signals, edited=edited)

@@ -15,6 +15,7 @@ from types import FrameType, TracebackType
 from typing import Final, Protocol, Self, TextIO
 
 from minions.contracts.context import Limits
+from minions.contracts.durations import spoken
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
@@ -70,9 +71,22 @@ def note_of(context: CommandContext, model: str | None) -> dict[str, JsonValue]:
     return note
 
 
-async def follow(run: AgentRun, context: CommandContext, out: TextIO, signals: Signals) -> int:
-    """Execute the run with progress, print its result, and return the exit code."""
+async def follow(
+    run: AgentRun,
+    context: CommandContext,
+    out: TextIO,
+    signals: Signals,
+    *,
+    edited: str | None = None,
+) -> int:
+    """Execute the run with progress, print its result, and return the exit code.
+
+    Args:
+        edited: The file of an edited recipe, for the command of a retry; None: the run's own.
+    """
     progress = _progress(context)
+    clock = run.context.scope.services.clock
+    begin = clock.monotonic()
     printer = _EventPrinter(out)
     run.listen(progress.on_event)
     if context.settings.events:
@@ -85,7 +99,8 @@ async def follow(run: AgentRun, context: CommandContext, out: TextIO, signals: S
         result = await run.execute()
     finally:
         progress.close()
-    await _report(run, result, context, out)
+    seconds = spoken((clock.monotonic() - begin) * 1_000)
+    await _report(run, result, context, out, edited, seconds)
     if printer.error is not None:
         raise printer.error
     if signals.caught is not None and result.status is RunStatus.CANCELLED:
@@ -225,7 +240,12 @@ def _progress(context: CommandContext) -> Progress:
 
 
 async def _report(
-    run: AgentRun, result: AgentResult[object], context: CommandContext, out: TextIO
+    run: AgentRun,
+    result: AgentResult[object],
+    context: CommandContext,
+    out: TextIO,
+    edited: str | None,
+    time: str,
 ) -> None:
     """Print the result to standard output, and the summary to standard error."""
     if context.settings.json:
@@ -234,10 +254,10 @@ async def _report(
         say(output_text(result.output), out)
     journal = run.context.scope.services.journal
     name = await shortest_name(journal, run.run_id) if run.has_recorded_end else run.run_id
-    for line in summary_lines(result, stderr_painter()):
+    for line in summary_lines(result, stderr_painter(), time):
         tell(_with_name(line, run.run_id, name))
     decision = next(iter(result.error.suggestions), "") if result.error is not None else ""
-    command = _next_command(run, context, result.status, decision)
+    command = _next_command(run, context, result.status, decision, edited)
     tell(f"session {result.session_id} · {_with_name(command, run.run_id, name)}")
 
 
@@ -247,12 +267,17 @@ def _with_name(text: str, run_id: str, name: str) -> str:
 
 
 def _next_command(
-    run: AgentRun, context: CommandContext, status: RunStatus, decision: str = ""
+    run: AgentRun,
+    context: CommandContext,
+    status: RunStatus,
+    decision: str = "",
+    edited: str | None = None,
 ) -> str:
     """The next useful command, with a word on what it does.
 
     Args:
         decision: The command that makes the first decision that the run waits for.
+        edited: As for `follow`.
     """
     settings = context.settings
     if settings.no_store:
@@ -272,8 +297,11 @@ def _next_command(
     if status in (RunStatus.CANCELLED, RunStatus.LIMIT_REACHED):
         return f"resume: minions resume {rest}"
     if status in (RunStatus.FAILED, RunStatus.PARTIAL):
+        file = f" --recipe {shlex.quote(edited)}" if edited is not None else ""
         is_known = run.has_recorded_end
-        return f"retry: minions retry {rest}" if is_known else (f"resume: minions resume {rest}")
+        return (
+            f"retry: minions retry {rest}{file}" if is_known else f"resume: minions resume {rest}"
+        )
     return f"see it: minions sessions show {run.run_id}{database}"
 
 

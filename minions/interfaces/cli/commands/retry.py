@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
+from pathlib import Path
 from typing import TextIO, cast
 
 import click
 
-from minions.contracts.errors import UsageError
+from minions.contracts.errors import MinionsError, UsageError
+from minions.contracts.facts import given
+from minions.engine.run.recipe_changes import is_same_json
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import (
     CommandContext,
@@ -26,6 +30,7 @@ from minions.interfaces.cli.session_choice import (
     message_number,
     what_it_cost,
 )
+from minions.recipe.library import recipe_ids_beside
 
 __all__ = ["command"]
 
@@ -112,6 +117,9 @@ async def _retry(
         sequence = message_number(from_step)
         return await _retry_session(context, name, sequence, model=model, out=out)
     async with RecordedRunOpener(context, name, model=model) as opened:
+        file = None if edited is not None else _edited_since(opened)
+        if file is not None:
+            tell(f"{file} was edited since; the run has its own. To use it: --recipe {file}")
         if edited is not None:
             recipe = bounded(named_recipe(edited, context, opened.runtime), opened.settings)
         else:
@@ -123,4 +131,22 @@ async def _retry(
             from_step=from_step,
             note=opened.note(),
         )
-        return await opened.follow(run, out)
+        return await opened.follow(run, out, edited=edited or file)
+
+
+def _edited_since(opened: RecordedRunOpener) -> str | None:
+    """The recipe's file, if it differs from what is stored with the run; None: it is the same, or
+    not found.
+    """
+    recorded = opened.recorded
+    folder = given(recorded.start.directory)
+    if folder is None or recorded.document is None:
+        return None
+    file = recipe_ids_beside(Path(folder)).get(recorded.summary.recipe)
+    if file is None:
+        return None
+    try:
+        now = opened.runtime.recipes.get(file).document
+    except MinionsError:  # an edit that is not finished
+        return os.path.relpath(file)
+    return None if is_same_json(now, recorded.document) else os.path.relpath(file)

@@ -75,10 +75,18 @@ def output_text(output: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def summary_lines(result: AgentResult[object], paint: painter) -> Iterator[str]:
-    """Lines on how the run ended, what it used, and what went wrong."""
+def summary_lines(
+    result: AgentResult[object], paint: painter, time: str | None = None
+) -> Iterator[str]:
+    """Lines on how the run ended, what it used, and what went wrong.
+
+    Args:
+        time: How long it took, for people; None: that is not said.
+    """
     color = {0: "green", 5: "yellow"}.get(EXIT_CODES[result.status], "red")
-    counts = f"{_counted_steps(result)} · {usage_text(result.usage)}"
+    counts = " · ".join(
+        part for part in (_counted_steps(result), time, usage_text(result.usage)) if part
+    )
     yield f"{paint(result.status.value, color)} · {counts}"
     if result.error is not None:
         where = result.error.where
