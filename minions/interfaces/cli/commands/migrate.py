@@ -12,10 +12,11 @@ from typing import TextIO, cast
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.errors import UsageError
+from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.engine.run.agent_run import AgentRun
+from minions.interfaces.cli.commands.migrate_recipe import is_recipe_text, mend_file
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.progress import PlainProgress
 from minions.interfaces.cli.console.render import stderr_painter
@@ -30,7 +31,6 @@ from minions.planning.migration import (
     migration_recipe,
     read_instruction,
 )
-from minions.recipe.reading.load import load_recipe
 
 __all__ = ["command"]
 
@@ -40,22 +40,27 @@ __all__ = ["command"]
 @click.option("-o", "--output", metavar="RECIPE.yaml", help="Where to write; else printed.")
 @click.option("--force", is_flag=True, help="Overwrite what is there.")
 @click.option("-m", "--model", metavar="MODEL", help="provider/name of who writes the recipe.")
+@click.option("--dry-run", is_flag=True, help="Show the change of a recipe; nothing is written.")
 @common_options
 def command(
     file: str, output: str | None, *, force: bool, model: str | None, **flags: object
 ) -> int:
     """Turn FILE, an instruction in prose or in the older YAML form, into a recipe.
 
-    The model's recipe is checked as by `validate`; its faults are sent back to the model twice. A
-    recipe that still has some is not written. Read the recipe before you run it.
+    A recipe with words of other tools or misspelt keys is mended in its place (or at -o), without a
+    model: comments stay, the change is printed, and what a person has to mend is listed. Exit code
+    2 if anything is left.
+
+    An instruction is given to a model. Its recipe is checked as by `validate`; the faults are sent
+    back to the model twice. A recipe that still has some is not written. Read the recipe before you
+    run it.
     """
     context = command_context(flags)
-    instruction = read_instruction(Path(file))
-    if instruction.is_recipe:
-        load_recipe(file, context.catalog())
-        tell(f"{file} is a recipe already, and it is valid. Nothing to do.")
-        return 0
     target = Path(output) if output is not None else None
+    instruction = _instruction(Path(file))
+    if instruction is None or instruction.is_recipe:
+        _refuse_target(target, force=force)
+        return mend_file(Path(file), target, context, force=force)
     _refuse_target(target, force=force)
     if context.settings.dry_run:
         tell("dry_run is set: no model is asked, nothing is written.")
@@ -69,6 +74,20 @@ def command(
             made = _MigratedRecipe.of(result, file)
             made.put(target, out, json=context.settings.json, force=force)
     return code
+
+
+def _instruction(file: Path) -> Instruction | None:
+    """The instruction in the file; None: it is a recipe that is no YAML as it stands.
+
+    Raises:
+        RecipeError: It is neither a recipe nor YAML, which its name says.
+    """
+    try:
+        return read_instruction(file)
+    except RecipeError:
+        if is_recipe_text(file):
+            return None
+        raise
 
 
 def _refuse_target(target: Path | None, *, force: bool) -> None:

@@ -1,0 +1,112 @@
+"""`minions migrate` of a file that is a recipe already: mends its words, without a model."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.render import fault_to_json, faults_lines, stderr_painter
+from minions.interfaces.cli.options import CommandContext
+from minions.planning.mending import MendedRecipe, mend_recipe
+
+__all__ = ["is_recipe_text", "mend_file"]
+
+_STEPS: Final = re.compile(r"^steps:", re.MULTILINE)
+
+
+def is_recipe_text(file: Path) -> bool:
+    """Whether the text has steps, be it YAML or not."""
+    return _STEPS.search(_read(file)) is not None
+
+
+def mend_file(file: Path, target: Path | None, context: CommandContext, *, force: bool) -> int:
+    """Mend the recipe, print the change and what is left; the exit code.
+
+    Args:
+        target: Where to write; None: in its place.
+        force: Whether a target that exists is written over.
+    """
+    text = _read(file)
+    mended = mend_recipe(text, str(file), context.catalog())
+    is_written = bool(mended.mendings) and not context.settings.dry_run
+    if is_written and target is not None:
+        _write_new(target, mended.text, force=force)
+    elif is_written:
+        _replace(file, mended.text)
+    if context.settings.json:
+        say(json_text(_to_json(mended, file, target or file if is_written else None)))
+    elif diff := mended.diff(str(file)):
+        say(diff)
+    for line in _lines(mended, file, str(target or file) if is_written else None):
+        tell(line)
+    return 2 if mended.errors else 0
+
+
+def _lines(mended: MendedRecipe, file: Path, written: str | None) -> Iterator[str]:
+    count = len(mended.mendings)
+    if not count and not mended.errors:
+        yield f"{file} is a recipe already, and it is valid. Nothing to do."
+        return
+    words = f"{count} word{'s' * (count != 1)}"
+    if written is not None:
+        yield f"Mended {words}: {written}"
+    elif count:
+        yield f"{words} can be mended; nothing was written."
+    if mended.errors:
+        left = len(mended.errors)
+        if count:
+            yield f"left for you: {left} fault{'s' * (left != 1)}"
+        yield from faults_lines(mended.errors, stderr_painter())
+
+
+def _to_json(mended: MendedRecipe, file: Path, written: Path | None) -> dict[str, JsonValue]:
+    return {
+        "file": str(file),
+        "written": str(written) if written is not None else None,
+        "mended": [
+            {"line": each.line, "before": each.before, "after": each.after}
+            for each in mended.mendings
+        ],
+        "left": [fault_to_json(fault) for fault in mended.errors],
+        "diff": mended.diff(str(file)),
+    }
+
+
+def _read(file: Path) -> str:
+    """The text with its line ends, which the reader of instructions has checked."""
+    try:
+        return file.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}.", code="unreadable") from error
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write the file whole or not at all, with its rights."""
+    path = file.resolve()
+    try:
+        handle, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(text.encode())
+        Path(made).chmod(path.stat().st_mode)
+        Path(made).replace(path)
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _write_new(target: Path, text: str, *, force: bool) -> None:
+    try:
+        with target.open("wb" if force else "xb") as stream:
+            stream.write(text.encode())
+    except OSError as error:
+        raise _unwritable(target, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"{path} cannot be written: {error.strerror}.", code="not-writable")
