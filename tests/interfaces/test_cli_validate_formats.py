@@ -21,9 +21,9 @@ def test_annotations_name_file_line_and_column_and_encode_what_would_break_them(
         "::error file=r%2C1.yaml,line=3,col=26,endColumn=34,title=unknown-reference::"
         "unknown input 'no'; help: no inputs are declared"
     )
-    assert second.startswith(
+    assert second == (
         "::error file=r%2C1.yaml,line=4,col=22,endColumn=26,title=unknown-key::"
-        "unknown key 'ouput' in a goal step; did you mean 'output'?; help: keys are: id,"
+        "unknown key 'ouput' in a goal step; did you mean 'output'?"
     )
 
 

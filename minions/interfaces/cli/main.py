@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib
 import io
 import os
@@ -92,9 +93,10 @@ def command() -> None:
 
 def run_command_line(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Prints errors, and a traceback only with `--debug`."""
-    _write_whatever_comes()
+    _use_unicode()
+    arguments = [_as_unicode(argument) for argument in arguments]
     try:
-        result = command.main(args=list(arguments), prog_name="minions", standalone_mode=False)
+        result = command.main(args=arguments, prog_name="minions", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         tell("Interrupted.")
         return 130
@@ -107,8 +109,25 @@ def run_command_line(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _write_whatever_comes() -> None:
-    """Escape characters that a stream cannot encode: they must not end a run."""
+def _use_unicode() -> None:
+    """Escape characters that a stream cannot encode, and read UTF-8 also in an ASCII locale.
+
+    They must not end a run, and not become question marks on their way to a model.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        is_ascii = codecs.lookup(sys.stdin.encoding).name == "ascii"
+        encoding = "utf-8" if is_ascii else sys.stdin.encoding
+        sys.stdin.reconfigure(encoding=encoding, errors="backslashreplace")
+
+
+def _as_unicode(argument: str) -> str:
+    """The argument as UTF-8 says, if the locale could not decode its bytes; else as it is."""
+    if argument.isascii():
+        return argument
+    try:
+        return os.fsencode(argument).decode()
+    except UnicodeError:
+        return argument

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -85,7 +86,7 @@ def _pair(pair: str) -> tuple[str, str]:
 
 def _text(name: str, value: str, stdin: StandardInput) -> str:
     if not value.startswith("@"):
-        return value
+        return _whole(value, name)
     if value.startswith("@@"):
         return value[1:]
     argument = f"-p {name}={value}"
@@ -101,6 +102,16 @@ def _text(name: str, value: str, stdin: StandardInput) -> str:
             code="bad-input",
         ) from error
     return _decoded(content, argument)
+
+
+def _whole(value: str, name: str) -> str:
+    """The value, unless the shell gave bytes that are no text; a path may have them."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        if not os.path.lexists(value):
+            raise UsageError(f"-p {name}=…: the value is not UTF-8.", code="bad-input") from error
+    return value
 
 
 def _decoded(content: bytes, argument: str) -> str:

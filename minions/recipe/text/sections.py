@@ -179,11 +179,12 @@ def _unknown_key(entry: Entry, table: Table, owner: str | None) -> Fault:
     if hint is not None:
         message = f"unknown key '{entry.key}' in {table.name}"
         return entry.key_node.place.fault("unknown-key", message, label=hint)
+    near = suggestion(entry.key, table.spellings)
     return entry.key_node.place.fault(
         "unknown-key",
         f"unknown key '{entry.key:.60}' in {table.name}",
-        label=suggestion(entry.key, table.spellings),
-        help=f"keys are: {', '.join(table.names)}",
+        label=near,
+        help=None if near else f"keys are: {', '.join(table.names)}",
     )
 
 

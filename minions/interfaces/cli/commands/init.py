@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -12,10 +13,13 @@ import click
 
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.console.console import say, tell
+from minions.recipe.editor_schema import recipe_schema
 
 __all__ = ["command"]
 
 _STARTER: Final = "minions.interfaces.starter"
+_SCHEMA: Final = Path("recipe.schema.json")
+"""What the first line of a recipe names for editors; `minions schema` prints the same."""
 _LEFT_OUT: Final = ("__init__.py", "__pycache__")
 
 
@@ -24,7 +28,8 @@ _LEFT_OUT: Final = ("__init__.py", "__pycache__")
 def command(directory: str) -> int:
     """Make a project in DIR (default: here). Overwrites nothing."""
     target = Path(directory)
-    wanted = dict(_starter_files(files(_STARTER), Path()))
+    wanted = {path: found.read_bytes() for path, found in _starter_files(files(_STARTER), Path())}
+    wanted[_SCHEMA] = json.dumps(recipe_schema(), ensure_ascii=False, indent=2).encode() + b"\n"
     taken = [str(target / path) for path in wanted if (target / path).exists()]
     if taken:
         raise UsageError(
@@ -35,7 +40,7 @@ def command(directory: str) -> int:
     try:
         for path, source in wanted.items():
             (target / path).parent.mkdir(parents=True, exist_ok=True)
-            (target / path).write_bytes(source.read_bytes())
+            (target / path).write_bytes(source)
     except OSError as error:
         raise UsageError(f"{target}: {error.strerror}.", code="not-writable") from error
     say(f"Made {len(wanted)} files in {target.resolve()}.")
