@@ -75,6 +75,8 @@ def test_a_script_that_the_recipe_names_has_to_be_there(cli: Cli, write: Write) 
     assert "parts/r.yaml:1:8" in done.err
     write("parts/a.yaml", "answers: [Hello]\n")
     assert cli("validate", "parts/r.yaml").code == 0
+
+
 def test_an_unknown_key_with_a_near_name_is_told_without_the_list_of_keys(
     cli: Cli, write: Write
 ) -> None:
