@@ -22,7 +22,7 @@ def test_the_retry_after_an_edit_names_the_edited_recipe(cli: Cli, write: Write)
     write("news.yaml", BAD.replace("1 > 2", "1 > 3"))
     done = cli("retry", run_id, "--recipe", "news.yaml", *FLAGS)
     assert done.code == 1
-    assert f"retry: minions retry {run_id} --db j.sqlite --recipe news.yaml" in done.err
+    assert f"retry: minions retry {run_id[:8]} --db j.sqlite --recipe news.yaml" in done.err
 
 
 def test_a_retry_tells_that_the_file_was_edited(cli: Cli, write: Write) -> None:
@@ -34,7 +34,7 @@ def test_a_retry_tells_that_the_file_was_edited(cli: Cli, write: Write) -> None:
     assert "news.yaml was edited since; the run has its own. To use it: --recipe news.yaml" in (
         done.err
     )
-    assert f"retry: minions retry {run_id} --db j.sqlite --recipe news.yaml" in done.err
+    assert f"retry: minions retry {run_id[:8]} --db j.sqlite --recipe news.yaml" in done.err
     assert cli("retry", run_id, "--recipe", "news.yaml", *FLAGS).code == 0
 
 
