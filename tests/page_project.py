@@ -56,6 +56,13 @@ def talk(prompt):
 talk.count = 0
 
 
+def greet(prompt):
+    asked = prompt.messages[-1].content or ""
+    if "nobody" in asked:
+        raise RuntimeError(f"cannot greet: {asked}")
+    return f"Here is one and here are two. {asked}"
+
+
 @tool(effect="pure")
 def weather(city: str) -> dict[str, object]:
     """The weather of a city."""
@@ -85,6 +92,7 @@ EXTENSIONS = Extensions(
     models={
         "scripted/slow": SlowModel(story, name="scripted/slow"),
         "scripted/chat": SlowModel(talk, name="scripted/chat"),
+        "scripted/greet": SlowModel(greet, name="scripted/greet"),
     },
 )
 '''
@@ -137,6 +145,21 @@ output: "{{ letter }}"
 id: broken
 steps:
   - {id: one, tool: sned, params: {}}
+""",
+    "crowd": """
+id: crowd
+model: scripted/greet
+description: Greets people, also those that nobody knows.
+inputs: {names: {type: array, items: {type: string}}}
+steps:
+  - id: greet
+    loop: "{{ inputs.names }}"
+    on_item_error: collect
+    goal: "Write a short and friendly greeting to {{ loop.item }}."
+  - id: tell
+    depends_on: [greet]
+    set: {of: "{{ greet.total }}", failed: "{{ greet.failed }}"}
+output: "{{ tell }}"
 """,
     "fragile": """
 id: fragile

@@ -83,6 +83,8 @@ class StepStarted(_StepEvent):
     type: ClassVar[str] = "step_started"
     index: int | None = None
     """In a loop: the item's index from 0; None: the step as a whole."""
+    total: int | None = None
+    """Of a loop as a whole: the number of its items; None: it is no loop."""
 
 
 @frozen(kw_only=True)

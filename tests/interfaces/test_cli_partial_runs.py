@@ -52,3 +52,25 @@ def test_json_has_every_item_of_a_partial_step(cli: Cli, write: Write) -> None:
         "failed",
         "completed",
     ]
+
+
+def test_show_lists_the_items_of_a_loop_and_of_a_long_one_those_that_failed(
+    cli: Cli, write: Write
+) -> None:
+    write("prices.yaml", PRICES)
+    cli("run", "prices.yaml", "--db", "j.sqlite")
+    run = cli("sessions", "list", "--db", "j.sqlite").out.split()[0]
+    lines = [
+        line.strip() for line in cli("sessions", "show", run, "--db", "j.sqlite").out.splitlines()
+    ]
+    assert "3/3, 1 failed" in lines
+    assert [line.split(" · ")[0] for line in lines if line.startswith("price[")] == [
+        "price[0]: completed", "price[1]: failed", "price[2]: completed",
+    ]  # fmt: skip
+    write("long.yaml", PRICES.replace("[12, -1, 7]", str([1] * 30 + [-1])))
+    cli("run", "long.yaml", "--db", "k.sqlite")
+    run = cli("sessions", "list", "--db", "k.sqlite").out.split()[0]
+    shown = cli("sessions", "show", run, "--db", "k.sqlite").out
+    assert shown.count("price[") == 1
+    assert "… 30 more; --items shows all" in shown
+    assert cli("sessions", "show", run, "--db", "k.sqlite", "--items").out.count("price[") == 31

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from rich.console import Console
 
 from minions.contracts.events import RunStarted, StepFinished, StepStarted
-from minions.interfaces.cli.console.progress import LiveProgress
+from minions.contracts.facts import StepFinished as Ended
+from minions.contracts.facts import StepStarted as Begun
+from minions.contracts.json_values import JsonValue
+from minions.interfaces.cli.console.progress import LiveProgress, PlainProgress
+from minions.interfaces.cli.console.render import painter
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -28,13 +33,18 @@ def on_screen() -> tuple[LiveProgress, io.StringIO]:
     return progress, stream
 
 
-def started(step_id: str, index: int | None = None) -> StepStarted:
+def started(step_id: str, index: int | None = None, total: int | None = None) -> StepStarted:
     return StepStarted(
-        run_id="run_1", session_id="ses_1", timestamp=NOW, step_id=step_id, index=index
+        run_id="run_1", session_id="ses_1", timestamp=NOW, step_id=step_id, index=index, total=total
     )
 
 
-def finished(step_id: str, index: int | None = None, status: str = "completed") -> StepFinished:
+def finished(
+    step_id: str,
+    index: int | None = None,
+    status: str = "completed",
+    usage: Mapping[str, JsonValue] | None = None,
+) -> StepFinished:
     return StepFinished(
         run_id="run_1",
         session_id="ses_1",
@@ -42,7 +52,7 @@ def finished(step_id: str, index: int | None = None, status: str = "completed") 
         step_id=step_id,
         status=status,
         index=index,
-        usage={},
+        usage=usage or {},
         duration_ms=1.0,
     )
 
@@ -69,3 +79,46 @@ def test_it_stands_still_while_somebody_else_has_the_screen() -> None:
         assert stream.getvalue() == before
     progress.on_event(finished("a"))
     assert "✓ a" in drawn(progress, stream)
+
+
+USED: Mapping[str, JsonValue] = {"input_tokens": 400, "output_tokens": 150, "cost_usd": 0.01}
+
+
+def test_a_running_loop_tells_how_far_it_has_come_and_what_it_cost() -> None:
+    progress, stream = on_screen()
+    progress.on_event(started("each", total=200))
+    for index in range(3):
+        progress.on_event(started("each", index))
+    progress.on_event(finished("each", 0, usage=USED))
+    progress.on_event(finished("each", 2, "failed", usage=USED))
+    assert "2/200, 1 failed, 1.1k tokens, $0.02" in drawn(progress, stream)
+
+
+def test_a_resumed_loop_counts_the_items_that_were_recorded_before() -> None:
+    progress, stream = on_screen()
+    recorded = [Ended(step_id="each", status="completed", index=at) for at in range(5)]
+    progress.recall([Begun(step_id="each", total=9), *recorded])
+    progress.on_event(started("each", 4))
+    progress.on_event(finished("each", 5))
+    assert "5/9" in drawn(progress, stream)
+
+
+def test_a_loop_that_runs_a_second_time_starts_to_count_anew() -> None:
+    progress, stream = on_screen()
+    for _ in range(2):
+        progress.on_event(started("each", total=2))
+        progress.on_event(finished("each", 0))
+        progress.on_event(finished("each"))
+    progress.on_event(started("each", total=3))
+    progress.on_event(finished("each", 1))
+    assert "1/3" in drawn(progress, stream)
+
+
+def test_without_a_terminal_a_long_loop_tells_a_line_for_each_tenth() -> None:
+    lines: list[str] = []
+    progress = PlainProgress(lines.append, painter(is_on=False))
+    progress.on_event(started("each", total=40))
+    for index in range(40):
+        progress.on_event(finished("each", index))
+    assert [line.strip() for line in lines[1:3]] == ["each: 4/40", "each: 8/40"]
+    assert len(lines) == 10

@@ -95,6 +95,14 @@ SAYS = {
     ),
     "resumeRun": ("POST /runs/{run_id}/resume", "", "", "202 RunAccepted", "404 409 429"),
     "retryRun": ("POST /runs/{run_id}/retry", "", "AgainRequest", "202 RunAccepted", "404 409 429"),
+    "listRunItems": (
+        "GET /runs/{run_id}/items",
+        "step status limit offset",
+        "",
+        "200 Items",
+        "404",
+    ),
+    "getRunStep": ("GET /runs/{run_id}/steps", "address", "", "200 StepView", "404"),
     "drawRun": ("GET /runs/{run_id}/graph", "format", "", "200 object", "404"),
     "say": (
         "POST /sessions/{session_id}/messages",

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from attrs import evolve, field, frozen
 from msgspec import Struct
-from msgspec.structs import replace
 
 from minions.contracts.addresses import item_address
 from minions.contracts.decision_words import Answer, Decision, name_of
@@ -56,10 +55,11 @@ from minions.contracts.messages import message_to_json
 from minions.contracts.run_rows import RunFilter, RunRow
 from minions.contracts.runtime import IsWorkerGone
 from minions.contracts.sessions import SessionStep
+from minions.engine.history.current_rows import current_rows
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.events import EventMaker
 from minions.engine.history.keys import base_key, execution_key
-from minions.engine.history.replay import Replay, visible
+from minions.engine.history.run_items import LoopItems, loops_in
 from minions.engine.history.run_names import meaning_of, not_unique, unknown_name
 from minions.engine.history.run_states import executed_runs, with_states
 from minions.engine.history.run_summary import RunSummary
@@ -75,8 +75,11 @@ __all__ = [
     "count_runs",
     "find_run",
     "list_runs",
+    "messages_in",
+    "prompts_in",
     "readable",
     "show_run",
+    "step_of",
 ]
 
 F = TypeVar("F", bound=Struct)
@@ -162,6 +165,8 @@ class RunDetail:
     """The faults of a rejected run, in file order, without lines of the recipe's text."""
     prompts: tuple[SentPrompt, ...] = ()
     """In the order they were sent, as far as their sections are recorded."""
+    loops: Mapping[str, LoopItems] = field(factory=dict)
+    """The items of each loop, by the id of its step."""
 
 
 async def list_runs(
@@ -281,50 +286,24 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     Raises:
         JournalError: `corrupt-entry`; it cannot be read.
     """
-    rows = _current_rows(await journal.entries(run.session_id, run_id=run.run_id))
+    rows = current_rows(await journal.entries(run.session_id, run_id=run.run_id))
     if run.status == REJECTED:
         return _rejected(run, rows)
     started = _newest(rows, RunStarted, RunResumed)
     finished = _newest(rows, RunFinished) if run.has_ended else None
     ids = await _step_ids(journal, started)
-    entries = [entry for entry in rows if _outermost(_step_of(entry) or ids[0], ids) in ids]
+    entries = [entry for entry in rows if _outermost(step_of(entry) or ids[0], ids) in ids]
     return RunDetail(
         summary=run,
         inputs=started.inputs if started is not None else None,
         output=given(finished.output) if finished is not None else None,
         error=given(finished.error) if finished is not None else None,
         steps=_steps(entries, RunState.INTERRUPTED.value if run.has_ended else run.status),
-        messages=_messages(entries),
+        messages=messages_in(entries),
         notes=tuple(_notes(entries)),
-        prompts=tuple(_prompts(entries)),
+        prompts=tuple(prompts_in(entries)),
+        loops=loops_in(entries, is_running=run.status == RunState.RUNNING),
     )
-
-
-def _current_rows(rows: Sequence[JournalEntry]) -> list[JournalEntry]:
-    """The rows without those that a retry discarded, whether their steps ran again or not."""
-    replay = Replay(rows, max((row.generation for row in rows), default=1))
-    started = {base_key(row.key) for row in rows if row.kind == "step" and row.state != "skipped"}
-    discarded = {base for base in started if replay.execution(base) is None}
-    places = _places(rows)
-    return [
-        replace(row, position=places[row.position])
-        for row in visible(rows)
-        if row.state == "skipped" or base_key(execution_key(row.key)) not in discarded
-    ]
-
-
-def _places(rows: Sequence[JournalEntry]) -> Mapping[int, int]:
-    """By position, the place of each row in a listing: work that is done again keeps its place."""
-    first: dict[tuple[str, str, str], int] = {}
-    places: dict[int, int] = {}
-    for row in rows:
-        if isinstance(row.fact, RunResumed) and row.fact.retries:
-            first = {}
-        key = execution_key(row.key)
-        name = (row.kind, f"{base_key(key)}{row.key.removeprefix(key)}", row.state)
-        is_skipped = row.state == "skipped"  # decided again in each execution of the run
-        places[row.position] = row.position if is_skipped else first.setdefault(name, row.position)
-    return places
 
 
 def _rejected(run: RunSummary, rows: Sequence[JournalEntry]) -> RunDetail:
@@ -348,7 +327,7 @@ async def _step_ids(journal: Journal, started: RunBeginning | None) -> Sequence[
     return [step["id"] for step in document["steps"]]
 
 
-def _step_of(entry: JournalEntry) -> str | None:
+def step_of(entry: JournalEntry) -> str | None:
     """The path of the step that the entry belongs to; None: it belongs to the run as a whole."""
     match entry.fact:
         case (
@@ -413,7 +392,7 @@ def _whole(key: str) -> str:
     return base_key(key).rpartition("/")[0]
 
 
-def _prompts(entries: Sequence[JournalEntry]) -> Iterator[SentPrompt]:
+def prompts_in(entries: Sequence[JournalEntry]) -> Iterator[SentPrompt]:
     """The prompts of answered calls, as far as their sections were recorded."""
     for entry in entries:
         fact = entry.fact
@@ -477,9 +456,10 @@ def _shown_message(step: SessionStep) -> Mapping[str, JsonValue]:
     return shown
 
 
-def _messages(
+def messages_in(
     entries: Sequence[JournalEntry],
 ) -> tuple[tuple[str, Mapping[str, JsonValue]], ...]:
+    """Pairs of step id and message as the provider saw it, in the order of recording."""
     maker = EventMaker()
     found: list[tuple[str, Mapping[str, JsonValue]]] = []
     for entry in entries:

@@ -370,6 +370,15 @@ class Replay:
             if step_of(base) == step_id and isinstance(end, StepFinished):
                 yield given(end.output)
 
+    def loop_facts(self) -> Iterator[StepStarted | StepOutcome]:
+        """Of executions that count: the starts of loops, and the ends of items."""
+        for rows in self._current.values():
+            start, end = (None, None) if rows is None else (rows.start, rows.end)
+            if start is not None and start.total is not None:
+                yield start
+            if isinstance(end, StepOutcome) and end.index is not None:
+                yield end
+
     def begun_calls(self, step_ids: Collection[str]) -> Iterator[tuple[str, str]]:
         """Key and tool of every call that discarded executions of these steps made, or may have.
 

@@ -88,6 +88,8 @@ async def follow(
     clock = run.context.scope.services.clock
     begin = clock.monotonic()
     printer = _EventPrinter(out)
+    if (replay := run.context.scope.replay) is not None:
+        progress.recall(replay.loop_facts())
     run.listen(progress.on_event)
     if context.settings.events:
         run.listen(printer)

@@ -28,6 +28,7 @@ from minions.interfaces.cli.commands.sessions_diff import diff
 from minions.interfaces.cli.commands.sessions_list import list_
 from minions.interfaces.cli.commands.sessions_show import SessionDetail, find_session_detail
 from minions.interfaces.cli.console.console import hanging, json_text, say
+from minions.interfaces.cli.console.item_totals import item_lines
 from minions.interfaces.cli.console.render import faults_lines, painter
 from minions.interfaces.cli.console.results import output_text
 from minions.interfaces.cli.options import (
@@ -52,9 +53,10 @@ for each in (list_, diff, export, import_, rm, gc):
 @command.command("show")
 @click.argument("name", metavar="ID")
 @click.option("--messages", is_flag=True, help="Show every message, too.")
+@click.option("--items", is_flag=True, help="Show every item of long loops, too.")
 @click.option("--db", metavar="PATH|URL", help="Where the journal is.")
 @output_options
-def show(name: str, *, messages: bool, **flags: object) -> int:
+def show(name: str, *, messages: bool, items: bool, **flags: object) -> int:
     """Show one run, or a session with its messages: ID is a run's or a session's.
 
     A unique start of an id is enough. A session without messages means its last run.
@@ -64,7 +66,10 @@ def show(name: str, *, messages: bool, **flags: object) -> int:
     if context.settings.json:
         say(json_text(found.to_json() if isinstance(found, SessionDetail) else encode(found)))
         return 0
-    lines = found.lines() if isinstance(found, SessionDetail) else _lines(found, messages=messages)
+    if isinstance(found, SessionDetail):
+        lines = found.lines()
+    else:
+        lines = _lines(found, messages=messages, shows_all=items)
     for line in lines:
         say(line)
     return 0
@@ -82,7 +87,7 @@ async def _show(context: CommandContext, name: str) -> RunDetail | SessionDetail
         await journal.aclose()
 
 
-def _lines(detail: RunDetail, *, messages: bool) -> Iterator[str]:
+def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[str]:
     run = detail.summary
     yield f"{run.run_id} · session {run.session_id}"
     yield f"recipe {run.recipe} · model {run.model or 'none'} · {run.status}"
@@ -92,7 +97,10 @@ def _lines(detail: RunDetail, *, messages: bool) -> Iterator[str]:
     shown: list[StepSummary | RunNote] = [*detail.steps, *detail.notes]
     for one in sorted(shown, key=lambda one: one.position):
         line = _step_line(one) if isinstance(one, StepSummary) else f"- {_note_line(one)}"
-        yield hanging(f"  {'  ' * _depth(one)}{line}")
+        indent = f"  {'  ' * _depth(one)}"
+        yield hanging(f"{indent}{line}")
+        if isinstance(one, StepSummary) and (loop := detail.loops.get(one.step_id)) is not None:
+            yield from item_lines(one.step_id, loop, f"{indent}  ", shows_all=shows_all)
     yield from _prompt_lines(detail.prompts)
     if messages:
         for step_id, message in detail.messages:

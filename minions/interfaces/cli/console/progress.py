@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from minions.contracts.durations import spoken
 from minions.contracts.events import (
@@ -22,6 +22,10 @@ from minions.contracts.events import (
     ToolFinished,
     ToolStarted,
 )
+from minions.contracts.facts import StepOutcome
+from minions.contracts.facts import StepStarted as StepBegun
+from minions.engine.history.run_items import ItemTotals
+from minions.interfaces.cli.console.item_totals import ItemCounter, totals_words
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.console.render import painter, plain
 
@@ -40,6 +44,9 @@ _GLYPHS: Final = {
     "in_progress": ("?", "yellow"),
 }
 
+_LONG: Final = 20
+"""Items from which on a loop tells lines of its progress."""
+
 
 def model_line(recipe: str, model_name: str | None) -> str:
     """A line on the recipe and its model; a scripted model is marked as such."""
@@ -56,6 +63,9 @@ class Progress(ABC):
     def on_event(self, event: RunEvent) -> None:
         """Show the event; must return at once."""
 
+    def recall(self, recorded: Iterable[StepBegun | StepOutcome]) -> None:
+        """Count what earlier executions of the run recorded of its loops."""
+
     def close(self) -> None:
         """End the output, so that other lines can follow."""
 
@@ -70,12 +80,21 @@ class PlainProgress(Progress):
     def __init__(self, write: Callable[[str], None], paint: painter) -> None:
         self._write = write
         self._paint = paint
+        self._items = ItemCounter()
+
+    def recall(self, recorded: Iterable[StepBegun | StepOutcome]) -> None:
+        """Count what earlier executions of the run recorded of its loops."""
+        self._items.recall(recorded)
 
     def on_event(self, event: RunEvent) -> None:
-        """Print the line of the event, if it has one."""
+        """Print the line of the event, if it has one; of a long loop one for each tenth."""
         line = self._line(event)
         if line is not None:
             self._write(line)
+        if isinstance(event, StepStarted | StepFinished):
+            totals = self._items.count(event)
+            if isinstance(event, StepFinished) and event.index is not None and _is_tenth(totals):
+                self._write(f"    {event.step_id}: {totals_words(totals)}")
 
     def _line(self, event: RunEvent) -> str | None:
         if isinstance(event, RunStarted):
@@ -105,6 +124,14 @@ class PlainProgress(Progress):
         detail = f" ({', '.join(facts)})" if facts else ""
         reason = f": {reason_of(event)}" if event.reason else ""
         return f"{self._paint(glyph, color)} {event.address}{detail}{reason}"
+
+
+def _is_tenth(totals: ItemTotals | None) -> TypeGuard[ItemTotals]:
+    """Whether a further tenth of a long loop has ended."""
+    if totals is None or totals.total is None or totals.total < _LONG:
+        return False
+    tenth, before = (n * 10 // totals.total for n in (totals.ended, totals.ended - 1))
+    return tenth > before and totals.ended < totals.total
 
 
 def reason_of(event: StepFinished) -> str:
@@ -147,6 +174,8 @@ class _Row:
         self.doing = ""
         self.text = ""
         self.end: StepFinished | None = None
+        self.items: ItemTotals | None = None
+        """Of a loop: how far it has come."""
 
 
 class LiveProgress(Progress):
@@ -157,10 +186,15 @@ class LiveProgress(Progress):
 
         self._console = console
         self._rows: dict[str, _Row] = {}
+        self._items = ItemCounter()
         self._live: Live = Live(
             get_renderable=self._table, console=console, refresh_per_second=4, transient=False
         )
         self._is_started = False
+
+    def recall(self, recorded: Iterable[StepBegun | StepOutcome]) -> None:
+        """Count what earlier executions of the run recorded of its loops."""
+        self._items.recall(recorded)
 
     def on_event(self, event: RunEvent) -> None:
         """Update the row; the screen is drawn by itself."""
@@ -168,14 +202,20 @@ class LiveProgress(Progress):
             self._console.print(model_line(event.recipe, event.model_name), highlight=False)
             self._live.start()
             self._is_started = True
-        elif isinstance(event, StepStarted | StepFinished) and event.index is not None:
-            self._rows.setdefault(event.step_id, _Row()).doing = f"item {event.index}"
-        elif isinstance(event, StepStarted):
-            self._rows[event.step_id] = _Row()
-        elif isinstance(event, StepFinished):
-            self._rows.setdefault(event.step_id, _Row()).end = event
+        elif isinstance(event, StepStarted | StepFinished):
+            self._on_step(event)
         else:
             self._on_detail(event)
+
+    def _on_step(self, event: StepStarted | StepFinished) -> None:
+        if event.index is None and isinstance(event, StepStarted):
+            self._rows[event.step_id] = _Row()
+        row = self._rows.setdefault(event.step_id, _Row())
+        row.items = self._items.count(event) or row.items
+        if event.index is not None:
+            row.doing = f"item {event.index}"
+        elif isinstance(event, StepFinished):
+            row.end = event
 
     def _on_detail(self, event: RunEvent) -> None:
         step_id = getattr(event, "step_id", None)
@@ -241,5 +281,11 @@ def _glyph(row: _Row) -> tuple[str, str]:
 
 def _detail(row: _Row) -> str:
     if row.end is not None:
-        return reason_of(row.end) or ", ".join(_facts(row.end))
+        return reason_of(row.end) or ", ".join([*_failed_items(row.items), *_facts(row.end)])
+    if row.items is not None:
+        return totals_words(row.items)
     return row.doing or " ".join(row.text.split())
+
+
+def _failed_items(items: ItemTotals | None) -> list[str]:
+    return [f"{items.failed} of {items.ended} items failed"] if items and items.failed else []

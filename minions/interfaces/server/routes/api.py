@@ -16,6 +16,7 @@ from minions.interfaces.server.endpoints import (
 from minions.interfaces.server.routes.decisions import APPROVALS, health, system
 from minions.interfaces.server.routes.recipes import AGENTS, RECIPES
 from minions.interfaces.server.routes.resumptions import RESUMPTIONS
+from minions.interfaces.server.routes.run_steps import RUN_STEPS
 from minions.interfaces.server.routes.runs import RUNS
 from minions.interfaces.server.routes.sessions import SESSIONS
 from minions.interfaces.server.routes.turns import TURNS
@@ -29,6 +30,7 @@ API: Final = Router(
         RECIPES,
         AGENTS,
         RUNS,
+        RUN_STEPS,
         RESUMPTIONS,
         SESSIONS,
         TURNS,

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from minions.contracts.errors import NotFoundError
 from minions.contracts.journal import Journal
-from minions.engine.history.lookup import RunDetail, list_runs, readable, show_run
+from minions.engine.history.lookup import (
+    RunDetail,
+    SentPrompt,
+    StepSummary,
+    list_runs,
+    readable,
+    show_run,
+)
 from minions.engine.history.run_summary import RunSummary
 from minions.interfaces.server.documents.runs import (
     ApprovalView,
@@ -20,7 +27,7 @@ from minions.interfaces.server.endpoints import ApiRequest
 from minions.interfaces.server.http.problems import fault_view
 from minions.interfaces.server.pending_decisions import waiting_of
 
-__all__ = ["find_exact", "links_of", "run_row", "run_view"]
+__all__ = ["find_exact", "links_of", "prompt_view", "run_row", "run_view", "step_view"]
 
 
 async def find_exact(journal: Journal, run_id: str) -> RunSummary:
@@ -87,14 +94,9 @@ def _view(request: ApiRequest, detail: RunDetail, waiting: list[ApprovalView]) -
         inputs=detail.inputs,
         output=detail.output,
         error=detail.error,
-        steps=_steps(detail),
+        steps=tuple(map(step_view, detail.steps)),
         messages=tuple(MessageOfRun(step_id=at, message=each) for at, each in detail.messages),
-        prompts=tuple(
-            PromptOfRun(
-                step_id=each.step_id, key=each.key, phase=each.phase, sections=each.sections
-            )
-            for each in detail.prompts
-        ),
+        prompts=tuple(map(prompt_view, detail.prompts)),
         notes=_notes(detail),
         faults=tuple(map(fault_view, detail.faults)),
         waiting=tuple(waiting),
@@ -102,19 +104,24 @@ def _view(request: ApiRequest, detail: RunDetail, waiting: list[ApprovalView]) -
     )
 
 
-def _steps(detail: RunDetail) -> tuple[StepOfRun, ...]:
-    return tuple(
-        StepOfRun(
-            id=step.step_id,
-            status=step.status,
-            reason=step.reason,
-            output=step.output,
-            is_waiting=step.is_waiting,
-            kept_as=step.kept_as,
-            facts={name: value for name, value in step.facts.items() if name != "output"},
-            position=step.position,
-        )
-        for step in detail.steps
+def prompt_view(prompt: SentPrompt) -> PromptOfRun:
+    """The sections of a prompt for a response."""
+    return PromptOfRun(
+        step_id=prompt.step_id, key=prompt.key, phase=prompt.phase, sections=prompt.sections
+    )
+
+
+def step_view(step: StepSummary) -> StepOfRun:
+    """A step for a response."""
+    return StepOfRun(
+        id=step.step_id,
+        status=step.status,
+        reason=step.reason,
+        output=step.output,
+        is_waiting=step.is_waiting,
+        kept_as=step.kept_as,
+        facts={name: value for name, value in step.facts.items() if name != "output"},
+        position=step.position,
     )
 
 

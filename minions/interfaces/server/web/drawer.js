@@ -1,24 +1,29 @@
 // What one step did: prompt, response, tool calls, output, attempts, cost.
 
-import { action, callout, chip, code, cost, count, duration, fill, h, plural, shape, time, tag } from "./dom.js";
-import { outermost } from "./fold.js";
+import { action, callout, chip, code, cost, count, duration, fill, h, loading, plural, shape, time, tag } from "./dom.js";
+import { itemOf, outermost } from "./fold.js";
+import { ItemTable } from "./items.js";
 
-const TABS = [["prompt", "Prompt"], ["response", "Response"], ["tools", "Tool calls"], ["output", "Output"], ["attempts", "Attempts"], ["cost", "Cost"]];
+const TABS = [["items", "Items"], ["prompt", "Prompt"], ["response", "Response"], ["tools", "Tool calls"], ["output", "Output"], ["attempts", "Attempts"], ["cost", "Cost"]];
 const MODEL_KINDS = new Set(["goal", "analyze"]);
 
 const none = (text) => h("p.empty.muted", text);
 
 export class Drawer {
-	/** `leave(tab)`: another tab is wanted; `leave(null)`: it shall close. `retry(id)`: from this step on. */
-	constructor(leave, retry) {
-		this.leave = leave;
+	/**
+	 * `leave(tab)`: another tab is wanted; `leave(null)`: it shall close. `retry(id)`: from this step on.
+	 * `path`: of the run in the API; `href(id)`: the address of a step in the page.
+	 */
+	constructor({ leave, retry, path, href, signal }) {
+		Object.assign(this, { leave, path, href, signal });
 		this.again = action("Retry from here", () => retry(this.id), { title: "This step and those after it run again" });
 		this.title = h("h2", { id: "drawer-title", tabindex: "-1" });
 		this.state = h("span");
+		this.loop = h("a.quiet-link", { hidden: true, text: "All items" });
 		this.body = h("div.drawer-body", { id: "drawer-body", role: "tabpanel", tabindex: "0" });
 		this.tabs = TABS.map(([name, label]) => h("button", { role: "tab", id: `tab-${name}`, "aria-controls": "drawer-body", text: label, onclick: () => leave(name) }));
 		this.el = h("aside.drawer", { role: "dialog", "aria-labelledby": "drawer-title", hidden: true, onkeydown: (event) => this.key(event) },
-			h("div.drawer-head", this.title, this.state, this.again,
+			h("div.drawer-head", this.title, this.state, this.loop, this.again,
 				h("button", { class: "quiet close", "aria-label": "Close the step", title: "Close (Esc)", onclick: () => leave(null) }, shape("bad"))),
 			h("div.tabs", { role: "tablist", "aria-label": "About the step" }, this.tabs), this.body);
 	}
@@ -29,14 +34,14 @@ export class Drawer {
 			this.leave(null);
 			return;
 		}
-		const at = this.tabs.indexOf(event.target);
+		const offered = this.tabs.filter((each) => !each.hidden), at = offered.indexOf(event.target);
 		if (at < 0) return;
-		const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: TABS.length - 1 }[event.key];
+		const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: offered.length - 1 }[event.key];
 		if (to === undefined) return;
 		event.preventDefault();
-		const next = (to + TABS.length) % TABS.length;
-		this.leave(TABS[next][0]);
-		this.tabs[next].focus();
+		const next = offered[(to + offered.length) % offered.length];
+		this.leave(TABS[this.tabs.indexOf(next)][0]);
+		next.focus();
 	}
 
 	open(step, tab, isNew) {
@@ -44,29 +49,35 @@ export class Drawer {
 		document.body.classList.toggle("has-drawer", Boolean(step));
 		this.wanted = TABS.some(([name]) => name === tab) ? tab : null;
 		if (!isNew || !step) return;
-		this.signature = null;
+		this.signature = this.items = null;
 		this.title.textContent = this.id = step;
+		const item = itemOf(step);
+		this.loop.hidden = true;
+		if (item) this.loop.setAttribute("href", `${this.href(item.step)}&tab=items`);
 		setTimeout(() => this.title.focus({ preventScroll: true }));
 	}
 
-	show(step, view, kind, isOver) {
+	/** `detail`: what the server has of this step, or null as long as it has not come. */
+	show(step, view, detail, kind, isOver, totals) {
 		this.again.hidden = !isOver || outermost(step.id) !== step.id || step.status === "pending";
+		this.loop.hidden = !step.isItem;
 		const status = isOver && step.status === "running" ? "interrupted" : step.status;
-		const tab = this.wanted ?? (!kind || MODEL_KINDS.has(kind) || step.live ? "response" : kind === "tool" ? "tools" : "output");
+		const tab = this.tabFor(step, status, kind, totals);
 		TABS.forEach(([name], at) => {
 			const isOn = name === tab;
+			this.tabs[at].hidden = totals ? !["items", "output", "attempts", "cost"].includes(name) : name === "items";
 			this.tabs[at].setAttribute("aria-selected", String(isOn));
 			this.tabs[at].tabIndex = isOn ? 0 : -1;
 		});
 		this.body.setAttribute("aria-labelledby", `tab-${tab}`);
-		const of = (id) => id === step.id || id.startsWith(`${step.id}[`);
+		const rows = view.steps.filter((each) => each.id === step.id || (!step.isItem && each.id.startsWith(`${step.id}[`) && itemOf(each.id)?.step === step.id));
 		const facts = {
-			id: step.id, status, step, tab,
-			messages: view.messages.filter((each) => of(each.step_id)).map((each) => each.message),
-			rows: view.steps.filter((each) => of(each.id)),
-			notes: view.notes.filter((each) => of(each.step_id)),
+			id: step.id, status, step, tab, detail,
+			messages: detail?.messages ?? [],
+			rows: rows.length || !detail ? rows : [detail.step],
+			notes: view.notes.filter((each) => each.step_id === step.id),
 		};
-		const signature = JSON.stringify([tab, status, facts.messages, facts.rows, facts.notes, step.spans, step.retries, [...step.tools.values()], [...step.items.values()], step.liveTools, step.hasGap, Boolean(step.live)]);
+		const signature = JSON.stringify([tab, status, detail, facts.rows, facts.notes, step.spans, step.retries, [...step.tools.values()], step.liveTools, step.hasGap, Boolean(step.live)]);
 		if (this.signature !== signature) {
 			this.signature = signature;
 			fill(this.state, chip(status));
@@ -76,7 +87,22 @@ export class Drawer {
 			this.body.scrollTop = top;
 			this.shownTab = `${step.id} ${tab}`;
 		}
+		if (tab === "items") this.items.show(step.items, totals);
 		if (this.live) this.stream(step.live);
+	}
+
+	/** The tab that was asked for, else the one that tells the most of this step. */
+	tabFor(step, status, kind, totals) {
+		if (this.wanted && (totals || this.wanted !== "items")) return this.wanted;
+		if (totals) return "items";
+		if (status === "failed") return "attempts";
+		if (!kind || MODEL_KINDS.has(kind) || step.live) return "response";
+		return kind === "tool" ? "tools" : "output";
+	}
+
+	tab_items() {
+		this.items ??= new ItemTable(this.path, this.id, this.signal, this.href);
+		return this.items.el;
 	}
 
 	/** Text that comes; the reader stays at the end if they were there. */
@@ -86,7 +112,8 @@ export class Drawer {
 		if (isAtEnd) this.body.scrollTop = this.body.scrollHeight;
 	}
 
-	tab_prompt({ messages }) {
+	tab_prompt({ messages, detail }) {
+		if (!detail) return loading("the prompt");
 		const sent = messages.filter((each) => each.role !== "assistant" && each.role !== "tool");
 		return sent.length ? sent.map((each) => said(each)) : none("This step has asked no model.");
 	}
@@ -128,7 +155,6 @@ export class Drawer {
 		const failed = step.error && step.status !== "waiting" ? callout("bad", null, step.error.message, step.error.code) : null;
 		const spans = step.spans.map((span, at) => h("li", `${at + 1}. `, chip(span.end ? span.status : step.status), " ", time(span.start), " ", h("span.tabular", span.end ? duration(new Date(span.end) - new Date(span.start)) : "")));
 		const retries = step.retries.map((each) => h("li", `Attempt ${each.attempt} of ${each.what} failed: ${each.error.message} `, h("span.muted", `again after ${each.delay_s.toFixed(1)} s`)));
-		const items = [...step.items.entries()].map(([index, item]) => h("li", `Item ${index}: `, chip(item.status), " ", item.duration === undefined ? "" : duration(item.duration), item.error ? ` ${item.error.message}` : ""));
 		const list = (title, each) => (each.length ? [h("h3", title), h("ul.plain.lines", each)] : null);
 		return [failed,
 			step.reason && !failed ? h("p", step.reason) : null,
@@ -136,7 +162,7 @@ export class Drawer {
 			step.pinnedFrom ? h("p", `Its output is pinned: ${step.pinnedFrom}.`) : null,
 			spans.length ? list("Times it was run", spans) : none(step.status === "pending" ? "It has not begun." : "It was passed over."),
 			step.attempts > 1 ? h("p", `One of its calls needed ${step.attempts} attempts.`) : null,
-			list("Retries seen", retries), list("Items", items),
+			list("Retries seen", retries),
 			list("Between", notes.map((each) => h("li", `${each.kind}: ${each.state}`))),
 			rows.length > 1 ? list("Each", rows.map((row) => h("li", h("code", row.id), " ", chip(row.is_waiting ? "waiting" : row.status)))) : null];
 	}

@@ -3,6 +3,12 @@
 /** Without items and inner steps: which step of the recipe's picture it belongs to. */
 export const outermost = (id) => id.split("/")[0].replace(/\[\d+\]$/, "");
 
+/** The step and the index of an item's address `each[3]`, or null. */
+export function itemOf(address) {
+	const found = /^(.+)\[(\d+)\]$/.exec(address);
+	return found && { step: found[1], index: Number(found[2]) };
+}
+
 const settled = (event) => (event.error?.code === "needs-decision" ? "waiting" : event.status);
 
 export class RunFold {
@@ -19,10 +25,36 @@ export class RunFold {
 	step(id) {
 		let step = this.steps.get(id);
 		if (!step) {
-			step = { id, status: "pending", spans: [], items: new Map(), tools: new Map(), retries: [], live: "", liveTools: [], hasGap: false, attempts: 0 };
+			step = { id, status: "pending", spans: [], items: new Map(), total: null, hasEnded: false, tools: new Map(), retries: [], live: "", liveTools: [], hasGap: false, attempts: 0 };
 			this.steps.set(id, step);
 		}
 		return step;
+	}
+
+	/** A step, or an item of a loop as if it were one; null where nothing is known of it. */
+	find(address) {
+		const known = this.steps.get(address), item = !known && itemOf(address);
+		if (!item) return known ?? null;
+		const found = this.steps.get(item.step)?.items.get(item.index);
+		if (!found) return null;
+		const blank = { spans: [], items: new Map(), total: null, tools: new Map(), retries: [], live: "", liveTools: [], hasGap: false, attempts: 0 };
+		const span = { start: found.start, end: found.end ?? null, status: found.status };
+		return { ...blank, ...found, id: address, isItem: true, spans: found.start ? [span] : [] };
+	}
+
+	/** How far a loop has come: `{total, ended, failed, usage}`; null of a step that is no loop. */
+	totalsOf(step) {
+		if (!step.items.size && step.total === null) return null;
+		if (step.totals) return step.totals;
+		const totals = { total: step.total, ended: 0, failed: 0, usage: noUsage() };
+		for (const { status, usage } of step.items.values()) {
+			if (status !== "completed" && status !== "failed") continue;
+			totals.ended += 1;
+			if (status === "failed") totals.failed += 1;
+			addUsage(totals.usage, usage);
+		}
+		step.totals = totals;
+		return totals;
 	}
 
 	/** The order of the picture first, then as they came. */
@@ -59,6 +91,7 @@ export class RunFold {
 		this.model = event.model_name;
 		this.recipe = event.recipe;
 		this.query = event.data?.query;
+		for (const step of this.steps.values()) step.hasEnded = step.hasEnded && step.status === "completed";
 		for (const step of this.steps.values()) if (step.status === "running") this.close(step, event.timestamp, "interrupted");
 	}
 
@@ -73,11 +106,15 @@ export class RunFold {
 
 	on_step_started(event) {
 		const step = this.step(event.step_id);
+		step.totals = null;
 		if (event.index !== undefined) {
 			step.items.set(event.index, { status: "running", start: event.timestamp });
 			if (step.status !== "running") this.open(step, event.timestamp);
 			return;
 		}
+		if (step.hasEnded) step.items = new Map(); // a further visit, in which all items run
+		step.hasEnded = false;
+		step.total = event.total ?? null;
 		this.open(step, event.timestamp);
 	}
 
@@ -92,6 +129,7 @@ export class RunFold {
 
 	on_step_delta(event) {
 		const step = this.step(event.step_id), { content, tool_calls: calls } = event.delta;
+		if (step.items.size) return; // pieces do not say which item they belong to
 		if (content) step.live += content;
 		for (const call of calls ?? []) {
 			const at = call.index ?? 0, known = (step.liveTools[at] ??= { name: "", arguments: "" });
@@ -123,10 +161,15 @@ export class RunFold {
 
 	on_step_finished(event) {
 		const step = this.step(event.step_id), status = settled(event);
+		step.totals = null;
 		if (event.index !== undefined) {
-			step.items.set(event.index, { ...step.items.get(event.index), status, error: event.error, reason: event.reason, duration: event.duration_ms, usage: event.usage });
+			step.items.set(event.index, {
+				...step.items.get(event.index), status, end: event.timestamp, error: event.error, reason: event.reason, usage: event.usage, duration: event.duration_ms,
+				attempts: event.attempts, modelCalls: event.model_calls, toolCalls: event.tool_calls,
+			});
 			return;
 		}
+		step.hasEnded = true;
 		if (!step.spans.length || step.spans.at(-1).end) {
 			const start = new Date(new Date(event.timestamp) - event.duration_ms).toISOString();
 			if (status !== "skipped") step.spans.push({ start, end: event.timestamp, status });
@@ -172,17 +215,25 @@ export class RunFold {
 
 	/** Of what has ended; an unknown part makes the sum unknown. */
 	usageSoFar() {
-		const sum = { input_tokens: 0, output_tokens: 0, cached_tokens: 0, total_tokens: 0, cost_usd: 0 };
-		let isKnown = true;
+		const sum = noUsage();
 		for (const step of this.steps.values()) {
-			if (!step.usage || step.id.includes("/")) continue;
-			for (const name of ["input_tokens", "output_tokens", "cached_tokens", "total_tokens"]) sum[name] += step.usage[name] ?? 0;
-			if (step.usage.cost_usd !== null && step.usage.cost_usd !== undefined) sum.cost_usd += step.usage.cost_usd;
-			else if (step.usage.total_tokens > 0) isKnown = false;
+			if (step.id.includes("/")) continue;
+			addUsage(sum, step.usage && step.status !== "running" ? step.usage : this.totalsOf(step)?.usage);
 		}
-		if (!isKnown || sum.total_tokens === 0) sum.cost_usd = null;
 		return sum;
 	}
+}
+
+const COUNTS = ["input_tokens", "output_tokens", "cached_tokens", "total_tokens"];
+const noUsage = () => ({ input_tokens: 0, output_tokens: 0, cached_tokens: 0, total_tokens: 0, cost_usd: null });
+
+/** An unknown cost of some tokens makes the sum unknown for good. */
+function addUsage(sum, usage) {
+	if (!usage?.total_tokens) return;
+	const isFirst = sum.total_tokens === 0;
+	for (const name of COUNTS) sum[name] += usage[name] ?? 0;
+	const isKnown = typeof usage.cost_usd === "number" && (isFirst || sum.cost_usd !== null);
+	sum.cost_usd = isKnown ? (sum.cost_usd ?? 0) + usage.cost_usd : null;
 }
 
 /**

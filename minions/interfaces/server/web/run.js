@@ -6,6 +6,7 @@ import { decisionCard } from "./approvals.js";
 import { RunFold, outermost, timeline } from "./fold.js";
 import { Graph } from "./graph.js";
 import { go } from "./app.js";
+import { totalsText } from "./items.js";
 import { Drawer } from "./drawer.js";
 
 export async function showRun({ root, path, query, signal }) {
@@ -16,6 +17,9 @@ export async function showRun({ root, path, query, signal }) {
 }
 
 const CUT_OFF = ["interrupted", "cancelled", "limit_reached"];
+const MOST_INNER = 100;
+const SOON_MS = 200, LATER_MS = 1000;
+const BLANK = { messages: [], prompts: [], step: { output: null, facts: {} } };
 const isOn = (status) => status === "running" || status === "cancelling";
 
 class RunPage {
@@ -27,11 +31,20 @@ class RunPage {
 		this.picked = null;
 		this.graph = null;
 		this.ids = view.steps.map((step) => step.id).filter((each) => outermost(each) === each);
-		this.drawer = new Drawer((tab) => this.leave(tab), (step) => this.again("retry", { from_step: step }));
+		this.detail = null;
+		this.drawer = new Drawer({
+			leave: (tab) => this.leave(tab), retry: (step) => this.again("retry", { from_step: step }),
+			path: this.path, href: (step) => `#${this.addressOf(step)}`, signal,
+		});
 	}
 
 	get path() {
 		return `/runs/${enc(this.view.run_id)}`;
+	}
+
+	/** The address of a step in the page. */
+	addressOf(step) {
+		return `${this.path}?step=${enc(step)}`;
 	}
 
 	async open(query) {
@@ -59,6 +72,7 @@ class RunPage {
 		this.result = h("div.stack");
 		this.picture = h("div.picture", { role: "region", "aria-label": "Picture of the steps", tabindex: "0" }, loading("the picture"));
 		this.fall = h("div.fall-rows", { role: "list" });
+		this.left = h("p.muted.pad", { hidden: true });
 		this.scale = h("div.scale", { "aria-hidden": "true" });
 		this.rows = new Rows(this.fall);
 		fill(this.root,
@@ -69,7 +83,7 @@ class RunPage {
 			this.split = h("div.split.run",
 				h("section.panel.flush", { "aria-labelledby": "picture-title" }, h("h2", { id: "picture-title", text: "Steps" }), this.picture),
 				h("div.stack",
-					h("section.panel.flush", { "aria-labelledby": "fall-title" }, h("h2", { id: "fall-title", text: "Waterfall" }), this.scale, this.fall),
+					h("section.panel.flush", { "aria-labelledby": "fall-title" }, h("h2", { id: "fall-title", text: "Waterfall" }), this.scale, this.fall, this.left),
 					this.result)),
 			this.drawer.el);
 	}
@@ -85,7 +99,8 @@ class RunPage {
 			onEvent: (event) => {
 				this.fold.apply(event);
 				this.soon();
-				if (/step_finished|step_completed|run_|waiting/.test(event.type)) this.refreshSoon();
+				if (/run_|waiting/.test(event.type)) this.refreshSoon();
+				else if (/step_finished|step_completed/.test(event.type)) this.refreshSoon(event.index === undefined ? SOON_MS : LATER_MS);
 			},
 		});
 	}
@@ -98,21 +113,37 @@ class RunPage {
 		});
 	}
 
-	/** The whole answer, for prompts and outputs; many events ask for it once. */
-	refreshSoon() {
+	/** What the events do not tell: outputs, prompts. Many events ask for it once, and a slow answer less often. */
+	refreshSoon(wait = SOON_MS) {
 		this.timer ??= setTimeout(async () => {
 			this.timer = null;
 			await this.refresh();
-		}, 200);
+		}, Math.max(wait, 4 * (this.took ?? 0)));
 	}
 
 	async refresh() {
+		const begun = performance.now();
 		try {
-			this.view = await get(this.path, { signal: this.signal });
+			const [view] = await Promise.all([get(this.path, { signal: this.signal }), this.loadDetail()]);
+			this.view = view;
 			this.paint();
 		} catch {
 			// the stream tells when the server is there again
 		}
+		this.took = performance.now() - begun;
+	}
+
+	/** What the server has of the step that is shown. */
+	async loadDetail() {
+		const address = this.picked;
+		if (!address) return;
+		let detail = BLANK;
+		try {
+			detail = await get(`${this.path}/steps?address=${enc(address)}`, { signal: this.signal });
+		} catch (error) {
+			if (error.status !== 404) throw error; // it has not begun, or was skipped before it began
+		}
+		if (address === this.picked) this.detail = detail;
 	}
 
 	status() {
@@ -136,19 +167,38 @@ class RunPage {
 		this.paintFacts(status);
 		this.paintWaits(status);
 		this.paintResult();
-		this.steps = this.fold.ordered(this.ids);
+		this.steps = this.someSteps(this.fold.ordered(this.ids));
 		const isOver = !isOn(status);
 		this.graph?.show((id) => this.stateOf(id, isOver), this.picked && outermost(this.picked));
 		this.paintFall(isOver);
-		if (this.picked) this.drawer.show(this.fold.step(this.picked), this.view, this.graph?.kinds.get(outermost(this.picked)), isOver);
+		if (this.picked) this.paintDrawer(isOver);
+	}
+
+	/** The recipe's own steps; of those within steps as many as can be read, and failed ones first. */
+	someSteps(all) {
+		let room = MOST_INNER;
+		const inner = all.filter(({ depth }) => depth > 0);
+		const failed = inner.filter(({ step }) => step.status === "failed").slice(0, room);
+		room -= failed.length;
+		const shown = new Set([...failed, ...inner.filter((each) => !failed.includes(each)).slice(0, room)]);
+		this.left.hidden = inner.length <= shown.size;
+		this.left.textContent = `… and ${plural(inner.length - shown.size, "step")} within items. Open a step to see its items.`;
+		return all.filter((each) => each.depth === 0 || shown.has(each));
+	}
+
+	paintDrawer(isOver) {
+		const known = this.fold.find(this.picked);
+		const step = known ?? { ...new RunFold().step(this.picked), status: this.detail?.step.status ?? "pending" };
+		this.drawer.show(step, this.view, this.detail, this.graph?.kinds.get(outermost(this.picked)), isOver, known && this.fold.totalsOf(known));
 	}
 
 	stateOf(id, isOver) {
 		const step = this.fold.steps.get(id);
 		if (!step) return null;
 		const kept = step.cachedFrom ? "(cached)" : step.pinnedFrom ? "(pinned)" : "";
-		const items = step.items.size && step.status === "running" ? `${[...step.items.values()].filter((each) => each.status !== "running").length}/${step.items.size}` : "";
-		return { status: isOver && step.status === "running" ? "interrupted" : step.status, note: kept || items };
+		const totals = this.fold.totalsOf(step);
+		const items = totals && step.status === "running" ? `${totals.ended}/${totals.total ?? "?"}` : "";
+		return { status: isOver && step.status === "running" ? "interrupted" : step.status, note: kept || items, totals };
 	}
 
 	paintButtons(status) {
@@ -253,23 +303,23 @@ class RunPage {
 		fill(this.scale, spans.length ? [0, line.busy / 2, line.busy].map((ms) => h("span", ms ? duration(ms) : "0")) : h("span", "Nothing has begun."));
 		const kept = document.activeElement?.dataset?.step;
 		this.rows.show(this.steps, ({ step }) => step.id,
-			({ step }) => JSON.stringify([step.status, step.duration, step.spans, this.picked === step.id, isOver, line.breaks.length]),
+			({ step }) => JSON.stringify([this.fold.totalsOf(step), step.status, step.duration, step.spans, this.picked === step.id, isOver, line.breaks.length]),
 			(entry) => this.fallRow(entry, line, isOver));
 		if (kept && document.activeElement === document.body) this.rowOf(kept)?.focus({ preventScroll: true });
 		for (const { step } of this.steps) this.place(step, line, at, isOver);
 	}
 
 	fallRow({ step, depth }, line, isOver) {
-		const { status } = this.stateOf(step.id, isOver), { kind, word } = statusOf(status);
+		const { status, totals } = this.stateOf(step.id, isOver), { kind, word } = statusOf(status);
 		const track = h("span.track", { "aria-hidden": "true" },
 			line.breaks.map(({ ms }) => h("span.break", { title: `${duration(ms)} in which nothing ran` })),
 			step.spans.map((span) => h("span", { class: `bar ${statusOf(span.end || !isOver ? span.status : "interrupted").kind}` })));
 		const took = step.duration !== undefined && status !== "skipped" && status !== "running" ? duration(step.duration) : "";
 		const kept = step.cachedFrom ? ", cached" : step.pinnedFrom ? ", pinned" : "";
-		return h("div", { role: "listitem" }, h("button.fall-row", { data: { step: step.id }, "aria-label": `Step ${step.id}: ${word}${kept}${took && `, ${took}`}`,
+		return h("div", { role: "listitem" }, h("button.fall-row", { data: { step: step.id }, "aria-label": `Step ${step.id}: ${word}${kept}${took && `, ${took}`}${totals ? `, items ${totalsText(totals)}` : ""}`,
 			"aria-pressed": String(this.picked === step.id), onclick: (event) => this.go(step.id, event.currentTarget) },
 		h("span", { class: `name depth-${Math.min(depth, 3)}` }, h("span", { class: `mark ${kind}` }, shape(kind)), h("span.clip", { title: step.id }, depth ? step.id.split("/").slice(1).join("/") : step.id)),
-		track, h("span.took", took || h("span.muted", word))));
+		track, totals && h("span.totals.muted.tabular", { "aria-hidden": "true" }, totalsText(totals)), h("span.took", took || h("span.muted", word))));
 	}
 
 	rowOf(id) {
@@ -292,13 +342,13 @@ class RunPage {
 
 	go(step, from) {
 		this.from = from;
-		go(`${this.path}?step=${enc(step)}`);
+		go(this.addressOf(step));
 	}
 
 	/** Another tab, or away from the step. */
 	leave(tab) {
 		if (tab) {
-			go(`${this.path}?step=${enc(this.picked)}&tab=${tab}`, { replace: true });
+			go(`${this.addressOf(this.picked)}&tab=${tab}`, { replace: true });
 			return;
 		}
 		const picked = this.picked;
@@ -310,6 +360,8 @@ class RunPage {
 		const step = query.get("step");
 		const isNew = step !== this.picked;
 		this.picked = step;
+		if (isNew) this.detail = null;
+		if (isNew && step) this.loadDetail().then(() => this.paint(), () => {});
 		this.drawer.open(step, query.get("tab"), isNew);
 		this.paint();
 	}

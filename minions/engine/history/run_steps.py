@@ -1,0 +1,87 @@
+"""One step or one item of a recorded run, with everything that it sent and received."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+from minions.contracts.executions import RunState
+from minions.contracts.facts import StepEnd, StepFact, StepOmission, StepOutcome, given
+from minions.contracts.journal import Journal, JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.engine.history.current_rows import current_rows
+from minions.engine.history.keys import base_key, execution_key
+from minions.engine.history.lookup import (
+    SentPrompt,
+    StepSummary,
+    messages_in,
+    prompts_in,
+    step_of,
+)
+from minions.engine.history.run_summary import RunSummary
+
+__all__ = ["StepDetail", "address_of", "step_in", "step_of_run"]
+
+
+@frozen(kw_only=True)
+class StepDetail:
+    """One step of a run, or one item of a loop."""
+
+    summary: StepSummary
+    """The newest visit."""
+    messages: tuple[Mapping[str, JsonValue], ...]
+    """In the order of recording, of all visits."""
+    prompts: tuple[SentPrompt, ...]
+
+
+async def step_of_run(journal: Journal, run: RunSummary, address: str) -> StepDetail | None:
+    """The step or item of a run with that address; None: nothing is recorded of it.
+
+    Args:
+        address: `step`, `outer/inner`, or of an item `each[3]`, `sub[1]/each[2]`.
+    Raises:
+        JournalError: `corrupt-entry`; the run cannot be read.
+    """
+    rows = current_rows(await journal.entries(run.session_id, run_id=run.run_id))
+    return step_in(rows, address, is_running=run.status == RunState.RUNNING)
+
+
+def step_in(rows: Sequence[JournalEntry], address: str, *, is_running: bool) -> StepDetail | None:
+    """The step or item with that address among the current rows of a run.
+
+    Args:
+        is_running: Whether a step without an end is being executed; else it was interrupted.
+    """
+    own = [row for row in rows if address_of(row) == address]
+    facts = [row for row in own if isinstance(row.fact, StepFact)]
+    if not facts:
+        return None
+    return StepDetail(
+        summary=_summary(address, facts[-1], is_running=is_running),
+        messages=tuple(message for _, message in messages_in(own)),
+        prompts=tuple(prompts_in(own)),
+    )
+
+
+def address_of(row: JournalEntry) -> str | None:
+    """The address of the step or item that the row belongs to; None: it belongs to the run."""
+    path = step_of(row)
+    if path is None:
+        return None
+    iteration = base_key(execution_key(row.key)).rpartition("/")[2]
+    is_item = iteration.isdigit() and iteration != "0"
+    return f"{path}[{int(iteration) - 1}]" if is_item else path
+
+
+def _summary(address: str, row: JournalEntry, *, is_running: bool) -> StepSummary:
+    fact = row.fact
+    open_state = (RunState.RUNNING if is_running else RunState.INTERRUPTED).value
+    return StepSummary(
+        step_id=address,
+        status=fact.status if isinstance(fact, StepEnd) else open_state,
+        reason=fact.reason if isinstance(fact, StepOutcome | StepOmission) else None,
+        output=given(fact.output) if isinstance(fact, StepOutcome) else None,
+        facts=row.body,
+        position=row.position,
+    )

@@ -1,0 +1,79 @@
+"""One step of a run and the items of a loop over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from asgi_client import Client
+from minions.adapters.models.script_items import Answer
+from minions.contracts.calls import Prompt
+from served import MakeApp
+
+LOOP = """
+id: loop
+inputs: {names: {type: array}}
+steps:
+  - id: each
+    loop: "{{ inputs.names }}"
+    on_item_error: collect
+    goal: "Greet {{ loop.item }}."
+"""
+
+
+def greet(prompt: Prompt) -> Answer:
+    """The prompt again; nobody called Eve is greeted."""
+    words = prompt.messages[-1].content or ""
+    return RuntimeError("no Eve") if "Eve" in words else f"Hello: {words}"
+
+
+async def _loop(make_app: MakeApp, recipes: Path, names: list[str]) -> tuple[Client, str]:
+    (recipes / "loop.yaml").write_text(LOOP, "utf-8")
+    client = Client(make_app(answers=greet))
+    reply = await client.post("/runs", {"recipe": "loop", "inputs": {"names": names}})
+    run_id = str(reply.json["run_id"])
+    await client.ended(run_id)
+    return client, run_id
+
+
+async def test_the_items_of_a_loop_are_listed_in_pages_with_true_totals(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    client, run_id = await _loop(make_app, recipes, ["Ada", "Eve", "Ida", "Uta"])
+    page = (await client.get(f"/runs/{run_id}/items?step=each&limit=2&offset=1")).json
+    assert [(each["index"], each["status"]) for each in page["items"]] == [
+        (1, "failed"),
+        (2, "completed"),
+    ]
+    assert page["total"] == 4
+    totals = page["totals"]
+    assert (totals["total"], totals["ended"], totals["failed"]) == (4, 4, 1)
+    assert totals["usage"]["total_tokens"] > 0
+    assert "no Eve" in page["items"][0]["error"]["message"]
+
+
+async def test_items_are_filtered_by_status(make_app: MakeApp, recipes: Path) -> None:
+    client, run_id = await _loop(make_app, recipes, ["Ada", "Eve"])
+    page = (await client.get(f"/runs/{run_id}/items?step=each&status=failed")).json
+    assert [each["address"] for each in page["items"]] == ["each[1]"]
+    assert page["totals"]["total"] == 2
+    none = (await client.get(f"/runs/{run_id}/items?step=other")).json
+    assert (none["items"], none["total"]) == ([], 0)
+
+
+async def test_an_item_has_its_own_prompt_answer_and_sections(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    client, run_id = await _loop(make_app, recipes, ["Ada", "Ida"])
+    found = (await client.get(f"/runs/{run_id}/steps?address=each%5B1%5D")).json
+    assert [each["content"] for each in found["messages"]] == ["Greet Ida.", "Hello: Greet Ida."]
+    assert found["step"]["output"] == "Hello: Greet Ida."
+    assert [set(each["sections"]) for each in found["prompts"]] == [{"goal"}]
+    whole = (await client.get(f"/runs/{run_id}/steps?address=each")).json
+    assert whole["messages"] == []
+    assert whole["step"]["output"]["results"][0] == "Hello: Greet Ada."
+
+
+async def test_a_step_that_is_not_recorded_is_told(make_app: MakeApp, recipes: Path) -> None:
+    client, run_id = await _loop(make_app, recipes, ["Ada"])
+    reply = await client.get(f"/runs/{run_id}/steps?address=each%5B7%5D")
+    assert (reply.status, reply.json["code"]) == (404, "unknown-step")

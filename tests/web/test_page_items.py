@@ -1,0 +1,65 @@
+"""The items of a loop on the page: rows in the drawer, with totals that are true while it runs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext
+
+    from page_server import Served
+
+pytest.importorskip("playwright.sync_api", reason="the Python package playwright is missing")
+
+from playwright.sync_api import expect
+
+expect.set_options(timeout=30_000)
+
+
+def test_items_are_rows_with_totals_while_the_loop_runs_and_lead_to_prompt_and_answer(
+    window: BrowserContext, served: Served
+) -> None:
+    names = ["Ada", "nobody", "slow owl", "Ida"]
+    run = served.begin("crowd", json.dumps({"names": names}))
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}?step=greet"))
+    drawer = page.get_by_role("dialog", name="greet")
+    totals = drawer.locator(".items strong")
+    expect(totals).to_contain_text("2/4, 1 failed")
+    rows = drawer.locator(".items-table tbody tr")
+    expect(rows.nth(0)).to_contain_text("Ada.")
+    expect(rows.nth(1)).to_contain_text("cannot greet")
+    expect(page.get_by_role("button", name="Step greet: running").first).to_contain_text("2/4")
+    served.let("owl.one")
+    served.let("owl.two")
+    expect(totals).to_contain_text("4/4, 1 failed")
+    drawer.get_by_label("Which items").select_option("failed")
+    expect(rows).to_have_count(1)
+    drawer.get_by_label("Which items").select_option("")
+    rows.nth(3).get_by_role("link").click()
+    item = page.get_by_role("dialog", name="greet[3]")
+    expect(item.locator(".said.assistant")).to_contain_text("greeting to Ida.")
+    item.get_by_role("tab", name="Prompt").click()
+    expect(item.locator(".said")).to_contain_text("greeting to Ida.")
+    expect(item.locator(".said")).not_to_contain_text("Ada")
+    item.get_by_role("link", name="All items").click()
+    expect(rows).to_have_count(4)
+
+
+def test_a_loop_of_many_items_is_shown_in_pages(window: BrowserContext, served: Served) -> None:
+    names = [f"person {number}" for number in range(230)]
+    run = served.begin("crowd", json.dumps({"names": names}))
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}?step=greet"))
+    drawer = page.get_by_role("dialog", name="greet")
+    expect(drawer.locator(".items strong")).to_contain_text("230/230")
+    rows = drawer.locator(".items-table tbody tr")
+    expect(rows).to_have_count(100)
+    drawer.get_by_role("button", name="Next").click()
+    drawer.get_by_role("button", name="Next").click()
+    expect(rows).to_have_count(30)
+    expect(rows.last).to_contain_text("person 229.")
+    expect(drawer).to_contain_text("201–230 of 230 items")
