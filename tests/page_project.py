@@ -63,6 +63,11 @@ def greet(prompt):
     return f"Here is one and here are two. {asked}"
 
 
+def essay(prompt):
+    letters = int(re.findall(r"\\d+", prompt.messages[-1].content or "")[-1])
+    return f"{'word ' * (letters // 5)}The end."
+
+
 @tool(effect="pure")
 def weather(city: str) -> dict[str, object]:
     """The weather of a city."""
@@ -93,6 +98,7 @@ EXTENSIONS = Extensions(
         "scripted/slow": SlowModel(story, name="scripted/slow"),
         "scripted/chat": SlowModel(talk, name="scripted/chat"),
         "scripted/greet": SlowModel(greet, name="scripted/greet"),
+        "scripted/writer": ScriptedModel(essay, name="scripted/writer"),
     },
 )
 '''
@@ -160,6 +166,16 @@ steps:
     depends_on: [greet]
     set: {of: "{{ greet.total }}", failed: "{{ greet.failed }}"}
 output: "{{ tell }}"
+""",
+    "essay": """
+id: essay
+model: scripted/writer
+description: Writes as many letters as are wanted.
+inputs: {letters: {type: integer}}
+steps:
+  - {id: write, goal: "Write {{ inputs.letters }}"}
+  - {id: read, depends_on: [write], set: {text: "{{ write }}"}}
+output: "{{ write }}"
 """,
     "fragile": """
 id: fragile

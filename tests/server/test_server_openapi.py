@@ -56,7 +56,7 @@ SAYS = {
     ),
     "beginRun": ("POST /runs", "idempotency-key", "RunRequest", "202 RunAccepted", "404 409 429"),
     "listRuns": ("GET /runs", "limit offset recipe status session text", "", "200 Runs", ""),
-    "getRun": ("GET /runs/{run_id}", "", "", "200 RunView", "404"),
+    "getRun": ("GET /runs/{run_id}", "cut parts", "", "200 RunView", "404"),
     "cancelRun": ("POST /runs/{run_id}/cancel", "", "", "202 CancelView", "404 409"),
     "followRun": ("GET /runs/{run_id}/events", "last-event-id after", "", "200 events", "404"),
     "listSessions": ("GET /sessions", "limit offset text tree", "", "200 Sessions", "404"),
@@ -102,7 +102,8 @@ SAYS = {
         "200 Items",
         "404",
     ),
-    "getRunStep": ("GET /runs/{run_id}/steps", "address", "", "200 StepView", "404"),
+    "getRunValue": ("GET /runs/{run_id}/value", "at address", "", "200 ValueView", "404"),
+    "getRunStep": ("GET /runs/{run_id}/steps", "cut address", "", "200 StepView", "404"),
     "drawRun": ("GET /runs/{run_id}/graph", "format", "", "200 object", "404"),
     "say": (
         "POST /sessions/{session_id}/messages",

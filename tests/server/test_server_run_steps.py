@@ -77,3 +77,69 @@ async def test_a_step_that_is_not_recorded_is_told(make_app: MakeApp, recipes: P
     client, run_id = await _loop(make_app, recipes, ["Ada"])
     reply = await client.get(f"/runs/{run_id}/steps?address=each%5B7%5D")
     assert (reply.status, reply.json["code"]) == (404, "unknown-step")
+
+
+ESSAY = """
+id: essay
+steps:
+  - {id: write, goal: Write.}
+  - {id: list, depends_on: [write], set: {many: ["{{ write }}", "{{ write }}"], n: 1}}
+output: "{{ write }}"
+"""
+LONG = "a long text " * 50_000
+
+
+async def _essay(make_app: MakeApp, recipes: Path) -> tuple[Client, str]:
+    (recipes / "essay.yaml").write_text(ESSAY, "utf-8")
+    client = Client(make_app(answers=[LONG]))
+    run_id = str((await client.post("/runs", {"recipe": "essay"})).json["run_id"])
+    await client.ended(run_id)
+    return client, run_id
+
+
+async def test_large_values_are_cut_where_that_is_asked_for_and_can_be_had_in_whole(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    client, run_id = await _essay(make_app, recipes)
+    whole = (await client.get(f"/runs/{run_id}")).json
+    assert (whole["output"], whole["cut"]) == (LONG, [])
+    reply = await client.get(f"/runs/{run_id}?cut=1000")
+    assert len(reply.body) < 20_000
+    view = reply.json
+    assert LONG.startswith(view["output"])
+    assert 900 < len(view["output"]) <= 1000
+    cut = {each["path"]: each for each in view["cut"]}
+    assert cut["/output"]["total"] == len(LONG)
+    assert cut["/output"]["shown"] == len(view["output"])
+    assert cut["/output"]["digest"] == cut["/messages/1/message/content"]["digest"]
+    assert cut["/steps/1/output"]["total"] == 2  # of its members, one is shown
+    for path, part in (("/output", LONG), ("/messages/1/message/content", LONG)):
+        value = (await client.get(f"/runs/{run_id}/value?at={path}")).json["value"]
+        assert value == part
+
+
+async def test_a_step_is_cut_likewise_and_what_is_short_stays_whole(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    client, run_id = await _essay(make_app, recipes)
+    view = (await client.get(f"/runs/{run_id}/steps?address=write&cut=500")).json
+    assert [each["path"] for each in view["cut"]] == ["/step/output", "/messages/1/content"]
+    assert view["messages"][1]["metrics"]
+    query = "address=write&at=/messages/1/content"
+    assert (await client.get(f"/runs/{run_id}/value?{query}")).json["value"] == LONG
+    short = (await client.get(f"/runs/{run_id}/steps?address=write&cut=1000000")).json
+    assert (short["cut"], short["step"]["output"]) == ([], LONG)
+
+
+async def test_a_run_without_messages_has_its_steps_only(make_app: MakeApp, recipes: Path) -> None:
+    client, run_id = await _essay(make_app, recipes)
+    view = (await client.get(f"/runs/{run_id}?parts=steps&cut=100")).json
+    assert (view["messages"], view["prompts"]) == ([], [])
+    assert len(view["steps"]) == 2
+
+
+async def test_a_value_that_is_not_there_is_told(make_app: MakeApp, recipes: Path) -> None:
+    client, run_id = await _essay(make_app, recipes)
+    for path in ("/nothing", "/steps/99", "/steps/x", "/output/0"):
+        reply = await client.get(f"/runs/{run_id}/value?at={path}")
+        assert (reply.status, reply.json["code"]) == (404, "unknown-value")

@@ -15,6 +15,7 @@ from minions.interfaces.server.documents.common import (
     number_schema,
     text_schema,
 )
+from minions.interfaces.server.documents.cut_values import CutPart, CutQuery
 from minions.interfaces.server.http.problems import FaultView
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "MessageOfRun",
     "NoteOfRun",
     "RunAccepted",
+    "RunParts",
     "RunRequest",
     "RunRow",
     "RunView",
@@ -220,6 +222,17 @@ class RunView:
     faults: tuple[FaultView, ...]
     waiting: tuple[ApprovalView, ...]
     links: Links
+    cut: tuple[CutPart, ...] = ()
+    """What `?cut=` left out."""
+
+
+@frozen(kw_only=True)
+class RunParts(CutQuery):
+    """How much of a run to return."""
+
+    parts: Literal["all", "steps"] = "all"
+    """`steps`: without `messages` and `prompts`, which `GET /runs/{run_id}/steps` has of one step.
+    """
 
 
 # --- decisions ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.server.documents.common import JsonObject, number_schema, text_schema
+from minions.interfaces.server.documents.cut_values import CutPart, CutQuery
 from minions.interfaces.server.documents.runs import PromptOfRun, StepOfRun
 
 __all__ = [
@@ -33,7 +34,7 @@ class ItemsPage:
 
 
 @frozen(kw_only=True)
-class StepAddress:
+class StepAddress(CutQuery):
     """Which step of a run to return."""
 
     address: str = field(metadata=text_schema(1_000))
@@ -90,3 +91,5 @@ class StepView:
     messages: tuple[JsonObject, ...]
     """As the model's provider saw them, in the order of recording."""
     prompts: tuple[PromptOfRun, ...]
+    cut: tuple[CutPart, ...] = ()
+    """What `?cut=` left out."""

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from litestar import Router, get
 
+from minions.contracts.codec import encode
 from minions.contracts.errors import NotFoundError
 from minions.engine.history.run_items import ItemSummary, ItemTotals, items_of_run
 from minions.engine.history.run_steps import step_of_run
+from minions.interfaces.server.documents.cut_values import (
+    ValueAddress,
+    ValueView,
+    cut_at,
+    value_at,
+)
 from minions.interfaces.server.documents.steps import (
     ItemRow,
     Items,
@@ -15,10 +24,25 @@ from minions.interfaces.server.documents.steps import (
     StepAddress,
     StepView,
 )
-from minions.interfaces.server.endpoints import ApiRequest, Asked, InPath, refuses
-from minions.interfaces.server.routes.run_views import find_exact, prompt_view, step_view
+from minions.interfaces.server.endpoints import (
+    ApiRequest,
+    ApiResponse,
+    Asked,
+    InPath,
+    answer,
+    refuses,
+)
+from minions.interfaces.server.routes.run_views import find_exact, prompt_view, run_view, step_view
 
 __all__ = ["RUN_STEPS", "totals_view"]
+
+_STEP_VALUES: Final = (
+    "/step/output",
+    "/step/facts",
+    "/messages/*/content",
+    "/messages/*/tool_calls",
+)
+"""The places of a `StepView` that may hold large values."""
 
 
 @get("/items", responses=refuses(404))
@@ -38,13 +62,39 @@ async def list_run_items(request: ApiRequest, run_id: InPath, asked: Asked[Items
 
 
 @get("/steps", responses=refuses(404))
-async def get_run_step(request: ApiRequest, run_id: InPath, asked: Asked[StepAddress]) -> StepView:
+async def get_run_step(
+    request: ApiRequest, run_id: InPath, asked: Asked[StepAddress]
+) -> ApiResponse[StepView]:
     """One step or one item of a loop: output, messages, sections of its prompts."""
+    view = await _step(request, run_id, asked.address)
+    return answer(view if asked.cut is None else cut_at(encode(view), _STEP_VALUES, asked.cut))
+
+
+@get("/value", responses=refuses(404))
+async def get_run_value(
+    request: ApiRequest, run_id: InPath, asked: Asked[ValueAddress]
+) -> ValueView:
+    """One value of a run or a step in whole, which `?cut=` had cut."""
+    if asked.address is None:
+        run = await find_exact(request.app_state.journal, run_id)
+        view: object = await run_view(request, run)
+    else:
+        view = await _step(request, run_id, asked.address)
+    try:
+        return ValueView(value=value_at(encode(view), asked.at))
+    except LookupError as error:
+        raise NotFoundError(
+            f"There is no value '{asked.at[:100]}'. `path` of a cut part names one.",
+            code="unknown-value",
+        ) from error
+
+
+async def _step(request: ApiRequest, run_id: str, address: str) -> StepView:
     journal = request.app_state.journal
-    found = await step_of_run(journal, await find_exact(journal, run_id), asked.address)
+    found = await step_of_run(journal, await find_exact(journal, run_id), address)
     if found is None:
         raise NotFoundError(
-            f"Run '{run_id}' has recorded no step '{asked.address[:100]}'.", code="unknown-step"
+            f"Run '{run_id}' has recorded no step '{address[:100]}'.", code="unknown-step"
         )
     return StepView(
         step=step_view(found.summary),
@@ -77,4 +127,6 @@ def _row(step_id: str, item: ItemSummary) -> ItemRow:
     )
 
 
-RUN_STEPS = Router("/runs/{run_id:str}", route_handlers=[list_run_items, get_run_step])
+RUN_STEPS = Router(
+    "/runs/{run_id:str}", route_handlers=[list_run_items, get_run_step, get_run_value]
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from minions.contracts.errors import NotFoundError
 from minions.contracts.journal import Journal
 from minions.engine.history.lookup import (
@@ -27,7 +29,28 @@ from minions.interfaces.server.endpoints import ApiRequest
 from minions.interfaces.server.http.problems import fault_view
 from minions.interfaces.server.pending_decisions import waiting_of
 
-__all__ = ["find_exact", "links_of", "prompt_view", "run_row", "run_view", "step_view"]
+__all__ = [
+    "RUN_VALUES",
+    "find_exact",
+    "links_of",
+    "prompt_view",
+    "run_row",
+    "run_view",
+    "step_view",
+]
+
+
+RUN_VALUES: Final = (
+    "/inputs",
+    "/output",
+    "/error",
+    "/steps/*/output",
+    "/steps/*/facts",
+    "/messages/*/message/content",
+    "/messages/*/message/tool_calls",
+    "/notes/*/facts",
+)
+"""The places of a `RunView` that may hold large values."""
 
 
 async def find_exact(journal: Journal, run_id: str) -> RunSummary:

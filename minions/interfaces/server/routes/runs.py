@@ -7,6 +7,7 @@ from http import HTTPStatus
 from attrs import evolve
 from litestar import Router, get, post
 
+from minions.contracts.codec import encode
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.run_rows import RunFilter
@@ -14,9 +15,11 @@ from minions.engine.history.lookup import count_runs
 from minions.engine.history.lookup import list_runs as recorded_runs
 from minions.engine.sessions.cancellation import cancel_run as cancel_from_outside
 from minions.interfaces.server.documents.common import After
+from minions.interfaces.server.documents.cut_values import cut_at
 from minions.interfaces.server.documents.runs import (
     CancelView,
     RunAccepted,
+    RunParts,
     RunRequest,
     Runs,
     RunsPage,
@@ -31,12 +34,19 @@ from minions.interfaces.server.endpoints import (
     IdempotencyKey,
     InPath,
     LastEventId,
+    answer,
     refuses,
 )
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import EVENT_STREAM
 from minions.interfaces.server.live.run_starter import RequestedRun, StartedRun
-from minions.interfaces.server.routes.run_views import find_exact, links_of, run_row, run_view
+from minions.interfaces.server.routes.run_views import (
+    RUN_VALUES,
+    find_exact,
+    links_of,
+    run_row,
+    run_view,
+)
 
 __all__ = ["RUNS", "accepted", "position_after"]
 
@@ -90,10 +100,15 @@ async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
 
 
 @get("/{run_id:str}", responses=refuses(404))
-async def get_run(request: ApiRequest, run_id: InPath) -> RunView:
+async def get_run(
+    request: ApiRequest, run_id: InPath, asked: Asked[RunParts]
+) -> ApiResponse[RunView]:
     """One run: steps, messages, output, pending decisions."""
     run = await find_exact(request.app_state.journal, run_id)
-    return await run_view(request, run)
+    view = await run_view(request, run)
+    if asked.parts == "steps":
+        view = evolve(view, messages=(), prompts=())
+    return answer(view if asked.cut is None else cut_at(encode(view), RUN_VALUES, asked.cut))
 
 
 @post("/{run_id:str}/cancel", status_code=202, responses=refuses(404, 409))

@@ -1,8 +1,9 @@
 // Pending decisions of runs, and how they are made.
 
 import { connection, enc, get, poll, post } from "./api.js";
-import { Rows, action, code, empty, fill, h, loading, note, problem, tag } from "./dom.js";
+import { Rows, action, empty, fill, h, loading, note, problem, tag } from "./dom.js";
 import { Field } from "./form.js";
+import { code } from "./text.js";
 
 export async function showApprovals({ root, signal }) {
 	const list = h("div.stack"), rows = new Rows(list), place = h("div", loading("what waits"));

@@ -1,12 +1,14 @@
 // Two runs side by side.
 
 import { enc, get } from "./api.js";
-import { between, chip, code, cost, count, duration, empty, fill, h, pretty, shortId, time } from "./dom.js";
+import { between, chip, cost, count, duration, empty, fill, h, pretty, shortId, time } from "./dom.js";
 import { go } from "./app.js";
+import { loadRun } from "./run.js";
+import { code } from "./text.js";
 
 export async function showCompare({ root, query, signal }) {
 	const ids = [query.get("a"), query.get("b")];
-	const [{ runs }, ...views] = await Promise.all([get("/runs?limit=200", { signal }), ...ids.map((id) => id && get(`/runs/${enc(id)}`, { signal }))]);
+	const [{ runs }, ...views] = await Promise.all([get("/runs?limit=200", { signal }), ...ids.map((id) => id && loadRun(id, signal))]);
 	fill(root, h("h1", "Compare two runs"), h("div.two", ids.map((_, at) => picker(runs, ids, at))),
 		views.every(Boolean) ? comparison(...views) : empty("Pick two runs", h("p.muted", runs.length < 2 ? "There have to be two runs first." : "Runs of the same recipe tell the most.")));
 }
@@ -47,17 +49,19 @@ function comparison(a, b) {
 				row("Duration", (view) => duration(took(view)), { num: true }),
 				row("Tokens", usage("total_tokens"), { num: true, key: usage("total_tokens") }),
 				row("Cost", (view) => cost(view.usage), { num: true, key: (view) => cost(view.usage) })))),
-		pair("Inputs", a.inputs, b.inputs), pair("Output", a.output, b.output), a.error || b.error ? pair("Error", a.error, b.error) : null, steps(a, b));
+		pair("Inputs", a, b), pair("Output", a, b), a.error || b.error ? pair("Error", a, b) : null, steps(a, b));
 }
 
 const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 
 function pair(name, a, b) {
-	return h("section.panel", h("h2.row", name, h("span.muted.plain-word", same(a, b) ? "the same" : "differs")),
-		same(a, b) ? shown(a, name) : h("div.two", h("div", h("h3", "A"), lines(a, b)), h("div", h("h3", "B"), lines(b, a))));
+	const path = `/${name.toLowerCase()}`, value = (view) => view[path.slice(1)], isSame = a.cuts.sign(value(a), path) === b.cuts.sign(value(b), path);
+	const cut = (view) => view.cuts.at(path) && h("p.muted", "Only the beginning is compared here.");
+	return h("section.panel", h("h2.row", name, h("span.muted.plain-word", isSame ? "the same" : "differs")),
+		isSame ? shown(value(a), name, a.cuts.at(path)) : h("div.two", h("div", h("h3", "A"), lines(value(a), value(b)), cut(a)), h("div", h("h3", "B"), lines(value(b), value(a)), cut(b))));
 }
 
-const shown = (value, name) => (value === null || value === undefined ? h("p.muted", "None.") : code(value, name));
+const shown = (value, name, cut) => (value === null || value === undefined ? h("p.muted", "None.") : code(value, name, cut));
 
 /** Its lines; those that the other has not are marked. */
 function lines(value, other) {
@@ -72,13 +76,14 @@ function lines(value, other) {
 function steps(a, b) {
 	const ids = [...new Set([...a.steps, ...b.steps].map((step) => step.id))];
 	const of = (view, id) => view.steps.findLast((step) => step.id === id);
+	const output = (view, step) => view.cuts.sign(step.output, `/steps/${view.steps.indexOf(step)}/output`);
 	const cell = (view, step) => step ? h("td", h("a.chip-link", { href: `#/runs/${enc(view.run_id)}?step=${enc(step.id)}`, "aria-label": `Step ${step.id}: ${step.status}` }, chip(step.is_waiting ? "waiting" : step.status)), " ", h("span.muted.tabular", facts(step))) : h("td.muted", "not there");
 	const facts = ({ facts: { duration_ms: took, usage }, status }) => (status === "skipped" ? "" : [took === undefined ? null : duration(took), usage?.total_tokens ? `${count(usage.total_tokens)} tok` : null, usage?.total_tokens ? cost(usage).replace("unknown", "cost unknown") : null].filter(Boolean).join(" · "));
 	return h("section.panel.flush.wide", h("h2", "Steps"), h("table.list.compare",
 		h("thead", h("tr", h("th", { scope: "col", text: "Step" }), h("th", { scope: "col", text: "A" }), h("th", { scope: "col", text: "B" }), h("th", { scope: "col", class: "mark-cell", text: "Output" }))),
 		h("tbody", ids.map((id) => {
 			const [left, right] = [of(a, id), of(b, id)];
-			const differs = !left || !right || left.status !== right.status || !same(left.output, right.output);
+			const differs = !left || !right || left.status !== right.status || output(a, left) !== output(b, right);
 			return h("tr", { class: differs ? "differs" : null }, h("th", { scope: "row" }, h("code", id)), cell(a, left), cell(b, right), h("td.mark-cell", differs ? "differs" : "same"));
 		}))));
 }

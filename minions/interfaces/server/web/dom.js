@@ -147,19 +147,13 @@ export function pretty(value) {
 
 // --- parts
 
-export function code(value, label) {
-	const text = pretty(value);
-	return h("div.code",
-		h("pre", { tabindex: "0", "aria-label": label ?? "Text", role: "region", text }),
-		copyButton(text, label));
-}
-
+/** `text`: the text, or a function that gives it. */
 export function copyButton(text, label) {
 	const button = h("button.copy.quiet", { "aria-label": `Copy ${label ?? "text"}`, text: "Copy" });
 	button.addEventListener("click", async () => {
 		let word = "Copied";
 		try {
-			await navigator.clipboard.writeText(text);
+			await navigator.clipboard.writeText(typeof text === "function" ? await text() : text);
 		} catch {
 			word = "Not allowed";
 		}
@@ -177,10 +171,12 @@ export function loading(what) {
 	return h("p.loading", { role: "status" }, shape("run"), `Loading ${what}…`);
 }
 
+const short = (text) => (typeof text === "string" && text.length > 4000 ? `${text.slice(0, 4000)}…` : text);
+
 /** Something that has to be seen: what, why, and the code to look for. */
 export function callout(kind, title, text, code, ...more) {
 	return h("div", { class: `callout ${kind}`, role: "alert" }, shape(kind),
-		h("div", title && h("strong", title), h("p", text), more, code && h("code.muted", code)));
+		h("div", title && h("strong", title), h("p", short(text)), more, code && h("code.muted", code)));
 }
 
 export function problem(error) {

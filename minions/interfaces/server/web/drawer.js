@@ -1,8 +1,9 @@
 // What one step did: prompt, response, tool calls, output, attempts, cost.
 
-import { action, callout, chip, code, cost, count, duration, fill, h, loading, plural, shape, time, tag } from "./dom.js";
+import { action, callout, chip, cost, count, duration, fill, h, loading, plural, shape, time, tag } from "./dom.js";
 import { itemOf, outermost } from "./fold.js";
 import { ItemTable } from "./items.js";
+import { code, said, tail } from "./text.js";
 
 const TABS = [["items", "Items"], ["prompt", "Prompt"], ["response", "Response"], ["tools", "Tool calls"], ["output", "Output"], ["attempts", "Attempts"], ["cost", "Cost"]];
 const MODEL_KINDS = new Set(["goal", "analyze"]);
@@ -70,11 +71,11 @@ export class Drawer {
 			this.tabs[at].tabIndex = isOn ? 0 : -1;
 		});
 		this.body.setAttribute("aria-labelledby", `tab-${tab}`);
-		const rows = view.steps.filter((each) => each.id === step.id || (!step.isItem && each.id.startsWith(`${step.id}[`) && itemOf(each.id)?.step === step.id));
+		const rows = view.steps.map((each, at) => ({ ...each, cut: view.cuts.at(`/steps/${at}/output`) })).filter((each) => each.id === step.id || (!step.isItem && each.id.startsWith(`${step.id}[`) && itemOf(each.id)?.step === step.id));
 		const facts = {
 			id: step.id, status, step, tab, detail,
-			messages: detail?.messages ?? [],
-			rows: rows.length || !detail ? rows : [detail.step],
+			messages: (detail?.messages ?? []).map((each, at) => ({ ...each, cut: (part) => detail.cuts.at(`/messages/${at}/${part}`) })),
+			rows: rows.length || !detail ? rows : [{ ...detail.step, cut: detail.cuts.at("/step/output") }],
 			notes: view.notes.filter((each) => each.step_id === step.id),
 		};
 		const signature = JSON.stringify([tab, status, detail, facts.rows, facts.notes, step.spans, step.retries, [...step.tools.values()], step.liveTools, step.hasGap, Boolean(step.live)]);
@@ -108,31 +109,32 @@ export class Drawer {
 	/** Text that comes; the reader stays at the end if they were there. */
 	stream(text) {
 		const isAtEnd = this.body.scrollHeight - this.body.scrollTop - this.body.clientHeight < 48;
-		if (this.live.data !== text) this.live.data = text;
+		const shown = tail(text);
+		if (this.live.data !== shown) this.live.data = shown;
 		if (isAtEnd) this.body.scrollTop = this.body.scrollHeight;
 	}
 
 	tab_prompt({ messages, detail }) {
 		if (!detail) return loading("the prompt");
 		const sent = messages.filter((each) => each.role !== "assistant" && each.role !== "tool");
-		return sent.length ? sent.map((each) => said(each)) : none("This step has asked no model.");
+		return sent.length ? sent.map(message) : none("This step has asked no model.");
 	}
 
 	tab_response({ messages, step }) {
-		const parts = messages.filter((each) => each.role === "assistant").map((each) => said(each));
+		const parts = messages.filter((each) => each.role === "assistant").map(message);
 		if (step.live || step.liveTools.length || (step.hasGap && step.status === "running")) {
-			this.live = document.createTextNode(step.live);
+			this.live = document.createTextNode(tail(step.live));
 			parts.push(writing("said", this.live, step.hasGap, step.liveTools.filter(Boolean).map((call) => call.name)));
 		}
 		return parts.length ? parts : none(step.status === "running" ? "Nothing has come yet." : "No model answered in this step.");
 	}
 
 	tab_tools({ messages, step }) {
-		const answers = new Map(messages.filter((each) => each.role === "tool").map((each) => [each.tool_call_id, each.content]));
+		const answers = new Map(messages.filter((each) => each.role === "tool").map((each) => [each.tool_call_id, each]));
 		const calls = new Map([...step.tools.values()].map((call) => [call.id, call]));
 		for (const message of messages) {
 			for (const call of message.tool_calls ?? []) {
-				if (!calls.has(call.id)) calls.set(call.id, { id: call.id, name: call.function.name, arguments: call.function.arguments, isOver: answers.has(call.id) });
+				if (call.function && !calls.has(call.id)) calls.set(call.id, { id: call.id, name: call.function.name, arguments: call.function.arguments, isOver: answers.has(call.id) });
 			}
 		}
 		if (!calls.size) return none("This step has called no tool.");
@@ -142,11 +144,11 @@ export class Drawer {
 				call.duration === undefined ? null : h("span.muted.tabular", duration(call.duration))),
 			h("h3", "Arguments"), code(call.arguments ?? "{}", "Arguments"),
 			call.error ? [h("h3", "Error"), h("p.bad-text", call.error.message)] : null,
-			answers.has(call.id) ? [h("h3", "Result"), code(answers.get(call.id) ?? "", "Result")] : null));
+			answers.has(call.id) ? [h("h3", "Result"), code(answers.get(call.id).content ?? "", "Result", answers.get(call.id).cut("content"))] : null));
 	}
 
 	tab_output({ rows, step }) {
-		const parts = rows.filter((row) => row.output !== null).map((row) => [rows.length > 1 ? h("h3", row.id) : null, code(row.output, `Output of ${row.id}`)]);
+		const parts = rows.filter((row) => row.output !== null).map((row) => [rows.length > 1 ? h("h3", row.id) : null, code(row.output, `Output of ${row.id}`, row.cut)]);
 		const why = step.reason && step.status === "skipped" ? h("p", "Skipped: ", step.reason) : null;
 		return [why, parts.length ? parts : none(step.status === "running" ? "The step is running." : "The step gave no output.")];
 	}
@@ -190,10 +192,9 @@ export const writing = (look, text, hasGap, tools) => h(`article.${look}.assista
 	tools.map((name) => h("p", "asks for ", h("code", name))));
 
 /** One message, as text. */
-function said(message) {
-	const content = message.content ?? "";
-	return h("article", { class: `said ${message.role}` },
-		h("header", h("span.role", message.role), message.name && h("code", message.name)),
-		content ? (/^\s*[[{]/.test(content) ? code(content, `Message of ${message.role}`) : h("pre.text", content)) : null,
-		(message.tool_calls ?? []).map((call) => h("div", h("p", "asks for ", h("code.strong", call.function.name)), code(call.function.arguments, "Arguments"))));
+function message({ role, name, content, tool_calls: calls, cut }) {
+	return h("article", { class: `said ${role}` },
+		h("header", h("span.role", role), name && h("code", name)),
+		content ? said(content, `Message of ${role}`, cut("content")) : null,
+		(calls ?? []).map((call) => h("div", h("p", "asks for ", h("code.strong", call.function?.name)), code(call.function?.arguments ?? "", "Arguments", cut("tool_calls")))));
 }

@@ -1,25 +1,33 @@
 // One run: picture with live states, waterfall, what it waits for, and what each step did.
 
 import { enc, follow, get, poll, post } from "./api.js";
-import { Rows, action, between, callout, changed, chip, code, copyButton, cost, count, duration, fill, h, loading, note, plural, shape, statusOf, time } from "./dom.js";
+import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plural, shape, statusOf, time } from "./dom.js";
 import { decisionCard } from "./approvals.js";
 import { RunFold, outermost, timeline } from "./fold.js";
 import { Graph } from "./graph.js";
+import { CUT, Cuts, code } from "./text.js";
 import { go } from "./app.js";
 import { totalsText } from "./items.js";
 import { Drawer } from "./drawer.js";
 
 export async function showRun({ root, path, query, signal }) {
-	const view = await get(`/runs/${enc(path[1])}`, { signal });
+	const view = await loadRun(path[1], signal);
 	const page = new RunPage(root, view, signal);
 	await page.open(query);
 	return (next) => page.pick(next);
 }
 
+/** The run with long values cut and without messages. */
+export async function loadRun(id, signal) {
+	const path = `/runs/${enc(id)}`;
+	const view = await get(`${path}?parts=steps&cut=${CUT}`, { signal });
+	view.cuts = new Cuts(view.cut, async (at) => (await get(`${path}/value?at=${enc(at)}`, { signal })).value);
+	return view;
+}
+
 const CUT_OFF = ["interrupted", "cancelled", "limit_reached"];
 const MOST_INNER = 100;
 const SOON_MS = 200, LATER_MS = 1000;
-const BLANK = { messages: [], prompts: [], step: { output: null, facts: {} } };
 const isOn = (status) => status === "running" || status === "cancelling";
 
 class RunPage {
@@ -124,7 +132,7 @@ class RunPage {
 	async refresh() {
 		const begun = performance.now();
 		try {
-			const [view] = await Promise.all([get(this.path, { signal: this.signal }), this.loadDetail()]);
+			const [view] = await Promise.all([loadRun(this.view.run_id, this.signal), this.loadDetail()]);
 			this.view = view;
 			this.paint();
 		} catch {
@@ -137,12 +145,13 @@ class RunPage {
 	async loadDetail() {
 		const address = this.picked;
 		if (!address) return;
-		let detail = BLANK;
+		let detail = { messages: [], prompts: [], step: { output: null, facts: {} } };
 		try {
-			detail = await get(`${this.path}/steps?address=${enc(address)}`, { signal: this.signal });
+			detail = await get(`${this.path}/steps?address=${enc(address)}&cut=${CUT}`, { signal: this.signal });
 		} catch (error) {
 			if (error.status !== 404) throw error; // it has not begun, or was skipped before it began
 		}
+		detail.cuts = new Cuts(detail.cut, async (at) => (await get(`${this.path}/value?address=${enc(address)}&at=${enc(at)}`, { signal: this.signal })).value);
 		if (address === this.picked) this.detail = detail;
 	}
 
@@ -232,7 +241,8 @@ class RunPage {
 	}
 
 	async runAgain() {
-		const { recipe, inputs } = this.view;
+		const { recipe, cuts } = this.view;
+		const inputs = cuts.at("/inputs") ? await cuts.load("/inputs") : this.view.inputs;
 		go(`/runs/${enc((await post("/runs", { recipe, inputs: inputs ?? {} })).run_id)}`);
 	}
 
@@ -289,11 +299,11 @@ class RunPage {
 	}
 
 	paintResult() {
-		const { output, inputs } = this.view;
-		if (!changed(this, "result", [output, inputs])) return;
+		const { output, inputs, cuts } = this.view;
+		if (!changed(this, "result", [output, inputs, cuts.parts])) return;
 		fill(this.result,
-			output !== null && h("section.panel", h("h2", "Output"), code(output, "Output")),
-			h("details.panel", h("summary", "Inputs"), inputs && Object.keys(inputs).length ? code(inputs, "Inputs") : h("p.muted", "None.")));
+			output !== null && h("section.panel", h("h2", "Output"), code(output, "Output", cuts.at("/output"))),
+			h("details.panel", h("summary", "Inputs"), inputs && Object.keys(inputs).length ? code(inputs, "Inputs", cuts.at("/inputs")) : h("p.muted", "None.")));
 	}
 
 	paintFall(isOver) {

@@ -1,10 +1,11 @@
 // Sessions: the list, and one conversation with its turns, regenerations and forks.
 
 import { begin, enc, follow, get, post } from "./api.js";
-import { Rows, action, callout, changed, chip, code, cost, count, duration, empty, fill, h, loading, note, plural, shortId, time } from "./dom.js";
+import { Rows, action, callout, changed, chip, cost, count, duration, empty, fill, h, loading, note, plural, shortId, time } from "./dom.js";
 import { LiveList, cell, main, runsOf, state } from "./list.js";
 import { decisionCard } from "./approvals.js";
 import { writing } from "./drawer.js";
+import { code, said, tail } from "./text.js";
 import { go } from "./app.js";
 
 export async function showSessions({ root, query, signal }) {
@@ -240,7 +241,8 @@ class Conversation {
 			else if (!this.steps.length) fill(this.tail, empty("Nothing was said yet", h("p.muted", this.session.recipe ? "Write the first message below." : "Runs of this session keep no conversation.")));
 			else fill(this.tail);
 		}
-		if (this.text.data !== this.live) this.text.data = this.live;
+		const text = tail(this.live);
+		if (this.text.data !== text) this.text.data = text;
 		if (isAtEnd && this.live) this.toEnd();
 	}
 
@@ -253,7 +255,7 @@ class Conversation {
 		].filter(Boolean).join(" · ");
 		const who = { user: "you", assistant: "assistant", tool: "tool", system: "system" }[step.role] ?? step.role;
 		const content = step.content ?? "";
-		const body = step.role === "tool" || /^\s*[[{]/.test(content) ? code(content, `Message ${n}`) : content ? h("pre.text", content) : null;
+		const body = step.role === "tool" ? code(content, `Message ${n}`) : content ? said(content, `Message ${n}`) : null;
 		return h("article", { class: `bubble ${step.role}`, "aria-label": `Message ${n} of ${who}` },
 			h("header", h("span.role", who), step.name ? h("code", step.name) : null, h("span.muted.tabular", `${n}`), step.created_at ? h("span.muted", time(step.created_at)) : null),
 			step.role === "tool" ? h("details", h("summary", "Result"), body) : body,

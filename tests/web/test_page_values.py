@@ -1,0 +1,61 @@
+"""Large values on the page: cut, with a way to see all of them, and compared by all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext
+
+    from page_server import Served
+
+pytest.importorskip("playwright.sync_api", reason="the Python package playwright is missing")
+
+from playwright.sync_api import expect
+
+expect.set_options(timeout=30_000)
+
+
+def test_a_long_answer_is_cut_and_shown_whole_when_that_is_asked_for(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("essay", '{"letters": 1000000}')
+    page = window.new_page()
+    sizes: list[int] = []
+    page.on(
+        "response",
+        lambda reply: sizes.append(len(reply.body())) if reply.url.endswith("cut=8000") else None,
+    )
+    page.goto(served.at(f"/runs/{run}?step=write"))
+    drawer = page.get_by_role("dialog", name="write")
+    answer = drawer.locator(".said.assistant")
+    expect(answer).to_contain_text("Only the beginning is shown")
+    expect(page.locator("h1 .chip")).to_have_text("completed")
+    assert len(answer.inner_text()) < 10_000
+    assert max(sizes) < 100_000
+    answer.get_by_role("button", name="Show all").click()
+    expect(answer).to_contain_text("The end.")
+    assert len(answer.locator("pre").text_content() or "") > 1_000_000
+    page.keyboard.press("Escape")
+    output = page.get_by_role("region", name="Output")
+    assert len(output.inner_text()) < 10_000
+    page.get_by_role("button", name="Show all of the output").click()
+    expect(output).to_contain_text("The end.")
+
+
+def test_values_that_differ_behind_their_beginning_are_told_apart(
+    window: BrowserContext, served: Served
+) -> None:
+    runs = [served.begin("essay", f'{{"letters": {n}}}') for n in (50_000, 50_000, 50_005)]
+    page = window.new_page()
+    for run in runs:
+        page.goto(served.at(f"/runs/{run}"))
+        expect(page.locator("h1 .chip")).to_have_text("completed")
+    for other, word in ((runs[1], "the same"), (runs[2], "differs")):
+        page.goto(f"{served.url}/#/compare?a={runs[0]}&b={other}")
+        heading = page.get_by_role("heading", name="Output")
+        expect(heading).to_contain_text(word)
+        row = page.get_by_role("row", name="write").last
+        expect(row.locator(".mark-cell")).to_have_text(word.removeprefix("the "))
