@@ -59,3 +59,15 @@ def test_values_that_differ_behind_their_beginning_are_told_apart(
         expect(heading).to_contain_text(word)
         row = page.get_by_role("row", name="write").last
         expect(row.locator(".mark-cell")).to_have_text(word.removeprefix("the "))
+
+
+def test_the_prompt_of_a_step_tells_what_its_tokens_were_spent_on(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("story", '{"about": "bees"}')
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}?step=tell&tab=prompt"))
+    sections = page.get_by_role("region", name="Sections of the prompt")
+    expect(sections.get_by_role("heading")).to_contain_text("sent, by section")
+    expect(sections.get_by_role("row", name="Goal")).to_contain_text("100 %")
+    expect(sections.get_by_role("meter", name="Goal: 100 % of the prompt")).to_be_visible()

@@ -117,7 +117,7 @@ export class Drawer {
 	tab_prompt({ messages, detail }) {
 		if (!detail) return loading("the prompt");
 		const sent = messages.filter((each) => each.role !== "assistant" && each.role !== "tool");
-		return sent.length ? sent.map(message) : none("This step has asked no model.");
+		return sent.length ? [sections(detail.prompts), sent.map(message)] : none("This step has asked no model.");
 	}
 
 	tab_response({ messages, step }) {
@@ -190,6 +190,27 @@ export const writing = (look, text, hasGap, tools) => h(`article.${look}.assista
 	hasGap && h("p.muted", "What was written before this page listened comes with the whole answer."),
 	h("pre.text", text),
 	tools.map((name) => h("p", "asks for ", h("code", name))));
+
+const SECTIONS = { system: "System", goal: "Goal", step_outputs: "Outputs of steps", schema: "Schema", tools: "Tools", history: "History" };
+
+/** What the tokens of all prompts were spent on, the largest part first. */
+function sections(prompts) {
+	const sums = new Map();
+	for (const { sections } of prompts) for (const [name, tokens] of Object.entries(sections)) sums.set(name, (sums.get(name) ?? 0) + tokens);
+	if (!sums.size) return null;
+	const all = [...sums.values()].reduce((sum, tokens) => sum + tokens, 0), ranked = [...sums].sort((a, b) => b[1] - a[1]);
+	const calls = prompts.length > 1 ? ` in ${plural(prompts.length, "call")}` : "";
+	return h("section", { "aria-label": "Sections of the prompt" },
+		h("h3", `${plural(all, "token")} sent${calls}, by section`),
+		h("table.list.small.sections",
+			h("thead.away", h("tr", ["Section", "Tokens", "Part"].map((text) => h("th", { scope: "col", text })))),
+			h("tbody", ranked.map(([name, tokens]) => h("tr",
+				h("th", { scope: "row", text: SECTIONS[name] ?? name }),
+				h("td.num", count(tokens)),
+				h("td.part", h("meter", { min: "0", max: String(all || 1), value: String(tokens), "aria-label": `${SECTIONS[name] ?? name}: ${share(tokens, all)} of the prompt` }), h("span.muted.tabular", share(tokens, all))))))));
+}
+
+const share = (tokens, all) => `${Math.round((100 * tokens) / (all || 1))} %`;
 
 /** One message, as text. */
 function message({ role, name, content, tool_calls: calls, cut }) {
