@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 from attrs import evolve
@@ -28,6 +29,10 @@ __all__ = ["FoldedRows", "folded", "list_problem", "run_row_after", "session_row
 _BEGUN: Final = frozenset(("started", "rejected"))
 _EXECUTED: Final = frozenset(("started", "resumed", "rejected"))
 _MARKS: Final = ("server", "imported")
+_MEMBERS: Final = 20
+"""Members of a list or an object of which these words are made."""
+_READ: Final = 500
+"""Characters of a text of which these words are made."""
 _LONGEST_MESSAGE: Final = 200
 """Characters of an error's message in a row; the entry holds all of it."""
 _LONGEST_INPUT: Final = 60
@@ -82,12 +87,23 @@ def _input_words(fact: RunStarted) -> str | None:
     for name, value in (fact.inputs or {}).items():
         if room <= 0:
             break
-        text = value if isinstance(value, str) else dumps(value)
+        text = value[:_READ] if isinstance(value, str) else dumps(_beginning(value))
         short = " ".join(text[: 4 * _LONGEST_INPUT].split())
         cut = short if len(short) <= _LONGEST_INPUT else f"{short[:_LONGEST_INPUT]}…"
         words.append(f"{name}: {cut}")
         room -= len(words[-1])
     return " · ".join(words)[:_LONGEST_INPUTS] or None
+
+
+def _beginning(value: JsonValue) -> JsonValue:
+    """The first members: a list of a million items is not written out for a line."""
+    if isinstance(value, str):
+        return value[:_READ]
+    if isinstance(value, Mapping):
+        return {name: _beginning(each) for name, each in islice(value.items(), _MEMBERS)}
+    if isinstance(value, list | tuple):
+        return [_beginning(each) for each in value[:_MEMBERS]]
+    return value
 
 
 def _unreadable_beginning(entry: JournalEntry) -> RunRow:

@@ -122,9 +122,8 @@ class RunFilter:
     """States, members of `RunState`."""
     recipe: str | None = None
     text: str | None = None
-    """Words, each of which occurs in the recipe, the model, the status, the first words of the
-    inputs or an id, in any case.
-    """
+    """Words, each of which occurs in the recipe, the model, the status, an id, the first words of
+    the inputs or the error, in any case."""
     since: datetime | None = None
     """Only runs that started at this time or later."""
     running: Collection[str] = ()
@@ -151,9 +150,8 @@ class RunFilter:
         """Whether the run's row contains the words of `text`."""
         if not self.text:
             return True
-        status = self.status_of(row)
-        places = (row.recipe, row.model, status, row.run_id, row.session_id, row.input_words)
-        return has_words(self.text, *places)
+        names = (row.recipe, row.model, self.status_of(row), row.run_id, row.session_id)
+        return has_words(self.text, *names, row.input_words, row.error_code, row.error_message)
 
 
 @frozen(kw_only=True)

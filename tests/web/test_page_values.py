@@ -71,3 +71,26 @@ def test_the_prompt_of_a_step_tells_what_its_tokens_were_spent_on(
     expect(sections.get_by_role("heading")).to_contain_text("sent, by section")
     expect(sections.get_by_role("row", name="Goal")).to_contain_text("100 %")
     expect(sections.get_by_role("meter", name="Goal: 100 % of the prompt")).to_be_visible()
+
+
+def test_a_failed_step_opens_on_its_error_and_the_run_leads_to_it(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("fragile")
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}"))
+    page.get_by_role("link", name="Open step boom").click()
+    drawer = page.get_by_role("dialog", name="boom")
+    expect(drawer.get_by_role("tab", name="Error")).to_have_attribute("aria-selected", "true")
+    expect(drawer.get_by_role("alert")).to_contain_text("cannot take 'some words'")
+
+
+def test_runs_are_listed_with_their_inputs_and_found_by_them(
+    window: BrowserContext, served: Served
+) -> None:
+    served.begin("story", '{"about": "quiet hedgehogs", "length": 2}')
+    page = window.new_page()
+    page.goto(served.at("/runs?text=hedgehogs"))
+    row = page.locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("about: quiet hedgehogs, length: 2")

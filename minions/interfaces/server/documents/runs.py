@@ -47,8 +47,8 @@ class RunsPage:
     status: str | None = field(default=None, metadata=STATE)
     session: str | None = field(default=None, metadata=MAYBE_TEXT)
     text: str | None = field(default=None, metadata=MAYBE_TEXT)
-    """Words, each of which is part of the recipe, the model, the state, or the id of run or
-    session."""
+    """Words, each of which is part of the recipe, the model, the state, the id of run or session,
+    the first words of the inputs, or the error."""
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -113,6 +113,8 @@ class RunRow:
     usage: JsonObject
     problem: str | None = None
     """Which entry of an unreadable run is damaged, and how; None: the run is readable."""
+    about: str | None = None
+    """The first words of its inputs; None: it has none, or was listed before they were kept."""
 
 
 @frozen(kw_only=True)

@@ -91,6 +91,7 @@ def run_row(run: RunSummary, *, is_active: bool) -> RunRow:
         finished_at=run.finished_at,
         usage=run.usage,
         problem=run.problem,
+        about=run.input_words,
     )
 
 

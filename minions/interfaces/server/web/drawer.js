@@ -67,6 +67,7 @@ export class Drawer {
 		TABS.forEach(([name], at) => {
 			const isOn = name === tab;
 			this.tabs[at].hidden = totals ? !["items", "output", "attempts", "cost"].includes(name) : name === "items";
+			if (name === "attempts") this.tabs[at].textContent = status === "failed" ? "Error" : "Attempts";
 			this.tabs[at].setAttribute("aria-selected", String(isOn));
 			this.tabs[at].tabIndex = isOn ? 0 : -1;
 		});

@@ -290,11 +290,12 @@ class RunPage {
 		const view = this.view, on = isOn(status);
 		const waiting = on ? [] : view.waiting, error = on ? null : this.fold.error ?? view.error;
 		const isBad = error && !(error.code === "needs-decision" && waiting.length), isStopped = status === "cancelled";
-		if (!changed(this, "waits", [waiting, isBad && error, this.fold.limit, view.faults, status])) return;
+		const failed = isBad && [...this.fold.steps.values()].findLast((step) => step.status === "failed")?.id;
+		if (!changed(this, "waits", [waiting, failed, isBad && error, this.fold.limit, view.faults, status])) return;
 		fill(this.waits,
 			waiting.map((each) => decisionCard(each, { isInline: true, onDecided: () => this.goOn() })),
 			this.fold.limit && callout("stop", null, this.fold.limit),
-			isBad && callout(isStopped ? "stop" : "bad", isStopped ? "Stopped" : "It ended with an error", error.message, `${error.code}${error.where ? ` at ${error.where}` : ""}`),
+			isBad && callout(isStopped ? "stop" : "bad", isStopped ? "Stopped" : "It ended with an error", error.message, `${error.code}${error.where ? ` at ${error.where}` : ""}`, failed && h("p", h("a", { href: `#${this.addressOf(failed)}` }, "Open step ", h("code", failed)))),
 			view.faults.map(faultView));
 	}
 

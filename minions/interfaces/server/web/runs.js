@@ -14,7 +14,7 @@ export async function showRuns({ root, query, signal }) {
 	const compare = h("button.wide-only", { onclick: () => go(`/compare?${[...picked].map((id, at) => `${"ab"[at]}=${enc(id)}`).join("&")}`) });
 	const list = new LiveList({
 		signal, every: 1500, name: "runs",
-		heads: ["", "Status", "Recipe", "Model", "Started", "Duration", "Tokens", "Cost", "Run"],
+		heads: ["", "Status", "Recipe", "Inputs", "Started", "Duration", "Tokens", "Cost", "Run"],
 		key: (run) => run.run_id,
 		filters: [
 			{ name: "status", label: "status", control: choice("Status", "Any status", STATUSES.map((each) => [each, statusOf(each).word])), word: (value) => statusOf(value).word },
@@ -42,8 +42,8 @@ export async function showRuns({ root, query, signal }) {
 		return h("tr",
 			h("td.pick", pick),
 			state("Status", chip(status, status === "interrupted" && "Its process died before the end was recorded; it can be resumed.")),
-			main("Recipe", h("a.strong", { href: `#/runs/${enc(run.run_id)}` }, run.recipe)),
-			cell("Model", run.model ?? h("span.muted", "none")), cell("Started", time(run.started_at)),
+			main("Recipe", h("a.strong", { href: `#/runs/${enc(run.run_id)}` }, run.recipe), h("div.hint.clip", { title: run.model }, run.model ?? "no model")),
+			h("td.about", { data: { label: "Inputs" }, title: run.about }, run.about ?? h("span.muted", "–")), cell("Started", time(run.started_at)),
 			num("Duration", length), num("Tokens", count(run.usage.total_tokens)), num("Cost", cost(run.usage)),
 			cell("Run", h("code", { title: run.run_id }, shortId(run.run_id)), " ", h("a.quiet-link", { href: `#/sessions/${enc(run.session_id)}`, title: run.session_id }, "session")));
 	}
