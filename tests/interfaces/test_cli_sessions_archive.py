@@ -106,3 +106,29 @@ def test_an_unknown_session_cannot_be_exported(cli: Cli) -> None:
     assert told.code == 2
     assert "error[unknown-session]" in told.err
     assert not Path("s.jsonl").exists()
+
+
+PAID = """
+id: paid
+inputs: {token: {type: string, secret: true}}
+steps:
+  - {id: note, set: {text: "use {{ inputs.token }}"}}
+"""
+
+
+def test_a_run_is_exported_as_a_page_that_shows_no_secret(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PAID_TOKEN", "s3cr3t-0123456789")
+    write("paid.yaml", PAID.replace("use {{ inputs.token }}", "the plain s3cr3t-0123456789"))
+    cli("run", "paid.yaml", "--db", "j.sqlite", "-p", "token=env:PAID_TOKEN")
+    run = cli("sessions", "list", "--db", "j.sqlite").out.split()[0]
+    done = cli("sessions", "export", run, "--html", "run.html", "--db", "j.sqlite")
+    assert done.code == 0
+    page = Path("run.html").read_text("utf-8")
+    assert "<b>note</b>" in page
+    assert "env:PAID_TOKEN" in page
+    assert "s3cr3t" not in page
+    again = cli("sessions", "export", run, "--html", "run.html", "--db", "j.sqlite")
+    assert again.code == 2
+    assert "--force" in again.err

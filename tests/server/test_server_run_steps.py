@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from asgi_client import Client
@@ -143,3 +144,41 @@ async def test_a_value_that_is_not_there_is_told(make_app: MakeApp, recipes: Pat
     for path in ("/nothing", "/steps/99", "/steps/x", "/output/0"):
         reply = await client.get(f"/runs/{run_id}/value?at={path}")
         assert (reply.status, reply.json["code"]) == (404, "unknown-value")
+
+
+async def test_a_text_is_found_in_prompts_answers_and_outputs_of_a_run(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    client, run_id = await _loop(make_app, recipes, ["Ada", "Eve", "Ida"])
+    found = (await client.get(f"/runs/{run_id}/search?text=GREET%20ida")).json
+    assert {(each["address"], each["part"], each["match"]) for each in found["hits"]} == {
+        ("each[2]", "prompt", "Greet Ida"),
+        ("each[2]", "response", "Greet Ida"),
+        ("each[2]", "output", "Greet Ida"),
+        ("each", "output", "Greet Ida"),
+        (None, "run", "Greet Ida"),
+    }
+    assert found["hits"][1]["before"] == "Hello: "
+    few = (await client.get(f"/runs/{run_id}/search?text=Greet&limit=2")).json
+    assert (len(few["hits"]), few["has_more"]) == (2, True)
+    none = (await client.get(f"/runs/{run_id}/search?text=%20")).json
+    assert (none["hits"], none["has_more"]) == ([], False)
+
+
+async def test_a_run_is_exported_as_journal_lines_and_as_a_page(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    client, run_id = await _loop(make_app, recipes, ["Ada <b>", "Eve"])
+    lines = await client.get(f"/runs/{run_id}/journal")
+    assert lines.headers["content-type"] == "application/x-ndjson"
+    rows = [json.loads(line) for line in lines.body.splitlines()]
+    assert [row["position"] for row in rows] == list(range(1, len(rows) + 1))
+    assert rows[0]["body"]["recipe"] == "loop"
+    page = await client.get(f"/runs/{run_id}/export.html")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.headers["content-disposition"] == f'attachment; filename="{run_id}.html"'
+    text = page.body.decode()
+    assert "Hello: Greet Ada &lt;b&gt;." in text
+    assert "<b>each[1]</b>" in text
+    assert "<svg" in text
+    assert "<script" not in text

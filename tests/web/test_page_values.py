@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -94,3 +96,48 @@ def test_runs_are_listed_with_their_inputs_and_found_by_them(
     row = page.locator("tbody tr")
     expect(row).to_have_count(1)
     expect(row).to_contain_text("about: quiet hedgehogs, length: 2")
+
+
+def test_a_text_is_searched_within_a_run_and_leads_to_its_place(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("crowd", '{"names": ["Ada", "nobody <b>", "Ida"]}')
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}"))
+    expect(page.locator("h1 .chip")).to_have_text("partial")
+    page.keyboard.press("/")
+    page.keyboard.type("cannot greet")
+    results = page.get_by_role("region", name="Search results")
+    expect(results.locator("mark").first).to_have_text("cannot greet")
+    results.get_by_role("link", name="greet[1]").first.click()
+    drawer = page.get_by_role("dialog", name="greet[1]")
+    expect(drawer.get_by_role("alert")).to_contain_text("nobody <b>")
+    page.keyboard.press("Escape")
+    page.get_by_label("Search in this run").fill("no such words")
+    expect(results).to_contain_text("“no such words” does not occur in this run.")
+
+
+def test_a_run_is_downloaded_as_a_page_that_shows_what_it_was(
+    window: BrowserContext, served: Served, tmp_path: Path
+) -> None:
+    run = served.begin("story", '{"about": "hostile bees"}')
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}"))
+    expect(page.locator("h1 .chip")).to_have_text("completed")
+    page.get_by_text("Download", exact=True).click()
+    for label, name in (("Raw journal", f"{run}.jsonl"), ("Page to send", f"{run}.html")):
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=label).click()
+        assert waiting.value.suggested_filename == name
+        waiting.value.save_as(tmp_path / name)
+    first = json.loads((tmp_path / f"{run}.jsonl").read_text("utf-8").splitlines()[0])
+    assert first["body"]["recipe"] == "story"
+    requests: list[str] = []
+    alone = window.new_page()
+    alone.on("request", lambda request: requests.append(request.url))
+    alone.goto((tmp_path / f"{run}.html").as_uri())
+    expect(alone.get_by_role("heading", name="story · completed")).to_be_visible()
+    alone.locator("summary", has_text="tell").click()
+    expect(alone.get_by_text("window.hacked").first).to_be_visible()
+    assert alone.evaluate("window.hacked") is None
+    assert len(requests) == 1

@@ -21,7 +21,7 @@ from minions.engine.history.lookup import (
 )
 from minions.engine.history.run_summary import RunSummary
 
-__all__ = ["StepDetail", "address_of", "step_in", "step_of_run"]
+__all__ = ["StepDetail", "address_of", "step_in", "step_of_run", "steps_in"]
 
 
 @frozen(kw_only=True)
@@ -62,6 +62,23 @@ def step_in(rows: Sequence[JournalEntry], address: str, *, is_running: bool) -> 
         messages=tuple(message for _, message in messages_in(own)),
         prompts=tuple(prompts_in(own)),
     )
+
+
+def steps_in(rows: Sequence[JournalEntry], *, is_running: bool) -> Mapping[str, StepDetail]:
+    """All steps and items by address, in the order of their start.
+
+    Args:
+        rows: The current rows of a run.
+        is_running: Whether a step without an end is being executed; else it was interrupted.
+    """
+    own: dict[str, list[JournalEntry]] = {}
+    for row in rows:
+        if (address := address_of(row)) is not None:
+            own.setdefault(address, []).append(row)
+    found = {
+        address: step_in(each, address, is_running=is_running) for address, each in own.items()
+    }
+    return {address: step for address, step in found.items() if step is not None}
 
 
 def address_of(row: JournalEntry) -> str | None:

@@ -14,6 +14,8 @@ import click
 
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
+from minions.engine.history.lookup import find_run
+from minions.engine.services.secrets import environment_and_files
 from minions.engine.sessions.archive import (
     Archive,
     archive_lines,
@@ -26,6 +28,7 @@ from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
     command_context,
+    extension_options,
     naming_the_journal,
     output_options,
 )
@@ -36,22 +39,24 @@ __all__ = ["export", "import_"]
 @click.command("export")
 @click.argument("name", metavar="ID")
 @click.option("-o", "--output", metavar="FILE", help="Write there; else to standard output.")
+@click.option(
+    "--html", "page", metavar="FILE", help="Write one run as a page without scripts, to send it."
+)
 @click.option("--force", is_flag=True, help="Overwrite what is there.")
 @click.option("--db", metavar="PATH|URL", help="Where the journal is.")
+@extension_options
 @output_options
-def export(name: str, output: str | None, *, force: bool, **flags: object) -> int:
+def export(name: str, output: str | None, page: str | None, *, force: bool, **flags: object) -> int:
     """Write a session to one file of JSON lines: all rows, and the blobs that they name.
 
     ID is a session's or a run's, or a unique start of one. The file of a fork also has the rows of
-    its parents that it reads.
+    its parents that it reads. With --html it is the run as a page for people; secrets are masked.
     """
     context = command_context(flags)
+    if page is not None:
+        return _export_page(context, name, page, force=force)
     target = Path(output) if output and output != "-" else None
-    if target is not None and target.exists() and not force:
-        raise UsageError(
-            f"{target} exists already. Name another file, or overwrite it with --force.",
-            code="file-exists",
-        )
+    _check_free(target, force=force)
     archive = asyncio.run(_export(context, name))
     rows = sum(len(each.entries) for each in archive.sessions)
     if target is None:
@@ -64,6 +69,39 @@ def export(name: str, output: str | None, *, force: bool, **flags: object) -> in
             say(json_text({**shown, "rows": rows, "blobs": len(archive.blobs)}))
     tell(f"Exported {_named(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
     return 0
+
+
+def _check_free(target: Path | None, *, force: bool) -> None:
+    if target is not None and target.exists() and not force:
+        raise UsageError(
+            f"{target} exists already. Name another file, or overwrite it with --force.",
+            code="file-exists",
+        )
+
+
+def _export_page(context: CommandContext, name: str, file: str, *, force: bool) -> int:
+    target = Path(file) if file != "-" else None
+    _check_free(target, force=force)
+    text = asyncio.run(_page(context, name))
+    if target is None:
+        say(text)
+        return 0
+    _write(target, text.splitlines())
+    tell(f"{target}: {len(text.encode()):,} bytes")
+    return 0
+
+
+async def _page(context: CommandContext, name: str) -> str:
+    from minions.interfaces.run_page import load_run_page
+
+    journal = context.journal()
+    try:
+        with naming_the_journal(context):
+            run = await find_run(journal, name)
+        page = await load_run_page(journal, run, context.catalog(), environment_and_files)
+        return page.html()
+    finally:
+        await journal.aclose()
 
 
 async def _export(context: CommandContext, name: str) -> Archive:

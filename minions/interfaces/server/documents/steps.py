@@ -16,6 +16,9 @@ __all__ = [
     "ItemTotalsView",
     "Items",
     "ItemsPage",
+    "SearchHitView",
+    "SearchHits",
+    "SearchQuery",
     "StepAddress",
     "StepView",
 ]
@@ -93,3 +96,35 @@ class StepView:
     prompts: tuple[PromptOfRun, ...]
     cut: tuple[CutPart, ...] = ()
     """What `?cut=` left out."""
+
+
+@frozen(kw_only=True)
+class SearchQuery:
+    """What to search in a run."""
+
+    text: str = field(metadata=text_schema())
+    """The text, in any case."""
+    limit: int = field(default=100, metadata=number_schema(1, 1_000))
+
+
+@frozen(kw_only=True)
+class SearchHitView:
+    """One place where the text occurs."""
+
+    address: str | None
+    """The step or item; None: the run's inputs, output or error."""
+    part: str
+    """`prompt`, `response`, `tools`, `output`, `attempts`, or `run`."""
+    before: str
+    match: str
+    """The text as it stands there."""
+    after: str
+
+
+@frozen(kw_only=True)
+class SearchHits:
+    """The places where the text occurs, in the order of recording."""
+
+    hits: tuple[SearchHitView, ...]
+    has_more: bool
+    """Whether there are more than the limit."""

@@ -16,6 +16,7 @@ from minions.interfaces.server.endpoints import (
 from minions.interfaces.server.routes.decisions import APPROVALS, health, system
 from minions.interfaces.server.routes.recipes import AGENTS, RECIPES
 from minions.interfaces.server.routes.resumptions import RESUMPTIONS
+from minions.interfaces.server.routes.run_exports import RUN_EXPORTS
 from minions.interfaces.server.routes.run_steps import RUN_STEPS
 from minions.interfaces.server.routes.runs import RUNS
 from minions.interfaces.server.routes.sessions import SESSIONS
@@ -31,6 +32,7 @@ API: Final = Router(
         AGENTS,
         RUNS,
         RUN_STEPS,
+        RUN_EXPORTS,
         RESUMPTIONS,
         SESSIONS,
         TURNS,

@@ -1,10 +1,11 @@
 // One run: picture with live states, waterfall, what it waits for, and what each step did.
 
-import { enc, follow, get, poll, post } from "./api.js";
+import { download, enc, follow, get, poll, post } from "./api.js";
 import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plural, shape, statusOf, time } from "./dom.js";
 import { decisionCard } from "./approvals.js";
 import { RunFold, outermost, timeline } from "./fold.js";
 import { Graph } from "./graph.js";
+import { RunSearch } from "./search.js";
 import { CUT, Cuts, code } from "./text.js";
 import { go } from "./app.js";
 import { totalsText } from "./items.js";
@@ -75,7 +76,8 @@ class RunPage {
 		const view = this.view;
 		this.statusBox = h("span.status-box", { role: "status" });
 		this.facts = h("dl.facts");
-		this.buttons = h("div.row.tools");
+		this.search = new RunSearch(this.path, (step) => `#${this.addressOf(step)}`, this.signal);
+		this.buttons = h("span.row");
 		this.waits = h("div.stack");
 		this.result = h("div.stack");
 		this.picture = h("div.picture", { role: "region", "aria-label": "Picture of the steps", tabindex: "0" }, loading("the picture"));
@@ -86,14 +88,22 @@ class RunPage {
 		fill(this.root,
 			h("div.head",
 				h("div", h("h1.row", view.recipe, this.statusBox), h("p.muted.ids", h("code", view.run_id), copyButton(view.run_id, "run id"))),
-				this.buttons),
-			this.facts, this.waits,
+				h("div.row.tools", this.search.input, this.buttons, this.files())),
+			this.facts, this.search.el, this.waits,
 			this.split = h("div.split.run",
 				h("section.panel.flush", { "aria-labelledby": "picture-title" }, h("h2", { id: "picture-title", text: "Steps" }), this.picture),
 				h("div.stack",
 					h("section.panel.flush", { "aria-labelledby": "fall-title" }, h("h2", { id: "fall-title", text: "Waterfall" }), this.scale, this.fall, this.left),
 					this.result)),
 			this.drawer.el);
+	}
+
+	/** The run as files. */
+	files() {
+		const id = this.view.run_id;
+		const file = (label, path, name) => action(label, () => download(`${this.path}/${path}`, name), { class: "quiet" });
+		return h("details.menu", h("summary.button", "Download"), h("div.panel.stack",
+			file("Page to send (HTML)", "export.html", `${id}.html`), file("Raw journal (JSONL)", "journal", `${id}.jsonl`)));
 	}
 
 	// --- what comes in
