@@ -188,6 +188,13 @@ steps:
 }
 
 
+_FORTY = "".join(
+    f"  - {{id: step_{n:02}, depends_on: [{before}], set: {{n: {n}}}}}\n"
+    for n, before in enumerate([""] * 4 + [f"step_{n:02}" for n in range(36)])
+)
+_RECIPES["forty"] = f"id: forty\ndescription: Many steps.\nsteps:\n{_FORTY}"
+
+
 def write_project(folder: Path) -> Path:
     """Everything that `minions serve` needs there."""
     (folder / "recipes").mkdir(parents=True)

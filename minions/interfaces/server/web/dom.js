@@ -116,6 +116,12 @@ export const between = (start, end) => (end ? new Date(end) : new Date()) - new 
 
 export const count = (n) => (n === null || n === undefined ? "–" : WHOLE.format(n));
 
+/** A number in little room: `999`, `1.1k`, `2M`. */
+export function short(n) {
+	const [limit, sign] = n >= 1e6 ? [1e6, "M"] : [1e3, "k"];
+	return n < 1000 ? String(n) : `${(n / limit).toFixed(1).replace(/\.0$/, "")}${sign}`;
+}
+
 /** Unknown is a word and never nothing; a dash where no model was asked. */
 export function cost(usage) {
 	if (!usage?.total_tokens) return "–";
@@ -171,12 +177,12 @@ export function loading(what) {
 	return h("p.loading", { role: "status" }, shape("run"), `Loading ${what}…`);
 }
 
-const short = (text) => (typeof text === "string" && text.length > 4000 ? `${text.slice(0, 4000)}…` : text);
+const beginning = (text) => (typeof text === "string" && text.length > 4000 ? `${text.slice(0, 4000)}…` : text);
 
 /** Something that has to be seen: what, why, and the code to look for. */
 export function callout(kind, title, text, code, ...more) {
 	return h("div", { class: `callout ${kind}`, role: "alert" }, shape(kind),
-		h("div", title && h("strong", title), h("p", short(text)), more, code && h("code.muted", code)));
+		h("div", title && h("strong", title), h("p", beginning(text)), more, code && h("code.muted", code)));
 }
 
 export function problem(error) {

@@ -63,9 +63,8 @@ export class Graph {
 		const [x, y, width, height] = this.el.getAttribute("viewBox").split(" ").map(Number);
 		const off = 34;
 		this.el.setAttribute("viewBox", `${x} ${y + off} ${width} ${height - off}`);
-		this.el.setAttribute("height", String(height - off));
+		[this.width, this.height] = [width, height - off];
 		this.isWide = width > 640;
-		this.el.style.minWidth = `${Math.min(width * 0.8, 960)}px`; // smaller, nobody could read it
 	}
 
 	prepare(g, id, onPick) {

@@ -1,7 +1,7 @@
 // The items of a loop as rows: their states come by the events of the run, their words from the server.
 
 import { enc, get } from "./api.js";
-import { Rows, chip, cost, count, duration, fill, h, plural, statusOf } from "./dom.js";
+import { Rows, chip, cost, count, duration, h, plural, statusOf } from "./dom.js";
 
 const PAGE = 100, WORDS = 1000;
 const AGAIN_MS = 2000; // until words that were not there are asked for once more

@@ -1,12 +1,13 @@
 // One run: picture with live states, waterfall, what it waits for, and what each step did.
 
 import { download, enc, follow, get, poll, post } from "./api.js";
-import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plural, shape, statusOf, time } from "./dom.js";
+import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plural, shape, short, statusOf, time } from "./dom.js";
 import { decisionCard } from "./approvals.js";
 import { RunFold, outermost, timeline } from "./fold.js";
 import { Graph } from "./graph.js";
 import { RunSearch } from "./search.js";
 import { CUT, Cuts, code } from "./text.js";
+import { Zoom } from "./zoom.js";
 import { go } from "./app.js";
 import { totalsText } from "./items.js";
 import { Drawer } from "./drawer.js";
@@ -64,12 +65,19 @@ class RunPage {
 		if (graph) this.ids = graph.ids;
 		this.split.classList.toggle("run", !graph?.isWide);
 		fill(this.picture, graph ? graph.el : h("p.muted.pad", "There is no picture of its recipe."));
+		if (graph) this.showZoom(graph);
 		this.paint();
 		this.pick(query);
 		this.follow();
 		poll(3000, this.signal, () => this.lookAgain());
 		const tick = setInterval(() => this.tick(), 250);
 		this.signal.addEventListener("abort", () => clearInterval(tick));
+	}
+
+	showZoom(graph) {
+		const zoom = new Zoom(this.picture, graph.el, graph.width, graph.height);
+		this.pictureHead.append(zoom.tools);
+		zoom.begin();
 	}
 
 	build() {
@@ -80,7 +88,8 @@ class RunPage {
 		this.buttons = h("span.row");
 		this.waits = h("div.stack");
 		this.result = h("div.stack");
-		this.picture = h("div.picture", { role: "region", "aria-label": "Picture of the steps", tabindex: "0" }, loading("the picture"));
+		this.pictureHead = h("div.panel-head", h("h2", { id: "picture-title", text: "Steps" }));
+		this.picture = h("div.picture", { role: "region", "aria-label": "Picture of the steps", "aria-keyshortcuts": "+ - 0 1", tabindex: "0" }, loading("the picture"));
 		this.fall = h("div.fall-rows", { role: "list" });
 		this.left = h("p.muted.pad", { hidden: true });
 		this.scale = h("div.scale", { "aria-hidden": "true" });
@@ -91,7 +100,7 @@ class RunPage {
 				h("div.row.tools", this.search.input, this.buttons, this.files())),
 			this.facts, this.search.el, this.waits,
 			this.split = h("div.split.run",
-				h("section.panel.flush", { "aria-labelledby": "picture-title" }, h("h2", { id: "picture-title", text: "Steps" }), this.picture),
+				h("section.panel.flush", { "aria-labelledby": "picture-title" }, this.pictureHead, this.picture),
 				h("div.stack",
 					h("section.panel.flush", { "aria-labelledby": "fall-title" }, h("h2", { id: "fall-title", text: "Waterfall" }), this.scale, this.fall, this.left),
 					this.result)),
@@ -217,7 +226,11 @@ class RunPage {
 		const kept = step.cachedFrom ? "(cached)" : step.pinnedFrom ? "(pinned)" : "";
 		const totals = this.fold.totalsOf(step);
 		const items = totals && step.status === "running" ? `${totals.ended}/${totals.total ?? "?"}` : "";
-		return { status: isOver && step.status === "running" ? "interrupted" : step.status, note: kept || items, totals };
+		const usage = step.status === "running" ? totals?.usage : step.usage;
+		const took = step.status !== "running" && step.status !== "skipped" && step.duration !== undefined ? duration(step.duration) : "";
+		const tokens = usage?.total_tokens ? `${short(usage.total_tokens)} tok` : "";
+		const note = [kept || items, kept ? "" : took, kept ? "" : tokens].filter(Boolean).join(" · ");
+		return { status: isOver && step.status === "running" ? "interrupted" : step.status, note, totals };
 	}
 
 	paintButtons(status) {

@@ -1,0 +1,78 @@
+"""The picture of a run: zoomed, moved, with numbers in its boxes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page
+
+    from page_server import Served
+
+pytest.importorskip("playwright.sync_api", reason="the Python package playwright is missing")
+
+from playwright.sync_api import expect
+
+expect.set_options(timeout=30_000)
+
+
+def _size_of_text(page: Page) -> float:
+    """The height of the first step's name on the screen, in pixels."""
+    return float(
+        page.evaluate(
+            "document.querySelector('.minions-steps text.id').getBoundingClientRect().height"
+        )
+    )
+
+
+def test_a_picture_of_forty_steps_is_readable_and_fits_when_that_is_wanted(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("forty")
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}"))
+    picture = page.get_by_role("region", name="Picture of the steps")
+    expect(picture.get_by_role("button")).to_have_count(40)
+    readable = _size_of_text(page)
+    assert readable >= 12
+    page.get_by_role("button", name="Fit all steps").click()
+    assert picture.evaluate("box => box.scrollHeight - box.clientHeight") <= 0
+    assert picture.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+    picture.focus()
+    page.keyboard.press("1")
+    expect(page.get_by_role("status", name="Zoom")).to_have_text("100 %")
+    page.keyboard.press("+")
+    expect(page.get_by_role("status", name="Zoom")).to_have_text("125 %")
+
+
+def test_a_picture_is_dragged_without_opening_a_step(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("forty")
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}"))
+    picture = page.get_by_role("region", name="Picture of the steps")
+    page.get_by_role("button", name="Zoom in").click()
+    before = picture.evaluate("box => box.scrollTop")
+    box = picture.get_by_role("button").nth(8).bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 40, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 40, box["y"] - 80, steps=4)
+    page.mouse.up()
+    assert picture.evaluate("box => box.scrollTop") == before + 100
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    picture.get_by_role("button").nth(8).click()
+    expect(page.get_by_role("dialog", name="step_08")).to_be_visible()
+
+
+def test_boxes_tell_state_time_and_tokens(window: BrowserContext, served: Served) -> None:
+    run = served.begin("essay", '{"letters": 50000}')
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}"))
+    picture = page.get_by_role("region", name="Picture of the steps")
+    box = picture.get_by_role("button", name="Step write: completed")
+    expect(box.locator(".badge")).to_contain_text("12.5k tok")
+    expect(box.locator(".badge")).to_contain_text("s · ")
