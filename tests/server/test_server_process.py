@@ -185,3 +185,10 @@ def test_headers_that_are_too_long_are_refused(folder: Path) -> None:
             assert response.status in (400, 431)
         connection.close()
         assert server.ask("GET", "/health")["status"] == "ok"
+
+
+def test_a_link_opens_the_page_with_the_token_in_its_fragment(folder: Path) -> None:
+    with serving(folder) as server:
+        assert server.process.stdout is not None
+        line = server.process.stdout.readline()
+        assert line == f"open the page: {server.url}/#token={server.token}\n"

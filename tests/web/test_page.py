@@ -283,7 +283,8 @@ def test_nothing_is_wider_than_a_small_screen(window: BrowserContext, served: Se
     )  # fmt: skip
     for place in places:
         page.goto(f"{served.url}/{place}")
-        page.wait_for_load_state("networkidle") if place == "#/system" else None
+        if place == "#/system":
+            expect(page.locator("dl.facts")).to_contain_text("Health")
         expect(page.locator(".loading")).to_have_count(0)
         wide = page.evaluate(
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -21,6 +21,7 @@ from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.http.access import AccessMiddleware, StaticFile
 from minions.interfaces.server.http.incidents import Incidents, StandardLog
 from minions.interfaces.server.http.responses import AsgiApp, Receive, Scope, Send
+from minions.interfaces.server.live.changes import Changes
 from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.recovery import BEGUN_BY_SERVER, Recovery
 from minions.interfaces.server.live.run_manager import RunManager
@@ -87,6 +88,7 @@ class App:
         if self._recovering is not None:
             self._recovering.cancel()
         await self.app_state.run_manager.aclose(self.app_state.options.grace_s)
+        await self.app_state.changes.aclose()
         await self.app_state.channels.aclose()
 
     async def aclose(self) -> None:
@@ -224,6 +226,9 @@ def _app_state(
         recipe_store=recipe_store,
         runtime=runtime,
         channels=channels,
+        changes=Changes(
+            services.journal, most=options.max_followers, heartbeat_s=options.heartbeat_s
+        ),
         run_manager=run_manager,
         starter=RunStarter(recipe_store, runtime, run_manager, repository, allows_text=allows_text),
         log=log,

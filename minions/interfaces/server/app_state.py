@@ -9,6 +9,7 @@ from attrs import frozen
 from minions.contracts.journal import Journal
 from minions.contracts.runtime import Log
 from minions.engine.sessions.store import StepRepository
+from minions.interfaces.server.live.changes import Changes
 from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.live.run_starter import RunStarter
@@ -30,6 +31,7 @@ class AppState:
     recipe_store: RecipeStore
     runtime: ServerRuntime
     channels: Channels
+    changes: Changes
     run_manager: RunManager
     starter: RunStarter
     log: Log

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 import click
 
@@ -209,10 +210,20 @@ def _announce(context: CommandContext, options: ServerOptions, place: _Place, po
     host = f"[{place.host}]" if ":" in place.host else place.host
     url = f"http://{host}:{port}"
     if context.settings.json:
-        say(json_text({"url": url, "token": options.token if place.prints_token else None}))
+        token = options.token if place.prints_token else None
+        link = None if token is None else _login_link(url, token)
+        say(json_text({"url": url, "token": token, "page": link}))
+    elif place.prints_token:
+        say(f"minions serves {url} · token {options.token}")
+        say(f"open the page: {_login_link(url, options.token)}")
     else:
-        token = f"token {options.token}" if place.prints_token else "token as in the file"
-        say(f"minions serves {url} · {token}")
+        say(f"minions serves {url} · token as in the file")
+
+
+def _login_link(url: str, token: str) -> str:
+    """The page's address with the token in the fragment, which browsers send to no server."""
+    host = url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
+    return f"{host}/#token={quote(token, safe='')}"
 
 
 class _Lines:

@@ -13,7 +13,7 @@ from minions.interfaces.server.endpoints import (
     read_asked,
     refuse_undeclared,
 )
-from minions.interfaces.server.routes.decisions import APPROVALS, health, system
+from minions.interfaces.server.routes.decisions import APPROVALS, follow_changes, health, system
 from minions.interfaces.server.routes.recipes import AGENTS, RECIPES
 from minions.interfaces.server.routes.resumptions import RESUMPTIONS
 from minions.interfaces.server.routes.run_exports import RUN_EXPORTS
@@ -38,6 +38,7 @@ API: Final = Router(
         TURNS,
         APPROVALS,
         system,
+        follow_changes,
     ],
     request_class=ApiRequest,
     response_class=ApiResponse,

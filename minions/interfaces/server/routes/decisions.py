@@ -16,10 +16,12 @@ from minions.interfaces.server.endpoints import (
     ApiResponse,
     Asked,
     Body,
+    EventStream,
     InPath,
     refuses,
 )
 from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.server.http.responses import EVENT_STREAM
 from minions.interfaces.server.live.run_starter import StartedRun
 from minions.interfaces.server.pending_decisions import (
     all_waiting,
@@ -29,7 +31,7 @@ from minions.interfaces.server.pending_decisions import (
 )
 from minions.interfaces.server.routes.runs import accepted
 
-__all__ = ["APPROVALS", "health", "system"]
+__all__ = ["APPROVALS", "follow_changes", "health", "system"]
 
 
 @get()
@@ -83,6 +85,12 @@ async def system(request: ApiRequest) -> SystemView:
         max_runs=app_state.options.max_runs,
         followers=app_state.channels.count,
     )
+
+
+@get("/changes", media_type=EVENT_STREAM, include_in_schema=False)
+async def follow_changes(request: ApiRequest) -> EventStream:
+    """Say that runs or pending decisions have changed; for lists that stay up to date."""
+    return request.app_state.changes.follow()
 
 
 APPROVALS = Router("/approvals", route_handlers=[list_approvals, decide])

@@ -204,6 +204,56 @@ function pause(ms, signal) {
 	});
 }
 
+/** Call when lists of that kind (`runs`, `approvals`) may have changed; a page that is not seen waits. */
+export function onChange(kind, signal, act) {
+	let isStale = false, isBusy = false;
+	const refresh = async () => {
+		isStale = true;
+		if (document.hidden || isBusy) return;
+		isBusy = true;
+		try {
+			while (isStale && !signal.aborted) {
+				isStale = false;
+				await act();
+			}
+		} catch {
+			// the next change comes, or the line comes back; its state is shown
+		} finally {
+			isBusy = false;
+		}
+	};
+	connection.addEventListener(kind, refresh, { signal });
+	document.addEventListener("visibilitychange", () => isStale && refresh(), { signal });
+}
+
+/**
+ * The one stream of changes; `onTotal` gets the number of pending decisions. A page that is not seen has
+ * none: browsers open six connections to a server, for all tabs together.
+ */
+export function followChanges(signal, onTotal) {
+	const tell = (kind) => connection.dispatchEvent(new Event(kind));
+	let line = null, hasGap = false;
+	const take = ({ type, total }) => {
+		if (type === "approvals_changed") onTotal(total);
+		const kinds = hasGap ? ["runs", "approvals"] : [type.replace("_changed", "")];
+		hasGap = false;
+		kinds.forEach(tell);
+	};
+	const close = () => {
+		line?.abort();
+		line = null;
+		hasGap = true;
+	};
+	const open = () => {
+		if (document.hidden || line || signal.aborted) return;
+		line = new AbortController();
+		follow("/changes", { signal: line.signal, onEvent: take, onGap: () => (hasGap = true) });
+	};
+	document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()), { signal });
+	signal.addEventListener("abort", close, { once: true });
+	open();
+}
+
 /** Call again and again while the page is seen; failures do not end it. */
 export async function poll(every, signal, act) {
 	while (!signal.aborted) {

@@ -1,6 +1,6 @@
 // The frame around the views: routes by hash, the token, the header, keys.
 
-import { connection, connectionState, get, hasToken, keepToken, poll, takeTokenFromAddress } from "./api.js";
+import { connection, connectionState, followChanges, get, hasToken, keepToken, takeTokenFromAddress } from "./api.js";
 import { LINE, empty, fill, h, loading, problem, shape } from "./dom.js";
 import { showApprovals } from "./approvals.js";
 import { showCompare } from "./compare.js";
@@ -139,27 +139,33 @@ function begin() {
 		fill(line, shape(kind), h("span", word));
 	};
 	fill(top_, h("a.brand", { href: "#/runs", "aria-label": "Minions, all runs" }, logo(), h("span", "Minions")),
-		h("nav", { "aria-label": "Main" }, links), line, h("a.button.primary", { href: "#/new", text: "Start a run" }));
+		h("nav", { "aria-label": "Main" }, links), line, themeChoice(), h("a.button.primary", { href: "#/new", text: "Start a run" }));
 	top_.hidden = false;
 	counting?.abort();
 	counting = new AbortController();
 	const { signal } = counting;
 	connection.addEventListener("change", showLine, { signal });
 	showLine();
-	const waiting = async () => {
-		const { total } = await get("/approvals?limit=1", { signal });
+	const showTotal = (total) => {
 		badge.hidden = !total;
 		badge.textContent = String(total);
 		badge.setAttribute("aria-label", `${total} waiting`);
 	};
-	connection.addEventListener("decided", () => waiting().catch(() => {}), { signal });
-	waiting().catch(() => {});
-	poll(4000, signal, waiting);
+	followChanges(signal, showTotal);
 	where = null;
 	route();
 }
 
 let counting = null;
+
+function themeChoice() {
+	const theme = window.minionsTheme;
+	const words = { auto: "Auto", light: "Light", dark: "Dark" };
+	const select = h("select.theme", { "aria-label": "Theme", onchange: () => theme.keep(select.value) }, theme.names.map((name) => h("option", { value: name }, words[name])));
+	select.value = theme.name;
+	theme.events.addEventListener("change", () => (select.value = theme.name));
+	return select;
+}
 
 // --- keys
 

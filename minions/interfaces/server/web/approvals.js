@@ -1,21 +1,54 @@
 // Pending decisions of runs, and how they are made.
 
-import { connection, enc, get, poll, post } from "./api.js";
-import { Rows, action, empty, fill, h, loading, note, problem, tag } from "./dom.js";
+import { enc, get, onChange, post } from "./api.js";
+import { Rows, action, count, empty, fill, h, loading, note, pretty, problem, tag } from "./dom.js";
 import { Field } from "./form.js";
 import { code } from "./text.js";
+
+const PAGE = 50;
 
 export async function showApprovals({ root, signal }) {
 	const list = h("div.stack"), rows = new Rows(list), place = h("div", loading("what waits"));
 	fill(root, h("div.head", h("h1", "Approvals"), h("p.muted", "Runs that need a person: calls that may be made only with consent, and questions.")), place);
+	const part = h("span.muted", { role: "status" });
+	const newer = h("button", { onclick: () => turn(-1) }, "Newer"), older = h("button", { onclick: () => turn(1) }, "Older"), foot = h("div.row", { hidden: true }, newer, older, part);
+	root.append(foot);
+	let page = 0;
+	async function turn(by) {
+		page += by;
+		await load();
+		window.scrollTo(0, 0);
+		root.querySelector(".decision h2")?.focus();
+	}
 	async function load() {
-		const { approvals } = await get("/approvals?limit=200", { signal });
+		const { approvals, total } = await get(`/approvals?limit=${PAGE}&offset=${page * PAGE}`, { signal });
+		if (!approvals.length && page > 0) {
+			page = Math.max(0, Math.ceil(total / PAGE) - 1);
+			await load();
+			return;
+		}
+		foot.hidden = total <= PAGE;
+		newer.hidden = page === 0;
+		older.hidden = (page + 1) * PAGE >= total;
+		part.textContent = `${count(page * PAGE + 1)}–${count(page * PAGE + approvals.length)} of ${count(total)}`;
 		if (!approvals.length) fill(place, empty("Nothing waits", h("p.muted", "When a step asks for consent or for an answer, it appears here.")));
 		else if (list.parentNode !== place) fill(place, list);
 		rows.show(approvals, (each) => each.id, JSON.stringify, (each) => decisionCard(each, { onDecided: load }));
 	}
 	await load();
-	poll(3000, signal, load);
+	onChange("approvals", signal, load);
+}
+
+/** After a decision its button is gone: on with the next one, else at the top of the page. */
+function focusNext(card, place) {
+	requestAnimationFrame(() => {
+		if (document.activeElement !== document.body && document.activeElement !== null && !card.contains(document.activeElement)) return;
+		const left = [...document.querySelectorAll(".decision h2")].filter((each) => !card.contains(each));
+		const next = left[Math.min(place, left.length - 1)] ?? document.querySelector("main h1");
+		if (!next) return;
+		next.tabIndex = -1;
+		next.focus();
+	});
 }
 
 /** One decision, with all that it is bound to. */
@@ -23,6 +56,7 @@ export function decisionCard(waiting, { onDecided, isInline = false }) {
 	const said = h("div", { role: "alert" });
 	const decide = (body, word) => async () => {
 		fill(said);
+		const place = [...document.querySelectorAll(".decision")].indexOf(card);
 		try {
 			await post(`/approvals/${enc(waiting.id)}`, body);
 		} catch (error) {
@@ -31,16 +65,17 @@ export function decisionCard(waiting, { onDecided, isInline = false }) {
 			return;
 		}
 		note(word, "good");
-		connection.dispatchEvent(new Event("decided"));
 		await onDecided();
+		focusNext(card, place);
 	};
 	const isCall = waiting.what === "approval";
 	const parts = { approval: callPart, answer: answerPart, doubt: doubtPart, unreadable: () => null };
-	return h("article.panel.decision", { "aria-label": LABELS[waiting.what](waiting) },
+	const card = h("article.panel.decision", { "aria-label": LABELS[waiting.what](waiting) },
 		h("header.row", waiting.what === "unreadable" ? tag("bad", "unreadable") : tag("wait", waiting.what === "answer" ? "question" : waiting.what),
-			h("h2", isCall ? ["May ", h("code", waiting.tool), " be called?"] : waiting.question ?? waiting.words)),
+			h("h2", { tabindex: "-1" }, isCall ? ["May ", h("code", waiting.tool), " be called?"] : waiting.question ?? waiting.words)),
 		h("p.muted", isInline ? null : [h("a", { href: `#/runs/${enc(waiting.run_id)}`, text: waiting.recipe }), ", "], waiting.step_id ? ["step ", h("a", { href: `#/runs/${enc(waiting.run_id)}?step=${enc(waiting.step_id)}` }, h("code", waiting.step_id))] : null),
 		parts[waiting.what](waiting, decide), said);
+	return card;
 }
 
 const LABELS = {
@@ -65,15 +100,56 @@ function callPart(waiting, decide) {
 	const body = (decision, more) => ({ decision, digest: waiting.digest, ...more });
 	const reason = new Field({ name: "reason", schema: { type: "string" }, required: false }, "Reason of a rejection");
 	const reject = () => decide(body("reject", { reason: reason.input.value.trim() || null }), "Rejected; the run is resumed without the call.")();
+	const edited = new ArgumentsEditor(waiting.arguments);
+	const approve = action("Approve", async () => {
+		const { value, problem: wrong } = edited.read();
+		if (wrong) edited.field.input.focus();
+		else await decide(value === undefined ? body("approve") : body("approve", { arguments: value }), value === undefined ? "Approved; the run is resumed." : "Approved with the edited arguments; the run is resumed.")();
+	}, { class: "primary" });
+	edited.onChange = (isEdited) => (approve.textContent = isEdited ? "Approve as edited" : "Approve");
 	return [
-		h("h3", "Arguments"), code(waiting.arguments ?? "{}", "Arguments"),
+		h("h3", "Arguments"), code(waiting.arguments ?? "{}", "Arguments"), edited.el,
 		h("p.hint", "The decision is about exactly these arguments: digest ", h("code", { title: waiting.digest, text: (waiting.digest ?? "").slice(0, 12) }), "."),
 		reason.el,
 		h("div.row",
-			action("Approve", decide(body("approve"), "Approved; the run is resumed."), { class: "primary" }),
+			approve,
 			action("Reject", reject, { class: "danger" })),
 	];
 }
+
+/** The arguments as JSON that can be changed; what is no JSON object is said as it is typed. */
+class ArgumentsEditor {
+	constructor(text) {
+		this.onChange = () => {};
+		this.before = pretty(text ?? "{}");
+		this.field = new Field({ name: "arguments", schema: { type: "object" }, required: true }, "Edited arguments");
+		this.field.input.value = this.before;
+		this.field.input.rows = Math.min(12, this.before.split("\n").length + 1);
+		this.field.input.addEventListener("input", () => {
+			this.field.say(this.read().problem ?? null);
+			this.onChange(this.read().value !== undefined);
+		});
+		this.el = h("details.edit", h("summary", "Edit the arguments"), h("p.hint", "The tool is called with exactly what stands here."), this.field.el);
+		try {
+			this.isObject = isObject(JSON.parse(this.before));
+		} catch {
+			this.isObject = false;
+		}
+		this.el.hidden = !this.isObject;
+	}
+
+	/** {value} where it was changed, {} where it is as before, or {problem}. */
+	read() {
+		const text = this.field.input.value;
+		if (!this.isObject || text === this.before) return {};
+		const { value, problem: wrong } = this.field.read();
+		if (wrong) return { problem: wrong };
+		if (!isObject(value)) return { problem: "Arguments are a JSON object: {\"name\": value}." };
+		return JSON.stringify(value) === JSON.stringify(JSON.parse(this.before)) ? {} : { value };
+	}
+}
+
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
 function answerPart(waiting, decide) {
 	const field = new Field({ name: "answer", schema: waiting.form ?? { type: "string" }, required: true }, "Your answer");

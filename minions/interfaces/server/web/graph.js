@@ -22,13 +22,19 @@ function copied(node) {
 	return el;
 }
 
-/** Inline styles are not allowed here; a constructed sheet is. */
+/** Inline styles are not allowed here; constructed sheets are. Rules for the dark follow the page's theme. */
 function adopt(text) {
 	if (hasStyle || !text) return;
-	const sheet = new CSSStyleSheet();
-	sheet.replaceSync(text);
-	document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
 	hasStyle = true;
+	const sheet = new CSSStyleSheet(), dark = new CSSStyleSheet(), theme = window.minionsTheme;
+	sheet.replaceSync(text);
+	const rules = [...sheet.cssRules], isDark = (rule) => rule instanceof CSSMediaRule;
+	dark.replaceSync(rules.filter(isDark).flatMap((rule) => [...rule.cssRules]).map((rule) => rule.cssText).join("\n"));
+	for (let at = rules.length - 1; at >= 0; at -= 1) if (isDark(rules[at])) sheet.deleteRule(at);
+	document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet, dark];
+	const follow = () => (dark.disabled = !theme.isDark);
+	theme.events.addEventListener("change", follow);
+	follow();
 }
 
 export class Graph {

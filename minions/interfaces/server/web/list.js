@@ -1,6 +1,6 @@
 // A list that stays up to date: its filters and its page stand in the address, and the server applies them.
 
-import { enc, get, poll } from "./api.js";
+import { enc, get, onChange, poll } from "./api.js";
 import { Rows, count, empty, fill, h, loading, plural, problem } from "./dom.js";
 import { go } from "./app.js";
 
@@ -9,7 +9,7 @@ const TYPING_MS = 250; // after the last key the server is asked
 
 /**
  * `name` is the last word of the page's path and of the API's; `key`, `row` make rows; `none` is shown when
- * there are no items at all. `filters`: [{name, label, control?, word?}], beside the words to look for; one
+ * there are no items at all. It is loaded again when runs change, or with `every` after so many ms. `filters`: [{name, label, control?, word?}], beside the words to look for; one
  * without a control comes by an address only. `word(value)` is what people read for a value.
  */
 export class LiveList {
@@ -37,7 +37,8 @@ export class LiveList {
 	async begin(query) {
 		this.read(query);
 		await this.refresh();
-		poll(this.every, this.signal, () => this.refresh());
+		if (this.every) poll(this.every, this.signal, () => this.refresh());
+		else onChange("runs", this.signal, () => this.refresh());
 	}
 
 	// --- the address

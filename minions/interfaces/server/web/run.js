@@ -1,6 +1,6 @@
 // One run: picture with live states, waterfall, what it waits for, and what each step did.
 
-import { download, enc, follow, get, poll, post } from "./api.js";
+import { download, enc, follow, get, onChange, post } from "./api.js";
 import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plural, shape, short, statusOf, time } from "./dom.js";
 import { decisionCard } from "./approvals.js";
 import { RunFold, outermost, timeline } from "./fold.js";
@@ -69,7 +69,7 @@ class RunPage {
 		this.paint();
 		this.pick(query);
 		this.follow();
-		poll(3000, this.signal, () => this.lookAgain());
+		onChange("runs", this.signal, () => this.lookAgain());
 		const tick = setInterval(() => this.tick(), 250);
 		this.signal.addEventListener("abort", () => clearInterval(tick));
 	}

@@ -13,7 +13,7 @@ export async function showRuns({ root, query, signal }) {
 	const recipe = choice("Recipe", "Any recipe");
 	const compare = h("button.wide-only", { onclick: () => go(`/compare?${[...picked].map((id, at) => `${"ab"[at]}=${enc(id)}`).join("&")}`) });
 	const list = new LiveList({
-		signal, every: 1500, name: "runs",
+		signal, name: "runs",
 		heads: ["", "Status", "Recipe", "Inputs", "Started", "Duration", "Tokens", "Cost", "Run"],
 		key: (run) => run.run_id,
 		filters: [

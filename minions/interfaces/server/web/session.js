@@ -10,7 +10,7 @@ import { go } from "./app.js";
 
 export async function showSessions({ root, query, signal }) {
 	const list = new LiveList({
-		signal, every: 3000, name: "sessions", heads: ["Session", "Recipe", "Last run", "Updated", "Forked from"],
+		signal, name: "sessions", heads: ["Session", "Recipe", "Last run", "Updated", "Forked from"],
 		key: (each) => each.id,
 		row: (each) => h("tr",
 			main("Session", link(each.id, each.name)),

@@ -1,0 +1,189 @@
+"""One stream for lists: says that runs or pending decisions have changed, whoever changed them.
+
+The journal is looked at once a second for all readers together, and only while there are any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from http import HTTPStatus
+from typing import Final, TypeAlias
+
+from minions.contracts.executions import RunState
+from minions.contracts.journal import Journal
+from minions.contracts.json_values import JsonValue
+from minions.contracts.run_rows import RunFilter
+from minions.engine.history.lookup import count_runs, list_runs
+from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.server.http.responses import (
+    EVENT_STREAM,
+    Receive,
+    Scope,
+    Send,
+    json_bytes,
+)
+from minions.interfaces.server.live.frames import HEARTBEAT
+from minions.interfaces.server.pending_decisions import all_waiting
+
+__all__ = ["ChangeStream", "Changes"]
+
+_HEADERS: Final = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
+_NEWEST: Final = 200
+"""Runs at the head of the list in which every change is noticed."""
+_OPEN: Final = frozenset((RunState.RUNNING.value, RunState.NEEDS_DECISION.value))
+"""States whose runs are noticed wherever in the list they stand."""
+_Seen: TypeAlias = tuple[object, ...]
+
+
+class Changes:
+    """Looks for changes as long as somebody reads them."""
+
+    def __init__(
+        self, journal: Journal, *, most: int, heartbeat_s: float, look_s: float = 1.0
+    ) -> None:
+        """Start without readers.
+
+        Args:
+            most: The most readers at a time.
+            look_s: Seconds between two looks at the journal.
+        """
+        self._journal = journal
+        self._most = most
+        self._heartbeat_s = heartbeat_s
+        self._look_s = look_s
+        self._readers: set[ChangeStream] = set()
+        self._watch: asyncio.Task[None] | None = None
+        self._runs: _Seen | None = None
+        self._waiting: _Seen | None = None
+        self._total = 0
+        self._is_closed = False
+
+    def follow(self) -> ChangeStream:
+        """A stream that begins with the number of pending decisions.
+
+        Raises:
+            RefusedError: There are too many.
+        """
+        if self._is_closed or len(self._readers) >= self._most:
+            raise RefusedError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "too-many-followers",
+                f"{len(self._readers)} streams are open; no more at a time.",
+                headers={"retry-after": "5"},
+            )
+        reader = ChangeStream(self, self._heartbeat_s)
+        self._readers.add(reader)
+        if self._watch is None:
+            self._runs = self._waiting = None
+            self._watch = asyncio.ensure_future(self._look_again_and_again())
+        elif self._waiting is not None:
+            reader.tell("approvals_changed", total=self._total)
+        return reader
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether the journal is being looked at: somebody reads."""
+        return self._watch is not None
+
+    def leave(self, reader: ChangeStream) -> None:
+        """Forget a reader; the last one ends the looking."""
+        self._readers.discard(reader)
+        if not self._readers and self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    async def aclose(self) -> None:
+        """End all streams, and refuse new ones."""
+        self._is_closed = True
+        self._close_all()
+        if (watch := self._watch) is not None:
+            watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watch
+
+    def _close_all(self) -> None:
+        for reader in tuple(self._readers):
+            reader.close()
+
+    async def _look_again_and_again(self) -> None:
+        try:
+            while True:
+                await self._look()
+                await asyncio.sleep(self._look_s)
+        except Exception:  # noqa: BLE001  # readers come again, and the next look may succeed
+            self._watch = None
+            self._close_all()
+
+    async def _look(self) -> None:
+        newest = await list_runs(self._journal, limit=_NEWEST)
+        open_runs = await list_runs(self._journal, wanted=RunFilter(statuses=_OPEN))
+        total = await count_runs(self._journal, RunFilter())
+        runs = (total, *((run.run_id, run.status, run.finished_at) for run in newest + open_runs))
+        if self._runs is not None and runs != self._runs:
+            self._tell_all("runs_changed")
+        self._runs = runs
+        waiting = tuple(
+            (run.run_id, run.finished_at)
+            for run in open_runs
+            if run.status == RunState.NEEDS_DECISION
+        )
+        if waiting != self._waiting:
+            self._total = len(await all_waiting(self._journal)) if waiting else 0
+            self._waiting = waiting
+            self._tell_all("approvals_changed", total=self._total)
+
+    def _tell_all(self, kind: str, **more: JsonValue) -> None:
+        for reader in self._readers:
+            reader.tell(kind, **more)
+
+
+class ChangeStream:
+    """The response to one reader. What it has not taken yet is told once, in its newest form."""
+
+    def __init__(self, changes: Changes, heartbeat_s: float) -> None:
+        """The stream is one of `changes`."""
+        self._changes = changes
+        self._heartbeat_s = heartbeat_s
+        self._pending: dict[str, bytes] = {}
+        self._wake = asyncio.Event()
+        self._is_closed = False
+
+    def tell(self, kind: str, **more: JsonValue) -> None:
+        """Add an event; returns at once."""
+        data = json_bytes({"type": kind, **more})
+        self._pending[kind] = b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the stream."""
+        self._is_closed = True
+        self._wake.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until the reader leaves or the server stops."""
+        leaving = asyncio.ensure_future(self._notice_leaving(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            while (data := await self._next()) is not None:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            leaving.cancel()
+            self._changes.leave(self)
+
+    async def _next(self) -> bytes | None:
+        """What is to be sent next; None: the stream is over."""
+        try:
+            async with asyncio.timeout(self._heartbeat_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return HEARTBEAT.data
+        self._wake.clear()
+        data, self._pending = b"".join(self._pending.values()), {}
+        return None if self._is_closed else data
+
+    async def _notice_leaving(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.close()

@@ -1,0 +1,116 @@
+"""Decisions on the page: edited arguments, where the focus goes, many of them; the theme."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page
+
+    from page_server import Served
+
+pytest.importorskip("playwright.sync_api", reason="the Python package playwright is missing")
+
+from playwright.sync_api import Route, expect
+
+expect.set_options(timeout=30_000)
+
+
+def _waiting_letter(window: BrowserContext, served: Served) -> Page:
+    run = served.begin("mail")
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}"))
+    page.get_by_label("Your answer").fill("Ada")
+    page.get_by_label("Your answer").press("Enter")
+    expect(page.get_by_role("heading", name="May send be called?")).to_be_visible()
+    return page
+
+
+def test_a_call_is_approved_with_edited_arguments_that_are_checked_as_they_are_typed(
+    window: BrowserContext, served: Served
+) -> None:
+    page = _waiting_letter(window, served)
+    page.get_by_text("Edit the arguments").click()
+    editor = page.get_by_label("Edited arguments")
+    editor.fill('{"to": "Ida", ')
+    expect(page.get_by_text("This is no JSON")).to_be_visible()
+    editor.fill("[1]")
+    expect(page.get_by_text("Arguments are a JSON object")).to_be_visible()
+    page.get_by_role("button", name="Approve").click()
+    expect(editor).to_be_focused()
+    editor.fill('{"to": "Ida", "text": "Dear Ida."}')
+    page.get_by_role("button", name="Approve as edited").click()
+    expect(page.locator("h1 .chip")).to_have_text("completed")
+    expect(page.get_by_role("region", name="Output")).to_have_text("sent to Ida")
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+
+
+def test_a_rejection_carries_its_reason(window: BrowserContext, served: Served) -> None:
+    page = _waiting_letter(window, served)
+    page.get_by_label("Reason of a rejection").fill("wrong person")
+    page.get_by_role("button", name="Reject").click()
+    expect(page.get_by_role("main").get_by_role("alert").first).to_contain_text("wrong person")
+
+
+def test_pending_decisions_come_in_pages_and_the_focus_goes_to_the_next_one(
+    window: BrowserContext, served: Served
+) -> None:
+    common = {"session_id": "ses_1", "recipe": "mail", "step_id": "letter", "key": "k"}
+    call = {"what": "approval", "tool": "send", "words": "", "arguments": "{}", "digest": "d"}
+    form = {"question": None, "form": None, "default": None}
+    cards = [{**common, **call, **form, "id": f"d{at}", "run_id": f"run_{at}"} for at in range(120)]
+
+    def listed(route: Route) -> None:
+        query = dict(each.split("=") for each in route.request.url.partition("?")[2].split("&"))
+        limit, offset = int(query["limit"]), int(query.get("offset", "0"))
+        part = cards[offset : offset + limit]
+        route.fulfill(json={"approvals": part, "total": len(cards), "limit": 1, "offset": 0})
+
+    def settle(route: Route) -> None:
+        name = route.request.url.rpartition("/")[2]
+        assert json.loads(route.request.post_data or "")["digest"] == "d"
+        cards[:] = [each for each in cards if each["id"] != name]
+        route.fulfill(status=202, json={})
+
+    page = window.new_page()
+    page.route("**/api/v1/approvals?*", listed)
+    page.route("**/api/v1/approvals/d*", settle)
+    page.goto(served.at("/approvals"))
+    found = page.get_by_role("article")
+    expect(found).to_have_count(50)
+    page.get_by_role("button", name="Older").click()
+    page.get_by_role("button", name="Older").click()
+    expect(found).to_have_count(20)
+    expect(page.get_by_text("101–120 of 120")).to_be_visible()
+    found.first.get_by_role("button", name="Approve").click()
+    expect(found).to_have_count(19)
+    expect(found.first.get_by_role("heading", level=2)).to_be_focused()
+
+
+def test_a_theme_is_chosen_and_kept(window: BrowserContext, served: Served) -> None:
+    run = served.begin("forty")
+    page = window.new_page()
+    page.emulate_media(color_scheme="light")
+    page.goto(served.at(f"/runs/{run}"))
+    expect(page.locator(".minions-steps .box").first).to_be_visible()
+
+    def colours() -> tuple[str, str]:
+        body = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        box = page.evaluate("getComputedStyle(document.querySelector('.box')).fill")
+        return str(body), str(box)
+
+    light = colours()
+    page.get_by_label("Theme").select_option("dark")
+    dark = colours()
+    assert dark[0] != light[0]
+    assert dark[1] != light[1]
+    page.reload()
+    expect(page.locator(".minions-steps .box").first).to_be_visible()
+    assert colours() == dark
+    page.get_by_label("Theme").select_option("auto")
+    assert colours() == light
+    page.emulate_media(color_scheme="dark")
+    assert colours() == dark
