@@ -292,6 +292,17 @@ def test_nothing_is_wider_than_a_small_screen(window: BrowserContext, served: Se
         assert (place, wide) == (place, 0)
 
 
+def test_the_system_page_shows_the_server_and_its_recipes(
+    window: BrowserContext, served: Served
+) -> None:
+    page = _open(window, served, "/system")
+    expect(page.locator("dl.facts")).to_contain_text("Health")
+    expect(page.get_by_role("row", name="broken")).to_contain_text("cannot run")
+    expect(page.get_by_text("sned").first).to_be_visible()
+    page.get_by_label("Filter recipes").fill("story")
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
 def test_what_is_not_there_is_said(window: BrowserContext, served: Served) -> None:
     page = _open(window, served, "/runs/run_nope")
     expect(page.get_by_role("alert")).to_contain_text("There is no run 'run_nope'")

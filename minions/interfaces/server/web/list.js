@@ -1,6 +1,6 @@
 // A list that stays up to date: its filters and its page stand in the address, and the server applies them.
 
-import { enc, get, onChange, poll } from "./api.js";
+import { enc, get, onChange } from "./api.js";
 import { Rows, count, empty, fill, h, loading, plural, problem } from "./dom.js";
 import { go } from "./app.js";
 
@@ -9,12 +9,12 @@ const TYPING_MS = 250; // after the last key the server is asked
 
 /**
  * `name` is the last word of the page's path and of the API's; `key`, `row` make rows; `none` is shown when
- * there are no items at all. It is loaded again when runs change, or with `every` after so many ms. `filters`: [{name, label, control?, word?}], beside the words to look for; one
+ * there are no items at all. It is loaded again when runs change. `filters`: [{name, label, control?, word?}], beside the words to look for; one
  * without a control comes by an address only. `word(value)` is what people read for a value.
  */
 export class LiveList {
-	constructor({ signal, every, name, heads, key, row, filters = [], none, after }) {
-		Object.assign(this, { signal, every, name, key, row, none, after, items: null, total: 0, values: {}, page: 1, asked: 0 });
+	constructor({ signal, name, heads, key, row, filters = [], none, after }) {
+		Object.assign(this, { signal, name, key, row, none, after, items: null, total: 0, values: {}, page: 1, asked: 0 });
 		this.words = h("input", { type: "search", id: "filter", placeholder: `Filter ${name}`, "aria-label": `Filter ${name}`, "aria-keyshortcuts": "/", oninput: () => this.type() });
 		this.filters = [{ name: "text", label: "words", control: this.words }, ...filters];
 		for (const { name: which, control } of filters) control?.addEventListener("change", () => this.set(which, control.value));
@@ -37,8 +37,7 @@ export class LiveList {
 	async begin(query) {
 		this.read(query);
 		await this.refresh();
-		if (this.every) poll(this.every, this.signal, () => this.refresh());
-		else onChange("runs", this.signal, () => this.refresh());
+		onChange("runs", this.signal, () => this.refresh());
 	}
 
 	// --- the address

@@ -1,8 +1,8 @@
 // How the server is, and what recipes it offers.
 
 import { connection, connectionState, dropToken, enc, get, poll } from "./api.js";
-import { LINE, empty, fill, h, plural, tag, time } from "./dom.js";
-import { LiveList, cell, main, num, state } from "./list.js";
+import { LINE, Rows, changed, empty, fill, h, loading, plural, tag, time } from "./dom.js";
+import { cell, main, num, state } from "./list.js";
 import { faultView } from "./run.js";
 
 export async function showSystem({ root, signal }) {
@@ -10,19 +10,7 @@ export async function showSystem({ root, signal }) {
 	const fact = (name, ...content) => h("div", h("dt", name), h("dd", content));
 	const showLine = () => fill(line, tag(...LINE[connectionState()]));
 	connection.addEventListener("change", showLine, { signal });
-	const list = new LiveList({
-		signal, every: 10_000, name: "recipes", heads: ["Recipe", "State", "About", "Steps"],
-		load: async () => (await get("/recipes?limit=1000", { signal })).recipes,
-		key: (each) => each.id,
-		text: (each) => `${each.id} ${each.description}`,
-		row: (each) => h("tr",
-			main("Recipe", each.ok ? h("a.strong", { href: `#/new?recipe=${enc(each.id)}` }, each.id) : each.id),
-			state("State", each.ok ? tag("good", each.is_agent ? "ready, chat" : "ready") : tag("bad", "cannot run")),
-			cell("About", each.description || "–"), num("Steps", each.ok ? each.steps : "–")),
-		none: empty("No recipes here", h("p", "The server offers what lies in its recipes folder: ", h("code", "minions serve --recipes DIR"), ".")),
-		after: () => fill(faults, list.items.filter((each) => !each.ok).map((each) => h("section.panel",
-			h("h3.row", each.id, tag("bad", plural(each.faults.length, "fault"))), h("div.stack", each.faults.map(faultView))))),
-	});
+	const recipes = new RecipeList(faults);
 
 	async function load() {
 		const begun = performance.now();
@@ -42,8 +30,49 @@ export async function showSystem({ root, signal }) {
 	const forget = () => (dropToken(), connection.dispatchEvent(new Event("refused")));
 	fill(root, h("div.head", h("h1", "System"), h("button", { onclick: forget }, "Forget the token")),
 		h("section.panel", h("h2", "Server"), facts),
-		h("div.head", h("h2", "Recipes"), h("div.row.tools", list.filter)), faults, list.el);
+		h("div.head", h("h2", "Recipes"), h("div.row.tools", recipes.words)), faults, recipes.el);
 	showLine();
 	poll(5000, signal, load);
-	await Promise.all([load(), list.begin()]);
+	poll(10_000, signal, () => recipes.load(signal));
+	await Promise.all([load(), recipes.load(signal)]);
+}
+
+const HEADS = ["Recipe", "State", "About", "Steps"];
+
+/** All recipes; the words are looked for here, as they are few. */
+class RecipeList {
+	constructor(faults) {
+		this.faults = faults;
+		this.all = [];
+		this.words = h("input", { type: "search", id: "filter", placeholder: "Filter recipes", "aria-label": "Filter recipes", "aria-keyshortcuts": "/", oninput: () => this.show() });
+		this.body = h("tbody");
+		this.rows = new Rows(this.body);
+		this.table = h("table.list.cards.recipes", h("caption.away", "recipes"),
+			h("thead", h("tr", HEADS.map((head) => h("th", { scope: "col", class: head === "Steps" ? "num" : null, text: head })))), this.body);
+		this.el = h("div", loading("recipes"));
+	}
+
+	async load(signal) {
+		this.all = (await get("/recipes?limit=1000", { signal })).recipes;
+		this.show();
+	}
+
+	show() {
+		const words = this.words.value.toLowerCase().split(/\s+/).filter(Boolean);
+		const found = this.all.filter(({ id, name, description }) => words.every((word) => `${id} ${name} ${description}`.toLowerCase().includes(word)));
+		if (!this.all.length) fill(this.el, empty("No recipes here", h("p", "The server offers what lies in its recipes folder: ", h("code", "minions serve --recipes DIR"), ".")));
+		else if (!found.length) fill(this.el, empty("No recipes with these words"));
+		else if (this.table.parentNode !== this.el) fill(this.el, this.table);
+		this.rows.show(found, (each) => each.id, JSON.stringify, (each) => this.row(each));
+		const bad = this.all.filter((each) => !each.ok);
+		if (!changed(this, "faults", bad)) return;
+		fill(this.faults, bad.map((each) => h("section.panel", h("h3.row", each.id, tag("bad", plural(each.faults.length, "fault"))), h("div.stack", each.faults.map(faultView)))));
+	}
+
+	row(each) {
+		return h("tr",
+			main("Recipe", each.ok ? h("a.strong", { href: `#/new?recipe=${enc(each.id)}` }, each.id) : each.id),
+			state("State", each.ok ? tag("good", each.is_agent ? "ready, chat" : "ready") : tag("bad", "cannot run")),
+			cell("About", each.description || "–"), num("Steps", each.ok ? each.steps : "–"));
+	}
 }
