@@ -32,6 +32,7 @@ def _waiting_letter(window: BrowserContext, served: Served) -> Page:
 def test_a_call_is_approved_with_edited_arguments_that_are_checked_as_they_are_typed(
     window: BrowserContext, served: Served
 ) -> None:
+    """A-118."""
     page = _waiting_letter(window, served)
     page.get_by_text("Edit the arguments").click()
     editor = page.get_by_label("Edited arguments")

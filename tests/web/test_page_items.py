@@ -22,6 +22,7 @@ expect.set_options(timeout=30_000)
 def test_items_are_rows_with_totals_while_the_loop_runs_and_lead_to_prompt_and_answer(
     window: BrowserContext, served: Served
 ) -> None:
+    """A-115: the page names an item by its address."""
     names = ["Ada", "nobody", "slow owl", "Ida"]
     run = served.begin("crowd", json.dumps({"names": names}))
     page = window.new_page()

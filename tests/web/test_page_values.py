@@ -66,6 +66,7 @@ def test_values_that_differ_behind_their_beginning_are_told_apart(
 def test_the_prompt_of_a_step_tells_what_its_tokens_were_spent_on(
     window: BrowserContext, served: Served
 ) -> None:
+    """A-110."""
     run = served.begin("story", '{"about": "bees"}')
     page = window.new_page()
     page.goto(served.at(f"/runs/{run}?step=tell&tab=prompt"))

@@ -99,7 +99,8 @@ def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[st
         line = _step_line(one) if isinstance(one, StepSummary) else f"- {_note_line(one)}"
         indent = f"  {'  ' * _depth(one)}"
         yield hanging(f"{indent}{line}")
-        if isinstance(one, StepSummary) and (loop := detail.loops.get(one.step_id)) is not None:
+        loop = detail.loops.get(one.step_id) if isinstance(one, StepSummary) else None
+        if loop is not None and loop.totals.total is not None:  # attempts of a `while` are steps
             yield from item_lines(one.step_id, loop, f"{indent}  ", shows_all=shows_all)
     yield from _prompt_lines(detail.prompts)
     if messages:
