@@ -118,9 +118,7 @@ class EventMaker:
             case RunLimitReached(limit=limit, message=message):
                 return events.LimitReached(**_place(entry), limit=limit or "", message=message)
             case StepStarted(step_id=step_id, index=index, total=total):
-                return events.StepStarted(
-                    **_step_place(entry, step_id), index=index, total=total
-                )
+                return events.StepStarted(**_step_place(entry, step_id), index=index, total=total)
             case StepOutcome():
                 return _step_finished(entry, fact)
             case StepSkipped():

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.run_steps import address_of
+from minions.engine.history.run_steps import row_address
 
 __all__ = ["SearchHit", "hits_in"]
 
@@ -80,7 +80,7 @@ def _texts(value: JsonValue) -> Iterator[str]:
 
 
 def _hit(row: JournalEntry, text: str, match: re.Match[str]) -> SearchHit:
-    address = address_of(row)
+    address = row_address(row)
     part = "run" if address is None else _PARTS.get((row.kind, row.state), "attempts")
     start, end = max(0, match.start() - _AROUND), match.end() + _AROUND
     return SearchHit(

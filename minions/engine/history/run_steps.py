@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
+from minions.contracts.addresses import address_of
 from minions.contracts.executions import RunState
 from minions.contracts.facts import StepEnd, StepFact, StepOmission, StepOutcome, given
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.current_rows import current_rows
-from minions.engine.history.keys import base_key, execution_key
 from minions.engine.history.lookup import (
     SentPrompt,
     StepSummary,
@@ -21,7 +21,7 @@ from minions.engine.history.lookup import (
 )
 from minions.engine.history.run_summary import RunSummary
 
-__all__ = ["StepDetail", "address_of", "step_in", "step_of_run", "steps_in"]
+__all__ = ["StepDetail", "row_address", "step_in", "step_of_run", "steps_in"]
 
 
 @frozen(kw_only=True)
@@ -53,7 +53,7 @@ def step_in(rows: Sequence[JournalEntry], address: str, *, is_running: bool) -> 
     Args:
         is_running: Whether a step without an end is being executed; else it was interrupted.
     """
-    own = [row for row in rows if address_of(row) == address]
+    own = [row for row in rows if row_address(row) == address]
     facts = [row for row in own if isinstance(row.fact, StepFact)]
     if not facts:
         return None
@@ -73,7 +73,7 @@ def steps_in(rows: Sequence[JournalEntry], *, is_running: bool) -> Mapping[str, 
     """
     own: dict[str, list[JournalEntry]] = {}
     for row in rows:
-        if (address := address_of(row)) is not None:
+        if (address := row_address(row)) is not None:
             own.setdefault(address, []).append(row)
     found = {
         address: step_in(each, address, is_running=is_running) for address, each in own.items()
@@ -81,14 +81,9 @@ def steps_in(rows: Sequence[JournalEntry], *, is_running: bool) -> Mapping[str, 
     return {address: step for address, step in found.items() if step is not None}
 
 
-def address_of(row: JournalEntry) -> str | None:
+def row_address(row: JournalEntry) -> str | None:
     """The address of the step or item that the row belongs to; None: it belongs to the run."""
-    path = step_of(row)
-    if path is None:
-        return None
-    iteration = base_key(execution_key(row.key)).rpartition("/")[2]
-    is_item = iteration.isdigit() and iteration != "0"
-    return f"{path}[{int(iteration) - 1}]" if is_item else path
+    return address_of(row.key) if step_of(row) is not None else None
 
 
 def _summary(address: str, row: JournalEntry, *, is_running: bool) -> StepSummary:
