@@ -81,18 +81,25 @@ def _begun(entry: JournalEntry, fact: RunStarted | RunRejected) -> RunRow:
 
 
 def _input_words(fact: RunStarted) -> str | None:
-    """The first words of the inputs, in their order; None: there are none."""
+    """The first words of the inputs, in their order; of an only input just its value."""
+    given = [*(fact.inputs or {}).items()]
+    if len(given) == 1:
+        return _cut(given[0][1], _LONGEST_INPUTS) or None
     words: list[str] = []
     room = _LONGEST_INPUTS
-    for name, value in (fact.inputs or {}).items():
+    for name, value in given:
         if room <= 0:
             break
-        text = value[:_READ] if isinstance(value, str) else dumps(_beginning(value))
-        short = " ".join(text[: 4 * _LONGEST_INPUT].split())
-        cut = short if len(short) <= _LONGEST_INPUT else f"{short[:_LONGEST_INPUT]}…"
-        words.append(f"{name}: {cut}")
+        words.append(f"{name}: {_cut(value, _LONGEST_INPUT)}")
         room -= len(words[-1])
     return " · ".join(words)[:_LONGEST_INPUTS] or None
+
+
+def _cut(value: JsonValue, most: int) -> str:
+    """The value as one line of at most so many characters."""
+    text = value[:_READ] if isinstance(value, str) else dumps(_beginning(value))
+    short = " ".join(text.split())
+    return short if len(short) <= most else f"{short[: most - 1]}…"
 
 
 def _beginning(value: JsonValue) -> JsonValue:

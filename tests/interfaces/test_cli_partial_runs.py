@@ -59,7 +59,7 @@ def test_show_lists_the_items_of_a_loop_and_of_a_long_one_those_that_failed(
 ) -> None:
     write("prices.yaml", PRICES)
     cli("run", "prices.yaml", "--db", "j.sqlite")
-    run = cli("sessions", "list", "--db", "j.sqlite").out.split()[0]
+    run = "run_"
     lines = [
         line.strip() for line in cli("sessions", "show", run, "--db", "j.sqlite").out.splitlines()
     ]
@@ -69,7 +69,7 @@ def test_show_lists_the_items_of_a_loop_and_of_a_long_one_those_that_failed(
     ]  # fmt: skip
     write("long.yaml", PRICES.replace("[12, -1, 7]", str([1] * 30 + [-1])))
     cli("run", "long.yaml", "--db", "k.sqlite")
-    run = cli("sessions", "list", "--db", "k.sqlite").out.split()[0]
+    run = "run_"
     shown = cli("sessions", "show", run, "--db", "k.sqlite").out
     assert shown.count("price[") == 1
     assert "… 30 more; --items shows all" in shown

@@ -247,7 +247,11 @@ async def test_runs_show_the_first_words_of_their_inputs_and_are_found_by_them(
         (await client.post("/runs", {"recipe": "adds", "inputs": {"a": 7}})).json["run_id"]
     )
     rows = (await client.get("/runs")).json["runs"]
-    assert [row["about"] for row in rows] == ["a: 7, b: 1", "a treaty", "peace with the neighbours"]
+    assert [row["about"] for row in rows] == [
+        "a: 7 · b: 1",
+        "a treaty",
+        "peace with the neighbours",
+    ]
     found = (await client.get("/runs?text=neighbours%20peace")).json
     assert [row["about"] for row in found["runs"]] == ["peace with the neighbours"]
     assert found["total"] == 1
@@ -258,4 +262,4 @@ async def test_long_inputs_are_shown_by_their_beginning_only(client: Client) -> 
     begun = await client.post("/runs", {"recipe": "signs", "inputs": {"text": text}})
     await client.ended(begun.json["run_id"])
     (row,) = (await client.get("/runs")).json["runs"]
-    assert row["about"] == text[:120].strip() or row["about"] == text[:120]
+    assert row["about"] == f"{text[:159]}…"

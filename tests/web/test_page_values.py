@@ -96,7 +96,7 @@ def test_runs_are_listed_with_their_inputs_and_found_by_them(
     page.goto(served.at("/runs?text=hedgehogs"))
     row = page.locator("tbody tr")
     expect(row).to_have_count(1)
-    expect(row).to_contain_text("about: quiet hedgehogs, length: 2")
+    expect(row).to_contain_text("about: quiet hedgehogs · length: 2")
 
 
 def test_a_text_is_searched_within_a_run_and_leads_to_its_place(
