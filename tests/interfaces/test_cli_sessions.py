@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -199,3 +201,41 @@ def test_the_tokens_of_sent_prompts_are_told_by_section(cli: Cli) -> None:
     detail = cli("sessions", "show", "run_", "--db", "j.db", "--json").json
     prompts = cast("list[dict[str, JsonValue]]", detail["prompts"])
     assert [each["step_id"] for each in prompts][:3] == ["draft"] * 3
+
+
+NESTED = """
+id: outer
+steps:
+  - id: sub
+    recipe: inner
+    with: {name: "{{ loop.item }}"}
+    loop: [Ada, Bob]
+"""
+INNER = """
+id: inner
+inputs: {name: string}
+steps:
+  - {id: each, goal: "{{ loop.item }} {{ inputs.name }}", loop: [Hello, Bye]}
+"""
+
+
+def test_one_execution_is_shown_by_its_address(cli: Cli, write: Write, here: Path) -> None:
+    """A-115: an item within an item, with its prompt and answer."""
+    write("outer.yaml", NESTED)
+    write("inner.yaml", INNER)
+    write("says.yaml", "answers: [one, two, three, four]\n")
+    ran = cli("run", "outer.yaml", "-m", "scripted/says.yaml", "--db", "nested.db")
+    assert "sub[1]/each" in ran.err
+    shown = cli("sessions", "show", "run_", "sub[1]/each[0]", "--db", "nested.db")
+    assert shown.out.startswith("sub[1]/each[0]: completed")
+    assert "[sub[1]/each[0]] goal:\n  Hello Bob\n" in shown.out
+    assert shown.out.endswith("output:\nthree\n")
+    whole = cli("sessions", "show", "run_", "sub[1]", "--db", "nested.db", "--json")
+    assert json.loads(whole.out)["summary"]["step_id"] == "sub[1]"
+    wrong = cli("sessions", "show", "run_", "sub[1]/eech[0]", "--db", "nested.db")
+    assert wrong.code == 2
+    assert "Nothing with the address 'sub[1]/eech[0]' was executed in this run" in wrong.err
+    assert "sub[1]/each[0]" in wrong.err
+    again = cli("retry", "run_", "--from", "sub[1]/each[0]", "-m", "scripted/says.yaml",
+                "--db", "nested.db")  # fmt: skip
+    assert again.code == 0, again.err

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.journal import Journal
 from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
 
-__all__ = ["Meaning", "meaning_of", "not_unique", "shortest_name", "unknown_name"]
+__all__ = [
+    "Meaning",
+    "meaning_of",
+    "not_unique",
+    "shortest_name",
+    "unknown_address",
+    "unknown_name",
+]
 
 _MOST_SHOWN: Final = 5
 _PAGE: Final = 100
 _COMPARED: Final = 100
 """How many of the newest runs and sessions an unknown name is compared with, to suggest others."""
+_MOST_ADDRESSES: Final = 12
 _FEWEST: Final = len("run_") + 4
 """Characters of a shortened id: fewer would soon mean another run, too."""
 _SAME_START: Final = 8
@@ -87,6 +95,23 @@ def not_unique(name: str, ids: Sequence[str]) -> UsageError:
     """
     shown = ", ".join(ids[:_MOST_SHOWN])
     return UsageError(f"'{name}' is not unique: {shown} … Give more of the id.")
+
+
+def unknown_address(address: str, known: Iterable[str]) -> NotFoundError:
+    """The error for an address at which nothing ran, with similar ones as suggestions.
+
+    Args:
+        known: The addresses of what ran, in the order in which it began.
+    """
+    names = list(known)
+    shown = ", ".join(names[:_MOST_ADDRESSES])
+    more = len(names) - _MOST_ADDRESSES
+    return NotFoundError(
+        f"Nothing with the address '{address}' was executed in this run. Executed were: {shown}"
+        f"{f' and {more} more' if more > 0 else ''}.",
+        code="unknown-step",
+        suggestions=near_names(address, names),
+    )
 
 
 async def unknown_name(journal: Journal, name: str, what: str = "run or session") -> NotFoundError:

@@ -19,9 +19,10 @@ from minions.engine.history.lookup import (
     prompts_in,
     step_of,
 )
+from minions.engine.history.run_names import unknown_address
 from minions.engine.history.run_summary import RunSummary
 
-__all__ = ["StepDetail", "row_address", "step_in", "step_of_run", "steps_in"]
+__all__ = ["StepDetail", "require_step", "row_address", "step_in", "step_of_run", "steps_in"]
 
 
 @frozen(kw_only=True)
@@ -45,6 +46,20 @@ async def step_of_run(journal: Journal, run: RunSummary, address: str) -> StepDe
     """
     rows = current_rows(await journal.entries(run.session_id, run_id=run.run_id))
     return step_in(rows, address, is_running=run.status == RunState.RUNNING)
+
+
+async def require_step(journal: Journal, run: RunSummary, address: str) -> StepDetail:
+    """The step or item of a run with that address.
+
+    Raises:
+        NotFoundError: `unknown-step`; nothing is recorded of it. Similar addresses are suggested.
+        JournalError: As `step_of_run`.
+    """
+    rows = current_rows(await journal.entries(run.session_id, run_id=run.run_id))
+    found = step_in(rows, address, is_running=run.status == RunState.RUNNING)
+    if found is None:
+        raise unknown_address(address, dict.fromkeys(filter(None, map(row_address, rows))))
+    return found
 
 
 def step_in(rows: Sequence[JournalEntry], address: str, *, is_running: bool) -> StepDetail | None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterator
 
 from minions.contracts.addresses import address_of
-from minions.contracts.errors import NotFoundError, near_names
 from minions.engine.history.keys import enclosing
 from minions.engine.history.replay import Replay
+from minions.engine.history.run_names import unknown_address
 from minions.engine.run.recipe_changes import step_versions, steps_from
 from minions.recipe.model import AgentRecipe, StepSpec
 
 __all__ = ["is_address", "reruns_from"]
-
-_MOST_SHOWN: Final = 12
-"""Addresses in an error message."""
 
 
 def is_address(name: str, recipe: AgentRecipe) -> bool:
@@ -35,7 +31,7 @@ def reruns_from(recipe: AgentRecipe, replay: Replay, address: str) -> frozenset[
     """
     known = {address_of(base): base for base in replay.bases()}
     if address not in known:
-        raise _unknown(address, known)
+        raise unknown_address(address, known)
     found = {f"{address}/"}
     scope, inner = "", recipe if recipe.steps else None
     for base in (*enclosing(known[address]), known[address]):
@@ -84,16 +80,4 @@ def _recipe_of(recipe: AgentRecipe | None, base: str) -> AgentRecipe | None:
     specs = recipe.steps if recipe is not None else ()
     return next(
         (spec.inner for spec in specs if isinstance(spec, StepSpec) and spec.id == step_id), None
-    )
-
-
-def _unknown(address: str, known: Iterable[str]) -> NotFoundError:
-    names = list(known)
-    shown = ", ".join(names[:_MOST_SHOWN])
-    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
-    return NotFoundError(
-        f"Nothing with the address '{address}' was executed in this run. Executed were: {shown}"
-        f"{more}.",
-        code="unknown-step",
-        suggestions=near_names(address, names),
     )

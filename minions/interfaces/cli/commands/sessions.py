@@ -22,6 +22,7 @@ from minions.engine.history.lookup import (
     find_run,
     show_run,
 )
+from minions.engine.history.run_steps import StepDetail, require_step
 from minions.interfaces.cli.commands.sessions_archive import export, import_
 from minions.interfaces.cli.commands.sessions_deletion import gc, rm
 from minions.interfaces.cli.commands.sessions_diff import diff
@@ -52,16 +53,25 @@ for each in (list_, diff, export, import_, rm, gc):
 
 @command.command("show")
 @click.argument("name", metavar="ID")
+@click.argument("address", required=False, metavar="[ADDRESS]")
 @click.option("--messages", is_flag=True, help="Show every message, too.")
 @click.option("--items", is_flag=True, help="Show every item of long loops, too.")
 @click.option("--db", metavar="PATH|URL", help="Where the journal is.")
 @output_options
-def show(name: str, *, messages: bool, items: bool, **flags: object) -> int:
+def show(name: str, address: str | None, *, messages: bool, items: bool, **flags: object) -> int:
     """Show one run, or a session with its messages: ID is a run's or a session's.
 
-    A unique start of an id is enough. A session without messages means its last run.
+    A unique start of an id is enough. A session without messages means its last run. ADDRESS
+    shows one step or item of a run with all its messages: `each[2]`, `sub[1]/each[2]`.
     """
     context = command_context(flags)
+    if address is not None:
+        step = asyncio.run(_show_step(context, name, address))
+        if context.settings.json:
+            say(json_text(encode(step)))
+        for line in () if context.settings.json else _detail_lines(step):
+            say(line)
+        return 0
     found = asyncio.run(_show(context, name))
     if context.settings.json:
         say(json_text(found.to_json() if isinstance(found, SessionDetail) else encode(found)))
@@ -85,6 +95,29 @@ async def _show(context: CommandContext, name: str) -> RunDetail | SessionDetail
         return await show_run(journal, run)
     finally:
         await journal.aclose()
+
+
+async def _show_step(context: CommandContext, name: str, address: str) -> StepDetail:
+    journal = context.journal()
+    try:
+        with naming_the_journal(context):
+            run = await find_run(journal, name)
+        return await require_step(journal, run, address)
+    finally:
+        await journal.aclose()
+
+
+def _detail_lines(step: StepDetail) -> Iterator[str]:
+    yield hanging(_step_line(step.summary))
+    yield from _prompt_lines(step.prompts)
+    for message in step.messages:
+        yield from _message_lines(step.summary.step_id, message)
+    error = step.summary.facts.get("error")
+    if isinstance(error, Mapping):
+        yield f"error[{error.get('code')}]: {error.get('message')}"
+    if step.summary.output is not None:
+        yield "output:"
+        yield output_text(step.summary.output)
 
 
 def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[str]:
