@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -107,3 +108,31 @@ async def test_no_value_of_one_row_ends_the_lists(
     assert waiting[good] == "approval"
     if "decision" in change:
         assert waiting[bad] == "unreadable"
+
+
+@pytest.mark.parametrize("kind", ["run", "step", "decision", "message"])
+async def test_what_is_said_of_damage_is_in_the_document(
+    make_app: MakeApp, tmp_path: Path, kind: str
+) -> None:
+    """A-123: with every way to read a run or a session."""
+    path = tmp_path / "j.sqlite"
+    client = Client(make_app(journal=path, answers=["Good day."]))
+    document = (await client.ask("GET", "/openapi.json")).json
+    recipe = "chat" if kind == "message" else "signs"
+    session = (await client.post("/sessions", {"recipe": "chat"})).json["id"]
+    inputs = {"message": "Hello"} if recipe == "chat" else {}
+    body = {"recipe": recipe, "inputs": inputs, "session": session}
+    run = (await client.post("/runs", body)).json["run_id"]
+    await client.ended(run)
+    _damage(path, run, kind, "{")
+    known = {"run_id": run, "session_id": session, "sequence": "1"}
+    statuses = set()
+    for template, operations in document["paths"].items():
+        if "get" not in operations or not set(re.findall(r"{(\w+)}", template)) & set(known):
+            continue
+        if template.endswith("/sessions/{session_id}/events"):
+            continue  # it has no end
+        reply = await client.ask("GET", template.format(**known))
+        assert str(reply.status) in operations["get"]["responses"], (template, reply.body)
+        statuses.add(reply.status)
+    assert statuses <= {200, 404, 409}

@@ -351,11 +351,12 @@ async def test_a_place_that_is_not_there_yet_is_the_last_one(
     elsewhere = Client(make_app(journal=tmp_path / "j.sqlite"))
     run_id = (await here.post("/runs", {"recipe": "waits"})).json["run_id"]
     await door.reached.wait()
-    for client in (here, elsewhere):
-        async with client.follow(f"/runs/{run_id}/events?after=99999") as stream:
-            door.opened.set()
-            events = [event.type async for event in stream.events()]
-        assert events in (["tool_finished", "step_finished", "run_completed"], [])
+    path = f"/runs/{run_id}/events?after=99999"
+    async with here.follow(path) as stream, elsewhere.follow(path) as other:
+        door.opened.set()
+        for each in (stream, other):
+            events = [event.type async for event in each.events()]
+            assert events == ["tool_finished", "step_finished", "run_completed"]
 
 
 async def test_a_run_that_was_killed_is_followed_when_it_goes_on(
@@ -390,3 +391,50 @@ async def test_a_burst_does_not_cut_off_who_takes_all_of_it(make_app: MakeApp) -
     assert events[-1].data["data"]["response"] == words
     assert "cost_usd" not in events[-1].data["data"]["metrics"]
     assert session_id
+
+
+async def test_a_reader_that_has_all_of_a_finished_run_is_told_not_to_come_again(
+    make_app: MakeApp, tmp_path: Path
+) -> None:
+    """204 is the one answer after which an `EventSource` does not reconnect."""
+    here = Client(make_app(journal=tmp_path / "j.sqlite"))
+    elsewhere = Client(make_app(journal=tmp_path / "j.sqlite"))
+    run_id = (await here.post("/runs", {"recipe": "adds", "inputs": {"a": 1}})).json["run_id"]
+    await here.ended(run_id)
+    whole = await events_of(here, run_id)
+    for client in (here, elsewhere):
+        for last in (whole[-1].id, 9_007_199_254_740_991):
+            for path, headers in (
+                (f"/runs/{run_id}/events", {"last_event_id": str(last)}),
+                (f"/runs/{run_id}/events?after={last}", {}),
+            ):
+                reply = await client.get(path, **headers)
+                assert (reply.status, reply.body) == (204, b"")
+                assert not {"content-type", "content-length"} & set(reply.headers)
+        before = await client.get(f"/runs/{run_id}/events", last_event_id=str(whole[-2].id))
+        assert list(events_in(before.body.decode())) == whole[-1:]
+        assert await events_of(client, run_id) == whole
+
+
+async def test_a_reader_that_has_all_of_a_waiting_run_gets_what_follows_the_decision(
+    make_app: MakeApp, tmp_path: Path
+) -> None:
+    """A-119: the stream ends with the waiting event; one that comes again waits for more."""
+    here = Client(make_app(journal=tmp_path / "j.sqlite"))
+    elsewhere = Client(make_app(journal=tmp_path / "j.sqlite"))
+    run_id = (await here.post("/runs", {"recipe": "asks"})).json["run_id"]
+    run = await here.ended(run_id)
+    before = await events_of(here, run_id)
+    assert before[-1].type == "run_waiting"
+    headers = {"last_event_id": str(before[-1].id)}
+    async with (
+        here.follow(f"/runs/{run_id}/events", **headers) as stream,
+        elsewhere.follow(f"/runs/{run_id}/events", **headers) as other,
+    ):
+        path = f"/approvals/{run['waiting'][0]['id']}"
+        assert (await here.post(path, {"decision": "answer", "value": 7})).status == 202
+        rest = [event async for event in stream.events()]
+        assert [event async for event in other.events()] == rest
+    assert (rest[0].type, rest[-1].type) == ("run_started", "run_completed")
+    assert rest[-1].data["data"]["response"] == 7
+    assert await events_of(here, run_id) == [*before, *rest]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from asgi_client import Client
-from minions.contracts.schema import check_schema
+from asgi_client import Client, events_in
+from minions.contracts.schema import SchemaValidator, check_schema
 from patience import HANG_S
 from served import RECIPES
 from serving import EXTENSIONS, Serving
@@ -41,7 +43,7 @@ async def test_the_document_says_each_operation_with_what_it_takes_and_gives(
 
 # Method and path, what the address and the headers may hold, body, answer, refusals of its own.
 SAYS = {
-    "health": ("GET /health", "", "", "200 Health", ""),
+    "getHealth": ("GET /health", "", "", "200 Health", ""),
     "listRecipes": ("GET /recipes", "limit offset", "", "200 Recipes", ""),
     "getRecipe": ("GET /recipes/{recipe_id}", "", "", "200 RecipeView", "404"),
     "drawRecipe": ("GET /recipes/{recipe_id}/graph", "format", "", "200 object", "404"),
@@ -54,28 +56,28 @@ SAYS = {
         "202 RunAccepted",
         "404 409 429",
     ),
-    "beginRun": ("POST /runs", "idempotency-key", "RunRequest", "202 RunAccepted", "404 409 429"),
+    "startRun": ("POST /runs", "idempotency-key", "RunRequest", "202 RunAccepted", "404 409 429"),
     "listRuns": ("GET /runs", "limit offset recipe status session text", "", "200 Runs", ""),
-    "getRun": ("GET /runs/{run_id}", "cut parts", "", "200 RunView", "404"),
+    "getRun": ("GET /runs/{run_id}", "cut parts", "", "200 RunView", "404 409"),
     "cancelRun": ("POST /runs/{run_id}/cancel", "", "", "202 CancelView", "404 409"),
-    "followRun": ("GET /runs/{run_id}/events", "last-event-id after", "", "200 events", "404"),
-    "listSessions": ("GET /sessions", "limit offset text tree", "", "200 Sessions", "404"),
+    "followRun": ("GET /runs/{run_id}/events", "last-event-id after", "", "200 events", "404 409"),
+    "listSessions": ("GET /sessions", "limit offset text tree", "", "200 Sessions", "404 409"),
     "createSession": ("POST /sessions", "", "NewSession", "201 SessionView", "404 409"),
-    "getSession": ("GET /sessions/{session_id}", "", "", "200 SessionView", "404"),
+    "getSession": ("GET /sessions/{session_id}", "", "", "200 SessionView", "404 409"),
     "forgetSession": ("DELETE /sessions/{session_id}", "", "", "204", "404 409"),
     "followSession": (
         "GET /sessions/{session_id}/events",
         "last-event-id after",
         "",
         "200 events",
-        "404",
+        "404 409",
     ),
     "listSteps": (
         "GET /sessions/{session_id}/steps",
         "start_seq end_seq limit",
         "",
         "200 Steps",
-        "404",
+        "404 409",
     ),
     "deleteSteps": (
         "DELETE /sessions/{session_id}/steps",
@@ -84,8 +86,8 @@ SAYS = {
         "200 CutView",
         "404 409",
     ),
-    "getStep": ("GET /sessions/{session_id}/steps/{sequence}", "", "", "200 StepView", "404"),
-    "getContext": ("GET /sessions/{session_id}/context", "", "", "200 ContextView", "404"),
+    "getStep": ("GET /sessions/{session_id}/steps/{sequence}", "", "", "200 StepView", "404 409"),
+    "getContext": ("GET /sessions/{session_id}/context", "", "", "200 ContextView", "404 409"),
     "forkSession": (
         "POST /sessions/{session_id}/fork",
         "",
@@ -100,23 +102,29 @@ SAYS = {
         "step status limit offset",
         "",
         "200 Items",
-        "404",
+        "404 409",
     ),
-    "searchRun": ("GET /runs/{run_id}/search", "text limit", "", "200 SearchHits", "404"),
-    "getRunJournal": ("GET /runs/{run_id}/journal", "", "", "200", "404"),
-    "exportRun": ("GET /runs/{run_id}/export.html", "", "", "200", "404"),
-    "getRunValue": ("GET /runs/{run_id}/value", "at address", "", "200 ValueView", "404"),
-    "getRunStep": ("GET /runs/{run_id}/steps", "cut address", "", "200 StepView", "404"),
-    "drawRun": ("GET /runs/{run_id}/graph", "format", "", "200 object", "404"),
-    "say": (
+    "searchRun": ("GET /runs/{run_id}/search", "text limit", "", "200 SearchHits", "404 409"),
+    "getRunJournal": ("GET /runs/{run_id}/journal", "", "", "200", "404 409"),
+    "exportRun": ("GET /runs/{run_id}/export.html", "", "", "200", "404 409"),
+    "getRunValue": ("GET /runs/{run_id}/value", "at address", "", "200 ValueView", "404 409"),
+    "getRunStep": ("GET /runs/{run_id}/steps", "cut address", "", "200 StepView", "404 409"),
+    "drawRun": ("GET /runs/{run_id}/graph", "format", "", "200 object", "404 409"),
+    "sendMessage": (
         "POST /sessions/{session_id}/messages",
         "",
         "MessageRequest",
         "200 events",
         "404 409 429",
     ),
-    "retry": ("POST /sessions/{session_id}/retry", "", "RetryRequest", "200 events", "404 409 429"),
-    "resume": ("POST /sessions/{session_id}/resume", "", "", "200 events", "404 409 429"),
+    "retrySession": (
+        "POST /sessions/{session_id}/retry",
+        "",
+        "RetryRequest",
+        "200 events",
+        "404 409 429",
+    ),
+    "resumeSession": ("POST /sessions/{session_id}/resume", "", "", "200 events", "404 409 429"),
     "listApprovals": ("GET /approvals", "limit offset", "", "200 Approvals", ""),
     "decide": (
         "POST /approvals/{approval_id}",
@@ -125,7 +133,7 @@ SAYS = {
         "202 RunAccepted",
         "404 409 429",
     ),
-    "system": ("GET /system", "", "", "200 SystemView", ""),
+    "getSystem": ("GET /system", "", "", "200 SystemView", ""),
 }
 
 
@@ -143,7 +151,9 @@ def _said(where: str, operation: Any) -> tuple[str, ...]:  # Any: JSON of any fo
     content = operation["responses"][given[0]].get("content", {})
     refused = [status for status in ("404", "409", "429") if status in operation["responses"]]
     for status, response in operation["responses"].items():
-        assert status in given or list(response["content"]) == ["application/problem+json"]
+        assert status in (*given, "204") or list(response["content"]) == [
+            "application/problem+json"
+        ]
     kind = "events" if "text/event-stream" in content else _name(content.get("application/json"))
     answer = f"{given[0]} {kind}".strip()
     path = where.replace("/api/v1", "")
@@ -154,6 +164,87 @@ def _name(content: Any) -> str:  # Any: likewise
     if not content:
         return ""
     return str(content["schema"].get("$ref", "/object")).rsplit("/", 1)[-1]
+
+
+async def test_every_path_names_its_methods(client: Client) -> None:
+    """OPTIONS gives them, and so does the refusal of any other."""
+    paths = (await client.ask("GET", "/openapi.json")).json["paths"]
+    for path, operations in paths.items():
+        at = re.sub(r"\{\w+\}", "none", path)
+        allowed = ", ".join(sorted(method.upper() for method in (*operations, "options")))
+        reply = await client.ask("OPTIONS", at)
+        assert (reply.status, reply.headers["allow"]) == (204, allowed), path
+        refused = await client.ask("PATCH", at)
+        assert (refused.status, refused.headers["allow"]) == (405, allowed), path
+    assert (await client.ask("OPTIONS", "/api/v1/nowhere")).status == 404
+
+
+async def test_operations_are_grouped_and_lead_to_those_that_follow(client: Client) -> None:
+    document = (await client.ask("GET", "/openapi.json")).json
+    operations = {
+        operation["operationId"]: operation
+        for paths in document["paths"].values()
+        for operation in paths.values()
+    }
+    groups = {tag["name"] for tag in document["tags"]}
+    assert {tag for each in operations.values() for tag in each["tags"]} == groups
+    begun = operations["startRun"]["responses"]["202"]["links"]
+    assert set(begun) >= {"getRun", "followRun", "cancelRun"}
+    for operation in operations.values():
+        for response in operation["responses"].values():
+            for link in response.get("links", {}).values():
+                names = {each["name"] for each in operations[link["operationId"]]["parameters"]}
+                assert set(link["parameters"]) <= names
+
+
+async def test_the_document_says_what_has_to_be_sent(client: Client) -> None:
+    """Bodies that may not be empty, whole numbers as far as JSON has them, headers."""
+    document = (await client.ask("GET", "/openapi.json")).json
+    runs = document["paths"]["/api/v1/runs"]
+    assert runs["post"]["requestBody"]["required"]
+    assert not document["paths"]["/api/v1/runs/{run_id}/retry"]["post"]["requestBody"]["required"]
+    rules = SchemaValidator(_local(document["components"]["schemas"]["RunRequest"]))
+    for body, fits in (
+        ({"recipe": "a"}, True),
+        ({"recipe_text": "a"}, True),
+        ({}, False),
+        ({"recipe": "a", "recipe_text": "b"}, False),
+    ):
+        assert (not rules.errors(body)) is fits, body
+    offset = next(each for each in runs["get"]["parameters"] if each["name"] == "offset")
+    most = offset["schema"]["maximum"]
+    assert (await client.get(f"/runs?offset={most}")).status == 200
+    over = await client.get(f"/runs?offset={most + 1}")
+    assert (over.status, "maximum" in over.json["detail"]) == (400, True)
+    key = next(each for each in runs["post"]["parameters"] if each["name"] == "idempotency-key")
+    for text, fits in (("a key", True), ("", False), ("k" * 256, False), ("ä", False)):
+        found = SchemaValidator(key["schema"]).errors(text)
+        reply = await client.post("/runs", {"recipe": "asks"}, idempotency_key=text)
+        assert ((not found), reply.status) == (fits, 202 if fits else 400), text
+
+
+async def test_a_whole_number_may_be_written_with_a_point(client: Client) -> None:
+    """1.0 is the integer 1, as JSON Schema has it."""
+    session = (await client.post("/sessions", {"recipe": "chat"})).json["id"]
+    reply = await client.post(f"/sessions/{session}/fork", {"sequence": 1.0})
+    assert (reply.status, reply.json["code"]) == (409, "empty-session")
+    reply = await client.post(f"/sessions/{session}/fork", {"sequence": 1.5})
+    assert (reply.status, reply.json["code"]) == (422, "bad-body")
+
+
+async def test_every_event_of_a_stream_is_one_of_the_document(client: Client) -> None:
+    document = (await client.ask("GET", "/openapi.json")).json
+    schemas = document["components"]["schemas"]
+    stream = document["paths"]["/api/v1/runs/{run_id}/events"]["get"]["responses"]
+    assert set(stream) >= {"200", "204", "404", "409"}
+    content = stream["200"]["content"]["text/event-stream"]["schema"]
+    assert content["anyOf"][1] == {"$ref": "#/components/schemas/ServerSentEvent"}
+    for recipe in ("asks", "signs"):
+        run_id = (await client.post("/runs", {"recipe": recipe})).json["run_id"]
+        reply = await client.get(f"/runs/{run_id}/events")
+        for event in events_in(reply.body.decode()):
+            name = schemas["RunEvent"]["discriminator"]["mapping"][event.type].rpartition("/")[2]
+            assert not SchemaValidator(_local(schemas[name])).errors(dict(event.data))
 
 
 async def test_every_operation_of_the_document_is_answered(client: Client) -> None:
@@ -223,6 +314,25 @@ def test_whatever_is_asked_the_server_answers_as_the_document_says(server: Servi
         ask()
     assert server.ask("GET", "/health")["status"] == "ok"
 
+
+def test_a_generator_of_tests_finds_nothing_that_the_document_does_not_say(
+    server: Serving, tmp_path: Path
+) -> None:
+    """A-88: all its checks, at the limits of each value and along the links of operations."""
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "run"),
+        *(f"{server.url}/openapi.json", "-H", f"Authorization: Bearer {server.token}"),
+        *("-c", "all", "--phases", "coverage,stateful", "-n", "10", "--seed", "1", "--no-color"),
+    ]
+    ran = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=5 * HANG_S
+    )
+    assert ran.returncode == 0, ran.stdout[-5_000:] + ran.stderr
+    assert re.search(r"(\d+) generated, \1 passed", ran.stdout)
+
+
+CONFIG = Path(__file__).with_name("schemathesis.toml")
+"""What the document cannot say."""
 
 CHECKS = [
     not_a_server_error,

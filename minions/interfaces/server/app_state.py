@@ -6,8 +6,10 @@ from datetime import datetime
 
 from attrs import frozen
 
+from minions.contracts.executions import RunStatus
 from minions.contracts.journal import Journal
 from minions.contracts.runtime import Log
+from minions.engine.history.run_summary import RunSummary
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.server.live.changes import Changes
 from minions.interfaces.server.live.channels import Channels
@@ -43,6 +45,18 @@ class AppState:
         """The position of the newest row of a session; 0: it has none."""
         rows = await self.journal.entries(session_id, limit=1, newest_first=True, with_damaged=True)
         return rows[0].position if rows else 0
+
+    async def has_all(self, run: RunSummary, after: int) -> bool:
+        """Whether a reader that is at this position has all events of a run that has ended.
+
+        A run that waits for a person has not ended: what follows the decision is still to come.
+        """
+        if not after or not run.has_ended or run.status == RunStatus.NEEDS_DECISION:
+            return False
+        rows = await self.journal.entries(
+            run.session_id, run_id=run.run_id, limit=1, newest_first=True, with_damaged=True
+        )
+        return not rows or rows[0].position <= after
 
     async def stream(
         self, session_id: str, *, run_id: str | None = None, after: int = 0

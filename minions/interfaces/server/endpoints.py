@@ -6,7 +6,7 @@ Importing this loads Litestar.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from attrs import frozen
 from litestar import Request, Response
@@ -16,13 +16,17 @@ from litestar.openapi import ResponseSpec
 from litestar.params import BodyKwarg, HeaderParameter, PathParameter, SkipValidationMarker
 
 from minions.contracts.codec import encode
+from minions.contracts.json_values import JsonValue
 from minions.interfaces.server.app_state import AppState
+from minions.interfaces.server.documents.common import MOST_DIGITS
 from minions.interfaces.server.http.access import ROOT
 from minions.interfaces.server.http.problems import PROBLEM_TYPE, Problem
 from minions.interfaces.server.http.request_parsing import read_body, read_query
 from minions.interfaces.server.http.responses import Receive, Scope, Send, json_bytes
+from minions.interfaces.server.live.run_starter import LONGEST_KEY
 
 __all__ = [
+    "HEADER_SCHEMAS",
     "AnyRequest",
     "ApiRequest",
     "ApiResponse",
@@ -63,6 +67,17 @@ LastEventId: TypeAlias = Annotated[
     SkipValidationMarker(),
 ]
 
+
+HEADER_SCHEMAS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
+    "idempotency-key": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": LONGEST_KEY,
+        "pattern": "^[!-~]([ -~]*[!-~])?$",
+    },
+    "last-event-id": {"type": "string", "pattern": f"^[0-9]{{0,{MOST_DIGITS}}}$"},
+}
+"""What the values of headers may be."""
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]  # Any: no users, and no state in requests
 

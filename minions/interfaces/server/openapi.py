@@ -1,6 +1,7 @@
 """The OpenAPI 3.1 document: Litestar's, from the endpoints' types, with the schemas of our classes.
 
-Added here is what Litestar does not know: queries as classes, and the refusals of every request.
+Added here is what Litestar does not know: queries as classes, the refusals of every request, what a
+stream is made of, and links between operations.
 """
 
 from __future__ import annotations
@@ -22,23 +23,31 @@ from litestar.routes import HTTPRoute
 from litestar.typing import FieldDefinition
 
 from minions import __version__
-from minions.contracts.events import StepEventType
-from minions.contracts.executions import RUN_STATE_SCHEMA
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import schema_of
-from minions.interfaces.server.endpoints import EventStream
+from minions.interfaces.server.documents.common import number_schema
+from minions.interfaces.server.endpoints import HEADER_SCHEMAS, EventStream
 from minions.interfaces.server.http.problems import PROBLEM_TYPE, Problem
+from minions.interfaces.server.openapi_events import STREAM, event_schemas
+from minions.interfaces.server.openapi_links import TAGS, links_of_operation, tag_of
 from minions.interfaces.server.routes.api import API
+from minions.interfaces.server.routes.runs import follow_run
 
 __all__ = ["openapi_of"]
 
 _Json = dict[str, JsonValue]
 _Operation = dict[str, Any]  # Any: JSON that is taken apart here
 
-_ALWAYS: Final = (400, 401, 403, 421, 422, 431, 500, 503)
+_ALWAYS: Final = (400, 401, 403, 413, 421, 422, 431, 500, 503)
 """The statuses with which any request may be refused."""
-_WITH_BODY: Final = (413, 415)
-"""The statuses with which bodies may be refused, besides."""
+_WITH_BODY: Final = (415,)
+"""The status with which bodies may be refused, besides."""
+_HEADERS: Final[Mapping[int, Mapping[str, JsonValue]]] = {
+    401: {"WWW-Authenticate": {"schema": {"const": "Bearer"}}},
+    429: {"Retry-After": {"schema": {"type": "string", "pattern": "^[0-9]+$"}}},
+    503: {"Retry-After": {"schema": {"type": "string", "pattern": "^[0-9]+$"}}},
+}
+"""Headers of refusals, by their status."""
 
 
 def openapi_of(server: str) -> Mapping[str, JsonValue]:
@@ -56,8 +65,11 @@ def _document() -> _Json:
     app = Litestar([API], plugins=[schemas], openapi_config=_config(), logging_config=None)
     document = app.openapi_schema.to_schema()
     problem = schemas.of(Problem)
-    for handler, operation in _described(app, document):
+    for path, handler, operation in _described(app, document):
+        operation["tags"] = [tag_of(path)]
         _complete(operation, handler, problem)
+    schemas.found.update(event_schemas())
+    document["tags"] = [{"name": name, "description": about} for name, about in TAGS.items()]
     document["components"]["schemas"] = dict(sorted(schemas.found.items()))
     moved = json.dumps(document).replace('"#/$defs/', '"#/components/schemas/')
     return cast("_Json", json.loads(moved))
@@ -65,17 +77,22 @@ def _document() -> _Json:
 
 def _described(
     app: Litestar, document: _Operation
-) -> Iterator[tuple[HTTPRouteHandler, _Operation]]:
+) -> Iterator[tuple[str, HTTPRouteHandler, _Operation]]:
     for route in app.routes:
         operations = document["paths"].get(route.path_format, {})
         handlers = route.route_handler_map if isinstance(route, HTTPRoute) else {}
         for method, (handler, _) in handlers.items():
             if method.lower() in operations:
-                yield handler, operations[method.lower()]
+                yield route.path_format, handler, operations[method.lower()]
 
 
 def _config() -> OpenAPIConfig:
-    token = SecurityScheme(type="http", scheme="bearer")
+    token = SecurityScheme(
+        type="http",
+        scheme="bearer",
+        bearer_format="at least 16 printable ASCII characters",
+        description="The server's token: `Authorization: Bearer TOKEN`.",
+    )
     return OpenAPIConfig(
         title="Minions",
         version=__version__,
@@ -91,40 +108,6 @@ def _camel_case(name: str) -> str:
     """The name of an operation, as generated clients use it."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
-
-
-_OF_RUNS: Final = (
-    StepEventType.RUN_STARTED.value,
-    StepEventType.RUN_COMPLETED.value,
-    StepEventType.RUN_FAILED.value,
-)
-"""The events whose `status` is that of the run."""
-_EVENT: Final[Mapping[str, JsonValue]] = {
-    "description": "One server-sent event; a stream is any number of them.",
-    "type": "object",
-    "properties": {
-        "id": {"type": "string", "description": "Position in the session, where it is stored."},
-        "event": {"enum": [each.value for each in StepEventType]},
-        "data": {
-            "type": "string",
-            "contentMediaType": "application/json",
-            "contentSchema": {
-                "type": "object",
-                "properties": {
-                    "type": {"enum": [each.value for each in StepEventType]},
-                    "run_id": {"type": "string"},
-                    "session_id": {"type": "string"},
-                    "position": {"type": "integer"},
-                    "timestamp": {"type": "string", "format": "date-time"},
-                },
-                "required": ["type", "run_id", "session_id", "timestamp"],
-                "if": {"properties": {"type": {"enum": list(_OF_RUNS)}}},
-                "then": {"properties": {"status": RUN_STATE_SCHEMA}, "required": ["status"]},
-            },
-        },
-    },
-    "required": ["event", "data"],
-}
 
 
 @dataclass
@@ -152,16 +135,22 @@ class _ContractSchemas(OpenAPISchemaPlugin):
     def to_openapi_schema(
         self, field_definition: FieldDefinition, schema_creator: object
     ) -> Schema:
-        """A reference to the schema of a class; for a stream the schema of its events."""
+        """A reference to the schema of a class; for a stream that of its text."""
         kind = field_definition.annotation
-        return _OwnSchema(words=dict(_EVENT) if kind is EventStream else self.of(kind))
+        return _OwnSchema(words=dict(STREAM) if kind is EventStream else self.of(kind))
 
     def of(self, kind: type[object]) -> _Json:
         """A reference to the schema, which is collected by the name of its class."""
         schema = schema_of(kind)
         self.found.update(cast("_Json", schema.pop("$defs", {})))
+        schema.update(_rules(kind))
         self.found[kind.__name__] = schema
         return {"$ref": f"#/$defs/{kind.__name__}"}
+
+
+def _rules(kind: type[object]) -> Mapping[str, JsonValue]:
+    """What the class says of its fields together; empty: nothing."""
+    return cast("Mapping[str, JsonValue]", getattr(kind, "schema_rules", {}))
 
 
 def _complete(operation: _Operation, handler: HTTPRouteHandler, problem: _Json) -> None:
@@ -170,19 +159,31 @@ def _complete(operation: _Operation, handler: HTTPRouteHandler, problem: _Json) 
     operation["summary"] = operation.pop("description")
     _complete_parameters(operation, arguments.get("asked"))
     if "data" in arguments:
-        required = schema_of(arguments["data"].annotation).get("required")
-        operation["requestBody"]["required"] = bool(required)
+        kind = arguments["data"].annotation
+        is_required = schema_of(kind).get("required") or _rules(kind)
+        operation["requestBody"]["required"] = bool(is_required)
     for media_type, about in handler.opt.get("texts", {}).items():
         schema = {"type": "string", "description": about}
         operation["responses"]["200"]["content"][media_type] = {"schema": schema}
+    _complete_success(operation, handler)
     _add_problems(operation, handler, problem)
+
+
+def _complete_success(operation: _Operation, handler: HTTPRouteHandler) -> None:
+    responses = operation["responses"]
+    if links := links_of_operation(operation["operationId"]):
+        responses[min(responses)]["links"] = dict(links)
+    if handler.handler_name == follow_run.handler_name:
+        responses["204"] = {"description": "The run has ended, and the reader has all of it."}
 
 
 def _complete_parameters(operation: _Operation, asked: FieldDefinition | None) -> None:
     parameters = operation.setdefault("parameters", [])
     for each in parameters:
         if each["in"] == "header":
-            each["schema"] = {"type": "string"}  # Litestar adds null, which no header can say
+            each["schema"] = dict(HEADER_SCHEMAS[each["name"]])
+        elif each["name"] == "sequence":  # a text there, so that another one is not found
+            each["schema"] = number_schema(1)["schema"]
     if asked is not None:
         parameters += _query_parameters(asked.annotation)
 
@@ -212,4 +213,5 @@ def _add_problems(operation: _Operation, handler: HTTPRouteHandler, problem: _Js
         responses[str(status)] = {
             "description": HTTPStatus(status).phrase,
             "content": {PROBLEM_TYPE: {"schema": problem}},
+            **({"headers": dict(_HEADERS[status])} if status in _HEADERS else {}),
         }

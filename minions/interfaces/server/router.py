@@ -5,18 +5,20 @@ Importing this loads Litestar.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, TypeAlias, cast
 
 from litestar import Litestar, route
 from litestar.exceptions import HTTPException
+from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
 from minions.contracts.errors import MinionsError
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.endpoints import AnyRequest, ApiResponse
 from minions.interfaces.server.http.access import ROOT
+from minions.interfaces.server.http.allowed_methods import AllowedMethods
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import Answer, AsgiApp, refusal
 from minions.interfaces.server.openapi import openapi_of
@@ -56,7 +58,13 @@ def litestar_app(app_state: AppState, report: Report) -> AsgiApp:
         debug=False,
     )
     app.state["app_state"] = app_state
-    return cast("AsgiApp", app)
+    return AllowedMethods(cast("AsgiApp", app), _methods(app))
+
+
+def _methods(app: Litestar) -> Mapping[str, Sequence[str]]:
+    return {
+        each.path_format: sorted(each.methods) for each in app.routes if isinstance(each, HTTPRoute)
+    }
 
 
 @route("/openapi.json", http_method=["GET", "HEAD"])
@@ -68,5 +76,7 @@ async def document(request: AnyRequest) -> ASGIApp:
 def _refusal_of(error: HTTPException) -> RefusedError:
     status = HTTPStatus(error.status_code)
     headers = {name: str(text) for name, text in (error.headers or {}).items()}
+    if "allow" in headers:
+        headers["allow"] = ", ".join(sorted(headers["allow"].split(", ")))
     code = _CODES.get(error.status_code, "bad-request")
     return RefusedError(status, code, error.detail or status.phrase, headers=headers)

@@ -14,6 +14,7 @@ from minions.interfaces.server.http.problems import FaultView
 
 __all__ = [
     "MAYBE_TEXT",
+    "MOST_DIGITS",
     "STATE",
     "After",
     "AgentView",
@@ -36,6 +37,8 @@ JsonObject: TypeAlias = Mapping[str, JsonValue]
 
 _LARGEST: Final = 9_007_199_254_740_991
 """The largest number that every JSON reader reads as a whole number."""
+MOST_DIGITS: Final = len(str(_LARGEST))
+"""The most digits of a position in a header or a path."""
 
 
 def text_schema(most: int = 200, *kinds: str) -> dict[str, JsonObject]:

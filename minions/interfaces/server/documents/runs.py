@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
 from attrs import field, frozen
 
@@ -57,6 +57,13 @@ class RunsPage:
 @frozen(kw_only=True)
 class RunRequest:
     """A run to begin."""
+
+    schema_rules: ClassVar[JsonObject] = {
+        "if": {"properties": {"recipe": {"type": "string"}}, "required": ["recipe"]},
+        "then": {"properties": {"recipe_text": {"type": "null"}}},
+        "else": {"properties": {"recipe_text": {"type": "string"}}, "required": ["recipe_text"]},
+    }
+    """For the OpenAPI document, what no single field says: one of the two recipes is given."""
 
     recipe: str | None = field(default=None, metadata=MAYBE_TEXT)
     """The id of a stored recipe; None: `recipe_text` is given."""
@@ -253,6 +260,12 @@ class Approvals:
 @frozen(kw_only=True)
 class DecisionRequest:
     """The decision of a person."""
+
+    schema_rules: ClassVar[JsonObject] = {
+        "if": {"properties": {"decision": {"enum": ["approve", "reject"]}}},
+        "then": {"properties": {"digest": {"type": "string"}}, "required": ["digest"]},
+    }
+    """For the OpenAPI document: an approval and a rejection name what they are about."""
 
     decision: Literal["approve", "reject", "answer", "redo", "done", "fail"]
     """`approve` or `reject` an approval, `answer` a question; the others decide on a call in

@@ -19,7 +19,8 @@ __all__ = ["read_body", "read_query"]
 
 T = TypeVar("T")
 
-_WHOLE: Final = re.compile(r"-?[0-9]{1,15}")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,30}")
+"""A whole number in an address; the schema says which are too large."""
 
 
 def read_body(data: bytes, media_type: str, kind: type[T]) -> T:
@@ -95,7 +96,12 @@ def _fitted(value: Mapping[str, JsonValue], kind: type[T], what: str) -> T:
         f"{what} has the unknown key '{_short(name)}'.{did_you_mean(name, names)}"
         for name in unknown
     ]
-    known = {name: each for name, each in value.items() if name in names}
+    numbers = _numbers(cast("Hashable", kind))
+    known = {
+        name: _as_whole(each) if name in numbers else each
+        for name, each in value.items()
+        if name in names
+    }
     problems += [f"{what} does not fit: {line}" for line in validator.errors(known)]
     if not problems and _has_half_character(known):
         problems.append(f"{what} holds half a character (a lone surrogate).")
@@ -108,6 +114,11 @@ def _fitted(value: Mapping[str, JsonValue], kind: type[T], what: str) -> T:
         return decode(known, kind)
     except ValueError as error:
         raise UsageError(f"{what} does not fit: {error}", code=code) from error
+
+
+def _as_whole(value: JsonValue) -> JsonValue:
+    """1.0 as 1: for JSON Schema both are the same whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _short(name: str) -> str:

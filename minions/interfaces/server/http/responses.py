@@ -18,6 +18,7 @@ __all__ = [
     "Answer",
     "AsgiApp",
     "Message",
+    "NoContent",
     "Receive",
     "Scope",
     "Send",
@@ -69,6 +70,19 @@ class Answer:
         if scope["method"] == "HEAD":
             body = b""
         await send({"type": "http.response.body", "body": body})
+
+
+@frozen
+class NoContent:
+    """204: neither a body nor headers about one; an `EventSource` does not come again."""
+
+    headers: Mapping[str, str] = field(factory=dict)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        headers = [(name.encode(), text.encode()) for name, text in self.headers.items()]
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def refusal(error: MinionsError, instance: str) -> Answer:

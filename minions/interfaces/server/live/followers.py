@@ -33,6 +33,8 @@ class Follower:
         self.channel = channel
         self.run_id = run_id
         """Only events of this run; None: of all runs."""
+        self.began_after = after
+        """The position at which the reader came."""
         self.position = after
         """The position of the last frame that was sent."""
         self.is_behind = True

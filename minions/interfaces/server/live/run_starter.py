@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Final
 
 from attrs import field, frozen, mutable
 
@@ -21,9 +22,10 @@ from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.runtime import ServerRuntime, ids_of_key
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["RequestedRun", "RunStarter", "StartedRun"]
+__all__ = ["LONGEST_KEY", "RequestedRun", "RunStarter", "StartedRun"]
 
-_LONGEST_KEY = 255
+LONGEST_KEY: Final = 255
+"""The most characters of an idempotency key."""
 
 
 @frozen(kw_only=True)
@@ -172,9 +174,9 @@ class RunStarter:
 
 
 def _check_key(key: str) -> None:
-    if not key or len(key) > _LONGEST_KEY or not (key.isascii() and key.isprintable()):
+    if not key or len(key) > LONGEST_KEY or not (key.isascii() and key.isprintable()):
         raise UsageError(
-            f"An Idempotency-Key has 1 to {_LONGEST_KEY} printable ASCII characters.",
+            f"An Idempotency-Key has 1 to {LONGEST_KEY} printable ASCII characters.",
             code="bad-idempotency-key",
         )
 

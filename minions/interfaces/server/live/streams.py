@@ -7,7 +7,9 @@ import contextlib
 from collections.abc import Sequence
 
 from minions.contracts.errors import JournalError
-from minions.contracts.journal import Journal
+from minions.contracts.executions import RunStatus
+from minions.contracts.facts import RunFinished
+from minions.contracts.journal import Journal, JournalEntry
 from minions.interfaces.server.http.responses import EVENT_STREAM, Receive, Scope, Send
 from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.followers import Follower
@@ -109,6 +111,8 @@ class EventStreamAnswer:
         )
         if not rows or rows[0].state not in _OVER:
             return False
+        if _waits(rows[0]) and rows[0].position <= follower.began_after:
+            return False  # the reader knows that it waits, and came for what follows
         if rows[0].position > follower.position:  # it was stored just now
             follower.is_behind = True
         has_more = follower.is_behind or follower.has_frames or channel.is_active(run_id)
@@ -125,3 +129,7 @@ class EventStreamAnswer:
         positions = [frame.position for frame in frames if frame.position is not None]
         follower.position = max((follower.position, *positions))
         return follower.run_id is not None and any(frame.is_end for frame in frames)
+
+
+def _waits(end: JournalEntry) -> bool:
+    return isinstance(end.fact, RunFinished) and end.fact.status == RunStatus.NEEDS_DECISION

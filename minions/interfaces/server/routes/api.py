@@ -13,7 +13,12 @@ from minions.interfaces.server.endpoints import (
     read_asked,
     refuse_undeclared,
 )
-from minions.interfaces.server.routes.decisions import APPROVALS, follow_changes, health, system
+from minions.interfaces.server.routes.decisions import (
+    APPROVALS,
+    follow_changes,
+    get_health,
+    get_system,
+)
 from minions.interfaces.server.routes.recipes import AGENTS, RECIPES
 from minions.interfaces.server.routes.resumptions import RESUMPTIONS
 from minions.interfaces.server.routes.run_exports import RUN_EXPORTS
@@ -27,7 +32,7 @@ __all__ = ["API"]
 API: Final = Router(
     "/api/v1",
     route_handlers=[
-        health,
+        get_health,
         RECIPES,
         AGENTS,
         RUNS,
@@ -37,7 +42,7 @@ API: Final = Router(
         SESSIONS,
         TURNS,
         APPROVALS,
-        system,
+        get_system,
         follow_changes,
     ],
     request_class=ApiRequest,

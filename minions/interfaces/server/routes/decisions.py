@@ -31,7 +31,7 @@ from minions.interfaces.server.pending_decisions import (
 )
 from minions.interfaces.server.routes.runs import accepted
 
-__all__ = ["APPROVALS", "follow_changes", "health", "system"]
+__all__ = ["APPROVALS", "follow_changes", "get_health", "get_system"]
 
 
 @get()
@@ -67,14 +67,14 @@ async def decide(
 
 
 @get("/health", security=[{}])
-async def health(request: ApiRequest) -> Health:
+async def get_health(request: ApiRequest) -> Health:
     """Whether the server answers; needs no token."""
     is_stopping = request.app_state.run_manager.is_closing
     return Health(status="stopping" if is_stopping else "ok", version=__version__)
 
 
 @get("/system")
-async def system(request: ApiRequest) -> SystemView:
+async def get_system(request: ApiRequest) -> SystemView:
     """The server's version, journal and load."""
     app_state = request.app_state
     return SystemView(

@@ -60,7 +60,7 @@ async def retry_run(
     return await _started(request, run)
 
 
-@get("/graph", responses=refuses(404), texts=PICTURE_TYPES)
+@get("/graph", responses=refuses(404, 409), texts=PICTURE_TYPES)
 async def draw_run(
     request: ApiRequest, run_id: InPath, asked: Asked[PictureForm]
 ) -> ApiResponse[dict[str, object]]:

@@ -45,7 +45,7 @@ _STEP_VALUES: Final = (
 """The places of a `StepView` that may hold large values."""
 
 
-@get("/items", responses=refuses(404))
+@get("/items", responses=refuses(404, 409))
 async def list_run_items(request: ApiRequest, run_id: InPath, asked: Asked[ItemsPage]) -> Items:
     """List the items of a loop, by index; none where the run has no such loop."""
     journal = request.app_state.journal
@@ -61,7 +61,7 @@ async def list_run_items(request: ApiRequest, run_id: InPath, asked: Asked[Items
     )
 
 
-@get("/steps", responses=refuses(404))
+@get("/steps", responses=refuses(404, 409))
 async def get_run_step(
     request: ApiRequest, run_id: InPath, asked: Asked[StepAddress]
 ) -> ApiResponse[StepView]:
@@ -70,7 +70,7 @@ async def get_run_step(
     return answer(view if asked.cut is None else cut_at(encode(view), _STEP_VALUES, asked.cut))
 
 
-@get("/value", responses=refuses(404))
+@get("/value", responses=refuses(404, 409))
 async def get_run_value(
     request: ApiRequest, run_id: InPath, asked: Asked[ValueAddress]
 ) -> ValueView:

@@ -14,7 +14,7 @@ from minions.contracts.run_rows import RunFilter
 from minions.engine.history.lookup import count_runs
 from minions.engine.history.lookup import list_runs as recorded_runs
 from minions.engine.sessions.cancellation import cancel_run as cancel_from_outside
-from minions.interfaces.server.documents.common import After
+from minions.interfaces.server.documents.common import MOST_DIGITS, After
 from minions.interfaces.server.documents.cut_values import cut_at
 from minions.interfaces.server.documents.runs import (
     CancelView,
@@ -38,7 +38,7 @@ from minions.interfaces.server.endpoints import (
     refuses,
 )
 from minions.interfaces.server.http.problems import RefusedError
-from minions.interfaces.server.http.responses import EVENT_STREAM
+from minions.interfaces.server.http.responses import EVENT_STREAM, NoContent
 from minions.interfaces.server.live.run_starter import RequestedRun, StartedRun
 from minions.interfaces.server.routes.run_views import (
     RUN_VALUES,
@@ -52,7 +52,7 @@ __all__ = ["RUNS", "accepted", "position_after"]
 
 
 @post(status_code=202, responses=refuses(404, 409, 429))
-async def begin_run(
+async def start_run(
     request: ApiRequest, data: Body[RunRequest], idempotency_key: IdempotencyKey = None
 ) -> ApiResponse[RunAccepted]:
     """Start a run of a stored recipe; it continues in the background."""
@@ -99,7 +99,7 @@ async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
     return Runs(runs=tuple(rows), total=total, limit=asked.limit, offset=asked.offset)
 
 
-@get("/{run_id:str}", responses=refuses(404))
+@get("/{run_id:str}", responses=refuses(404, 409))
 async def get_run(
     request: ApiRequest, run_id: InPath, asked: Asked[RunParts]
 ) -> ApiResponse[RunView]:
@@ -129,18 +129,20 @@ async def cancel_run(request: ApiRequest, run_id: InPath) -> CancelView:
     )
 
 
-@get("/{run_id:str}/events", media_type=EVENT_STREAM, responses=refuses(404))
+@get("/{run_id:str}/events", media_type=EVENT_STREAM, responses=refuses(404, 409))
 async def follow_run(
     request: ApiRequest,
     run_id: InPath,
     asked: Asked[After],
     last_event_id: LastEventId = None,
 ) -> EventStream:
-    """The run's events: first the stored ones, then live ones until it ends."""
-    run = await find_exact(request.app_state.journal, run_id)
-    return await request.app_state.stream(
-        run.session_id, run_id=run.run_id, after=position_after(asked, last_event_id)
-    )
+    """The run's events: first the stored ones, then live ones until it ends or waits."""
+    app_state = request.app_state
+    after = position_after(asked, last_event_id)
+    run = await find_exact(app_state.journal, run_id)
+    if await app_state.has_all(run, after):
+        return NoContent()
+    return await app_state.stream(run.session_id, run_id=run.run_id, after=after)
 
 
 def position_after(asked: After, last_event_id: str | None) -> int:
@@ -152,7 +154,7 @@ def position_after(asked: After, last_event_id: str | None) -> int:
     text = last_event_id
     if text is None or not text.strip():
         return asked.after or 0
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
         raise UsageError(
             "The header Last-Event-ID is a whole number: the `id:` of the last event.",
             code="bad-last-event-id",
@@ -160,4 +162,4 @@ def position_after(asked: After, last_event_id: str | None) -> int:
     return int(text)
 
 
-RUNS = Router("/runs", route_handlers=[begin_run, list_runs, get_run, cancel_run, follow_run])
+RUNS = Router("/runs", route_handlers=[start_run, list_runs, get_run, cancel_run, follow_run])

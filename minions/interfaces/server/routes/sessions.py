@@ -14,7 +14,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import Session
 from minions.engine.sessions.context import build_context_from_steps, get_context_summary
 from minions.engine.sessions.deletion import remove_sessions
-from minions.interfaces.server.documents.common import After
+from minions.interfaces.server.documents.common import MOST_DIGITS, After
 from minions.interfaces.server.documents.sessions import (
     ContextView,
     CutView,
@@ -61,7 +61,7 @@ async def session_of(request: ApiRequest, session_id: str) -> Session:
 # --- the sessions themselves ----------------------------------------------------------------------
 
 
-@get(responses=refuses(404))
+@get(responses=refuses(404, 409))
 async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiResponse[Sessions]:
     """List all sessions, the newest first."""
     limit, offset, text = asked.limit, asked.offset, asked.text
@@ -116,7 +116,7 @@ def _check_inputs(recipe: AgentRecipe, given: Mapping[str, JsonValue]) -> None:
     resolve_inputs(evolve(recipe, inputs=declared), given, base=Path.cwd())
 
 
-@get("/{session_id:str}", responses=refuses(404))
+@get("/{session_id:str}", responses=refuses(404, 409))
 async def get_session(request: ApiRequest, session_id: InPath) -> ApiResponse[SessionView]:
     """One session."""
     session = await session_of(request, session_id)
@@ -141,7 +141,7 @@ async def forget_session(request: ApiRequest, session_id: InPath) -> None:
     request.app_state.channels.close_session(session.id)
 
 
-@get("/{session_id:str}/events", media_type=EVENT_STREAM, responses=refuses(404))
+@get("/{session_id:str}/events", media_type=EVENT_STREAM, responses=refuses(404, 409))
 async def follow_session(
     request: ApiRequest,
     session_id: InPath,
@@ -156,7 +156,7 @@ async def follow_session(
 # --- steps ----------------------------------------------------------------------------------------
 
 
-@get("/{session_id:str}/steps", responses=refuses(404))
+@get("/{session_id:str}/steps", responses=refuses(404, 409))
 async def list_steps(
     request: ApiRequest, session_id: InPath, asked: Asked[StepRange]
 ) -> ApiResponse[Steps]:
@@ -172,13 +172,13 @@ async def list_steps(
     return answer(reply)
 
 
-@get("/{session_id:str}/steps/{sequence:str}", responses=refuses(404))
+@get("/{session_id:str}/steps/{sequence:str}", responses=refuses(404, 409))
 async def get_step(
     request: ApiRequest, session_id: InPath, sequence: InPath
 ) -> ApiResponse[StepView]:
     """One message of the session."""
     session = await session_of(request, session_id)
-    if not (sequence.isascii() and sequence.isdigit() and len(sequence) < 16):
+    if not (sequence.isascii() and sequence.isdigit() and len(sequence) <= MOST_DIGITS):
         raise NotFoundError("Steps are numbered: 1, 2, 3 …", code="unknown-step")
     step = await request.app_state.repository.get_step(session.id, int(sequence))
     return answer(step.to_json())
@@ -192,7 +192,7 @@ async def delete_steps(request: ApiRequest, session_id: InPath, asked: Asked[Ste
     return CutView(deleted_count=count, session_id=session.id, start_seq=start)
 
 
-@get("/{session_id:str}/context", responses=refuses(404))
+@get("/{session_id:str}/context", responses=refuses(404, 409))
 async def get_context(request: ApiRequest, session_id: InPath) -> ContextView:
     """The conversation in the provider's form, and a summary."""
     session, repository = await session_of(request, session_id), request.app_state.repository

@@ -39,7 +39,9 @@ _CUT_OFF = (
     media_type=EVENT_STREAM,
     responses=refuses(404, 409, 429),
 )
-async def say(request: ApiRequest, session_id: InPath, data: Body[MessageRequest]) -> EventStream:
+async def send_message(
+    request: ApiRequest, session_id: InPath, data: Body[MessageRequest]
+) -> EventStream:
     """Send a message: one turn of the session, as events."""
     session = await session_of(request, session_id)
     runner = await _runner(request, session)
@@ -52,7 +54,9 @@ async def say(request: ApiRequest, session_id: InPath, data: Body[MessageRequest
     media_type=EVENT_STREAM,
     responses=refuses(404, 409, 429),
 )
-async def retry(request: ApiRequest, session_id: InPath, data: Body[RetryRequest]) -> EventStream:
+async def retry_session(
+    request: ApiRequest, session_id: InPath, data: Body[RetryRequest]
+) -> EventStream:
     """Regenerate the session from a step on, as events."""
     session = await session_of(request, session_id)
     runner = await _runner(request, session)
@@ -65,7 +69,7 @@ async def retry(request: ApiRequest, session_id: InPath, data: Body[RetryRequest
     media_type=EVENT_STREAM,
     responses=refuses(404, 409, 429),
 )
-async def resume(request: ApiRequest, session_id: InPath) -> EventStream:
+async def resume_session(request: ApiRequest, session_id: InPath) -> EventStream:
     """Resume the session, as events."""
     session = await session_of(request, session_id)
     runner = await _runner(request, session)
@@ -124,4 +128,6 @@ async def _replayed(request: ApiRequest, session: Session) -> EventStream:
     return Answer(HTTPStatus.OK, frame_of(event).data, EVENT_STREAM)
 
 
-TURNS = Router("/sessions/{session_id:str}", route_handlers=[say, retry, resume])
+TURNS = Router(
+    "/sessions/{session_id:str}", route_handlers=[send_message, retry_session, resume_session]
+)

@@ -170,8 +170,9 @@ export async function follow(path, { signal, after = 0, onEvent, onGap, isOver, 
 				waits = 0;
 				onEvent(event);
 			});
-			const reader = response.body.getReader(), decoder = new TextDecoder();
-			for (;;) {
+			// 204: the run has ended, and nothing is missing.
+			const reader = response.body?.getReader(), decoder = new TextDecoder();
+			while (reader) {
 				const { done, value: bytes } = await reader.read();
 				if (done) break;
 				clearTimeout(watch);
