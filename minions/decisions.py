@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Rejection,
         Verdict,
     )
+    from minions.contracts.waiting import OnWaiting, RunWait
     from minions.engine.calls.pending_decisions import PendingDecision
 
 
@@ -27,9 +28,11 @@ __all__ = [
     "Decider",
     "Deny",
     "NoAnswer",
+    "OnWaiting",
     "PendingDecision",
     "Question",
     "Rejection",
+    "RunWait",
     "Verdict",
 ]
 
@@ -43,6 +46,7 @@ _HOMES: Final = {
         "Rejection",
         "Verdict",
     ),
+    "minions.contracts.waiting": ("OnWaiting", "RunWait"),
     "minions.engine.calls.pending_decisions": ("PendingDecision",),
 }
 _HOME_OF: Final = home_of(_HOMES)

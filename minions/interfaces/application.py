@@ -14,6 +14,7 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Verdict
 from minions.contracts.journal import Journal
 from minions.contracts.tools import Tool
+from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.events import Listener
 from minions.engine.services.services import Services
@@ -58,6 +59,7 @@ class Minions(NewRuns, RecordedRuns, BatchRuns):
         approve: Approve | None = None,
         listeners: Iterable[Listener] = (),
         state: StateStore | None = None,
+        on_waiting: OnWaiting | None = None,
     ) -> None:
         """Nothing is opened yet.
 
@@ -72,6 +74,8 @@ class Minions(NewRuns, RecordedRuns, BatchRuns):
             approve: What happens with calls that need approval; None: they wait for `decide`,
                 unless `services` has a decider.
             listeners: Called with every event of every run. While there are any, models stream.
+            on_waiting: Called once with each run that begins to wait for a person, after its
+                execution has ended; a coroutine that it returns runs beside the application.
             state: The store of `saveState`; None: in the journal's database.
         Raises:
             UsageError: `approve` is no policy.
@@ -92,7 +96,7 @@ class Minions(NewRuns, RecordedRuns, BatchRuns):
             services=chosen,
             closers=(models.aclose, state.aclose, *owned),
         )
-        super().__init__(runtime, model, listeners)
+        super().__init__(runtime, model, listeners, on_waiting)
 
     async def __aenter__(self) -> Self:
         """Return the object; nothing is opened before it is needed."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from minions.contracts.calls import ChatModel
-from minions.contracts.errors import LeaseHeldError, UsageError
-from minions.contracts.executions import AgentResult
+from minions.contracts.errors import JournalError, LeaseHeldError, UsageError
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.events import Listener
+from minions.engine.history.run_waits import new_wait
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services
+from minions.interfaces.waiting_hooks import tell_hook
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.model import AgentRecipe
@@ -25,6 +29,8 @@ T = TypeVar("T")
 RecipeLike: TypeAlias = AgentRecipe | str | Path
 """A recipe, its path, its id under ./recipes, or its YAML text."""
 
+_TELLING_S: Final = 10.0
+"""Seconds that `aclose` waits for hooks that still tell somebody of a waiting run."""
 _MOST_OF_CODE: Final = 64
 """How many recipes of Step objects are kept for runs that are resumed."""
 _MOST_MODELS: Final = 8
@@ -35,14 +41,20 @@ class ApplicationRuns:
     """The runs of one application, with their shared runtime and executors."""
 
     def __init__(
-        self, runtime: Runtime, model: ChatModel | str | None, listeners: Iterable[Listener]
+        self,
+        runtime: Runtime,
+        model: ChatModel | str | None,
+        listeners: Iterable[Listener],
+        on_waiting: OnWaiting | None = None,
     ) -> None:
         """Nothing is opened yet.
 
         Args:
             model: Answers instead of the models that recipes name; None: each recipe's own.
             listeners: Called with every event of every run.
+            on_waiting: Called with each run that begins to wait for a person.
         """
+        self._on_waiting = on_waiting
         self._runtime = runtime
         self._model = model
         self._listeners = list(listeners)
@@ -50,6 +62,7 @@ class ApplicationRuns:
         self._of_code: dict[str, AgentRecipe] = {}
         """Recipes of Step objects by id: a journal cannot store them, and a resume needs them."""
         self._active: set[str] = set()
+        self._telling: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     @property
@@ -100,13 +113,32 @@ class ApplicationRuns:
             run.listen(listener)
         self._active.add(run.run_id)
         try:
-            return await run.execute()
+            result = await run.execute()
         finally:
             self._active.discard(run.run_id)
+        if result.status is RunStatus.NEEDS_DECISION:
+            await self._tell_waiting(run.run_id)
+        return result
+
+    async def _tell_waiting(self, run_id: str) -> None:
+        if self._on_waiting is None:
+            return
+        try:
+            wait = await new_wait(self.services.journal, run_id)
+        except JournalError as error:
+            self.services.log.warning("waiting_run_not_told", run_id=run_id, reason=error.message)
+            return
+        if wait is not None:
+            task = asyncio.ensure_future(tell_hook(self._on_waiting, wait, self.services.log))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+            await asyncio.sleep(0)  # a function that is not async is called before the run returns
 
     async def aclose(self) -> None:
         """Close what was opened here: connections, and a journal that was given by its place."""
         self._is_closed = True
+        if self._telling:
+            await asyncio.wait(self._telling, timeout=_TELLING_S)
         await self._runtime.aclose()
         self._executors.clear()
 

@@ -130,6 +130,19 @@ class Settings:
             "defaults: env:NAME, file:/absolute/path."
         ),
     )
+    on_waiting_url: str | None = field(
+        default=None,
+        metadata=_described(
+            "Address that `minions serve` tells of each run that begins to wait for a person: one "
+            "JSON document, posted as Standard Webhooks says."
+        ),
+    )
+    on_waiting_secret: str | None = field(
+        default=None,
+        metadata=_described(
+            "Secret that signs these posts, by reference: env:NAME, file:/absolute/path."
+        ),
+    )
     max_model_requests: _Count = field(
         default=256,
         metadata=_described("Requests in flight at a time to one model; further ones wait."),

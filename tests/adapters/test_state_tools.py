@@ -101,6 +101,15 @@ async def test_the_last_value_of_a_key_counts_and_keys_are_listed_sorted(store: 
     assert loaded == {"success": True, "key": "b", "value": 4, "found": True}
 
 
+async def test_keys_of_minions_itself_are_neither_seen_nor_set(store: StateStore) -> None:
+    await store.put("minions:told:x", '"run_1"')
+    assert await ask(store, "listStateKeys") == {"success": True, "keys": [], "count": 0}
+    for name, more in (("saveState", {"value": 1}), ("loadState", {})):
+        with pytest.raises(ToolError, match="belong to Minions itself"):
+            await ask(store, name, key="minions:told:x", **more)
+    assert await store.get("minions:told:x") == '"run_1"'
+
+
 async def test_what_was_loaded_can_be_changed_without_changing_what_is_kept(
     store: StateStore,
 ) -> None:

@@ -20,6 +20,7 @@ from minions.contracts.decisions import Verdict
 from minions.contracts.errors import LeaseHeldError, NotFoundError
 from minions.contracts.events import RunCompleted, RunStarted, StepDeltaEvent
 from minions.contracts.json_values import JsonValue
+from minions.contracts.waiting import RunWait
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import SystemClock
 
@@ -211,6 +212,7 @@ async def test_a_run_that_waits_goes_on_after_the_decision_with_its_reason() -> 
 
 
 async def test_the_stream_of_a_run_that_waits_ends_so_and_the_decision_streams_the_rest() -> None:
+    """A-119."""
     tool, recipe = _deleting([])
     async with m.Minions(model=_model(), tools=[tool], journal=MemoryJournal(SystemClock())) as app:
         first = app.astream(recipe)
@@ -218,6 +220,44 @@ async def test_the_stream_of_a_run_that_waits_ends_so_and_the_decision_streams_t
         assert types[-2:] == ["step_finished", "run_waiting"]
         decided = app.decide(first.result.run_id, "delete", Verdict.APPROVED)
         assert [event.type async for event in decided][-1] == "run_completed"
+
+
+async def test_a_hook_is_told_once_of_a_run_that_waits() -> None:
+    """A-119: a resume that decides nothing tells nothing; a hook that fails harms nothing."""
+    told: list[RunWait] = []
+
+    def on_waiting(wait: RunWait) -> None:
+        told.append(wait)
+        raise RuntimeError("a hook that fails")
+
+    recipe = "id: asks\nsteps:\n  - {id: city, ask: Which city?}\n"
+    journal = MemoryJournal(SystemClock())
+    async with m.Minions(journal=journal, on_waiting=on_waiting) as app:
+        result = await app.arun(recipe)
+        assert [wait.run_id for wait in told] == [result.run_id]
+        assert [each["question"] for each in told[0].decisions] == ["Which city?"]
+        assert (told[0].recipe, told[0].address) == ("asks", None)
+        await app.resume(result.run_id)
+        assert len(told) == 1
+        (waiting,) = await app.waiting(result.run_id)
+        assert (await app.answer(result.run_id, waiting.key, "Rome")).unwrap() == "Rome"
+    assert len(told) == 1
+
+
+async def test_a_hook_that_takes_its_time_holds_no_run() -> None:
+    """A-119: it is awaited when the application ends."""
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def on_waiting(_wait: RunWait) -> None:
+        begun.set()
+        await asyncio.sleep(0.01)
+        ended.set()
+
+    async with m.Minions(on_waiting=on_waiting) as app:
+        await app.arun("id: asks\nsteps:\n  - {id: city, ask: Which city?}\n")
+        assert begun.is_set()
+        assert not ended.is_set()
+    assert ended.is_set()
 
 
 async def test_an_approval_may_edit_the_arguments() -> None:

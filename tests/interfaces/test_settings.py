@@ -36,6 +36,8 @@ debug = true
 trusted_hosts = ["h"]
 recipe_key_variables = ["K"]
 caller_secrets = ["env:S"]
+on_waiting_url = "http://127.0.0.1:9/hook"
+on_waiting_secret = "env:HOOK"
 max_model_requests = 7
 
 [providers.mine]
@@ -71,6 +73,8 @@ READ = Settings(
     trusted_hosts=("h",),
     recipe_key_variables=("K",),
     caller_secrets=("env:S",),
+    on_waiting_url="http://127.0.0.1:9/hook",
+    on_waiting_secret="env:HOOK",  # the name of one
     max_model_requests=7,
     providers={
         "mine": ProviderSettings(

@@ -16,6 +16,7 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.calls import ChatModel
 from minions.contracts.journal import Journal
 from minions.contracts.tools import Effect, Tool, Toolbox
+from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.services import Services, SystemClock
 from minions.interfaces.server.app import App, create_app
@@ -53,6 +54,7 @@ async def make_app(recipes: Path, door: Door) -> AsyncIterator[MakeApp]:
         resume: bool = False,
         settings: Settings | None = None,
         tools: Iterable[Tool] = (),
+        on_waiting: OnWaiting | None = None,
         **options: object,
     ) -> App:
         chosen = ServerOptions(token=TOKEN, grace_s=1.0)
@@ -70,6 +72,7 @@ async def make_app(recipes: Path, door: Door) -> AsyncIterator[MakeApp]:
             services=services,
             extensions=Extensions(tools=Toolbox(own)),
             resume=resume,
+            on_waiting=on_waiting,
         )
         app.at_end(services.journal.aclose)
         made.append(app)

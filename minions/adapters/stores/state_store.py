@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Final
 
-__all__ = ["MemoryState", "StateStore"]
+__all__ = ["RESERVED", "MemoryState", "StateStore"]
+
+RESERVED: Final = "minions:"
+"""The first part of the keys of Minions itself; tools neither see nor set them."""
 
 
 class StateStore(ABC):

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from attrs import frozen
 
-from minions.adapters.stores.state_store import StateStore
+from minions.adapters.stores.state_store import RESERVED, StateStore
 from minions.adapters.tools.declared_tool import DeclaredTool
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue, parse_json
@@ -71,20 +71,29 @@ class _StateTools:
     store: StateStore
 
     async def save(self, arguments: Mapping[str, JsonValue]) -> JsonValue:
-        key = cast(str, arguments["key"])
+        key = _own(cast(str, arguments["key"]))
         await self.store.put(key, _as_text(key, arguments["value"]))
         return {"success": True, "key": key, "message": f"Saved '{key}'."}
 
     async def load(self, arguments: Mapping[str, JsonValue]) -> JsonValue:
-        key = cast(str, arguments["key"])
+        key = _own(cast(str, arguments["key"]))
         text = await self.store.get(key)
         found = text is not None
         value = arguments.get("default") if text is None else _as_value(key, text)
         return {"success": True, "key": key, "value": value, "found": found}
 
     async def list_keys(self, _: Mapping[str, JsonValue]) -> JsonValue:
-        keys = list(await self.store.keys())
+        keys = [key for key in await self.store.keys() if not key.startswith(RESERVED)]
         return {"success": True, "keys": keys, "count": len(keys)}
+
+
+def _own(key: str) -> str:
+    if key.startswith(RESERVED):
+        raise ToolError(
+            f"Keys that begin with '{RESERVED}' belong to Minions itself. Take another key.",
+            code="reserved-key",
+        )
+    return key
 
 
 def _as_text(key: str, value: JsonValue) -> str:

@@ -14,6 +14,7 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Log
+from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.services.services import NullLog, Services
 from minions.engine.sessions.store import StepRepository
@@ -26,13 +27,15 @@ from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.recovery import BEGUN_BY_SERVER, Recovery
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.live.run_starter import RunStarter
+from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.runtime import ServerRuntime
 from minions.interfaces.setting_sources import environment
 from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.databases import place_of_journal
+from minions.interfaces.wiring.databases import place_of_journal, state_beside
 from minions.interfaces.wiring.runtime import make_runtime
+from minions.interfaces.wiring.webhook import waiting_webhook
 
 __all__ = ["App", "api_document", "create_app"]
 
@@ -81,6 +84,7 @@ class App:
         if self._recovering is None:
             recovering = self.recovery.run(resumes_all=self._resumes)
             self._recovering = asyncio.ensure_future(recovering)
+            await self.app_state.waiting_notices.tell_untold()
 
     async def stop(self) -> None:
         """Stop runs, which can be resumed, and close streams. Other requests are still answered."""
@@ -89,6 +93,7 @@ class App:
             self._recovering.cancel()
         await self.app_state.run_manager.aclose(self.app_state.options.grace_s)
         await self.app_state.changes.aclose()
+        await self.app_state.waiting_notices.aclose()
         await self.app_state.channels.aclose()
 
     async def aclose(self) -> None:
@@ -170,6 +175,7 @@ def create_app(
     note: Mapping[str, JsonValue] | None = None,
     log: Log | None = None,
     resume: bool = False,
+    on_waiting: OnWaiting | None = None,
 ) -> App:
     """The server as an ASGI app; nothing is opened before the first request.
 
@@ -184,6 +190,8 @@ def create_app(
         note: Stored with the start of each run, for a resume on the command line.
         log: The server's log; None: the logger `minions.server`.
         resume: Whether runs that the command line left are resumed at the start, too.
+        on_waiting: Called once with each run that begins to wait for a person, beside the address
+            of the setting `on_waiting_url`.
     Raises:
         EnvironmentRefusedError: The extra `server` is not installed.
         UsageError: A setting is wrong.
@@ -202,11 +210,36 @@ def create_app(
     note = {"cwd": str(Path.cwd()), BEGUN_BY_SERVER: True, **(note or {})}
     served = ServerRuntime(settings, runtime, note=note)
     place = "in memory" if settings.no_store else place_of_journal(settings, folder_of("db"))
-    return App(_app_state(options, served, recipes, log, place), log, resumes=resume)
+    notices = _waiting_notices(options, settings, runtime.services, log, on_waiting)
+    return App(_app_state(options, served, recipes, log, place, notices), log, resumes=resume)
+
+
+def _waiting_notices(
+    options: ServerOptions,
+    settings: Settings,
+    services: Services,
+    log: Log,
+    on_waiting: OnWaiting | None,
+) -> WaitingNotices:
+    webhook = waiting_webhook(
+        settings,
+        clock=services.clock,
+        sleep=services.sleep,
+        log=log,
+        secrets=services.secrets,
+    )
+    hooks = tuple(hook for hook in (on_waiting, webhook) if hook is not None)
+    marks = state_beside(services.journal)
+    return WaitingNotices(hooks, services.journal, marks, log, page=options.public_url)
 
 
 def _app_state(
-    options: ServerOptions, runtime: ServerRuntime, recipes: Sequence[Path], log: Log, place: str
+    options: ServerOptions,
+    runtime: ServerRuntime,
+    recipes: Sequence[Path],
+    log: Log,
+    place: str,
+    notices: WaitingNotices,
 ) -> AppState:
     services = runtime.services
     repository = StepRepository(services)
@@ -217,7 +250,7 @@ def _app_state(
         queue_frames=options.queue_frames,
         heartbeat_s=options.heartbeat_s,
     )
-    run_manager = RunManager(channels, log, most=options.max_runs)
+    run_manager = RunManager(channels, log, most=options.max_runs, on_waiting=notices.tell)
     allows_text = options.allow_recipe_bodies
     return AppState(
         options=options,
@@ -231,6 +264,7 @@ def _app_state(
         ),
         run_manager=run_manager,
         starter=RunStarter(recipe_store, runtime, run_manager, repository, allows_text=allows_text),
+        waiting_notices=notices,
         log=log,
         place=place,
         started_at=services.clock.now(),

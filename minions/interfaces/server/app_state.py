@@ -16,6 +16,7 @@ from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.live.run_starter import RunStarter
 from minions.interfaces.server.live.streams import EventStreamAnswer
+from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.runtime import ServerRuntime
@@ -36,6 +37,7 @@ class AppState:
     changes: Changes
     run_manager: RunManager
     starter: RunStarter
+    waiting_notices: WaitingNotices
     log: Log
     place: str
     """The place of the journal as it may be shown, without a password."""

@@ -53,5 +53,7 @@ class ServerOptions:
     """How many seconds runs have to end when the server stops."""
     recover_s: float = field(default=5.0, validator=gt(0))
     """Seconds between two searches for runs whose worker has died."""
+    public_url: str | None = None
+    """The address of the page for people, as hooks are told it; None: it is not known."""
     allow_recipe_bodies: bool = False
     """Whether a request may contain the text of a recipe, which can call every tool there is."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import click
+from attrs import evolve
 
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.cli.console.console import json_text, say, tell
@@ -56,6 +57,15 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
     metavar="REF",
     help="A secret that callers may refer to: env:NAME, file:/absolute/path. Repeatable.",
 )
+@click.option(
+    "--on-waiting-url", metavar="URL", help="Posts to it each run that begins to wait for a person."
+)
+@click.option(
+    "--on-waiting-secret", metavar="REF", help="Signs these posts: env:NAME, file:/absolute/path."
+)
+@click.option(
+    "--public-url", metavar="URL", help="The address of the page for people; else that of --host."
+)
 @click.option("--resume", is_flag=True, help="Resume runs that the command line left, too.")
 @click.option("--max-runs", type=click.IntRange(min=1), default=100, show_default=True)
 @click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run.")
@@ -76,6 +86,7 @@ def command(
     token_file: str | None,
     allow_host: tuple[str, ...],
     allow_recipe_bodies: bool,
+    public_url: str | None,
     resume: bool,
     max_runs: int,
     **flags: object,
@@ -97,18 +108,24 @@ def command(
     )
     folders = [Path(name) for name in recipes or ("recipes",)]
     _check_folders(folders if recipes else ())
-    place = _Place(host, port, prints_token=token_file is None)
+    place = _Place(host, port, prints_token=token_file is None, public_url=public_url)
     return asyncio.run(_serve(context, options, folders, place, resume=resume))
 
 
 class _Place:
     """The address that the server listens on, and how its token is announced."""
 
-    def __init__(self, host: str, port: int, *, prints_token: bool) -> None:
+    def __init__(self, host: str, port: int, *, prints_token: bool, public_url: str | None) -> None:
         self.host = host
         self.port = port
+        self.public_url = public_url
         self.prints_token = prints_token
         """Whether the token is printed; False: it is in a file."""
+
+    def url(self, port: int) -> str:
+        """The address of the server that listens on that port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{port}"
 
 
 def _check_extra() -> None:
@@ -183,8 +200,10 @@ async def _serve(
     from minions.interfaces.server.app import create_app
     from minions.interfaces.server.process import bound_socket, serve
 
+    sock = bound_socket(place.host, place.port)
+    url = place.url(sock.getsockname()[1])
     app = create_app(
-        options,
+        evolve(options, public_url=f"{place.public_url or url}/"),
         recipes=folders,
         settings=context.settings,
         extensions=context.own_extensions(),
@@ -194,8 +213,7 @@ async def _serve(
         log=_Lines(),
         resume=resume,
     )
-    sock = bound_socket(place.host, place.port)
-    _announce(context, options, place, sock.getsockname()[1])
+    _announce(context, options, place, url)
     return await serve(app, sock, tell)
 
 
@@ -206,9 +224,7 @@ def _note(context: CommandContext) -> Mapping[str, JsonValue]:
     return {**note_of(context, None), "approve": context.settings.approve or "wait"}
 
 
-def _announce(context: CommandContext, options: ServerOptions, place: _Place, port: int) -> None:
-    host = f"[{place.host}]" if ":" in place.host else place.host
-    url = f"http://{host}:{port}"
+def _announce(context: CommandContext, options: ServerOptions, place: _Place, url: str) -> None:
     if context.settings.json:
         token = options.token if place.prints_token else None
         link = None if token is None else _login_link(url, token)

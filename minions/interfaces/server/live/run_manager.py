@@ -7,13 +7,14 @@ When the server stops, runs are left so that they can be resumed.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 
 from attrs import frozen
 
 from minions.contracts.errors import EnvironmentRefusedError, words_of
 from minions.contracts.events import RunEvent, RunFailed
-from minions.contracts.executions import AgentResult
+from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.runtime import Log
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.server.http.problems import RefusedError
@@ -33,12 +34,16 @@ class Execution:
 class RunManager:
     """Executes runs in background tasks; no run is executed twice at a time."""
 
-    def __init__(self, channels: Channels, log: Log, *, most: int) -> None:
+    def __init__(
+        self, channels: Channels, log: Log, *, most: int, on_waiting: Callable[[str], None]
+    ) -> None:
         """Start without runs.
 
         Args:
             most: The most runs at a time.
+            on_waiting: Called with the id of a run that has begun to wait for a person.
         """
+        self._on_waiting = on_waiting
         self._channels = channels
         self._log = log
         self._most = most
@@ -104,6 +109,8 @@ class RunManager:
 
     async def _executed(self, run: AgentRun) -> AgentResult[object]:
         result = await run.execute()
+        if run.has_recorded_end and result.status is RunStatus.NEEDS_DECISION:
+            self._on_waiting(run.run_id)
         if not run.has_recorded_end:  # no row has the end, so followers get it here
             self._lose(run)
             now = run.context.scope.services.clock.now()

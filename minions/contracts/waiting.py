@@ -1,0 +1,51 @@
+"""A run that waits for a person, as hooks and webhooks are told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import TypeAlias
+
+from attrs import frozen
+
+from minions.contracts.json_values import JsonValue
+
+__all__ = ["OnWaiting", "RunWait"]
+
+
+@frozen(kw_only=True)
+class RunWait:
+    """The decisions for which a run began to wait with its last execution."""
+
+    id: str
+    """The same however often the wait is told: a receiver that keeps it is told once."""
+    run_id: str
+    session_id: str
+    recipe: str
+    since: datetime
+    """When the wait was recorded."""
+    decisions: tuple[Mapping[str, JsonValue], ...]
+    """As in the event `run_waiting`: `key`, `step_id`, `what` (`approval`, `answer` or `doubt`),
+    and `tool` with its `digest`, or `question`. Those that the run waited for before are left out.
+    """
+    address: str | None = None
+    """The page on which they are made; None: there is none."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The document that a webhook posts."""
+        return {
+            "type": "run.waiting",
+            "timestamp": self.since.isoformat(),
+            "data": {
+                "id": self.id,
+                "run_id": self.run_id,
+                "session_id": self.session_id,
+                "recipe": self.recipe,
+                "decisions": [dict(each) for each in self.decisions],
+                "address": self.address,
+            },
+        }
+
+
+OnWaiting: TypeAlias = Callable[[RunWait], Awaitable[None] | None]
+"""Called with a run that waits, after its execution has ended. What it raises is logged."""
