@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
-    from minions.interfaces.server.app import create_app
+    from minions.interfaces.server.app import App, create_app
     from minions.interfaces.server.options import ServerOptions
 
 
-__all__ = ["ServerOptions", "create_app"]
+__all__ = ["App", "ServerOptions", "create_app"]
 
 _HOMES: Final = {
-    "minions.interfaces.server.app": ("create_app",),
+    "minions.interfaces.server.app": ("App", "create_app"),
     "minions.interfaces.server.options": ("ServerOptions",),
 }
 _HOME_OF: Final = home_of(_HOMES)

@@ -23,6 +23,7 @@ from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
 
 __all__ = [
+    "MESSAGE_INPUT",
     "MOST_ROUTING_CALLS",
     "AgentRecipe",
     "DecisionToolSpec",
@@ -147,6 +148,10 @@ class ToolsetUse:
     """Options of the toolset; templates over `inputs` are rendered before the run."""
     prefix: str | None = None
     """YAML key `as`: the tools are named `prefix__name`; None: the toolset's own name."""
+
+
+MESSAGE_INPUT: Final = "message"
+"""The name of the recipe input that holds the user's message of a turn."""
 
 
 @frozen(kw_only=True)

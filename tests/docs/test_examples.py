@@ -9,6 +9,7 @@ import inspect
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ import pytest
 
 from minions import ScriptedModel
 from minions.contracts.json_values import JsonValue
+from minions.interfaces.settings import Settings
+from minions.server import create_app
 
 EXAMPLES: Final = Path(__file__).parents[2] / "docs" / "examples"
 SPAM: Final[dict[str, JsonValue]] = {"spam": True, "reason": "boats"}
@@ -60,6 +63,34 @@ def test_a_web_application_streams_the_events_of_a_run(client: Any) -> None:  # 
     told = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")]
     types = [json.loads(line)["type"] for line in told]
     assert (types[0], types[-1]) == ("run_started", "run_completed")
+
+
+def test_a_mounted_server_answers_under_the_names_of_the_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ask.yaml").write_text("id: ask\nsteps: [{id: a, set: {n: 1}}]\n", "utf-8")
+    example = _imported("mounted_application.py", monkeypatch)
+    token = "a-token-of-the-example"
+    headers = {"Authorization": f"Bearer {token}"}
+    settings = Settings(no_store=True)
+    monkeypatch.setattr(example, "create_app", partial(create_app, settings=settings))
+    site = example.site_of(example.minions_of(token, tmp_path))
+    client = importlib.import_module("fastapi.testclient").TestClient
+    with client(site, base_url="https://board.example") as opened:
+        assert opened.get("/").json() == {"minions": "/minions/"}
+        assert "<html" in opened.get("/minions/").text
+        begun = opened.post("/minions/api/v1/runs", json={"recipe": "ask"}, headers=headers)
+        assert begun.status_code == 202
+        events = opened.get(begun.json()["links"]["events"], headers=headers)
+        assert "event: run_completed" in events.text
+        page = {**headers, "Origin": "https://board.example"}
+        assert opened.get("/minions/api/v1/runs", headers=page).status_code == 200
+        strange = {**headers, "Host": "evil.example"}
+        assert opened.get("/minions/api/v1/runs", headers=strange).status_code == 400
+    unnamed = example.site_of(example.minions_of(token, tmp_path, ["localhost"]))
+    with client(unnamed, base_url="https://board.example") as opened:
+        refused = opened.get("/minions/api/v1/health")
+        assert (refused.status_code, refused.json()["code"]) == (421, "wrong-host")
 
 
 async def test_the_cells_of_the_notebook_run_in_one_running_loop() -> None:

@@ -234,6 +234,26 @@ async def test_a_session_without_steps_has_nothing_to_resume(client: Client) -> 
         assert (reply.status, reply.json["code"]) == (409, "empty-session")
 
 
+async def test_one_step_with_memory_is_enough_to_talk_with(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    """Its `message` need not be declared, and a run without it is possible as before."""
+    (recipes / "short.yaml").write_text(
+        "id: short\nsteps: [{id: answer, goal: Answer., memory: conversation}]\n", "utf-8"
+    )
+    client = Client(make_app(answers=["Good day.", "Still here.", "On my own."]))
+    assert (await client.get("/recipes/short")).json["is_agent"]
+    session = (await client.post("/sessions", {"recipe": "short"})).json["id"]
+    for message in ("Hello", "And now?"):
+        turn = await client.post(f"/sessions/{session}/messages", {"content": message})
+        assert [*events_in(turn.body.decode())][-1].type == "run_completed"
+    steps = (await client.get(f"/sessions/{session}/steps")).json["steps"]
+    said = ["Hello", "Good day.", "And now?", "Still here."]
+    assert [step["content"] for step in steps] == said
+    alone = (await client.post("/runs", {"recipe": "short"})).json["run_id"]
+    assert (await client.ended(alone))["output"] == "On my own."
+
+
 async def test_one_cannot_talk_with_every_recipe(client: Client) -> None:
     session = (await client.post("/sessions", {"recipe": "adds"})).json["id"]
     reply = await client.post(f"/sessions/{session}/messages", {"content": "Hi"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
 
 from attrs import frozen
 
@@ -32,7 +31,6 @@ from minions.engine.history.session_messages import (
 )
 
 __all__ = [
-    "MESSAGE_INPUT",
     "SUMMARY",
     "ConversationStart",
     "ConversationSummary",
@@ -43,9 +41,6 @@ __all__ = [
     "read_conversation",
     "refuse_while_it_waits",
 ]
-
-MESSAGE_INPUT: Final = "message"
-"""The name of the recipe input that holds the user's message of a turn."""
 
 
 SUMMARY: Final = "summary"

@@ -46,8 +46,8 @@ from minions.contracts.facts import (
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole, TokenUsage
-from minions.engine.history.conversation import MESSAGE_INPUT
 from minions.engine.history.session_messages import session_step_of
+from minions.recipe.model import MESSAGE_INPUT
 
 __all__ = ["EventMaker", "EventStream", "Listener"]
 

@@ -25,7 +25,7 @@ from minions.contracts.steps import PythonStep
 from minions.engine.calls.pending_decisions import PendingDecision, waiting_failure
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.history.conversation import MESSAGE_INPUT, open_conversation
+from minions.engine.history.conversation import open_conversation
 from minions.engine.history.events import Listener
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.run_output import RunOutput
@@ -34,6 +34,7 @@ from minions.engine.run.run_record import RunRecord
 from minions.engine.run.run_start import RunStart
 from minions.engine.run.walk import RecipeWalk, WalkEnd
 from minions.engine.services.error_groups import leading_error
+from minions.recipe.model import MESSAGE_INPUT
 
 __all__ = ["AgentRun"]
 

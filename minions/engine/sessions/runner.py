@@ -24,7 +24,7 @@ from minions.contracts.tools import Tool, Toolbox
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.context.agent_context import Agent
-from minions.engine.history.conversation import MESSAGE_INPUT, ConversationStart, pending_calls
+from minions.engine.history.conversation import ConversationStart, pending_calls
 from minions.engine.history.session_messages import CONVERSATION_KINDS, sequence_of
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
@@ -32,7 +32,7 @@ from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.expressions.values import MAX_TEXT
-from minions.recipe.model import AgentRecipe, InputSpec, Permissions
+from minions.recipe.model import MESSAGE_INPUT, AgentRecipe, InputSpec, Permissions
 
 __all__ = ["ChatAgent", "StepRunner", "fork_session", "retry_from_sequence"]
 
@@ -312,7 +312,7 @@ class StepRunner:
     ) -> AgentRun:
         recipe = self._executor.find(self._agent)
         message = recipe.inputs.get(MESSAGE_INPUT)
-        is_text = message is not None and message.schema.get("type", "string") == "string"
+        is_text = message is not None and _takes_text(message)
         if message is not None and (message.is_secret or not is_text):
             # Messages are stored and shown: they must not be references to secrets.
             kind = "a secret" if message.is_secret else "no text"
@@ -432,3 +432,8 @@ def _empty_session(session_id: str) -> UsageError:
         f"Session '{session_id}' has no steps: there is nothing to resume. Send a message first.",
         code="empty-session",
     )
+
+
+def _takes_text(spec: InputSpec) -> bool:
+    kinds = spec.schema.get("type", "string")
+    return kinds == "string" or kinds == ["string", "null"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from attrs import frozen
 
@@ -26,7 +27,14 @@ from minions.recipe.checks.transitions import check_transitions, graph_of
 from minions.recipe.drafts import RecipeDraft
 from minions.recipe.language import keys
 from minions.recipe.library import slug_of
-from minions.recipe.model import AgentRecipe, OnFailure, Permissions
+from minions.recipe.model import (
+    MESSAGE_INPUT,
+    AgentRecipe,
+    InputSpec,
+    OnFailure,
+    Permissions,
+    StepSpec,
+)
 from minions.recipe.reading.extending import extended, read_step_templates
 from minions.recipe.reading.permissions import read_permissions
 from minions.recipe.reading.recipe_tests import read_tests
@@ -254,12 +262,13 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
     recipe_id = section.text("id") or slug_of(section.text("name") or "") or _id_of(file)
     if section.node("id") is None:
         document = {"id": recipe_id, **document}  # a stored run has no file to be named after
+    steps = [build_step(step, draft.steps) for step in draft.steps]
     return AgentRecipe(
         id=recipe_id,
         version=str(section.plain("version", "1")),
         name=section.text("name") or "",
         description=section.text("description") or "",
-        inputs=draft.inputs,
+        inputs=_with_message(draft.inputs, steps),
         system_prompt=section.text("system_prompt"),
         goal=section.text("goal"),
         model=draft.model,
@@ -270,7 +279,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         execution_mode=draft.mode,
         max_parallel=_max_parallel(section),
         on_failure=OnFailure(section.text("on_failure") or OnFailure.STOP),
-        steps=[build_step(step, draft.steps) for step in draft.steps],
+        steps=steps,
         graph=graph_of(draft),
         output=section.plain("output"),
         tests=draft.tests,
@@ -280,6 +289,22 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         document=document,
         directory=directory,
     )
+
+
+def _with_message(
+    inputs: Mapping[str, InputSpec], steps: Sequence[StepSpec]
+) -> Mapping[str, InputSpec]:
+    """The declared inputs; a recipe whose only step holds the conversation takes `message`, too."""
+    if len(steps) != 1 or not steps[0].shares_conversation or MESSAGE_INPUT in inputs:
+        return inputs
+    return {**inputs, MESSAGE_INPUT: _MESSAGE}
+
+
+_MESSAGE: Final = InputSpec(
+    schema={"type": ["string", "null"]},
+    has_default=True,
+    description="The user's message; without it the step continues the conversation as it is.",
+)
 
 
 def _max_parallel(section: Section) -> int:
