@@ -10,6 +10,7 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Verdict
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.secrets import InputValue
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.history.replay import Replay
 from minions.engine.run.agent_run import AgentRun
@@ -171,6 +172,7 @@ class RecordedRuns(ApplicationRuns):
         output_class: type[T],
         recipe: RecipeLike | None = None,
         from_step: str | None = None,
+        inputs: Mapping[str, InputValue] | None = None,
     ) -> RunStream[T]: ...
 
     @overload
@@ -181,6 +183,7 @@ class RecordedRuns(ApplicationRuns):
         output_class: None = None,
         recipe: RecipeLike | None = None,
         from_step: str | None = None,
+        inputs: Mapping[str, InputValue] | None = None,
     ) -> RunStream[JsonValue]: ...
 
     def retry(
@@ -190,6 +193,7 @@ class RecordedRuns(ApplicationRuns):
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
         recipe: RecipeLike | None = None,
         from_step: str | None = None,
+        inputs: Mapping[str, InputValue] | None = None,
     ) -> RunStream[Any]:
         """Run failed steps again, and those that changed or read an output that changed.
 
@@ -199,6 +203,7 @@ class RecordedRuns(ApplicationRuns):
             run: As for `resume`.
             recipe: An edited recipe; None: the run's own.
             from_step: This step and all that follow it run again, too.
+            inputs: Inputs that replace those of the run: steps that read them run again.
         Raises:
             As `resume`.
         """
@@ -211,6 +216,7 @@ class RecordedRuns(ApplicationRuns):
                 recipe=found,
                 is_edited=recipe is not None,
                 from_step=from_step,
+                inputs=inputs,
                 output_class=output_class,
             )
 

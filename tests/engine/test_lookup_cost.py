@@ -95,6 +95,11 @@ async def _resume(place: Place) -> None:
     await executor.prepare_resume(recorded, recipe=load_recipe(place.recipe, Catalog())).execute()
 
 
+async def _no_calls(_run_id: str) -> tuple[()]:
+    """No run was interrupted."""
+    return ()
+
+
 WORKS: dict[str, Work] = {
     "a list of runs": lambda place: list_runs(place.journal, limit=20),
     "a page of a list": lambda place: list_runs(place.journal, limit=20, offset=20),
@@ -115,7 +120,7 @@ WORKS: dict[str, Work] = {
     "a list of sessions": lambda place: StepRepository(place.services).list_sessions(limit=20),
     "the last session": lambda place: last_session(place.journal),
     "a new name": lambda place: named_session(place.journal, "diary"),
-    "approvals": lambda place: all_waiting(place.journal),
+    "approvals": lambda place: all_waiting(place.journal, _no_calls),
     "a resume": _resume,
     "a new run": lambda place: place.start(),
 }

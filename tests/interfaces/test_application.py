@@ -318,6 +318,13 @@ async def test_a_failed_run_is_retried_by_the_application() -> None:
         assert (await app.retry(failed.run_id, output_class=Judged)).unwrap() == Judged(spam=True)
 
 
+async def test_a_retry_takes_other_inputs() -> None:
+    recipe = 'id: adds\ninputs: {a: 1}\nsteps: [{id: s, set: {n: "{{ inputs.a + 1 }}"}}]\n'
+    async with m.Minions() as app:
+        run_id = (await app.arun(f"{recipe}output: '{{{{ s.n }}}}'\n")).run_id
+        assert (await app.retry(run_id, inputs={"a": 5}, output_class=int)).unwrap() == 6
+
+
 async def test_a_run_survives_its_application(tmp_path: Path) -> None:
     recipe = "id: asks\nsteps:\n  - {id: city, ask: Which city?}\n"
     place = tmp_path / "journal.sqlite"

@@ -206,3 +206,21 @@ def test_a_step_that_is_kept_is_not_shown_as_passed_over(
     shown = cli("sessions", "show", run_id, "--db", "j.sqlite").out
     assert "a: completed" in shown
     assert "b: completed" in shown
+
+
+def test_a_retry_takes_other_inputs(cli: Cli, write: Write) -> None:
+    """Also of a run that completed; steps that do not read them are not run again."""
+    write("own.py", OWN)
+    write("calm", "")
+    write(
+        "two.yaml",
+        "id: two\npermissions: {allow_write: true}\ninputs: {a: 1, b: x}\nsteps:\n"
+        '  - {id: mail, tool: send, params: {text: "{{ inputs.b }}"}}\n'
+        '  - {id: other, set: {n: "{{ inputs.a + 1 }}"}}\n'
+        'output: "{{ mail }}, {{ other.n }}"\n',
+    )
+    assert cli("run", "two.yaml", *FLAGS).out == "sent x, 2\n"
+    again = cli("retry", only_run(cli), "-p", "a=5", *FLAGS)
+    assert (again.code, again.out) == (0, "sent x, 6\n"), again.err
+    wrong = cli("retry", only_run(cli), "-p", "c=5", *FLAGS)
+    assert (wrong.code, "There is no input 'c'" in wrong.err) == (2, True)

@@ -133,6 +133,7 @@ def test_a_call_in_doubt_ends_with_exit_3_and_a_command_that_decides(
     assert waiting.returncode == 3
     assert "error[in-doubt]" in waiting.stderr
     assert 'send({"text":"t2"}) in step' in waiting.stderr
+    assert "=done --db j.sqlite --extensions own.py`" in waiting.stderr  # to paste it
     last = waiting.stderr.strip().splitlines()[-1]
     assert (
         f"resume: minions resume {run_id[:8]} --db j.sqlite --extensions own.py --decide " in last

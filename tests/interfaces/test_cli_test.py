@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TypeAlias, cast
+from xml.etree import ElementTree
 
 import pytest
 
@@ -91,6 +92,28 @@ def test_tests_run_with_scripted_answers_and_faked_tools(
     one = cli("test", "party.yaml", "--extensions", "own.py", "-k", "consent", "--json")
     told = cast("Told", one.json)["recipes"]["party.yaml"][0]
     assert (told["name"], told["passed"], told["faults"]) == ("consent", True, [])
+
+
+def test_outcomes_are_written_as_junit(cli: Cli, write: Write, here: Path) -> None:
+    """A CI server shows them: a suite for each recipe, a case for each test."""
+    bad = """
+  - name: "wrong \\u0085 <one> \\uFFFF"
+    tools: {send: sent}
+    answers: [{json: {count: 3}}]
+    expect: {output: 4}
+"""
+    write("party.yaml", RECIPE + GOOD + bad)
+    done = cli("test", "party.yaml", "--extensions", "own.py", "--junit", "report.xml")
+    assert done.code == 1, done.err
+    (suite,) = ElementTree.parse(here / "report.xml").getroot()
+    assert suite.attrib.items() >= {"name": "party.yaml", "tests": "5", "failures": "1"}.items()
+    cases = {case.attrib["name"]: case.find("failure") for case in suite}
+    failure = cases.pop("wrong \u0085 <one> \ufffd")
+    assert failure is not None
+    assert "--> party.yaml:" in (failure.text or "")
+    assert list(cases.values()) == [None] * 4
+    refused = cli("test", "party.yaml", "--extensions", "own.py", "--junit", "none/report.xml")
+    assert (refused.code, "cannot be written" in refused.err) == (4, True)
 
 
 def test_what_is_not_as_expected_is_told(cli: Cli, write: Write, here: Path) -> None:

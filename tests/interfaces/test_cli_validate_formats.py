@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import cast
 
 from command_line import Cli, Write
@@ -30,6 +31,7 @@ def test_annotations_name_file_line_and_column_and_encode_what_would_break_them(
 def test_sarif_has_a_rule_for_each_code_and_a_region_for_each_fault(cli: Cli, write: Write) -> None:
     write("r.yaml", BAD)
     done = cli("validate", "r.yaml", "--output-format", "sarif")
+    assert json.loads(done.out)["$schema"].endswith("/sarif-2.1.0.json")
     assert done.code == 2
     (run,) = cast("list[dict[str, JsonValue]]", done.json["runs"])
     driver = cast("dict[str, dict[str, JsonValue]]", run["tool"])["driver"]

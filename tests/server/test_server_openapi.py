@@ -44,6 +44,7 @@ async def test_the_document_says_each_operation_with_what_it_takes_and_gives(
 # Method and path, what the address and the headers may hold, body, answer, refusals of its own.
 SAYS = {
     "getHealth": ("GET /health", "", "", "200 Health", ""),
+    "getReady": ("GET /ready", "", "", "200 Ready", ""),
     "listRecipes": ("GET /recipes", "limit offset", "", "200 Recipes", ""),
     "getRecipe": ("GET /recipes/{recipe_id}", "", "", "200 RecipeView", "404"),
     "drawRecipe": ("GET /recipes/{recipe_id}/graph", "format", "", "200 object", "404"),

@@ -77,6 +77,26 @@ async def test_a_run_goes_to_its_end_after_an_outage_of_the_database(
     assert len(first) == 1
 
 
+async def test_a_server_is_ready_while_its_database_answers(
+    make_app: MakeApp, journal: Outage
+) -> None:
+    """`/health` says that the process is there, whatever its database does. Both need no token."""
+    app = make_app(journal=journal)
+    client = Client(app)
+    ready = await client.get("/ready", authorization=None)
+    assert (ready.status, ready.json) == (200, {"status": "ready"})
+    journal.is_away = True
+    away = await client.get("/ready", authorization=None)
+    assert (away.status, away.json["code"]) == (503, "database-unreachable")
+    assert "nobody answers" not in away.json["detail"]
+    assert int(away.headers["retry-after"]) > 0
+    assert (await client.get("/health", authorization=None)).status == 200
+    journal.is_away = False
+    assert (await client.get("/ready", authorization=None)).status == 200
+    await app.stop()
+    assert (await client.get("/ready", authorization=None)).json["code"] == "stopping"
+
+
 async def test_a_database_that_is_back_before_the_run_is_done_with_does_not_make_it_failed(
     make_app: MakeApp, door: Door, journal: Outage
 ) -> None:

@@ -404,6 +404,7 @@ class AgentExecutor:
         is_edited: bool = True,
         from_step: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
+        inputs: Mapping[str, InputValue] | None = None,
     ) -> AgentRun[T]: ...
 
     @overload
@@ -416,6 +417,7 @@ class AgentExecutor:
         is_edited: bool = True,
         from_step: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
+        inputs: Mapping[str, InputValue] | None = None,
     ) -> AgentRun[JsonValue]: ...
 
     def prepare_retry(
@@ -427,12 +429,14 @@ class AgentExecutor:
         is_edited: bool = True,
         from_step: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
+        inputs: Mapping[str, InputValue] | None = None,
     ) -> AgentRun[Any]:
         """Prepare to retry a run; it has not begun.
 
         Args:
             is_edited: Whether `recipe`, where one is given, is another than the run's own.
             note: As in `prepare_resume`.
+            inputs: Inputs that replace those of the run: steps that read them run again.
         """
         start = retry_start(
             recorded,
@@ -441,6 +445,7 @@ class AgentExecutor:
             is_edited=is_edited,
             from_step=from_step,
             note=note,
+            inputs=inputs,
         )
         return self._wiring.run(start, self._services, self._nested_runs, output_class)
 

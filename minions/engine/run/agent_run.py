@@ -27,6 +27,7 @@ from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import open_conversation
 from minions.engine.history.events import Listener
+from minions.engine.history.replay import OpenCall
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.run_output import RunOutput
 from minions.engine.run.run_preview import preview_lines
@@ -106,6 +107,11 @@ class AgentRun(Generic[T_co]):
     def preview(self) -> Iterator[str]:
         """What is replayed, resumed, pinned and run, for a person; empty for a whole, new run."""
         return preview_lines(self.context, self._start, self._built.graph.steps)
+
+    @property
+    def calls_in_doubt(self) -> Sequence[OpenCall]:
+        """The calls that wait for a decision, before the run is resumed."""
+        return tuple(self.context.progress.open_calls)
 
     @property
     def waiting_calls(self) -> Sequence[str]:

@@ -15,6 +15,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.facts import RunBeginning, given
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.secrets import InputValue
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.lookup import REJECTED, find_run
 from minions.engine.history.run_summary import RunSummary
@@ -28,7 +29,7 @@ from minions.engine.run.recipe_changes import (
 from minions.recipe.bundles import BundledRecipes, bundle_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import MESSAGE_INPUT, AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 
 __all__ = [
@@ -224,22 +225,33 @@ def _newest_start(entries: Iterable[JournalEntry]) -> RunBeginning:
 
 
 def edited_inputs(
-    recorded: RecordedRun, before: AgentRecipe | None, after: AgentRecipe
+    recorded: RecordedRun,
+    before: AgentRecipe | None,
+    after: AgentRecipe,
+    other: Mapping[str, InputValue],
 ) -> Mapping[str, JsonValue]:
     """The run's inputs for an edited recipe: what was given stays, defaults are the edited ones.
 
     Args:
         before: The recipe they were for, where it can still be loaded.
+        other: Inputs that replace those of the run.
     Raises:
-        UsageError: They do not fit, or one is missing.
+        UsageError: They do not fit, or one is missing; or the message of a turn is replaced, which
+            the session has already.
     """
-    given = given_inputs(recorded, before, after)
+    if MESSAGE_INPUT in other and recorded.start.thread is not None:
+        raise UsageError(
+            f"The message of run '{recorded.run_id}' is part of its session already: regenerate "
+            "the session from it, or fork the session before it and send another one.",
+            code="message-recorded",
+        )
+    given = {**given_inputs(recorded, before, after), **other}
     try:
         return resolve_inputs(after, given, from_text=False, base=Path.cwd())
     except UsageError as error:
         raise UsageError(
-            f"The inputs of run '{recorded.run_id}' do not fit the edited recipe. {error.message} "
-            "A retry takes no other inputs: give a new one a default in the recipe.",
+            f"The inputs of run '{recorded.run_id}' do not fit the recipe. {error.message} "
+            "Give other inputs with the retry, or a new one a default in the recipe.",
             code=error.error_code,
         ) from error
 

@@ -10,6 +10,7 @@ from minions.contracts.decision_words import Decision
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
+from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Toolbox
 from minions.engine.calls.decisions import calls_in_doubt, check_edits, checked_decisions
 from minions.engine.compile.selection import ChosenSteps
@@ -116,6 +117,7 @@ def retry_start(
     is_edited: bool,
     from_step: str | None,
     note: Mapping[str, JsonValue] | None,
+    inputs: Mapping[str, InputValue] | None = None,
 ) -> RunStart:
     """Where failed, changed and named steps of a run, and those that read them, run again.
 
@@ -125,15 +127,18 @@ def retry_start(
         from_step: The id of a step, or the address of an execution: it and all after it run
             again, too.
         note: Stored from now on; None: what was stored before.
+        inputs: Inputs that replace those of the run: steps that read them run again.
     Raises:
-        UsageError: It completed and nothing is named, or the step is none of this run.
+        UsageError: It completed and nothing is named, the step is none of this run, or the inputs
+            do not fit.
         NotFoundError: There is no such step or execution.
     """
     given = recipe if is_edited else None
-    if recorded.summary.status == RunStatus.COMPLETED and (given, from_step) == (None, None):
+    is_whole = recorded.summary.status == RunStatus.COMPLETED
+    if is_whole and given is None and from_step is None and not inputs:
         raise UsageError(
-            f"Run '{recorded.run_id}' completed: nothing failed. Name a step to start from, or "
-            "an edited recipe.",
+            f"Run '{recorded.run_id}' completed: nothing failed. Name a step to start from, other "
+            "inputs, or an edited recipe.",
             code="nothing-to-retry",
         )
     after = recipe or recorded.recipe(catalog)
@@ -149,9 +154,10 @@ def retry_start(
         anew |= {*found, *(f"{step_id}/" for step_id in found)}  # with all within them
         recorded.check_asked_for(from_step)
     replay.retry(anew, anew_at)
-    inputs = recorded.inputs if given is None else edited_inputs(recorded, own, after)
+    known = recorded.inputs if given is None and not inputs else None
+    taken = edited_inputs(recorded, own, after, inputs or {}) if known is None else known
     plan = ResumePlan(retries=True, anew=anew, anew_at=anew_at)
-    return _start_of(recorded, after, inputs, replay, plan, note)
+    return _start_of(recorded, after, taken, replay, plan, note)
 
 
 def own_recipe(recorded: RecordedRun, catalog: Catalog) -> AgentRecipe | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from http import HTTPStatus
-from typing import Final
+from typing import Final, TypeAlias
 
 from minions.contracts.decision_words import (
     Answer,
@@ -17,6 +17,7 @@ from minions.contracts.decision_words import (
     Reject,
 )
 from minions.contracts.errors import NEEDS_DECISION, JournalError, NotFoundError, UsageError
+from minions.contracts.executions import OPEN_STATES, RunState
 from minions.contracts.facts import ToolCallInDoubt, given
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
@@ -35,17 +36,23 @@ from minions.engine.history.run_summary import RunSummary
 from minions.interfaces.server.documents.runs import ApprovalView, DecisionRequest
 from minions.interfaces.server.http.problems import RefusedError
 
-__all__ = ["all_waiting", "decision_of", "find_waiting", "run_of", "waiting_of"]
+__all__ = ["CallsInDoubt", "all_waiting", "decision_of", "find_waiting", "run_of", "waiting_of"]
 
 _STATUS = NEEDS_DECISION.replace("-", "_")
 
 
-async def all_waiting(journal: Journal) -> list[ApprovalView]:
+CallsInDoubt: TypeAlias = Callable[[str], Awaitable[Sequence[OpenCall]]]
+"""Returns the calls of an interrupted run that a resume would ask about; empty: none, or the run
+cannot be resumed here."""
+
+
+async def all_waiting(journal: Journal, in_doubt: CallsInDoubt) -> list[ApprovalView]:
     """The pending decisions of all runs, the newest run first; a damaged run hides no other."""
     found: list[ApprovalView] = []
-    for run in await list_runs(journal, wanted=RunFilter(statuses={_STATUS})):
+    wanted = RunFilter(statuses={_STATUS, *OPEN_STATES})
+    for run in await list_runs(journal, wanted=wanted):
         try:
-            found += await waiting_of(journal, run)
+            found += await waiting_of(journal, run, in_doubt)
         except JournalError as error:
             if error.error_code != "corrupt-entry":
                 raise
@@ -66,12 +73,16 @@ def _unreadable(run: RunSummary, error: JournalError) -> ApprovalView:
     )
 
 
-async def waiting_of(journal: Journal, run: RunSummary) -> list[ApprovalView]:
-    """The pending decisions of one run.
+async def waiting_of(
+    journal: Journal, run: RunSummary, in_doubt: CallsInDoubt
+) -> list[ApprovalView]:
+    """The pending decisions of one run; of an interrupted one its calls in doubt.
 
     Raises:
         JournalError: `corrupt-entry`; it cannot be read.
     """
+    if run.status == RunState.INTERRUPTED:
+        return [_doubt(run, call) for call in await in_doubt(run.run_id)]
     if run.status != _STATUS:
         return []
     rows = await journal.entries(run.session_id, run_id=run.run_id)
@@ -138,14 +149,14 @@ def run_of(approval_id: str) -> str:
     return approval_id.rpartition(".")[0]
 
 
-async def find_waiting(journal: Journal, approval_id: str) -> ApprovalView:
+async def find_waiting(journal: Journal, approval_id: str, in_doubt: CallsInDoubt) -> ApprovalView:
     """The pending decision with that id.
 
     Raises:
         NotFoundError: There is none, or it was made already.
     """
     for run in await list_runs(journal, run_id=run_of(approval_id)):
-        for view in await waiting_of(journal, run):
+        for view in await waiting_of(journal, run, in_doubt):
             if view.id == approval_id:
                 return view
     raise NotFoundError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -12,10 +12,11 @@ from attrs import evolve
 
 from minions.adapters.stores.memory_step_cache import NoStepCache
 from minions.contracts.decisions import Verdict
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Ids
 from minions.engine.compile.extensions import Extensions
+from minions.engine.history.replay import OpenCall
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.services import Services
@@ -173,6 +174,21 @@ class ServerRuntime:
                 code="other-folder",
             )
         return recorded
+
+    async def calls_in_doubt(self, run_id: str) -> Sequence[OpenCall]:
+        """The calls of an interrupted run that a resume would ask about; nothing is executed.
+
+        Empty also where the run cannot be resumed here.
+        """
+        try:
+            recorded = await self.recorded(run_id)
+            recipe = self.own_recipe(recorded)
+            executor = self.executor(recipe, recorded.inputs, note=recorded.note)
+            return executor.prepare_resume(recorded, recipe=recipe).calls_in_doubt
+        except MinionsError as error:
+            if error.error_code == "corrupt-entry":
+                raise
+            return ()
 
     def own_recipe(self, recorded: RecordedRun) -> AgentRecipe:
         """The recipe that is stored with the run, with the operator's limits.

@@ -28,9 +28,12 @@ __all__ = ["command"]
 @click.command("test")
 @click.argument("recipes", nargs=-1, required=True)
 @click.option("-k", "wanted", metavar="TEXT", help="Only tests whose name holds TEXT.")
+@click.option("--junit", metavar="FILE", help="Write the outcomes as JUnit XML, for CI.")
 @extension_options
 @output_options
-def command(recipes: tuple[str, ...], wanted: str | None, **flags: object) -> int:
+def command(
+    recipes: tuple[str, ...], wanted: str | None, junit: str | None, **flags: object
+) -> int:
     """Run the `tests:` of RECIPES, with scripted answers and faked tools; nothing is stored.
 
     Exit code 1 if one fails, 2 if there is none.
@@ -43,6 +46,10 @@ def command(recipes: tuple[str, ...], wanted: str | None, **flags: object) -> in
         raise UsageError(
             f"No tests{named} in {', '.join(recipes)}. Write them under `tests:`.", code="no-tests"
         )
+    if junit is not None:
+        from minions.interfaces.cli.console.junit import write_junit
+
+        write_junit(Path(junit), done)
     if context.settings.json:
         shown = {name: [tested.to_json() for tested in all_] for name, all_ in done.items()}
         say(json_text({"recipes": shown}))

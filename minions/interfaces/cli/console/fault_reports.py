@@ -60,6 +60,7 @@ def sarif_report(faults: Sequence[Fault]) -> dict[str, JsonValue]:
     """A SARIF log with one run, and a rule for each code that occurs."""
     codes = list(dict.fromkeys(fault.code for fault in faults))
     return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [
             {

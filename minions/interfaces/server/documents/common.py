@@ -23,6 +23,7 @@ __all__ = [
     "InputView",
     "JsonObject",
     "Page",
+    "Ready",
     "RecipeRow",
     "RecipeView",
     "Recipes",
@@ -85,6 +86,13 @@ class Health:
 
     status: Literal["ok", "stopping"]
     version: str
+
+
+@frozen(kw_only=True)
+class Ready:
+    """The server takes runs."""
+
+    status: Literal["ready"]
 
 
 @frozen(kw_only=True)

@@ -29,7 +29,7 @@ ROOT: Final = "minions.root"
 """Key of the ASGI scope for the path at which the app is mounted."""
 
 _MOST_HEADER_BYTES: Final = 32_768
-_HEALTH: Final = "/api/v1/health"
+_PUBLIC: Final = ("/api/v1/health", "/api/v1/ready")
 _ALWAYS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -155,7 +155,7 @@ class AccessMiddleware:
 
     def _is_public(self, scope: Scope) -> bool:
         path, method = scope["path"], scope["method"]
-        if method == "GET" and path == _HEALTH:
+        if method == "GET" and path in _PUBLIC:
             return True
         return method in ("GET", "HEAD") and path in self._files
 

@@ -17,6 +17,7 @@ from minions.interfaces.server.routes.decisions import (
     APPROVALS,
     follow_changes,
     get_health,
+    get_ready,
     get_system,
 )
 from minions.interfaces.server.routes.recipes import AGENTS, RECIPES
@@ -33,6 +34,7 @@ API: Final = Router(
     "/api/v1",
     route_handlers=[
         get_health,
+        get_ready,
         RECIPES,
         AGENTS,
         RUNS,

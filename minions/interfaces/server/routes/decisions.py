@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
+from typing import Final
 
 from litestar import Router, get, post
 
 from minions import __version__
 from minions.contracts.decision_words import word_of
-from minions.contracts.errors import NotFoundError
-from minions.interfaces.server.documents.common import Health, Page, SystemView
+from minions.contracts.errors import MinionsError, NotFoundError
+from minions.interfaces.server.documents.common import Health, Page, Ready, SystemView
 from minions.interfaces.server.documents.runs import Approvals, DecisionRequest, RunAccepted
 from minions.interfaces.server.endpoints import (
     ApiRequest,
@@ -31,13 +33,16 @@ from minions.interfaces.server.pending_decisions import (
 )
 from minions.interfaces.server.routes.runs import accepted
 
-__all__ = ["APPROVALS", "follow_changes", "get_health", "get_system"]
+__all__ = ["APPROVALS", "follow_changes", "get_health", "get_ready", "get_system"]
+
+_READY_S: Final = 5.0
+"""Seconds in which the database has to answer a question about readiness."""
 
 
 @get()
 async def list_approvals(request: ApiRequest, asked: Asked[Page]) -> Approvals:
     """List the decisions that runs wait for: approvals, questions and calls in doubt."""
-    waiting = await all_waiting(request.app_state.journal)
+    waiting = await all_waiting(request.app_state.journal, request.app_state.runtime.calls_in_doubt)
     limit, offset = asked.limit, asked.offset
     part = tuple(waiting[offset : offset + limit])
     return Approvals(approvals=part, total=len(waiting), limit=limit, offset=offset)
@@ -54,7 +59,7 @@ async def decide(
         raise RefusedError(
             HTTPStatus.CONFLICT, "run-active", f"Run '{run_id}' is being executed; try again soon."
         )
-    view = await find_waiting(app_state.journal, approval_id)
+    view = await find_waiting(app_state.journal, approval_id, app_state.runtime.calls_in_doubt)
     decision = decision_of(view, data)
     recorded = await app_state.runtime.recorded(run_id)
     if recorded.run_id != run_id:
@@ -71,6 +76,29 @@ async def get_health(request: ApiRequest) -> Health:
     """Whether the server answers; needs no token."""
     is_stopping = request.app_state.run_manager.is_closing
     return Health(status="stopping" if is_stopping else "ok", version=__version__)
+
+
+@get("/ready", security=[{}])
+async def get_ready(request: ApiRequest) -> Ready:
+    """Whether the server takes runs: its database answers; needs no token."""
+    app_state = request.app_state
+    if app_state.run_manager.is_closing:
+        raise _not_ready("stopping", "The server is stopping.")
+    try:
+        async with asyncio.timeout(_READY_S):
+            await app_state.journal.held_leases()
+    except TimeoutError as error:
+        message = f"The database has not answered within {_READY_S:g} s."
+        raise _not_ready("database-slow", message) from error
+    except MinionsError as error:  # its message may name the place of the database
+        app_state.log.warning("not_ready", reason=error.message)
+        raise _not_ready(error.error_code, "The database does not answer; see the log.") from error
+    return Ready(status="ready")
+
+
+def _not_ready(code: str, message: str) -> RefusedError:
+    headers = {"retry-after": "5"}
+    return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, code, message, headers=headers)
 
 
 @get("/system")

@@ -9,8 +9,9 @@ from litestar import Router, get, post
 
 from minions.analysis.pictures.picture import picture_of
 from minions.analysis.tool_specs import tool_specs
+from minions.contracts.errors import NotFoundError, UsageError
 from minions.engine.run.agent_run import AgentRun
-from minions.interfaces.server.documents.common import MAYBE_TEXT
+from minions.interfaces.server.documents.common import MAYBE_TEXT, JsonObject
 from minions.interfaces.server.documents.runs import RunAccepted
 from minions.interfaces.server.endpoints import (
     ApiRequest,
@@ -35,6 +36,8 @@ class AgainRequest:
 
     from_step: str | None = field(default=None, metadata=MAYBE_TEXT)
     """This step and those after it, besides failed steps; None: failed steps only."""
+    inputs: JsonObject = field(factory=dict)
+    """Inputs that replace those of the run: steps that read them run again."""
 
 
 @post("/resume", status_code=202, responses=refuses(404, 409, 429))
@@ -51,12 +54,24 @@ async def resume_run(request: ApiRequest, run_id: InPath) -> ApiResponse[RunAcce
 async def retry_run(
     request: ApiRequest, run_id: InPath, data: Body[AgainRequest]
 ) -> ApiResponse[RunAccepted]:
-    """Retry failed steps, or a step and all after it."""
+    """Retry failed steps, a step and all after it, or what reads other inputs."""
     runtime = request.app_state.runtime
     recorded = await runtime.recorded(await _idle(request, run_id))
     recipe = runtime.own_recipe(recorded)
-    executor = runtime.executor(recipe, recorded.inputs, note=recorded.note)
-    run = executor.prepare_retry(recorded, recipe=recipe, is_edited=False, from_step=data.from_step)
+    inputs = {**recorded.inputs, **data.inputs}
+    executor = runtime.executor(recipe, inputs, note=recorded.note)
+    try:
+        run = executor.prepare_retry(
+            recorded,
+            recipe=recipe,
+            is_edited=False,
+            from_step=data.from_step,
+            inputs=data.inputs,
+        )
+    except NotFoundError as error:  # of the body, not of the path
+        raise UsageError(
+            error.message, code=error.error_code, suggestions=error.suggestions
+        ) from error
     return await _started(request, run)
 
 

@@ -99,7 +99,7 @@ async def run_view(request: ApiRequest, run: RunSummary) -> RunView:
     """A run with everything that is known."""
     journal = request.app_state.journal
     detail = await show_run(journal, run)
-    waiting = await waiting_of(journal, run)
+    waiting = await waiting_of(journal, run, request.app_state.runtime.calls_in_doubt)
     return _view(request, detail, waiting)
 
 
