@@ -251,7 +251,7 @@ def edited_inputs(
     except UsageError as error:
         raise UsageError(
             f"The inputs of run '{recorded.run_id}' do not fit the recipe. {error.message} "
-            "Give other inputs with the retry, or a new one a default in the recipe.",
+            "Retry with other inputs, or give a new one a default in the recipe.",
             code=error.error_code,
         ) from error
 
