@@ -135,4 +135,4 @@ async def test_what_is_said_of_damage_is_in_the_document(
         reply = await client.ask("GET", template.format(**known))
         assert str(reply.status) in operations["get"]["responses"], (template, reply.body)
         statuses.add(reply.status)
-    assert statuses <= {200, 404, 409}
+    assert statuses <= {200, 400, 404, 409}  # 400: it needs a query, which is not given here

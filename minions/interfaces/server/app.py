@@ -260,7 +260,10 @@ def _app_state(
         runtime=runtime,
         channels=channels,
         changes=Changes(
-            services.journal, most=options.max_followers, heartbeat_s=options.heartbeat_s
+            services.journal,
+            runtime.calls_in_doubt,
+            most=options.max_followers,
+            heartbeat_s=options.heartbeat_s,
         ),
         run_manager=run_manager,
         starter=RunStarter(recipe_store, runtime, run_manager, repository, allows_text=allows_text),

@@ -150,7 +150,7 @@ async def _retry(
             is_edited=edited is not None,
             from_step=from_step,
             note=opened.note(),
-            inputs=some_inputs(recipe, pairs),
+            inputs=some_inputs(recipe, pairs, context),
         )
         return await opened.follow(run, out, edited=edited or file)
 

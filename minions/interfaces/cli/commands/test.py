@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 

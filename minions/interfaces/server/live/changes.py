@@ -24,14 +24,16 @@ from minions.interfaces.server.http.responses import (
     json_bytes,
 )
 from minions.interfaces.server.live.frames import HEARTBEAT
-from minions.interfaces.server.pending_decisions import all_waiting
+from minions.interfaces.server.pending_decisions import CallsInDoubt, all_waiting
 
 __all__ = ["ChangeStream", "Changes"]
 
 _HEADERS: Final = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
 _NEWEST: Final = 200
 """Runs at the head of the list in which every change is noticed."""
-_OPEN: Final = frozenset((RunState.RUNNING.value, RunState.NEEDS_DECISION.value))
+_OPEN: Final = frozenset(
+    (RunState.RUNNING.value, RunState.INTERRUPTED.value, RunState.NEEDS_DECISION.value)
+)
 """States whose runs are noticed wherever in the list they stand."""
 _Seen: TypeAlias = tuple[object, ...]
 
@@ -40,15 +42,23 @@ class Changes:
     """Looks for changes as long as somebody reads them."""
 
     def __init__(
-        self, journal: Journal, *, most: int, heartbeat_s: float, look_s: float = 1.0
+        self,
+        journal: Journal,
+        in_doubt: CallsInDoubt,
+        *,
+        most: int,
+        heartbeat_s: float,
+        look_s: float = 1.0,
     ) -> None:
         """Start without readers.
 
         Args:
+            in_doubt: The calls in doubt of interrupted runs.
             most: The most readers at a time.
             look_s: Seconds between two looks at the journal.
         """
         self._journal = journal
+        self._in_doubt = in_doubt
         self._most = most
         self._heartbeat_s = heartbeat_s
         self._look_s = look_s
@@ -126,10 +136,10 @@ class Changes:
         waiting = tuple(
             (run.run_id, run.finished_at)
             for run in open_runs
-            if run.status == RunState.NEEDS_DECISION
+            if run.status in (RunState.NEEDS_DECISION, RunState.INTERRUPTED)
         )
         if waiting != self._waiting:
-            self._total = len(await all_waiting(self._journal)) if waiting else 0
+            self._total = len(await all_waiting(self._journal, self._in_doubt)) if waiting else 0
             self._waiting = waiting
             self._tell_all("approvals_changed", total=self._total)
 
