@@ -164,3 +164,40 @@ async def test_an_operator_may_decide_beforehand(make_app: MakeApp) -> None:
         client = Client(make_app(settings=Settings(no_store=True, approve=policy)))
         run_id = (await client.post("/runs", {"recipe": "signs"})).json["run_id"]
         assert (await client.ended(run_id))["status"] == status
+
+
+EACH = """
+id: each
+steps:
+  - {id: who, ask: "To whom, beside {{ loop.item }}?", loop: [Ada, Bob]}
+output: "{{ who.results }}"
+"""
+
+
+async def test_what_a_run_waits_for_is_decided_by_its_address(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    """A-115: also a retry starts there, and one execution is shown."""
+    (recipes / "each.yaml").write_text(EACH, "utf-8")
+    client = Client(make_app())
+    run_id = (await client.post("/runs", {"recipe": "each", "inputs": {}})).json["run_id"]
+    run = await client.ended(run_id)
+    assert [each["address"] for each in run["waiting"]] == ["who[0]", "who[1]"]
+    path = f"/runs/{run_id}/decisions"
+    several = await client.post(path, {"decision": "answer", "value": "x", "address": "who"})
+    assert several.json["code"] == "unknown-call"
+    assert "'who' means 2 of them" in several.json["detail"]
+    none = await client.post(path, {"decision": "answer", "value": "x", "address": "who[7]"})
+    assert (none.status, none.json["code"]) == (404, "unknown-approval")
+    said = {"decision": "answer", "value": "Eve", "address": "who[1]"}
+    assert (await client.post(path, said)).status == 202
+    run = await client.ended(run_id)
+    assert [each["address"] for each in run["waiting"]] == ["who[0]"]
+    assert (await client.post(path, {"decision": "answer", "value": "Flo"})).status == 202
+    assert (await client.ended(run_id))["output"] == ["Flo", "Eve"]
+    again = await client.post(f"/runs/{run_id}/retry", {"from_step": "who[0]"})
+    assert again.status == 202
+    run = await client.ended(run_id)
+    assert [each["address"] for each in run["waiting"]] == ["who[0]"]
+    shown = await client.get(f"/runs/{run_id}/steps?address=who%5B1%5D")
+    assert shown.json["step"]["output"] == "Eve"

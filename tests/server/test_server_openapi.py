@@ -134,6 +134,13 @@ SAYS = {
         "202 RunAccepted",
         "404 409 429",
     ),
+    "decideRun": (
+        "POST /runs/{run_id}/decisions",
+        "",
+        "RunDecisionRequest",
+        "202 RunAccepted",
+        "404 409 429",
+    ),
     "getSystem": ("GET /system", "", "", "200 SystemView", ""),
 }
 

@@ -64,3 +64,17 @@ def test_a_loop_of_many_items_is_shown_in_pages(window: BrowserContext, served: 
     expect(rows).to_have_count(30)
     expect(rows.last).to_contain_text("person 229.")
     expect(drawer).to_contain_text("201–230 of 230 items")
+
+
+def test_an_item_runs_again_from_its_drawer(window: BrowserContext, served: Served) -> None:
+    """A-115: the page hands on its address; the other items are kept."""
+    run = served.begin("crowd", json.dumps({"names": ["Ada", "Ida"]}))
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}?step=greet%5B1%5D"))
+    expect(page.locator("h1 .chip")).to_have_text("completed")
+    page.get_by_role("button", name="Retry from here").click()
+    expect(page.locator("dl.facts")).to_contain_text("Begun2 times")
+    expect(page.locator("h1 .chip")).to_have_text("completed")
+    page.goto(served.at(f"/runs/{run}?step=greet&tab=items"))
+    rows = page.get_by_role("dialog", name="greet").locator(".items-table tbody tr")
+    expect(rows).to_have_count(2)

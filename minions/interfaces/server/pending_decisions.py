@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
+from minions.contracts.addresses import is_within
 from minions.contracts.decision_words import (
     Answer,
     Approve,
@@ -36,7 +37,15 @@ from minions.engine.history.run_summary import RunSummary
 from minions.interfaces.server.documents.runs import ApprovalView, DecisionRequest
 from minions.interfaces.server.http.problems import RefusedError
 
-__all__ = ["CallsInDoubt", "all_waiting", "decision_of", "find_waiting", "run_of", "waiting_of"]
+__all__ = [
+    "CallsInDoubt",
+    "all_waiting",
+    "decision_of",
+    "find_waiting",
+    "run_of",
+    "waiting_at",
+    "waiting_of",
+]
 
 _STATUS = NEEDS_DECISION.replace("-", "_")
 
@@ -68,6 +77,7 @@ def _unreadable(run: RunSummary, error: JournalError) -> ApprovalView:
         recipe=run.recipe,
         key="",
         step_id="",
+        address="",
         what="unreadable",
         words=error.message,
     )
@@ -111,8 +121,9 @@ def _doubt(run: RunSummary, call: OpenCall) -> ApprovalView:
         recipe=run.recipe,
         key=call.key,
         step_id=call.step_id,
+        address=call.address,
         what="doubt",
-        words=f"{call.tool}({shortened(call.arguments)}) in step '{call.step_id}' was cut off; it "
+        words=f"{call.tool}({shortened(call.arguments)}) in step '{call.address}' was cut off; it "
         "may have had its effect",
         tool=call.tool,
         arguments=call.arguments,
@@ -133,6 +144,7 @@ def _view(run: RunSummary, waiting: PendingDecision) -> ApprovalView:
         recipe=run.recipe,
         key=waiting.key,
         step_id=waiting.step_id,
+        address=waiting.address,
         what=fact.what,
         words=waiting.words,
         tool=waiting.tool,
@@ -163,6 +175,34 @@ async def find_waiting(journal: Journal, approval_id: str, in_doubt: CallsInDoub
         "No decision with that id is pending. GET /api/v1/approvals lists those that are.",
         code="unknown-approval",
     )
+
+
+async def waiting_at(
+    journal: Journal, run: RunSummary, address: str | None, in_doubt: CallsInDoubt
+) -> ApprovalView:
+    """The one pending decision of a run that is meant.
+
+    Args:
+        address: An address, or the name of a step or tool; None: the only one that waits.
+    Raises:
+        NotFoundError: None is.
+        UsageError: Several are.
+    """
+    waiting = await waiting_of(journal, run, in_doubt)
+    found = [view for view in waiting if address is None or _is_meant(view, address)]
+    if len(found) == 1:
+        return found[0]
+    listed = "".join(f"\n  {view.address}: {view.words}" for view in waiting) or " nothing."
+    named = f"'{address[:100]}' means {len(found)} of them. " if address is not None else ""
+    message = f"{named}Run '{run.run_id}' waits for:{listed}"
+    names = tuple(view.address for view in waiting)
+    if found:
+        raise UsageError(message, code="unknown-call", suggestions=names)
+    raise NotFoundError(message, code="unknown-approval", suggestions=names)
+
+
+def _is_meant(view: ApprovalView, name: str) -> bool:
+    return name in (view.key, view.tool, view.step_id) or is_within(view.address, name)
 
 
 def decision_of(view: ApprovalView, request: DecisionRequest) -> Decision:

@@ -192,6 +192,8 @@ class ApprovalView:
     recipe: str
     key: str
     step_id: str
+    address: str
+    """The address of what waits, `sub[1]/each[2]`; empty: it cannot be read."""
     what: Literal["approval", "answer", "doubt", "unreadable"]
     """`doubt`: a call was cut off and may have had its effect. `unreadable`: an entry of the run is
     damaged, so that its pending decisions are not known; `words` says which."""
@@ -278,3 +280,12 @@ class DecisionRequest:
     """Edited arguments of a call that is approved: exactly these are called; None: those shown."""
     reason: str | None = field(default=None, metadata=text_schema(10_000, "null"))
     """Why a call is rejected: the failure says it, and the model may read it."""
+
+
+@frozen(kw_only=True)
+class RunDecisionRequest(DecisionRequest):
+    """The decision of a person about what a run waits for."""
+
+    address: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """What is decided, by its address (`sub[1]/each[2]`), step, tool or key; None: the only
+    decision that waits."""

@@ -15,6 +15,7 @@ from minions.interfaces.server.endpoints import (
 )
 from minions.interfaces.server.routes.decisions import (
     APPROVALS,
+    decide_run,
     follow_changes,
     get_health,
     get_ready,
@@ -44,6 +45,7 @@ API: Final = Router(
         SESSIONS,
         TURNS,
         APPROVALS,
+        decide_run,
         get_system,
         follow_changes,
     ],

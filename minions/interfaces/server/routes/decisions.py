@@ -12,7 +12,13 @@ from minions import __version__
 from minions.contracts.decision_words import word_of
 from minions.contracts.errors import MinionsError, NotFoundError
 from minions.interfaces.server.documents.common import Health, Page, Ready, SystemView
-from minions.interfaces.server.documents.runs import Approvals, DecisionRequest, RunAccepted
+from minions.interfaces.server.documents.runs import (
+    Approvals,
+    ApprovalView,
+    DecisionRequest,
+    RunAccepted,
+    RunDecisionRequest,
+)
 from minions.interfaces.server.endpoints import (
     ApiRequest,
     ApiResponse,
@@ -30,10 +36,12 @@ from minions.interfaces.server.pending_decisions import (
     decision_of,
     find_waiting,
     run_of,
+    waiting_at,
 )
+from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.runs import accepted
 
-__all__ = ["APPROVALS", "follow_changes", "get_health", "get_ready", "get_system"]
+__all__ = ["APPROVALS", "decide_run", "follow_changes", "get_health", "get_ready", "get_system"]
 
 _READY_S: Final = 5.0
 """Seconds in which the database has to answer a question about readiness."""
@@ -54,12 +62,35 @@ async def decide(
 ) -> ApiResponse[RunAccepted]:
     """Make a decision and resume the run."""
     app_state = request.app_state
-    run_id = run_of(approval_id)
-    if app_state.run_manager.find(run_id) is not None:
+    _refuse_if_active(request, run_of(approval_id))
+    view = await find_waiting(app_state.journal, approval_id, app_state.runtime.calls_in_doubt)
+    return await _decided(request, view, data)
+
+
+@post("/runs/{run_id:str}/decisions", status_code=202, responses=refuses(404, 409, 429))
+async def decide_run(
+    request: ApiRequest, run_id: InPath, data: Body[RunDecisionRequest]
+) -> ApiResponse[RunAccepted]:
+    """Make a decision that the run waits for, named by its address, and resume the run."""
+    app_state = request.app_state
+    run = await find_exact(app_state.journal, run_id)
+    _refuse_if_active(request, run.run_id)
+    in_doubt = app_state.runtime.calls_in_doubt
+    view = await waiting_at(app_state.journal, run, data.address, in_doubt)
+    return await _decided(request, view, data)
+
+
+def _refuse_if_active(request: ApiRequest, run_id: str) -> None:
+    if request.app_state.run_manager.find(run_id) is not None:
         raise RefusedError(
             HTTPStatus.CONFLICT, "run-active", f"Run '{run_id}' is being executed; try again soon."
         )
-    view = await find_waiting(app_state.journal, approval_id, app_state.runtime.calls_in_doubt)
+
+
+async def _decided(
+    request: ApiRequest, view: ApprovalView, data: DecisionRequest
+) -> ApiResponse[RunAccepted]:
+    app_state, run_id = request.app_state, view.run_id
     decision = decision_of(view, data)
     recorded = await app_state.runtime.recorded(run_id)
     if recorded.run_id != run_id:

@@ -1,7 +1,7 @@
 // What one step did: prompt, response, tool calls, output, attempts, cost.
 
 import { action, callout, chip, cost, count, duration, fill, h, loading, plural, shape, time, tag } from "./dom.js";
-import { itemOf, outermost } from "./fold.js";
+import { itemOf } from "./fold.js";
 import { ItemTable } from "./items.js";
 import { code, said, tail } from "./text.js";
 
@@ -60,7 +60,7 @@ export class Drawer {
 
 	/** `detail`: what the server has of this step, or null as long as it has not come. */
 	show(step, view, detail, kind, isOver, totals) {
-		this.again.hidden = !isOver || outermost(step.id) !== step.id || step.status === "pending";
+		this.again.hidden = !isOver || step.status === "pending";
 		this.loop.hidden = !step.isItem;
 		const status = isOver && step.status === "running" ? "interrupted" : step.status;
 		const tab = this.tabFor(step, status, kind, totals);

@@ -91,7 +91,7 @@ export class RunFold {
 		this.model = event.model_name;
 		this.recipe = event.recipe;
 		this.query = event.data?.query;
-		for (const step of this.steps.values()) step.hasEnded = step.hasEnded && step.status === "completed";
+		for (const step of this.steps.values()) step.hasEnded = false; // a retry may run single items of a loop that completed
 		for (const step of this.steps.values()) if (step.status === "running") this.close(step, event.timestamp, "interrupted");
 	}
 
