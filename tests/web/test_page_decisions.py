@@ -98,20 +98,27 @@ def test_a_theme_is_chosen_and_kept(window: BrowserContext, served: Served) -> N
     page.goto(served.at(f"/runs/{run}"))
     expect(page.locator(".minions-steps .box").first).to_be_visible()
 
+    body, box = page.locator("body"), page.locator(".minions-steps .box").first
+
     def colours() -> tuple[str, str]:
-        body = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        box = page.evaluate("getComputedStyle(document.querySelector('.box')).fill")
-        return str(body), str(box)
+        found = [
+            each.evaluate(f"el => getComputedStyle(el).{name}")
+            for each, name in ((body, "backgroundColor"), (box, "fill"))
+        ]
+        return str(found[0]), str(found[1])
+
+    def are(wanted: tuple[str, str]) -> None:
+        expect(body).to_have_css("background-color", wanted[0])
+        expect(box).to_have_css("fill", wanted[1])
 
     light = colours()
     page.get_by_label("Theme").select_option("dark")
+    expect(body).not_to_have_css("background-color", light[0])
+    expect(box).not_to_have_css("fill", light[1])
     dark = colours()
-    assert dark[0] != light[0]
-    assert dark[1] != light[1]
     page.reload()
-    expect(page.locator(".minions-steps .box").first).to_be_visible()
-    assert colours() == dark
+    are(dark)
     page.get_by_label("Theme").select_option("auto")
-    assert colours() == light
+    are(light)
     page.emulate_media(color_scheme="dark")
-    assert colours() == dark
+    are(dark)
