@@ -123,6 +123,13 @@ class Settings:
             "Environment variables that a recipe's own api_key_env may name, beside the provider's."
         ),
     )
+    caller_models: tuple[str, ...] = field(
+        default=(),
+        metadata=_described(
+            "Models, `provider/name`, that callers over HTTP may choose for a turn of a "
+            "conversation; empty: the recipe's own, or the configured one, answers."
+        ),
+    )
     caller_secrets: tuple[str, ...] = field(
         default=(),
         metadata=_described(

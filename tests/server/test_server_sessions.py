@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from asgi_client import Client, Event, Reply, events_in
+import pytest
+
+from asgi_client import TOKEN, Client, Event, Reply, events_in
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.events import StepEventType
+from minions.interfaces.server.app import create_app
+from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.settings import Settings
 from served import Door, MakeApp
 
@@ -353,3 +357,35 @@ async def test_a_session_that_forks_read_from_stays(make_app: MakeApp) -> None:
     assert len((await client.get(f"/sessions/{fork}/steps")).json["steps"]) == 1
     for each in (fork, session):
         assert (await client.ask("DELETE", f"/api/v1/sessions/{each}")).status == 204
+
+
+async def test_a_turn_is_answered_by_a_model_that_the_operator_lists(
+    recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are refused before anything is stored: a model costs the operator's money."""
+    monkeypatch.chdir(tmp_path)
+    text = "id: talk\nsteps: [{id: a, goal: Answer., memory: conversation}]\n"
+    (recipes / "talk.yaml").write_text(text, "utf-8")
+    for name in ("own", "other"):
+        (tmp_path / f"{name}.yaml").write_text(f"answers: [of {name}, of {name}]\n", "utf-8")
+    app = create_app(
+        ServerOptions(token=TOKEN),
+        recipes=[recipes],
+        settings=Settings(
+            no_store=True, model="scripted/own.yaml", caller_models=("scripted/other.yaml",)
+        ),
+    )
+    client = Client(app)
+    assert (await client.get("/system")).json["models"] == ["scripted/other.yaml"]
+    session = (await client.post("/sessions", {"recipe": "talk"})).json["id"]
+    path = f"/sessions/{session}/messages"
+    refused = await client.post(path, {"content": "Hello", "model": "openai/gpt-5"})
+    assert (refused.status, refused.json["code"]) == (403, "model-refused")
+    assert "scripted/other.yaml" in refused.json["detail"]
+    assert (await client.get(f"/sessions/{session}/steps")).json["total"] == 0
+    for model in (None, "scripted/other.yaml", None):
+        assert (await client.post(path, {"content": "Hello", "model": model})).status == 200
+    steps = (await client.get(f"/sessions/{session}/steps")).json["steps"]
+    said = [step["content"] for step in steps if step["role"] == "assistant"]
+    assert said == ["of own", "of other", "of own"]
+    await app.aclose()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, cast
 
@@ -12,7 +13,12 @@ from attrs import evolve
 
 from minions.adapters.stores.memory_step_cache import NoStepCache
 from minions.contracts.decisions import Verdict
-from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError
+from minions.contracts.errors import (
+    EnvironmentRefusedError,
+    MinionsError,
+    UsageError,
+    near_names,
+)
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Ids
 from minions.engine.compile.extensions import Extensions
@@ -24,6 +30,7 @@ from minions.engine.services.worker_names import worker_name
 from minions.interfaces.deciders import named_policy
 from minions.interfaces.operator_limits import bounded
 from minions.interfaces.server.http.caller_secrets import CallerSecrets
+from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import Runtime, ServiceChanges
@@ -100,6 +107,23 @@ class ServerRuntime:
     def note(self, **more: JsonValue) -> dict[str, JsonValue]:
         """The note for the start of a new run."""
         return {**self._note, **more}
+
+    def chosen_model(self, name: str) -> dict[str, JsonValue]:
+        """The note of a run whose caller chose that model.
+
+        Raises:
+            RefusedError: `model-refused`; the operator does not list it.
+        """
+        known = self.settings.caller_models
+        if name not in known:
+            listed = ", ".join(known) or "none (`caller_models` in minions.toml)"
+            raise RefusedError(
+                HTTPStatus.FORBIDDEN,
+                "model-refused",
+                f"The model '{name[:100]}' may not be chosen here. Models are: {listed}.",
+                suggestions=near_names(name, known),
+            )
+        return {"model": name, "folder": str(self._note.get("cwd", "."))}
 
     def check_secrets(
         self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], *, is_stored: bool = True

@@ -107,6 +107,8 @@ class SystemView:
     max_runs: int
     followers: int
     """The number of open streams."""
+    models: tuple[str, ...]
+    """The models that a caller may choose for a turn of a conversation."""
 
 
 # --- recipes --------------------------------------------------------------------------------------

@@ -57,6 +57,9 @@ class MessageRequest:
     """A message of the user."""
 
     content: str = field(metadata={"schema": {"type": "string", "minLength": 1}})
+    model: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """The model that answers this turn, one of the `models` of `GET /system`; None: the recipe's
+    own, or the configured one."""
 
 
 @frozen(kw_only=True)

@@ -143,6 +143,7 @@ async def get_system(request: ApiRequest) -> SystemView:
         active_runs=app_state.run_manager.count,
         max_runs=app_state.options.max_runs,
         followers=app_state.channels.count,
+        models=app_state.runtime.settings.caller_models,
     )
 
 

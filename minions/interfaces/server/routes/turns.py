@@ -44,7 +44,7 @@ async def send_message(
 ) -> EventStream:
     """Send a message: one turn of the session, as events."""
     session = await session_of(request, session_id)
-    runner = await _runner(request, session)
+    runner = await _runner(request, session, model=data.model)
     return await _streamed(request, await runner.prepare_turn(session, data.content))
 
 
@@ -77,13 +77,15 @@ async def resume_session(request: ApiRequest, session_id: InPath) -> EventStream
     return await (_replayed(request, session) if run is None else _streamed(request, run))
 
 
-async def _runner(request: ApiRequest, session: Session) -> StepRunner:
+async def _runner(request: ApiRequest, session: Session, *, model: str | None = None) -> StepRunner:
     """The runner of the session's recipe.
 
+    Args:
+        model: The model that the caller chose for the turn; None: none was chosen.
     Raises:
         UsageError: `no-recipe`; the session names none.
         NotFoundError: The recipe is not stored here.
-        RefusedError: `secret-refused`.
+        RefusedError: `secret-refused`, `model-refused`.
     """
     app_state = request.app_state
     if session.recipe is None:
@@ -96,6 +98,8 @@ async def _runner(request: ApiRequest, session: Session) -> StepRunner:
     note = app_state.runtime.note()
     if session.last_run_id is not None and session.status in _CUT_OFF:
         note |= (await app_state.runtime.recorded(session.last_run_id)).note
+    if model is not None:
+        note |= app_state.runtime.chosen_model(model)
     # A turn has the inputs of the last run, too, which may be a run of another recipe.
     own, before = await app_state.repository.inputs_of(session.id)
     executor = app_state.runtime.executor(recipe, {**before, **own}, note=note)

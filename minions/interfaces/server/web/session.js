@@ -52,8 +52,10 @@ class Conversation {
 		this.waits = h("div.stack");
 		this.input = h("textarea", { rows: "3", "aria-label": "Your message", placeholder: "Say something. Ctrl+Enter sends." });
 		this.send = h("button", { type: "submit", class: "primary", text: "Send" });
+		this.model = h("select", { "aria-label": "Model", hidden: true }, h("option", { value: "", text: "The recipe's model" }));
+		if (session.recipe) this.offerModels();
 		this.buttons = h("span.row");
-		this.form = h("form.say", { onsubmit: (event) => (event.preventDefault(), this.say()) }, this.input, h("div.row.between", this.buttons, this.send));
+		this.form = h("form.say", { onsubmit: (event) => (event.preventDefault(), this.say()) }, this.input, h("div.row.between", this.buttons, h("span.row", this.model, this.send)));
 		this.input.addEventListener("keydown", (event) => {
 			if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
 			event.preventDefault();
@@ -68,6 +70,13 @@ class Conversation {
 				h("aside.stack", { "aria-label": "About the session" }, h("section.panel", h("h2", "Summary"), this.facts), h("section.panel", h("h2", "Forks"), this.tree))));
 		await this.load();
 		this.follow();
+	}
+
+	/** The models that the operator lets a caller choose; without any the choice is not shown. */
+	async offerModels() {
+		const { models } = await get("/system", { signal: this.signal }).catch(() => ({ models: [] }));
+		for (const name of models) this.model.append(h("option", { value: name, text: name }));
+		this.model.hidden = !models.length;
 	}
 
 	// --- what comes in
@@ -249,7 +258,7 @@ class Conversation {
 	message(step, isBusy, last) {
 		const metrics = step.metrics ?? {}, n = step.sequence;
 		const known = [
-			metrics.model_name, metrics.total_tokens === undefined ? null : plural(metrics.total_tokens, "token"),
+			step.is_truncated ? "cut off at its token limit" : null, metrics.model_name, metrics.total_tokens === undefined ? null : plural(metrics.total_tokens, "token"),
 			step.role === "assistant" && metrics.total_tokens ? cost({ total_tokens: metrics.total_tokens, cost_usd: metrics.cost_usd }).replace("unknown", "cost unknown") : null,
 			metrics.duration_ms === undefined ? metrics.tool_exec_time_ms === undefined ? null : duration(metrics.tool_exec_time_ms) : duration(metrics.duration_ms),
 		].filter(Boolean).join(" · ");
@@ -274,7 +283,7 @@ class Conversation {
 		if (!content.trim() || this.send.disabled) return;
 		this.send.disabled = true;
 		try {
-			await this.turn(`${this.path}/messages`, { content });
+			await this.turn(`${this.path}/messages`, this.model.value ? { content, model: this.model.value } : { content });
 			this.input.value = "";
 		} catch (error) {
 			note(error.message, "bad");
