@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from attrs import frozen
 _FENCE: Final = re.compile(r"\s*```(\w*)\s*$")
 _COMMENT: Final = re.compile(r"<!-- (not run|file|wrong file): (.+) -->$")
 _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING: Final = re.compile(r"#+ (.+)$")
 
 
 @frozen(kw_only=True)
@@ -66,9 +68,25 @@ def _block(language: str, text: str, line: int, wish: re.Match[str] | None) -> B
 
 def links_of(page: Path) -> Iterator[str]:
     """Targets outside of fenced blocks."""
+    for line in _text_lines(page):
+        yield from _LINK.findall(line)
+
+
+def anchors_of(page: Path) -> Iterator[str]:
+    """The names by which links lead to the page's headings."""
+    counts: Counter[str] = Counter()
+    for line in _text_lines(page):
+        if heading := _HEADING.match(line):
+            name = re.sub(r"[^\w\- ]", "", heading[1].lower()).replace(" ", "-")
+            yield f"{name}-{counts[name]}" if counts[name] else name
+            counts[name] += 1
+
+
+def _text_lines(page: Path) -> Iterator[str]:
+    """The lines outside of fenced blocks."""
     is_code = False
     for line in page.read_text("utf-8").splitlines():
         if _FENCE.match(line):
             is_code = not is_code
         elif not is_code:
-            yield from _LINK.findall(line)
+            yield line

@@ -17,7 +17,7 @@ from typing import Final, cast
 
 import pytest
 
-from docs.markdown_blocks import Block, blocks_of, links_of
+from docs.markdown_blocks import Block, anchors_of, blocks_of, links_of
 from minions.interfaces.cli.main import run_command_line
 from minions.interfaces.extension_files import load_extensions
 from minions.interfaces.wiring.extensions import built_in_extensions
@@ -107,6 +107,37 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
     targets = [link.partition("#")[0] for link in links_of(page) if "://" not in link]
     missing = [target for target in targets if target and not (page.parent / target).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_link_to_a_heading_leads_to_one(page: Path) -> None:
+    missing = [
+        link
+        for link in links_of(page)
+        if "://" not in link and "#" in link and not _is_heading(page, link)
+    ]
+    assert missing == []
+
+
+def _is_heading(page: Path, link: str) -> bool:
+    target, _, anchor = link.partition("#")
+    led_to = page.parent / target if target else page
+    return led_to.suffix != ".md" or anchor in anchors_of(led_to)
+
+
+def test_the_index_of_questions_leads_to_every_page_for_users() -> None:
+    index = DOCS / "how-to" / "README.md"
+    rows = re.findall(r"^\| (.+\?) \|", index.read_text("utf-8"), re.MULTILINE)
+    assert len(rows) == len(set(rows)) > 40
+    linked = {(index.parent / link.partition("#")[0]).resolve() for link in links_of(index)}
+    for_others = {"acceptance", "extending-minions", "why"}
+    missing = [
+        _name(page)
+        for page in (*DOCS.glob("*.md"), *(DOCS / "how-to").glob("*.md"))
+        if page != index and page.stem not in for_others and page not in linked
+    ]
+    assert missing == []
+    assert "docs/how-to/README.md" in (ROOT / "README.md").read_text("utf-8")
 
 
 def test_everybody_is_told_to_install_this_distribution() -> None:
