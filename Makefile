@@ -32,6 +32,7 @@ update-expected: $(READY)  ## Write stored outputs and generated pages anew; rea
 	$(BIN)/python docs/generate_recipes.py
 	$(BIN)/python docs/generate_api.py
 	$(BIN)/python docs/generate_acceptance.py
+	$(BIN)/python docs/generate_errors.py
 	$(BIN)/python docs/generate_completion.py
 
 mutants: $(READY)  ## Change the guards line by line; show what no test notices. MUTANTS="--module engine/services/budget.py" for one.

@@ -191,6 +191,38 @@ def test_every_public_name_stands_on_the_page_of_public_names() -> None:
     assert "docs/api.md" in (ROOT / "README.md").read_text("utf-8")
 
 
+def test_every_code_of_an_error_stands_on_the_page_of_errors() -> None:
+    """If this fails: describe the code in `docs/errors.yaml`, `python docs/generate_errors.py`."""
+    script = _script("generate_errors.py")
+    codes = cast("Mapping[str, object]", script["codes_of"](ROOT / "minions"))
+    groups = cast("Mapping[str, Mapping[str, str]]", script["words"]())
+    described = [code for group in groups.values() for code in group]
+    assert sorted(described) == sorted(codes)
+    assert (DOCS / "errors.md").read_text("utf-8") == script["page"]()
+
+
+def test_a_code_is_found_wherever_the_source_gives_one(tmp_path: Path) -> None:
+    source = """
+NO_KEY: Final = "no-key"
+REMEDIES = {"53100": ("by-table", "The disk is full.")}
+
+class Fault:
+    code = "by-class"
+
+async def warn(self, code, message): ...
+
+def refuse(error, status, wrong=None, *, code="by-default"):
+    code = "by-choice" if wrong else "by-other-choice"
+    raise Error("a message", code=NO_KEY)
+    self.warn("by-place", "a message")
+    Failure(code=f"http-{status}")
+"""
+    (tmp_path / "module.py").write_text(source, "utf-8")
+    found = cast("Mapping[str, object]", _script("generate_errors.py")["codes_of"](tmp_path))
+    by = {f"by-{each}" for each in ("class", "default", "choice", "other-choice", "place", "table")}
+    assert set(found) == by | {"no-key", "http-…"}
+
+
 def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:
     (block,) = (each for each in blocks_of(DOCS / "testing.md") if each.file is not None)
     (tmp_path / "test_greeting.py").write_text(block.text, "utf-8")
