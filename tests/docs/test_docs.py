@@ -191,6 +191,16 @@ def test_every_public_name_stands_on_the_page_of_public_names() -> None:
     assert "docs/api.md" in (ROOT / "README.md").read_text("utf-8")
 
 
+def test_the_pictures_of_the_readme_are_small_and_load_nothing() -> None:
+    """If this fails: `python docs/generate_pictures.py`."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    pictures = re.findall(r"!\[.+?\]\((docs/pictures/.+?)\)", readme)
+    assert pictures == ["docs/pictures/terminal.svg", "docs/pictures/page.png"]
+    assert all((ROOT / each).stat().st_size <= 120 * 1024 for each in pictures)
+    svg = (ROOT / pictures[0]).read_text("utf-8")
+    assert re.findall(r"url\((?!#)|href=|@import", svg) == []
+
+
 def test_every_code_of_an_error_stands_on_the_page_of_errors() -> None:
     """If this fails: describe the code in `docs/errors.yaml`, `python docs/generate_errors.py`."""
     script = _script("generate_errors.py")
