@@ -108,6 +108,8 @@ class ModelCapabilities:
     """
     takes_strict: bool = True
     """Whether `strict` may be sent with a schema that satisfies its rules."""
+    context_tokens: int | None = None
+    """The most tokens of a prompt that it takes; None: as listed for the model, else unknown."""
 
 
 # --- what comes back -----------------------------------------------------------------------

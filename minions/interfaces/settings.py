@@ -38,6 +38,7 @@ class ProviderSettings:
     output_mode: OutputMode | None = None
     tools_with_schema: bool = False
     strict: bool = True
+    context_tokens: int | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)
 
 

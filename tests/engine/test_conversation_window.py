@@ -9,7 +9,7 @@ import pytest
 
 from builders import deterministic_services, executor_of
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.calls import ModelFailure, Prompt
+from minions.contracts.calls import ModelCapabilities, ModelFailure, Prompt
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, StepCompleted
 from minions.contracts.facts import ModelCallFinished
@@ -179,6 +179,22 @@ async def test_without_a_window_a_prompt_that_the_model_cannot_take_is_not_sent(
     assert result.error is not None
     assert (result.error.code, len(asked)) == ("context-exceeded", 1)
     assert "takes 40. It was not sent." in result.error.message
+
+
+async def test_a_server_whose_context_is_configured_gets_no_longer_prompt() -> None:
+    """`context_tokens` under `[providers.NAME]`: it counts whichever model of it is chosen."""
+
+    class Small(ScriptedModel):
+        @property
+        def capabilities(self) -> ModelCapabilities:
+            return ModelCapabilities(output_mode=None, context_tokens=30)
+
+    recipe = recipe_from_document(
+        {"id": "r", "steps": [{"id": "a", "goal": "a " * 100}]}, Catalog()
+    )
+    result = await executor_of(Small(["fine"])).execute(recipe)
+    assert result.error is not None
+    assert result.error.code == "context-exceeded"
 
 
 # --- summaries ---------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ class ProviderConfig:
     """Further headers of each request; `env:NAME` stands for the value of that variable."""
     strict: bool | None = None
     """Whether the server takes `strict` beside a schema; None: it does."""
+    context_tokens: int | None = None
+    """The most tokens of a prompt that its models take; None: as listed for each model."""
 
 
 def _no_providers() -> Mapping[str, ProviderConfig]:
@@ -278,6 +280,7 @@ def _capabilities(provider: str, operator: OperatorModels) -> ModelCapabilities:
         output_mode=(config.output_mode if config else None) or usual,
         tools_with_schema=bool(config and config.tools_with_schema),
         takes_strict=config is None or config.strict is not False,
+        context_tokens=config.context_tokens if config is not None else None,
     )
 
 

@@ -355,11 +355,12 @@ class ModelCalls:
     def _too_long(self, call: ModelCall) -> ModelFailure | None:
         """The failure of a prompt that the server would refuse; None: nothing speaks against it."""
         prompt, services = call.prompt, self.view.context.scope.services
+        model = model_of(self.factory)
+        own = model.capabilities.context_tokens if model is not None else None
         characters = sum(len(message.content or "") for message in prompt.messages)
         is_short = characters < _SHORTEST_CONTEXT * CHARACTERS_PER_TOKEN
-        if is_short and prompt.options.context_tokens is None:
+        if is_short and prompt.options.context_tokens is None and own is None:
             return None
-        model = model_of(self.factory)
         most = context_tokens_of(model, prompt.options, services)
         tokens = -(-prompt_characters(prompt, call.layout) // CHARACTERS_PER_TOKEN)
         if most is None or tokens <= most:

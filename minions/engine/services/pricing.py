@@ -63,8 +63,10 @@ def context_tokens_of(
     model: ChatModel | None, options: ModelOptions, services: Services
 ) -> int | None:
     """The most tokens of a prompt that the model takes, as configured or listed; None: unknown."""
-    if options.context_tokens is not None or model is None or services.prices is None:
-        return options.context_tokens
+    own = model.capabilities.context_tokens if model is not None else None
+    configured = own if options.context_tokens is None else options.context_tokens
+    if configured is not None or model is None or services.prices is None:
+        return configured
     try:
         return services.prices.context_tokens(model.name, base_url=model.base_url)
     except Exception as error:  # noqa: BLE001  # as for prices

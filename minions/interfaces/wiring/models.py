@@ -218,6 +218,7 @@ def operator_models(settings: Settings) -> OperatorModels:
             output_mode=provider.output_mode,
             tools_with_schema=provider.tools_with_schema,
             strict=provider.strict,
+            context_tokens=provider.context_tokens,
             headers=provider.headers,
         )
         for name, provider in settings.providers.items()

@@ -113,7 +113,7 @@ class BatchProgress:
             self._failures += 1
             if self._failures <= _MOST_FAILURES:
                 code = result.error.code if result.error is not None else result.status
-                self._write(f"  line {result.index} {result.status}: {code} ({result.run_id})")
+                self._write(f"  index {result.index} {result.status}: {code} ({result.run_id})")
             if self._failures == _MOST_FAILURES:
                 self._write("  … further failures are in the results")
         self._show()
