@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from builders import Ran, fake_tool, run_of
+from minions import Minions
 from minions.adapters.models.script_items import Answer
 from minions.contracts.calls import Prompt
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect
+from minions.engine.history.current_rows import current_rows
 from minions.engine.history.run_items import loops_in
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import SystemClock
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.reading.load import recipe_from_document
 
@@ -102,3 +106,24 @@ async def test_items_of_a_loop_within_an_item_are_named_by_its_address() -> None
 async def test_a_step_that_is_no_loop_has_no_items() -> None:
     done = await _ran([{"id": "one", "set": {"a": 1}}])
     assert loops_in(done.entries, is_running=False) == {}
+
+
+async def test_a_loop_that_is_retried_with_fewer_items_has_rows_of_those_alone() -> None:
+    journal = MemoryJournal(SystemClock())
+    recipe = recipe_from_document(
+        {
+            "id": "r",
+            "inputs": {"words": ["string"]},
+            "steps": [
+                {"id": "each", "loop": "{{ inputs.words }}", "set": {"w": "{{ loop.item }}"}}
+            ],
+        },
+        Catalog(),
+    )
+    async with Minions(journal=journal) as app:
+        first = await app.arun(recipe, {"words": ["a", "b", "c"]})
+        await app.retry(first.run_id, inputs={"words": ["x", "b"]})
+        entries = await journal.entries(first.session_id, run_id=first.run_id)
+    found = loops_in(current_rows(entries), is_running=False)["each"]
+    assert [each.index for each in found.items] == [0, 1]
+    assert (found.totals.total, found.totals.ended) == (2, 2)

@@ -125,7 +125,10 @@ def _loop(
     words = _words({key: texts[key] for key in items if key in texts})
     found = [evolve(item, words=words.get(key, "")) for key, item in items.items()]
     found.sort(key=lambda item: item.index)
-    return LoopItems(items=tuple(found), totals=_totals(rows, found))
+    total = _total(rows)
+    # A retry with other inputs may have fewer items; nothing discards the rows of the others.
+    found = [item for item in found if total is None or item.index < total]
+    return LoopItems(items=tuple(found), totals=_totals(total, found))
 
 
 def _items(rows: Sequence[JournalEntry], open_state: str) -> Mapping[str, ItemSummary]:
@@ -162,10 +165,15 @@ def usage_of(recorded: Mapping[str, JsonValue] | None) -> TokenUsage:
     )
 
 
-def _totals(rows: Sequence[JournalEntry], items: Sequence[ItemSummary]) -> ItemTotals:
-    starts = [row.fact for row in rows if isinstance(row.fact, StepStarted)]
-    known = [fact.total for fact in starts if fact.index is None and fact.total is not None]
-    totals = ItemTotals(total=known[-1] if known else None)
+def _total(rows: Sequence[JournalEntry]) -> int | None:
+    """The number of items, as it was recorded last; None: it is not known."""
+    loops = [row.fact for row in rows if isinstance(row.fact, StepStarted | StepOutcome)]
+    known = [fact.total for fact in loops if fact.index is None and fact.total is not None]
+    return known[-1] if known else None
+
+
+def _totals(total: int | None, items: Sequence[ItemSummary]) -> ItemTotals:
+    totals = ItemTotals(total=total)
     for item in items:
         if item.has_ended:
             totals = totals.plus(has_failed=item.status == "failed", usage=item.usage)
