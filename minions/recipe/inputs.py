@@ -25,6 +25,7 @@ def resolve_inputs(
     *,
     from_text: frozenset[str] | bool = False,
     base: Path,
+    is_partial: bool = False,
 ) -> dict[str, JsonValue]:
     """Every declared input with its value: given, or the default; a secret as its marker.
 
@@ -33,6 +34,7 @@ def resolve_inputs(
             lists or mappings where the schema allows it. A text stays a text everywhere else.
         base: The folder that given relative paths start from; those of defaults start at the
             recipe.
+        is_partial: Whether the values are those of `given` alone; others are known elsewhere.
 
     Raises:
         UsageError: With one line for each input that is unknown, missing or does not fit
@@ -42,6 +44,8 @@ def resolve_inputs(
     literal = 0
     values: dict[str, JsonValue] = {}
     for name, spec in recipe.inputs.items():
+        if is_partial and name not in given:
+            continue
         is_text = from_text if isinstance(from_text, bool) else name in from_text
         outcome = _resolved(name, spec, given, is_text=is_text, base=base, recipe=recipe)
         problems.extend(outcome.problems)

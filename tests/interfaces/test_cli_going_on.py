@@ -224,3 +224,13 @@ def test_a_retry_takes_other_inputs(cli: Cli, write: Write) -> None:
     assert (again.code, again.out) == (0, "sent x, 6\n"), again.err
     wrong = cli("retry", only_run(cli), "-p", "c=5", *FLAGS)
     assert (wrong.code, "There is no input 'c'" in wrong.err) == (2, True)
+
+
+def test_an_unknown_input_of_a_retry_is_the_only_fault(cli: Cli, write: Write) -> None:
+    """The others are those of the run, and none is missing."""
+    write("own.py", OWN)
+    write("must.yaml", "id: must\ninputs: {a: number}\nsteps: [{id: x, set: {n: 1}}]\n")
+    assert cli("run", "must.yaml", "-p", "a=1", *FLAGS).code == 0
+    wrong = cli("retry", only_run(cli), "-p", "aa=5", *FLAGS)
+    assert (wrong.code, "Did you mean 'a'?" in wrong.err) == (2, True)
+    assert "missing" not in wrong.err

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from attrs import evolve
-
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.interfaces.cli.options import CommandContext
@@ -45,11 +43,12 @@ def common_inputs(
     """The inputs from the file, then from `-p`, checked; others of the recipe may be missing."""
     texts = _texts(pairs, context.stdin)
     given = {**_file_inputs(context), **texts}
-    known = {name: spec for name, spec in recipe.inputs.items() if name in given}
-    among = evolve(recipe, inputs=known) if known.keys() == given.keys() else recipe
-    resolved = resolve_inputs(among, given, from_text=frozenset(texts), base=Path.cwd())
+    resolved = resolve_inputs(
+        recipe, given, from_text=frozenset(texts), base=Path.cwd(), is_partial=True
+    )
     return {
-        name: given[name] if known[name].is_secret else value for name, value in resolved.items()
+        name: given[name] if recipe.inputs[name].is_secret else value
+        for name, value in resolved.items()
     }
 
 
@@ -67,9 +66,9 @@ def some_inputs(
 ) -> Mapping[str, JsonValue]:
     """The inputs of `-p` alone, checked; others of the recipe may be missing."""
     texts = _texts(pairs, context.stdin)
-    known = {name: spec for name, spec in recipe.inputs.items() if name in texts}
-    among = evolve(recipe, inputs=known) if known.keys() == texts.keys() else recipe
-    return resolve_inputs(among, texts, from_text=frozenset(texts), base=Path.cwd())
+    return resolve_inputs(
+        recipe, texts, from_text=frozenset(texts), base=Path.cwd(), is_partial=True
+    )
 
 
 def _texts(pairs: tuple[str, ...], stdin: StandardInput) -> dict[str, str]:
