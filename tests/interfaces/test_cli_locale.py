@@ -90,3 +90,14 @@ def test_a_value_that_is_no_utf_8_is_refused(here: Path) -> None:
 def test_a_typed_line_that_is_no_utf_8_is_escaped(here: Path) -> None:
     assert minions(here, {}, "chat", *FLAGS, text=b"Gr\xfc\xdfe\n").returncode == 0
     assert "Gr\\\\xfc\\\\xdfe" in (here / "asked.json").read_text("ascii")
+
+
+@pytest.mark.usefixtures("echo")
+def test_a_run_is_exported_whole(here: Path) -> None:
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    assert minions(here, {}, "run", "echo.yaml", "-p", "text=Grüße ☃", *FLAGS).returncode == 0
+    for words in (("--html", "run.html"), ("-o", "run.jsonl")):
+        done = minions(here, ascii_only, "sessions", "export", "run_", *words, "--db", "j.sqlite")
+        assert done.returncode == 0, done.stderr
+    assert "Grüezi ☃" in (here / "run.html").read_text("utf-8")
+    assert (here / "run.jsonl").read_text("utf-8").endswith("\n")

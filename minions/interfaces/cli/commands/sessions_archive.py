@@ -117,7 +117,8 @@ def _write(path: Path, lines: Iterable[str]) -> None:
     """Write the file as a whole, so that no reader finds a part of it; for its owner only."""
     part = path.with_name(f"{path.name}.part-{os.getpid()}")
     try:
-        with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        opened = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(opened, "w", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
         part.replace(path)
     finally:
