@@ -80,7 +80,7 @@ def _begun(entry: JournalEntry, fact: RunStarted | RunRejected) -> RunRow:
     )
 
 
-def _input_words(fact: RunStarted) -> str | None:
+def _input_words(fact: RunStarted | RunResumed) -> str | None:
     """The first words of the inputs, in their order; of an only input just its value."""
     given = [*(fact.inputs or {}).items()]
     if len(given) == 1:
@@ -134,6 +134,7 @@ def _resumed(row: RunRow, fact: RunResumed) -> RunRow:
         row,
         status=_kept(row, RunState.INTERRUPTED.value),
         model=given(fact.model),
+        input_words=row.input_words if fact.inputs is None else _input_words(fact),
         ended_at=None,
         error_code=None,
         error_message=None,

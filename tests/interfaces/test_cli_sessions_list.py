@@ -144,3 +144,22 @@ async def test_no_escape_sequence_of_a_name_or_an_input_is_printed(tmp_path: Pat
     assert "\x1b" not in text
     assert "\\x1b[2Jgone" in text
     assert run.run_id in text
+
+
+def test_a_run_that_was_retried_with_other_inputs_is_listed_with_those(
+    cli: Cli, three: list[str]
+) -> None:
+    flags = ("--db", "j.sqlite")
+    assert cli("retry", three[1], "-p", "times=2", "-p", "question=When?", *flags).code == 0
+    listed = cli("sessions", "list", "--search", "When?", *flags).out
+    assert "question: When? · times: 2" in listed
+    assert three[1] in listed
+
+
+@pytest.mark.parametrize("ago", ["99999999999999d", "9" * 400 + "d"], ids=["long", "endless"])
+def test_a_time_before_all_calendars_selects_every_run(
+    cli: Cli, three: list[str], ago: str
+) -> None:
+    done = cli("sessions", "list", "--since", ago, "--db", "j.sqlite", "--json")
+    assert done.code == 0, done.err
+    assert len(json.loads(done.out)) == len(three)

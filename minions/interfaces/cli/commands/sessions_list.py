@@ -50,7 +50,9 @@ _NOTHING: Final = "–"
     help="Only runs since: 90m, 2h, 7d ago, 2026-01-31T08:00 (UTC).",
 )
 @click.option(
-    "--search", metavar="WORDS", help="Only runs with these words in recipe, model, inputs or ids."
+    "--search",
+    metavar="WORDS",
+    help="Only runs with these words in recipe, model, inputs, errors or ids.",
 )
 @click.option("--db", metavar="PATH|URL", help="Where the journal is.")
 @output_options
@@ -95,13 +97,15 @@ async def _list(context: CommandContext, wanted: RunFilter, limit: int) -> tuple
 
 
 def _since(text: str, now: datetime) -> datetime:
-    """The time that is so long ago, or that is written.
+    """The time that is so long ago, or that is written; at the earliest that of the year 1.
 
     Raises:
         UsageError: It is neither.
     """
     try:
         return now - timedelta(seconds=seconds_of(text))
+    except OverflowError:  # of `timedelta` or `datetime`
+        return datetime.min.replace(tzinfo=UTC)
     except UsageError:
         pass
     try:
