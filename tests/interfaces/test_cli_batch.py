@@ -274,6 +274,30 @@ def test_an_interrupt_ends_in_order_and_says_how_to_continue(folder: Folder) -> 
     assert "continue: minions batch words.yaml items.jsonl -j 1 -o out.jsonl" in done.err
 
 
+def test_the_printed_command_has_the_limits_that_were_given(folder: Folder) -> None:
+    """A-116: whoever pastes it is not charged without a limit."""
+    limits = ("--max-cost", "0.5", "--timeout", "9m", "--max-parallel", "2", "--no-cache")
+    folder.items("a", "bad")
+    done = folder.batch("-o", "out.jsonl", *limits)
+    assert "retry what failed: minions batch words.yaml items.jsonl" in done.err
+    assert "--timeout 9m --max-parallel 2 --no-cache --max-cost 0.5 --retry-failed" in done.err
+    folder.items("a", "b", "c")
+    raised = folder.batch("--max-cost", "0.02", "--name", "other")
+    assert raised.err.count("--max-cost") == 1
+    assert "--max-cost USD" in raised.err
+
+
+@pytest.mark.parametrize("approve", [False, True], ids=["completed", "waiting"])
+def test_the_printed_list_is_that_of_the_journal(folder: Folder, *, approve: bool) -> None:
+    if approve:
+        steps = 'steps: [{id: look, ask: "{{ inputs.text }}?"}]'
+        folder.write("words.yaml", f"id: words\ninputs: {{text: string}}\n{steps}\n")
+    folder.items("a")
+    done = folder.batch()
+    listed = "sessions list --status needs_decision" if approve else "sessions list"
+    assert f"minions {listed} --db j.sqlite\n" in done.err
+
+
 def test_json_prints_a_summary(folder: Folder) -> None:
     folder.items("a", "bad")
     done = folder.batch("--json", "-o", "out.jsonl")

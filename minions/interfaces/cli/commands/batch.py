@@ -49,6 +49,14 @@ __all__ = ["command"]
 
 _MOST_NAMED: Final = 5
 """Changed lines that are named; further ones are only counted."""
+_LIMIT: Final = "--max-cost"
+_REPEATED: Final = {
+    "--params": "params",
+    "--approve": "approve",
+    "--timeout": "timeout",
+    "--max-parallel": "max_parallel",
+}
+"""Options that a printed command repeats as they were given, by the names of their values."""
 
 
 @click.command("batch")
@@ -140,14 +148,21 @@ class _BatchOptions:
         return dumps([recipe.id, self.model, self.name or items.identity])
 
     def again(self, context: CommandContext, *more: str) -> str:
-        """The command that continues the batch."""
+        """The command that continues the batch, with the limits that it has.
+
+        Args:
+            more: Further words; a limit on cost among them replaces that of the batch.
+        """
         words = ["minions", "batch", self.recipe, self.items, "-j", str(self.jobs)]
         words += ["-o", self.output] if self.output else []
         words += ["-m", self.model] if self.model else []
         words += [word for pair in self.pairs for word in ("-p", pair)]
-        for flag, key in (("--params", "params"), ("--approve", "approve")):
+        for flag, key in _REPEATED.items():
             words += [flag, str(context.flags[key])] if key in context.flags else []
+        words += ["--no-cache"] if "no_cache" in context.flags else []
         words += ["--name", self.name] if self.name else []
+        if self.max_cost_usd is not None and _LIMIT not in more:
+            words += [_LIMIT, str(self.max_cost_usd)]
         database, code = context.flags_again
         return shlex.join([*words, *more]) + database + code
 
@@ -328,17 +343,18 @@ def _tell_end(
 
 def _next_command(report: _Report, context: CommandContext, options: _BatchOptions) -> str:
     count = report.tally.by_status
+    database, _ = context.flags_again
     if context.settings.no_store:
         return "not stored (--no-store), so it cannot be continued"
     if report.has_reached_limit:
-        return f"raise the limit: {options.again(context, '--max-cost', 'USD')}"
+        return f"raise the limit: {options.again(context, _LIMIT, 'USD')}"
     if count[NOT_STARTED] or count[RunState.CANCELLED] or count[RunState.INTERRUPTED]:
         return f"continue: {options.again(context)}"
     if count[RunState.FAILED] or count[RunState.PARTIAL]:
         return f"retry what failed: {options.again(context, '--retry-failed')}"
     if count[RunState.NEEDS_DECISION]:
-        return "decide: minions sessions list --status needs_decision"
-    return "see them: minions sessions list"
+        return f"decide: minions sessions list --status needs_decision{database}"
+    return f"see them: minions sessions list{database}"
 
 
 def _summary(report: _Report, options: _BatchOptions) -> dict[str, JsonValue]:
