@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Final
 
@@ -103,6 +104,20 @@ def test_line_ends_and_rights_of_the_file_stay(cli: Cli, here: Path) -> None:
     assert cli("migrate", "w.yaml").code == 0
     assert path.read_bytes() == b"id: w\r\nsteps:\r\n  - {id: a, goal: Hi}\r\n"
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_on_a_full_disk_the_file_stays_as_it_was_alone(cli: Cli, write: Write, here: Path) -> None:
+    write("morning.yaml", FOREIGN)
+    before = sorted(here.iterdir())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        done = cli("migrate", "morning.yaml")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (done.code, "cannot be written" in done.err) == (2, True), done.err
+    assert (here / "morning.yaml").read_text("utf-8") == FOREIGN
+    assert sorted(here.iterdir()) == before
 
 
 def test_json_lists_what_was_mended_and_what_is_left(cli: Cli, write: Write) -> None:

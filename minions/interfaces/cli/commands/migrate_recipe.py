@@ -91,11 +91,15 @@ def _replace(file: Path, text: str) -> None:
     """Write the file whole or not at all, with its rights."""
     path = file.resolve()
     try:
-        handle, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(text.encode())
-        Path(made).chmod(path.stat().st_mode)
-        Path(made).replace(path)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        part = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(text.encode())
+            part.chmod(path.stat().st_mode)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise _unwritable(file, error) from error
 
