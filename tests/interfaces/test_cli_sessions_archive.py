@@ -132,3 +132,5 @@ def test_a_run_is_exported_as_a_page_that_shows_no_secret(
     again = cli("sessions", "export", run, "--html", "run.html", "--db", "j.sqlite")
     assert again.code == 2
     assert "--force" in again.err
+    both = cli("sessions", "export", run, "--html", "a.html", "-o", "a.jsonl", "--db", "j.sqlite")
+    assert (both.code, "exclude each other" in both.err) == (2, True)

@@ -53,6 +53,8 @@ def export(name: str, output: str | None, page: str | None, *, force: bool, **fl
     its parents that it reads. With --html it is the run as a page for people; secrets are masked.
     """
     context = command_context(flags)
+    if page is not None and output is not None:
+        raise UsageError("-o and --html exclude each other: rows to import, or a page to read.")
     if page is not None:
         return _export_page(context, name, page, force=force)
     target = Path(output) if output and output != "-" else None
