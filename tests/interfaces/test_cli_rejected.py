@@ -112,6 +112,14 @@ def test_a_rejected_run_is_neither_resumed_nor_retried(cli: Cli) -> None:
         assert "never began: its recipe 'news' has faults" in done.err
 
 
+@pytest.mark.usefixtures("news")
+def test_an_address_in_a_rejected_run_names_nothing(cli: Cli) -> None:
+    cli("run", "news.yaml", *DB)
+    done = cli("sessions", "show", "run_", "each[1]", *DB)
+    assert done.code == 2
+    assert "Nothing was executed in it." in done.err
+
+
 def test_a_file_that_is_no_yaml_is_recorded_under_its_own_name(cli: Cli, write: Write) -> None:
     write("broken.yaml", "steps: [\n")
     assert cli("run", "broken.yaml", *DB).code == 2

@@ -106,9 +106,10 @@ def unknown_address(address: str, known: Iterable[str]) -> NotFoundError:
     names = list(known)
     shown = ", ".join(names[:_MOST_ADDRESSES])
     more = len(names) - _MOST_ADDRESSES
+    listed = f"Executed were: {shown}{f' and {more} more' if more > 0 else ''}."
     return NotFoundError(
-        f"Nothing with the address '{address}' was executed in this run. Executed were: {shown}"
-        f"{f' and {more} more' if more > 0 else ''}.",
+        f"Nothing with the address '{address}' was executed in this run. "
+        f"{listed if names else 'Nothing was executed in it.'}",
         code="unknown-step",
         suggestions=near_names(address, names),
     )
