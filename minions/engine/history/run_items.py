@@ -166,10 +166,14 @@ def usage_of(recorded: Mapping[str, JsonValue] | None) -> TokenUsage:
 
 
 def _total(rows: Sequence[JournalEntry]) -> int | None:
-    """The number of items, as it was recorded last; None: it is not known."""
+    """The number of items, as it was recorded last; None: it is not known.
+
+    The end of a `while` says how often it was executed, its start says nothing.
+    """
     loops = [row.fact for row in rows if isinstance(row.fact, StepStarted | StepOutcome)]
-    known = [fact.total for fact in loops if fact.index is None and fact.total is not None]
-    return known[-1] if known else None
+    known = [fact for fact in loops if fact.index is None and fact.total is not None]
+    is_known = any(isinstance(fact, StepStarted) for fact in known)
+    return known[-1].total if is_known else None
 
 
 def _totals(total: int | None, items: Sequence[ItemSummary]) -> ItemTotals:
