@@ -134,3 +134,12 @@ def test_a_run_is_exported_as_a_page_that_shows_no_secret(
     assert "--force" in again.err
     both = cli("sessions", "export", run, "--html", "a.html", "-o", "a.jsonl", "--db", "j.sqlite")
     assert (both.code, "exclude each other" in both.err) == (2, True)
+
+
+def test_a_page_keeps_the_line_breaks_of_values(cli: Cli, write: Write) -> None:
+    write("say.yaml", "id: say\ninputs: {text: string}\nsteps: [{id: x, set: {n: 1}}]\n")
+    cli("run", "say.yaml", "--db", "j.sqlite", "-p", "text=one\u2028two\x85three")
+    done = cli("sessions", "export", "run_", "--html", "run.html", "--db", "j.sqlite")
+    page = Path("run.html").read_bytes()
+    assert "one\u2028two\x85three" in page.decode("utf-8")
+    assert f"{len(page):,} bytes" in done.err

@@ -88,8 +88,8 @@ def _export_page(context: CommandContext, name: str, file: str, *, force: bool) 
     if target is None:
         say(text)
         return 0
-    _write(target, text.splitlines())
-    tell(f"{target}: {len(text.encode()):,} bytes")
+    _write(target, text.removesuffix("\n").split("\n"))  # other line breaks are part of a value
+    tell(f"{target}: {target.stat().st_size:,} bytes")
     return 0
 
 
