@@ -11,7 +11,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,18 +18,17 @@ from pathlib import Path
 import pytest
 
 import minions
-from minions.adapters.stores.sqlite_database import bundled_migrations
+from minions.adapters.stores.sqlite_database import bundled_migrations, open_database
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.errors import JournalError, LeaseHeldError, MinionsError
-from minions.contracts.facts import UnreadableFact
+from minions.contracts.facts import RunStarted, UnreadableFact
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.testing.clock import FakeClock
 from minions.testing.facts import holding
+from read_only import IS_ROOT, contents_of, open_folder, without_rights
 
 ROOT = str(Path(minions.__file__).parent.parent)
-IS_ROOT = os.geteuid() == 0
-NOBODY = 65534
 MIGRATIONS = bundled_migrations()
 
 
@@ -55,6 +53,10 @@ def draft(key: str, *, kind: str = "model_call", **body: JsonValue) -> EntryDraf
 
 async def lease_of(journal: SqliteJournal, worker: str = "w1") -> Lease:
     return await journal.acquire("ses_1", "run_1", worker, ttl_s=60)
+
+
+def begun() -> EntryDraft:
+    return EntryDraft(key="run", fact=RunStarted(recipe="adds", steps={"a": "1"}))
 
 
 async def fill(journal: SqliteJournal, count: int = 60) -> list[JournalEntry]:
@@ -219,12 +221,8 @@ async def test_of_two_processes_one_gets_the_run_and_the_other_hears_who(tmp_pat
 
 @pytest.fixture
 def common_folder() -> Iterator[Path]:
-    """Where anybody may write; folders of the tests are closed to others."""
-    folder = Path(tempfile.mkdtemp(prefix="minions-"))
-    folder.chmod(0o777)
-    yield folder
-    folder.chmod(0o777)
-    shutil.rmtree(folder)
+    with open_folder() as folder:
+        yield folder
 
 
 def names_of(path: Path) -> list[Path]:
@@ -234,19 +232,6 @@ def names_of(path: Path) -> list[Path]:
 
 def close(folder: Path) -> None:
     folder.chmod(0o555)
-
-
-@contextlib.contextmanager
-def without_rights() -> Iterator[None]:
-    """As nobody, where this process is root, which may do anything."""
-    if not IS_ROOT:
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 async def test_a_read_only_file_can_be_read_and_not_written(common_folder: Path) -> None:
@@ -264,16 +249,139 @@ async def test_a_read_only_file_can_be_read_and_not_written(common_folder: Path)
         await journal.aclose()
 
 
-async def test_a_read_only_folder_is_reported(common_folder: Path) -> None:
+async def test_a_database_in_a_read_only_folder_is_read_and_left_as_it_is(
+    common_folder: Path,
+) -> None:
     journal = journal_at(common_folder / "journal.db")
     with without_rights():
-        await fill(journal, 3)
+        await journal.append(await lease_of(journal), begun())
+        stored = await fill(journal, 3)
     close(common_folder)
+    before = contents_of(common_folder)
     with without_rights():
-        await refused("read-only", journal.entries())
-        await refused("read-only", lease_of(journal))
+        assert await journal.entries() == stored
+        assert [row.run_id for row in await journal.runs()] == ["run_1"]  # their rows are made now
+        assert await journal.entries() == stored
+        error = await refused("read-only", lease_of(journal))
+        assert "its directory is read-only. Make all writable. Until then its" in error.message
+        await refused("read-only", journal.put_blob(b"data"))
         error = await refused("cannot-open", journal_at(common_folder / "new.db").entries())
         assert "Permission denied" in error.message
+        await journal.aclose()
+    assert contents_of(common_folder) == before
+
+
+async def test_on_a_read_only_file_system_the_same_holds(small_disk: Path) -> None:
+    journal = journal_at(small_disk / "journal.db")
+    await journal.append(await lease_of(journal), begun())
+    stored = await fill(journal, 3)
+    remount(small_disk, "ro")
+    assert await journal.entries() == stored
+    assert [row.run_id for row in await journal.runs()] == ["run_1"]
+    await refused("read-only", lease_of(journal))
+    await refused("read-only", journal_at(small_disk / "new.db").entries())
+    await journal.aclose()
+
+
+@pytest.mark.parametrize("lost", [(), ("-shm",)], ids=["with -shm", "without -shm"])
+async def test_what_only_the_log_of_a_killed_process_holds_is_read_in_a_read_only_folder(
+    common_folder: Path, lost: tuple[str, ...]
+) -> None:
+    journal = journal_at(common_folder / "journal.db")
+    with child(_WRITER, journal.path) as process:
+        assert line_of(process) == "written"
+        process.kill()
+    assert journal.path.with_name("journal.db-wal").stat().st_size > 0
+    for end in lost:
+        journal.path.with_name(f"journal.db{end}").unlink()
+    for file in names_of(journal.path):
+        file.chmod(0o444)
+    close(common_folder)
+    before = contents_of(common_folder)
+    with without_rights():
+        assert [entry.key for entry in await journal.entries()] == ["k"]
+        assert [row.run_id for row in await journal.runs()] == ["run_1"]
+        await refused("read-only", lease_of(journal))
+        await journal.aclose()
+    assert contents_of(common_folder) == before
+
+
+async def test_what_another_process_writes_is_seen_by_a_reader_that_may_not(
+    common_folder: Path,
+) -> None:
+    writer, reader = (journal_at(common_folder / "journal.db") for _ in range(2))
+    await writer.append(await lease_of(writer), begun())
+    await writer.aclose()
+    for file in (common_folder, writer.path):
+        file.chmod(file.stat().st_mode & 0o555 | 0o444)
+
+    async def seen() -> tuple[int, int]:
+        with without_rights():
+            return len(await reader.entries()), len(await reader.runs())
+
+    try:
+        if not IS_ROOT:
+            pytest.skip("only root may write where the reader may not")
+        assert await seen() == (1, 1)
+        lease = await lease_of(writer)
+        await writer.append(lease, draft("b"))
+        assert await seen() == (2, 1)
+        await writer.append(await writer.acquire("ses_2", "run_2", "w1", 60), begun())
+        assert await seen() == (3, 2)
+        await writer.aclose()  # the log is gone with it
+        assert await seen() == (3, 2)
+    finally:
+        await reader.aclose()
+
+
+async def test_an_older_database_in_a_read_only_folder_is_read_as_a_new_one(
+    common_folder: Path,
+) -> None:
+    older = dict(list(MIGRATIONS.items())[:1])
+    path = common_folder / "journal.db"
+    with without_rights(), closing(open_database(path, older)):
+        pass
+    close(common_folder)
+    before = contents_of(common_folder)
+    journal = journal_at(path)
+    with without_rights():
+        assert await journal.entries() == []
+        assert await journal.runs() == []
+        await refused("read-only", lease_of(journal))
+        await journal.aclose()
+    assert contents_of(common_folder) == before
+
+
+async def test_a_database_that_becomes_writable_is_written_at_the_next_call(
+    common_folder: Path,
+) -> None:
+    journal = journal_at(common_folder / "journal.db")
+    with without_rights():
+        await fill(journal, 1)
+        journal.path.chmod(0o444)
+        await refused("read-only", lease_of(journal))
+        journal.path.chmod(0o600)
+        assert (await lease_of(journal)).epoch == 2
+        await journal.aclose()
+
+
+_WRITER = """
+import asyncio, sys
+from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.contracts.facts import RunStarted
+from minions.contracts.journal import EntryDraft
+from minions.testing.clock import FakeClock
+
+async def main(path):
+    journal = SqliteJournal(path, FakeClock())
+    lease = await journal.acquire("ses_1", "run_1", "w", 60)
+    fact = RunStarted(recipe="adds", steps={"a": "1"})
+    await journal.append(lease, EntryDraft(key="k", fact=fact))
+    print("written", flush=True)
+    sys.stdin.readline()  # killed here
+
+asyncio.run(main(*sys.argv[1:]))
+"""
 
 
 async def test_a_file_that_may_not_be_read_is_reported(common_folder: Path) -> None:
@@ -582,7 +690,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def enlarge(disk: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,size=2m", str(disk)], check=True)
+    remount(disk, "size=2m")
+
+
+def remount(disk: Path, option: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{option}", str(disk)], check=True)
 
 
 def noise(n: int) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
+import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from command_line import Cli, Write
 from minions.adapters.stores import sqlite_journal
+from read_only import contents_of, open_folder, without_rights
 
 SET = "id: bind\nsteps:\n  - {id: a, set: {n: 1}}\n"
 LOSE = """
@@ -121,3 +124,43 @@ def test_a_database_that_is_deleted_during_a_run_fails_the_run(
     assert "database-gone" in outcome.err
     assert "deleted, moved or replaced while it was in use" in outcome.err
     assert not list(here.glob("j.sqlite*"))
+
+
+@pytest.fixture
+def closed_database(database: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """One with two runs, in a folder where nobody may write."""
+    assert cli(*RUN).code == 0
+    with open_folder() as folder:
+        for file in (database, *database.parent.glob("*.yaml")):
+            Path(shutil.copy(file, folder)).chmod(0o444)
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))  # the folder of tests is closed
+        folder.chmod(0o555)
+        before = contents_of(folder)
+        yield folder / database.name
+        assert contents_of(folder) == before
+
+
+def test_runs_of_a_database_that_cannot_be_written_are_listed_shown_compared_and_exported(
+    cli: Cli, closed_database: Path
+) -> None:
+    with without_rights():
+        listed = json.loads(cli(*LIST, "--json").out)
+        first, second = (run["run_id"] for run in listed)
+        for command in (("show", first), ("diff", first, second), ("export", first)):
+            outcome = cli("sessions", *command, "--db", "j.sqlite")
+            assert (outcome.code, "error" in outcome.err) == (0, False)
+            assert outcome.out
+
+
+def test_a_command_that_writes_to_such_a_database_says_what_to_do(
+    cli: Cli, closed_database: Path
+) -> None:
+    with without_rights():
+        run_id = json.loads(cli(*LIST, "--json").out)[0]["run_id"]
+        for command in (RUN, ("sessions", "rm", run_id, "--yes", "--db", "j.sqlite")):
+            outcome = cli(*command)
+            assert (outcome.code, outcome.out) == (4, "")
+            assert "error[read-only]" in outcome.err
+            assert "Make all writable. Until then its runs can be listed, shown" in outcome.err
+            assert "name another database with --db" in outcome.err

@@ -17,10 +17,14 @@ from minions.contracts.errors import JournalError
 
 __all__ = [
     "FileIdentity",
+    "applied_migrations",
+    "apply_missing",
     "bundled_migrations",
+    "check_applied",
     "damaged",
     "identity_of",
     "is_busy",
+    "is_refused_write",
     "journal_error",
     "journal_gone",
     "open_database",
@@ -80,7 +84,7 @@ def _create_private(path: Path) -> None:
 
 def _prepare(connection: sqlite3.Connection, path: Path, migrations: Mapping[str, str]) -> None:
     # Looked at first: a file of somebody else is left exactly as it is.
-    is_current = _check_applied(_applied(connection, path), path, migrations)
+    is_current = check_applied(applied_migrations(connection, path), path, migrations)
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise JournalError(
@@ -94,7 +98,12 @@ def _prepare(connection: sqlite3.Connection, path: Path, migrations: Mapping[str
         _migrate(connection, path, migrations)
 
 
-def _applied(connection: sqlite3.Connection, path: Path) -> Sequence[str]:
+def applied_migrations(connection: sqlite3.Connection, path: Path) -> Sequence[str]:
+    """The names of the migrations that made the database, oldest first; none: it is new.
+
+    Raises:
+        JournalError: `not-a-journal`; it is a database of another program.
+    """
     tables = {
         name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
     }
@@ -110,8 +119,12 @@ def _applied(connection: sqlite3.Connection, path: Path) -> Sequence[str]:
     return []
 
 
-def _check_applied(applied: Sequence[str], path: Path, migrations: Mapping[str, str]) -> bool:
-    """Whether nothing is left to apply."""
+def check_applied(applied: Sequence[str], path: Path, migrations: Mapping[str, str]) -> bool:
+    """Whether nothing is left to apply.
+
+    Raises:
+        JournalError: `newer-database`; a migration was applied that is not known here.
+    """
     if unknown := [name for name in applied if name not in migrations]:
         raise JournalError(
             f"{path} was written by a newer version of this program: it has the migration "
@@ -124,20 +137,27 @@ def _check_applied(applied: Sequence[str], path: Path, migrations: Mapping[str, 
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Mapping[str, str]) -> None:
     with transaction(connection):
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS applied_migrations "
-            "(name TEXT PRIMARY KEY, applied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)"
-        )
         # Read again: another process may have migrated while this one waited for the lock.
-        applied = _applied(connection, path)
-        if _check_applied(applied, path, migrations):
+        applied = applied_migrations(connection, path)
+        if check_applied(applied, path, migrations):
             return
         if applied:
             _back_up(path, version=applied[-1].partition("_")[0])
-        for name in [name for name in migrations if name not in applied]:
-            for statement in _statements(migrations[name]):
-                connection.execute(statement)
-            connection.execute("INSERT INTO applied_migrations (name) VALUES (?)", (name,))
+        apply_missing(connection, applied, migrations)
+
+
+def apply_missing(
+    connection: sqlite3.Connection, applied: Sequence[str], migrations: Mapping[str, str]
+) -> None:
+    """Apply the migrations that are not among `applied`, and note them; begins no transaction."""
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS applied_migrations "
+        "(name TEXT PRIMARY KEY, applied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)"
+    )
+    for name in [name for name in migrations if name not in applied]:
+        for statement in _statements(migrations[name]):
+            connection.execute(statement)
+        connection.execute("INSERT INTO applied_migrations (name) VALUES (?)", (name,))
 
 
 def _back_up(path: Path, *, version: str) -> None:
@@ -182,6 +202,11 @@ def is_busy(error: sqlite3.Error) -> bool:
     return _cause(error) in ("SQLITE_BUSY", "SQLITE_LOCKED")
 
 
+def is_refused_write(error: sqlite3.Error) -> bool:
+    """Whether it is refused only because it would write."""
+    return _cause(error) == "SQLITE_READONLY"
+
+
 def _cause(error: sqlite3.Error) -> str:
     """`SQLITE_FULL`, without what SQLite adds behind it (`SQLITE_IOERR_READ`)."""
     name = getattr(error, "sqlite_errorname", None) or ""
@@ -199,7 +224,11 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "SQLITE_READONLY": (
         "read-only",
-        "The file, a -wal or -shm beside it, or its directory is read-only. Make all writable.",
+        (
+            "The file, a -wal or -shm beside it, or its directory is read-only. Make all writable. "
+            "Until then its runs can be listed, shown, compared and exported; to run something, "
+            "name another database with --db."
+        ),
     ),
     "SQLITE_BUSY": (
         "database-busy",

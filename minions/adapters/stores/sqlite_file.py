@@ -1,6 +1,7 @@
 """One SQLite file of ours in use: opened at its first use, waited for, faults put in words.
 
-What is stored in it is not known here; how it is opened and migrated is in `sqlite_database`.
+What is stored in it is not known here; how it is opened and migrated is in `sqlite_database`, and
+how it is read where it cannot be written in `sqlite_read_only`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from minions.adapters.stores.sqlite_database import (
     damaged,
     identity_of,
     is_busy,
+    is_refused_write,
     journal_error,
     journal_gone,
     open_database,
 )
+from minions.adapters.stores.sqlite_read_only import ReadOnlyDatabase, may_be_written
 from minions.contracts.errors import JournalError
 from minions.contracts.runtime import Sleep
 
@@ -50,7 +53,8 @@ class SqliteFile:
         """No I/O here.
 
         Args:
-            path: Of the database; created 0600, its missing directories 0700.
+            path: Of the database; created 0600, its missing directories 0700. One that cannot be
+                written is read as it is.
             busy_timeout_s: How long a call waits for other processes, in all.
             migrations: SQL by name, oldest first; None: those of this package.
         """
@@ -59,6 +63,10 @@ class SqliteFile:
         self._sleep = sleep
         self._migrations = migrations
         self._connection: sqlite3.Connection | None = None
+        self._read_only: ReadOnlyDatabase | None = None
+        """That of the connection, of a file that cannot be written."""
+        self.openings = 0
+        """How often it was opened: versions of two connections cannot be compared."""
         self._file: FileIdentity | None = None
         """Of the open file."""
         self._is_gone = False
@@ -69,22 +77,34 @@ class SqliteFile:
     def close(self) -> None:
         """Close the file; a later call opens it again."""
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._close()
 
-    async def run(self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool = False) -> T:
+    def _close(self) -> None:
+        reading = self._read_only
+        if self._connection is not None:
+            (self._connection if reading is None else reading.connection).close()
+            self._connection = self._read_only = None
+
+    async def run(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        is_landmark: bool = False,
+        is_derived: bool = False,
+    ) -> T:
         """`work` in this thread; again after a pause while another process is in the way.
 
         Args:
             is_landmark: Make sure before that the file still stands where it was opened.
+            is_derived: It writes only what can be made again of the rest. Where the file cannot be
+                written, it works on a copy, which later calls read.
         Raises:
             JournalError: The file cannot be used, is gone, or stayed busy.
         """
         pauses = None
         while True:
             try:
-                return self._attempt(work, is_landmark=is_landmark)
+                return self._attempt(work, is_landmark=is_landmark, is_derived=is_derived)
             except sqlite3.OperationalError as error:  # busy: _attempt lets no other of these out
                 pauses = pauses or _pauses(self._busy_timeout_s)
                 pause_s = next(pauses, None)
@@ -92,13 +112,17 @@ class SqliteFile:
                     raise journal_error(self.path, error) from error
             await self._sleep(pause_s)
 
-    def _attempt(self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool) -> T:
+    def _attempt(
+        self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool, is_derived: bool
+    ) -> T:
         with self._lock:
             try:
-                return work(self._open(is_landmark=is_landmark))
+                return self._done(work, is_landmark=is_landmark, is_derived=is_derived)
             except sqlite3.Error as error:
                 if is_busy(error):
                     raise
+                if is_refused_write(error):
+                    self._close()  # it may be writable at the next call
                 raise journal_error(self.path, error) from error
             except UnicodeDecodeError as error:  # sqlite3's own message of a damaged text
                 raise damaged(self.path, "a text in it is no UTF-8") from error
@@ -111,10 +135,30 @@ class SqliteFile:
                     code="bad-text",
                 ) from error
 
+    def _done(
+        self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool, is_derived: bool
+    ) -> T:
+        """Where only others may write the file: again if one of them did so meanwhile."""
+        while True:
+            connection = self._open(is_landmark=is_landmark)
+            reading = self._read_only
+            if reading is None:
+                return work(connection)
+            try:
+                done = reading.do(work, is_derived=is_derived)
+            except (sqlite3.Error, DamageError, UnicodeDecodeError):
+                if reading.is_current:
+                    raise
+            else:
+                if reading.is_current:
+                    return done
+
     def _open(self, *, is_landmark: bool) -> sqlite3.Connection:
+        if self._read_only is not None and not self._read_only.is_current:
+            self._close()
         if self._connection is None:
-            migrations = self._migrations or bundled_migrations()
-            self._connection = open_database(self.path, migrations)
+            self._connection = self._opened()
+            self.openings += 1
             self._file = identity_of(self.path)
             self._is_gone = self._file is None
         elif is_landmark or self._is_gone:  # it may have been put back
@@ -122,6 +166,13 @@ class SqliteFile:
         if self._is_gone:  # nothing is written that nobody would find
             raise journal_gone(self.path)
         return self._connection
+
+    def _opened(self) -> sqlite3.Connection:
+        migrations = self._migrations or bundled_migrations()
+        if may_be_written(self.path):
+            return open_database(self.path, migrations)
+        self._read_only = ReadOnlyDatabase(self.path, migrations)
+        return self._read_only.connection
 
 
 def _pauses(total_s: float) -> Iterator[float]:

@@ -197,12 +197,12 @@ class SqliteJournal(RowLookups):
         for _ in range(2):
             is_right = False
             while not is_right:
-                is_right = not await self._file.run(fold_damaged_rows)
+                is_right = not await self._file.run(fold_damaged_rows, is_derived=True)
                 await asyncio.sleep(0)  # there may be many: others have their turn
             try:
                 return await self._file.run(look)
             except sqlite_rows.DamagedRowsError:
-                await self._file.run(mark_all_rows)
+                await self._file.run(mark_all_rows, is_derived=True)
         raise damaged(self.path, "rows of runs that were just made cannot be read")
 
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
@@ -269,9 +269,13 @@ class SqliteJournal(RowLookups):
         """Looks for what others wrote while somebody of this event loop waits."""
         seen = None
         while sessions := self._waiting.sessions():
-            version = await self._file.run(data_version)
+            version = await self._file.run(self._version)
             if version != seen:  # always at first: nobody may be missed
                 found = await self._file.run(partial(last_positions, sessions=sessions))
                 self._waiting.tell_all(found)
                 seen = version
             await self._sleep(_LOOK_EVERY_S)
+
+    def _version(self, db: sqlite3.Connection) -> tuple[int, int]:
+        """Another one after each change by others."""
+        return self._file.openings, data_version(db)
