@@ -67,14 +67,15 @@ class Channel:
         if self._followers:
             self.push(frame_of(event))
 
-    def end(self, run_id: str, *, has_begun: bool) -> None:
+    def end(self, run_id: str, *, ends_streams: bool) -> None:
         """Note that this process no longer executes a run.
 
         Args:
-            has_begun: Whether it stored anything; else another process may execute it.
+            ends_streams: Whether followers get no more of the run; else another process may execute
+                it, whose events are read from the journal.
         """
         self._active.discard(run_id)
-        if has_begun:
+        if ends_streams:
             self.push(Frame(b"", None, run_id, is_end=True))
         self._set_watch()
 

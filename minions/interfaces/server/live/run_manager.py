@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from attrs import frozen
 
-from minions.contracts.errors import EnvironmentRefusedError, words_of
+from minions.contracts.errors import EnvironmentRefusedError, FencedError, words_of
 from minions.contracts.events import RunEvent, RunFailed
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.runtime import Log
@@ -111,8 +111,11 @@ class RunManager:
         result = await run.execute()
         if run.has_recorded_end and result.status is RunStatus.NEEDS_DECISION:
             self._on_waiting(run.run_id)
-        if not run.has_recorded_end:  # no row has the end, so followers get it here
+        if not run.has_recorded_end:
             self._lose(run)
+            if _was_taken_over(result):  # followers read on what the other worker records
+                return result
+            # No row has the end, so followers get it here.
             now = run.context.scope.services.clock.now()
             error = result.error.to_json() if result.error is not None else None
             event = RunFailed(
@@ -126,10 +129,10 @@ class RunManager:
         return result
 
     def _forget(self, run: AgentRun, *, has_begun: bool) -> None:
-        execution = self._executions.pop(run.run_id)
-        self._channels.of(run.session_id).end(run.run_id, has_begun=has_begun)
-        task = execution.task
+        task = self._executions.pop(run.run_id).task
         error = None if task.cancelled() else task.exception()
+        goes_on = not task.cancelled() and error is None and _was_taken_over(task.result())
+        self._channels.of(run.session_id).end(run.run_id, ends_streams=has_begun and not goes_on)
         if error is not None and has_begun:  # else the caller of `begin` gets it
             self._log.warning("run_not_executed", run_id=run.run_id, error=words_of(error))
             self._lose(run)
@@ -158,3 +161,8 @@ class RunManager:
             _, late = await asyncio.wait(tasks, timeout=grace_s)
             for task in late:
                 task.cancel()
+
+
+def _was_taken_over(result: AgentResult[object]) -> bool:
+    """Whether another worker executes the run, or did so: this one stood still for too long."""
+    return result.error is not None and result.error.code == FencedError.code

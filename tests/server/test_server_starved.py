@@ -1,0 +1,136 @@
+"""A server whose disk is full, and one that stands still while another takes over its run."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from patience import HANG_S
+from served import RECIPES
+from serving import EXTENSIONS, Serving
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project whose tool `gate` waits for a file."""
+    here = tmp_path / "here"
+    (here / "recipes").mkdir(parents=True)
+    (here / ".git").mkdir()
+    (here / "own.py").write_text(EXTENSIONS)
+    for name in ("waits", "adds"):
+        (here / "recipes" / f"{name}.yaml").write_text(RECIPES[name])
+    return here
+
+
+def serving(folder: Path) -> Serving:
+    return Serving(folder, "--extensions", "own.py", "--db", "j.sqlite")
+
+
+def waiting_run(server: Serving, folder: Path) -> str:
+    """A run that waits at the gate."""
+    run_id: str = server.ask("POST", "/runs", {"recipe": "waits"})["run_id"]
+    while not (folder / "reached").exists():
+        time.sleep(0.01)
+    return run_id
+
+
+def rows(folder: Path) -> list[tuple[object, ...]]:
+    """All entries as they are stored."""
+    with closing(sqlite3.connect(folder / "j.sqlite")) as db:
+        return db.execute("SELECT * FROM entries ORDER BY session_id, position").fetchall()
+
+
+@contextmanager
+def no_room(server: Serving) -> Iterator[None]:
+    """No file of the process grows: as under a quota."""
+    before = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, before)
+
+
+def test_a_server_without_room_refuses_runs_and_goes_on_when_there_is_some(folder: Path) -> None:
+    """A-126: what was acknowledged is not lost, what cannot be stored is not acknowledged."""
+    with serving(folder) as server:
+        run_id = waiting_run(server, folder)
+        before = rows(folder)
+        with server.follow(f"/runs/{run_id}/events") as events:
+            assert next(events).type == "run_started"
+            with no_room(server):
+                refusal = server.ask("POST", "/runs", {"recipe": "adds", "inputs": {"a": 1}})
+                assert refusal["status"] == 503
+                assert refusal["code"] in ("disk-full", "io-error")
+                (folder / "open").touch()
+                seen = list(events)
+                assert server.ask("GET", f"/runs/{run_id}")["status"] == "running"
+                assert server.ask("GET", "/runs")["total"] == 1
+                assert rows(folder) == before
+        last = seen[-1]  # told by the server itself: no entry has it
+        assert (last.type, last.id) == ("run_failed", None)
+        assert last.data["data"]["error"]["code"] == refusal["code"]
+        assert sum_of(server) == 2
+        with server.follow(f"/runs/{run_id}/events") as events:
+            assert list(events)[-1].type == "run_completed"
+        assert server.ask("GET", f"/runs/{run_id}")["output"] == "through"
+        assert server.ask("GET", "/runs")["total"] == 2  # nothing of the refused one
+
+
+def test_a_server_that_stood_still_writes_nothing_to_the_run_that_another_took_over(
+    folder: Path,
+) -> None:
+    """A-126: its lease ran out, another one's did not; its clients hear how the run ended."""
+    with serving(folder) as still:
+        run_id = waiting_run(still, folder)
+        with still.follow(f"/runs/{run_id}/events") as events:
+            assert next(events).type == "run_started"
+            still.process.send_signal(signal.SIGSTOP)
+            with closing(sqlite3.connect(folder / "j.sqlite")) as db:
+                db.execute("UPDATE leases SET deadline = 1")
+                db.commit()
+            (folder / "open").touch()
+            assert resumed(folder, run_id)["output"] == "through"
+            after = rows(folder)
+            still.process.send_signal(signal.SIGCONT)
+            last = list(events)[-1]
+        assert last.type == "run_completed"
+        shown = still.ask("GET", f"/runs/{run_id}")
+        assert (shown["status"], shown["output"]) == ("completed", "through")
+        assert rows(folder) == after
+        assert sum_of(still) == 2
+
+
+def sum_of(server: Serving) -> object:
+    """The output of another run."""
+    begun = server.ask("POST", "/runs", {"recipe": "adds", "inputs": {"a": 1}})
+    with server.follow(f"/runs/{begun['run_id']}/events") as events:
+        assert list(events)[-1].type == "run_completed"
+    return server.ask("GET", f"/runs/{begun['run_id']}")["output"]
+
+
+def resumed(folder: Path, run_id: str) -> dict[str, object]:
+    """What another process makes of it."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "minions", "resume", run_id, "--json"),
+            *("--db", "j.sqlite", "--extensions", "own.py"),
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=True,
+    )
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
