@@ -31,9 +31,15 @@ def recipe_of(text: str, tools: Iterable[Tool] = ()) -> AgentRecipe:
 
 
 @asynccontextmanager
-async def model_at(base_url: str) -> AsyncIterator[OpenAIModel]:
+async def model_at(base_url: str, *, max_requests: int = 256) -> AsyncIterator[OpenAIModel]:
     """A model of ours, closed at the end."""
-    model = OpenAIModel(provider="fake", model="fake", base_url=base_url, api_key="none")
+    model = OpenAIModel(
+        provider="fake",
+        model="fake",
+        base_url=base_url,
+        api_key="none",
+        max_requests=max_requests,
+    )
     try:
         yield model
     finally:

@@ -19,7 +19,34 @@ async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
 
 
 async def _model_calls(effort: Effort, endpoint: Endpoint) -> list[Row]:
-    width = effort.count(200)
+    width, many = effort.count(200), effort.count(1_000)
+    least_s, peak = await _side_by_side(endpoint, width, delay_ms=50, rounds=effort.rounds + 1)
+    # Long enough that the last is asked before the first is answered.
+    _, most = await _side_by_side(endpoint, many, delay_ms=5_000, rounds=1)
+    return [
+        absolute_row(
+            "parallel", f"{width} parallel steps of 50 ms", value=least_s, most=0.15, unit="s"
+        ),
+        _in_flight("parallel-in-flight", peak, of=width),
+        _in_flight("parallel-in-flight-many", most, of=many),
+    ]
+
+
+def _in_flight(key: str, peak: int, *, of: int) -> Row:
+    return Row(
+        key=key,
+        work=f"requests in flight of {of:,}",
+        goal=f"all {of:,}",
+        measured=f"{peak:,}",
+        absolute=f"{peak:,}",
+        is_met=peak == of,
+    )
+
+
+async def _side_by_side(
+    endpoint: Endpoint, width: int, *, delay_ms: int, rounds: int
+) -> tuple[float, int]:
+    """The least seconds until the join, and the most requests at once."""
     ids = [f"s{at}" for at in range(width)]
     steps = "".join(f"  - {{id: {id_}, goal: {GOAL}}}\n" for id_ in ids)
     recipe = recipe_of(
@@ -27,27 +54,16 @@ async def _model_calls(effort: Effort, endpoint: Endpoint) -> list[Row]:
         f"  - {{id: join, depends_on: [{', '.join(ids)}], set: {{first: '{{{{ s0 }}}}'}}}}\n"
     )
     least_s, peak = float("inf"), 0
-    async with model_at(endpoint.base_url("delay-50")) as model:
-        for _ in range(effort.rounds + 1):
+    url = endpoint.base_url(f"delay-{delay_ms}")
+    async with model_at(url, max_requests=width) as model:
+        for _ in range(rounds):
             endpoint.peak()
             begin = time.perf_counter()
             result = await executor_of(model).execute(recipe)
             least_s = min(least_s, time.perf_counter() - begin)
             assert result.output == {"first": "All is well."}, result.error
             peak = max(peak, endpoint.peak())
-    return [
-        absolute_row(
-            "parallel", f"{width} parallel steps of 50 ms", value=least_s, most=0.15, unit="s"
-        ),
-        Row(
-            key="parallel-in-flight",
-            work=f"requests in flight of {width}",
-            goal=f"all {width}",
-            measured=str(peak),
-            absolute=str(peak),
-            is_met=peak == width,
-        ),
-    ]
+    return least_s, peak
 
 
 async def _plain_steps(effort: Effort) -> list[Row]:

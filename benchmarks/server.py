@@ -1,4 +1,6 @@
-"""A served run that a thousand follow, and small requests: how soon each has its answer."""
+"""A served run that a thousand follow, one with a large output, and small requests: how soon each
+has its answer.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,9 @@ from benchmarks.ticking import PIECES
 
 RECIPE = "id: ticking\nsteps: [{id: ask, goal: Tell the time.}]\n"
 FAN_OUT_MS, FOLLOWER_KIB, FIRST_MS = 200.0, 40.0, 2.0
+LARGE_RECIPE = "id: large\nsteps: [{id: all, tool: large}]\noutput: '{{ all }}'\n"
+WHOLE_MS, CUT_MS, CUT_AT = 30.0, 20.0, 8_000
+LEAST_PER_S = 2_000.0
 KEPT_TIMES = 1.0
 """A kept connection saves the handshake: it is never slower than a new one."""
 _UNTIMED, _FEWEST = 5, 20
@@ -75,7 +80,30 @@ async def measure(effort: Effort, _: Endpoint) -> list[Row]:
     many = max(5, effort.count(1_000))
     first, _memory = await _followed(1)
     fan_out, memory = await _followed(many)
+    whole, cut = await _large_run(effort)
     return [
+        Row(
+            key="kept-per-second",
+            work="requests in a second, one after another on a kept connection",
+            goal=f"≥ {LEAST_PER_S:,.0f}",
+            measured=f"{1e3 / kept:,.0f}",
+            absolute=f"{1e3 / kept:,.0f}/s",
+            is_met=1e3 / kept >= LEAST_PER_S,
+        ),
+        absolute_row(
+            "large-run",
+            "`GET /runs/{id}` of a run with 1 MB of output",
+            value=whole,
+            most=WHOLE_MS,
+            unit="ms",
+        ),
+        absolute_row(
+            "large-run-cut",
+            "the same as the page asks for it, with its values cut",
+            value=cut,
+            most=CUT_MS,
+            unit="ms",
+        ),
         ratio_row(
             "kept-connection",
             "a request on a kept connection",
@@ -124,13 +152,32 @@ async def _small_requests(effort: Effort) -> tuple[float, float]:
     return sorted(kept)[len(kept) // 2], sorted(own)[len(own) // 2]
 
 
+async def _large_run(effort: Effort) -> tuple[float, float]:
+    """Milliseconds until a run with a large output is there: in whole, and cut."""
+    whole: list[float] = []
+    cut: list[float] = []
+    async with _served() as served:
+        same = await asyncio.open_connection("127.0.0.1", served.port)
+        served.writers.append(same[1])
+        begun = await served.open("POST", "/runs", '{"recipe": "large"}')
+        run_id = json.loads(await begun.readuntil(b"}}"))["run_id"]
+        events = await served.open("GET", f"/runs/{run_id}/events")
+        await events.readuntil(b"event: run_completed")
+        for _ in range(effort.rounds * max(_FEWEST, effort.count(50))):  # in turns
+            whole.append(await _one_request(served, same, f"/runs/{run_id}"))
+            cut.append(await _one_request(served, same, f"/runs/{run_id}?parts=steps&cut={CUT_AT}"))
+    return sorted(whole)[len(whole) // 2], sorted(cut)[len(cut) // 2]
+
+
 async def _one_request(
-    served: Served, kept: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    served: Served,
+    kept: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None,
+    path: str = "/health",
 ) -> float:
     """Milliseconds from the question, or the connection before it, to the whole answer."""
     began = time.monotonic()
     reader, writer = kept or await asyncio.open_connection("127.0.0.1", served.port)
-    head = await served.ask(reader, writer, "GET", "/health")
+    head = await served.ask(reader, writer, "GET", path)
     length = re.search(rb"content-length: (\d+)", head)
     assert length is not None, head
     await reader.readexactly(int(length[1]))
@@ -171,6 +218,7 @@ async def _served() -> AsyncIterator[Served]:
         home = Path(folder)
         (home / "recipes").mkdir()
         (home / "recipes" / "ticking.yaml").write_text(RECIPE, "utf-8")
+        (home / "recipes" / "large.yaml").write_text(LARGE_RECIPE, "utf-8")
         go = home / "go"
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "minions", "serve", "--port", "0", "--db", "j.sqlite"),

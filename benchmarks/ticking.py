@@ -1,4 +1,6 @@
-"""What the benchmark serves: a model whose answer comes in pieces that tell the time."""
+"""What the benchmark serves: a model whose answer comes in pieces that tell the time, and a tool
+with a large result.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,21 @@ from pathlib import Path
 
 from returns.result import Result, Success
 
-from minions import ChatModel, ModelCallResponse, ModelFailure, Prompt
+from minions import ChatModel, ModelCallResponse, ModelFailure, Prompt, tool
 from minions.contracts.calls import ModelDelta
 from minions.contracts.messages import assistant
 from minions.guide import DeltaSink
 
 PIECES = 10
 PAUSE_S = 0.3
+
+LARGE = 1_000_000
+
+
+@tool(effect="pure")
+def large() -> str:
+    """A text of a megabyte."""
+    return "All is well. " * (LARGE // 13)
 
 
 class Ticking(ChatModel):
