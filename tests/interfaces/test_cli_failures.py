@@ -103,3 +103,18 @@ def test_debug_shows_the_traceback_of_what_is_no_exception(
 
     monkeypatch.setattr("minions.interfaces.cli.main.command.main", fails)
     assert "Traceback" in cli("run", "r.yaml", "--debug").err
+
+
+def test_with_json_an_internal_error_is_one_object_too(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise _OddError("odd")
+
+    monkeypatch.setattr("minions.interfaces.cli.main.command.main", fails)
+    write("minions.toml", "json = true\n")
+    outcome = cli("run", "r.yaml")
+    assert outcome.code == 70
+    assert outcome.json == {
+        "error": {"code": "internal", "message": "_OddError: odd", "where": None}
+    }

@@ -11,7 +11,13 @@ from typing import Final
 
 import click
 
-from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError, words_of
+from minions.contracts.errors import (
+    EnvironmentRefusedError,
+    FailureInfo,
+    MinionsError,
+    UsageError,
+    words_of,
+)
 from minions.contracts.executions import RunStatus
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.render import error_lines, error_to_json, stderr_painter
@@ -40,7 +46,7 @@ def report_failure(error: BaseException, arguments: Sequence[str]) -> int:
         return _fail(error, settings)
     if isinstance(error, OSError):  # the system refuses; this is no bug
         return _fail(_refusal(error), settings)
-    return _fail_internally(error)
+    return _fail_internally(error, settings)
 
 
 def _settings(arguments: Sequence[str]) -> Settings:
@@ -86,8 +92,11 @@ def _fail(error: MinionsError, settings: Settings) -> int:
     return 4 if isinstance(error, EnvironmentRefusedError) else 1
 
 
-def _fail_internally(error: BaseException) -> int:
+def _fail_internally(error: BaseException, settings: Settings) -> int:
     paint = stderr_painter()
     tell(f"{paint('error[internal]', 'red')}: {words_of(error)}")
     tell("This is a bug in minions. Run again with --debug and report what it prints.")
+    if settings.json:
+        info = FailureInfo(code="internal", message=words_of(error))
+        say(json_text({"error": dict(info.to_json())}))
     return 70
