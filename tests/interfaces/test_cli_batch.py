@@ -134,7 +134,7 @@ def test_retry_failed_calls_for_the_failed_lines_alone(folder: Folder) -> None:
 def test_a_failed_line_tells_its_code_and_the_retry_uses_an_edited_recipe(folder: Folder) -> None:
     folder.items("a", "bad")
     done = folder.batch("-o", "out.jsonl")
-    assert "line 1 failed: refused (run_" in done.err
+    assert "index 1 failed: refused (run_" in done.err
     folder.write("words.yaml", RECIPE.replace("{{ inputs.text }} {{", "now good {{"))
     done = folder.batch("-o", "out.jsonl", "--retry-failed")
     assert "the recipe was edited" in done.err
