@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import pkgutil
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+import minions
 
 __all__ = ["IS_ROOT", "contents_of", "open_folder", "without_rights"]
 
@@ -34,6 +38,7 @@ def without_rights() -> Iterator[None]:
     if not IS_ROOT:
         yield
         return
+    _load_package()
     os.seteuid(_NOBODY)
     try:
         yield
@@ -44,3 +49,10 @@ def without_rights() -> Iterator[None]:
 def contents_of(folder: Path) -> dict[str, bytes]:
     """What each file there holds."""
     return {each.name: each.read_bytes() for each in folder.iterdir()}
+
+
+def _load_package() -> None:
+    """Import what is imported when it is first used: nobody may not read a folder of root's."""
+    for module in pkgutil.walk_packages(minions.__path__, "minions."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)

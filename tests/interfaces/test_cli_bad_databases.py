@@ -128,8 +128,14 @@ def test_a_database_that_is_deleted_during_a_run_fails_the_run(
 
 @pytest.fixture
 def closed_database(database: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """One with two runs, in a folder where nobody may write."""
+    """One with two runs, in a folder where nobody may write. Each command was executed before, so
+    that what it imports is there: nobody may not read a folder of root's.
+    """
     assert cli(*RUN).code == 0
+    listed = json.loads(cli(*LIST, "--json").out)
+    first, second = (run["run_id"] for run in listed)
+    for command in (("show", first), ("diff", first, second), ("export", first), ("rm", "none")):
+        cli("sessions", *command, "--db", "j.sqlite")
     with open_folder() as folder:
         for file in (database, *database.parent.glob("*.yaml")):
             Path(shutil.copy(file, folder)).chmod(0o444)
