@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -501,7 +501,7 @@ def test_rows_in_postgres(postgres: PostgresServer) -> None:
 # --- databases that were there before --------------------------------------------------------
 
 
-def _older(migrations: dict[str, str]) -> dict[str, str]:
+def _older(migrations: Mapping[str, str]) -> dict[str, str]:
     return {name: sql for name, sql in migrations.items() if name[5:] != "runs"}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,8 +43,9 @@ _CHECKPOINT_PAGES: Final = 4_000
 """16 MiB: the file itself is written a quarter as often as by default."""
 
 
-def bundled_migrations() -> dict[str, str]:
-    """The SQL of each migration by its name (`0001_journal`), oldest first."""
+@functools.cache
+def bundled_migrations() -> Mapping[str, str]:
+    """The SQL of each migration by its name (`0001_journal`), oldest first; read once."""
     scripts = sorted(Path(__file__).with_name("sqlite_migrations").glob("*.sql"))
     return {script.stem: script.read_text("utf-8") for script in scripts}
 
