@@ -15,7 +15,8 @@ from minions.contracts.events import RunCompleted, RunEvent, RunFailed, StepComp
 from minions.contracts.facts import ModelCallFinished
 from minions.contracts.history import HistoryStrategy, HistoryWindow
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import MessageRole, TokenUsage
+from minions.contracts.messages import MessageRole, TokenUsage, as_role
+from minions.contracts.sessions import SessionStep
 from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.catalog import Catalog
@@ -266,6 +267,22 @@ async def test_a_turn_that_was_killed_at_any_fact_makes_its_summary_once() -> No
         calm = [(step.role, step.content) for step in await quiet.repository.get_steps("s")]
         assert [role for role, _ in shown] == [role for role, _ in calm]
         assert len({prompt.messages for prompt in talker.notes}) == len(quiet.notes)
+
+
+async def test_a_regenerated_answer_is_to_its_question_though_a_later_turn_summarised_it() -> None:
+    """The question was left without an answer, and stands in the notes of the turn after it."""
+    talker = Talker(window(200, "summarise"))
+    said = [("user", "hello"), ("assistant", "hi"), ("user", f"first {'y' * 650}")]
+    for role, text in said:
+        await talker.repository.save_step(
+            SessionStep(session_id="s", role=as_role(role), content=text)
+        )
+    assert isinstance(await talker.turn(f"second {'z' * 150}"), RunCompleted)
+    assert talker.notes
+    async for _ in talker.runner().retry("s", 4):
+        pass
+    assert (talker.prompts[-1].messages[-1].content or "").startswith("first yyy")
+    assert len(talker.prompts) == 2
 
 
 # --- in recipes ----------------------------------------------------------------------------------

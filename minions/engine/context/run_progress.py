@@ -130,6 +130,5 @@ class RunProgress:
         return self._summary
 
     def note_summary(self, summary: ConversationSummary) -> None:
-        """Let later calls use it, unless a newer one is known."""
-        if self._summary is None or summary.count >= self._summary.count:
-            self._summary = summary
+        """Let later calls use it; it is newer than the one known so far."""
+        self._summary = summary

@@ -127,20 +127,26 @@ class ConversationWindow:
     async def _with_summary(
         self, prompt: Prompt, layout: PromptLayout
     ) -> Result[Fitted, FailureInfo]:
-        progress = self.view.context.progress
-        shown = self._summarised(prompt, layout, progress.summary)
+        summary = self._known_summary()
+        shown = self._summarised(prompt, layout, summary)
         if prompt_characters(*shown) <= self._most:
             return Success(shown)
         # A summary may be as long as it is allowed to be, whatever the one before it was.
         cut = self._cut(prompt, layout, reserved=self._most // _PARTS + self._frame(prompt))
         if cut is None:
             return Failure(self._too_long(prompt, layout))
-        while (done := progress.summary.count if progress.summary is not None else 0) < cut:
-            asked = await self._ask(self._earlier(prompt), done, cut)
+        while summary is None or summary.count < cut:
+            asked = await self._ask(self._earlier(prompt), summary, cut)
             if not is_successful(asked):
                 return Failure(asked.failure())
-            progress.note_summary(asked.unwrap())
-        return Success(self._summarised(prompt, layout, progress.summary))
+            summary = asked.unwrap()
+            self.view.context.progress.note_summary(summary)
+        return Success(self._summarised(prompt, layout, summary))
+
+    def _known_summary(self) -> ConversationSummary | None:
+        """The newest summary; None also where it is of the question that is asked again here."""
+        summary = self.view.context.progress.summary
+        return summary if summary is not None and summary.count <= self.count else None
 
     def _summarised(
         self, prompt: Prompt, layout: PromptLayout, summary: ConversationSummary | None
@@ -171,17 +177,18 @@ class ConversationWindow:
         return prompt_characters(framed, layout) - prompt_characters(prompt, layout)
 
     async def _ask(
-        self, earlier: Sequence[Message], done: int, cut: int
+        self, earlier: Sequence[Message], before: ConversationSummary | None, cut: int
     ) -> Result[ConversationSummary, FailureInfo]:
         """A summary of some more messages and of the summary before; a call of the model."""
         if self.trace.calls_left < 1:
             spent = budget_spent(self.trace.picture())
             return Failure(FailureInfo(code=spent.code, message=spent.reason))
+        done = before.count if before is not None else 0
         end = self._piece(earlier, done, cut)
         is_start = end == len(earlier) or earlier[end].role in _STARTS
         call = ModelCall(
             key=self.trace.reserve_model_key(SUMMARY),
-            prompt=self._prompt_of(earlier[done:end]),
+            prompt=self._prompt_of(earlier[done:end], before),
             phase=SUMMARY,
             summarises=end,
             is_of_session=is_start and end <= self.stored,
@@ -210,8 +217,7 @@ class ConversationWindow:
             end += 1
         return end
 
-    def _prompt_of(self, messages: Sequence[Message]) -> Prompt:
-        before = self.view.context.progress.summary
+    def _prompt_of(self, messages: Sequence[Message], before: ConversationSummary | None) -> Prompt:
         said = as_data([{each.role.value: self._bounded(message_text(each))} for each in messages])
         notes = as_text_data(before.text) if before is not None else ""
         border = border_of(self.view.border_seed, [said, notes])
