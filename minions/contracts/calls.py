@@ -19,6 +19,7 @@ from minions.contracts.instructions import (
 )
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, as_messages
+from minions.contracts.model_endpoints import ModelEndpoint, RateLimits
 from minions.contracts.tools import ToolSpec
 
 if TYPE_CHECKING:
@@ -138,6 +139,8 @@ class ModelCallResponse:
     provider: str | None = None
     first_token_latency_ms: float | None = None
     completion_instruction: StepCompletionInstruction | None = None
+    rate_limits: RateLimits | None = None
+    """What the server said of its own limits; None: nothing. It is not recorded."""
 
     @property
     def text(self) -> str | None:
@@ -178,6 +181,10 @@ class ModelFailure:
     suggestions: tuple[str, ...] = ()
     text: str | None = None
     """Of `output-truncated` the text before the cut; None: there is none, or tools were called."""
+    status: int | None = None
+    """The HTTP status of the answer; None: there was none, or the error came inside a 200."""
+    rate_limits: RateLimits | None = None
+    """What the server said of its own limits; None: nothing. It is not recorded."""
 
     def info(self) -> FailureInfo:
         """The failure as results and rows hold it."""
@@ -335,6 +342,13 @@ class ChatModel(ABC):
     def base_url(self) -> str | None:
         """Base URL of the server, which may decide the price; None: the
         provider's own, or no server.
+        """
+        return None
+
+    @property
+    def endpoint(self) -> ModelEndpoint | None:
+        """The server whose limits its calls share with those of other models; None: it has none,
+        and calls never wait for one another.
         """
         return None
 

@@ -28,6 +28,7 @@ __all__ = [
     "check_header",
     "check_key",
     "is_loopback_url",
+    "origin_of",
     "resolve_endpoint",
 ]
 
@@ -476,6 +477,16 @@ def _origin(base_url: str) -> tuple[str, str, int]:
     parts = urlsplit(base_url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return parts.scheme, (parts.hostname or "").rstrip("."), port
+
+
+def origin_of(base_url: str) -> str:
+    """Scheme, host and port as a text, without the scheme's usual port: `https://host.example`."""
+    scheme, host, port = _origin(base_url)
+    host = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{host}" if port == _USUAL_PORTS.get(scheme) else f"{scheme}://{host}:{port}"
+
+
+_USUAL_PORTS: Final = {"http": 80, "https": 443}
 
 
 def _ollama_url(said: str) -> str:

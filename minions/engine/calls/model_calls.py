@@ -37,6 +37,7 @@ from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
 from minions.contracts.runtime import Clock
+from minions.engine.calls.attempts import CallAttempts
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.prompt_sections import (
     CHARACTERS_PER_TOKEN,
@@ -258,7 +259,7 @@ class ModelCalls:
     async def _made(self, call: ModelCall, *, remember: bool) -> ModelCall:
         view, context = self.view, self.view.context
         context.progress.check_time()
-        context.progress.budget.check()
+        self._check_budget()
         model = model_of(self.factory)
         expect_price(model, context.progress.budget, context.scope.services)
         clock = context.scope.services.clock
@@ -268,6 +269,7 @@ class ModelCalls:
         memory = view.memory
         mark = memory.take_snapshot(view.conversation_id)
         wasted: list[TokenUsage] = []
+        attempts = CallAttempts(view, model, call)
 
         def on_retry(attempt: int, delay_s: float, failure: ModelFailure) -> None:
             usage = with_cost(failure.usage, model, context.scope.services)
@@ -279,7 +281,8 @@ class ModelCalls:
             if wasted:
                 memory.restore_snapshot(mark)
             try:
-                return checked_result(executor.execute, await executor.execute(running, view))
+                outcome = await attempts.attempt(lambda: executor.execute(running, view))
+                return checked_result(executor.execute, outcome)
             except JournalError:
                 raise
             except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
@@ -294,6 +297,8 @@ class ModelCalls:
                 on_retry=on_retry,
             )
         except asyncio.CancelledError:
+            if not attempts.has_sent:  # it only waited for its turn
+                raise
             cut = _with(
                 running,
                 CallStatus.FAILED,
@@ -305,15 +310,22 @@ class ModelCalls:
             self.trace.add_model_call(cut)
             await self._record(cut, _elapsed_ms(clock, begin), remember=False)
             raise
-        duration_ms = _elapsed_ms(clock, begin)
+        duration_ms = _elapsed_ms(clock, begin + attempts.waited_s)
         done = await self._ended(running, attempted.outcome, attempted.attempts, wasted)
         if done.response is None:
             memory.restore_snapshot(mark)
             remember = False
-        await self._record(done, duration_ms, remember=remember)
+        await self._record(done, duration_ms, remember=remember, waited_s=attempts.waited_s)
+        self._count(model, done.usage)
         if remember and done.response is not None:
             memory.save_chat_response(view.conversation_id, done.response.message)
         return done
+
+    def _check_budget(self) -> None:
+        budget = self.view.context.progress.budget
+        if budget.is_spent:
+            self.view.context.scope.services.metrics.budget_refused(budget.reached or "limit")
+        budget.check()
 
     async def _ended(
         self,
@@ -415,9 +427,17 @@ class ModelCalls:
         said = len(response.text or "") + sum(len(c.arguments) for c in response.tool_calls)
         return TokenUsage(input_tokens=asked // 4 + 1, output_tokens=said // 4 + 1)
 
-    async def _record(self, call: ModelCall, duration_ms: float, *, remember: bool) -> None:
+    def _count(self, model: ChatModel | None, usage: TokenUsage) -> None:
+        name = model.name if model is not None else "own"
+        self.view.context.scope.services.metrics.model_tokens(
+            name, usage.input_tokens, usage.output_tokens, usage.cost_usd
+        )
+
+    async def _record(
+        self, call: ModelCall, duration_ms: float, *, remember: bool, waited_s: float = 0.0
+    ) -> None:
         fact = (
-            self._answered(call, duration_ms, remember=remember)
+            self._answered(call, duration_ms, remember=remember, waited_s=waited_s)
             if call.failure is None
             else self._lost(call, call.failure)
         )
@@ -437,7 +457,7 @@ class ModelCalls:
         )
 
     def _answered(
-        self, call: ModelCall, duration_ms: float, *, remember: bool
+        self, call: ModelCall, duration_ms: float, *, remember: bool, waited_s: float
     ) -> ModelCallFinished:
         view, response = self.view, call.response
         assert response is not None  # noqa: S101  # a call without failure has a response
@@ -453,7 +473,7 @@ class ModelCalls:
             conversation=view.conversation_id if remember else f"{view.conversation_id}#aside",
             message=response.message,
             sequence=sequence,
-            metrics=_metrics(response, duration_ms),
+            metrics=_metrics(response, duration_ms, waited_s),
             finish_reason=response.finish_reason,
             instruction=response.completion_instruction,
             sections=apportioned(response.usage.input_tokens, section_tokens(parts_of_call(call)))
@@ -497,7 +517,9 @@ def _retried(call: ModelCall) -> Mapping[str, JsonValue] | None:
     return call.retried_usage.to_json() if call.retried_usage.total_tokens else None
 
 
-def _metrics(response: ModelCallResponse, duration_ms: float) -> Mapping[str, JsonValue]:
+def _metrics(
+    response: ModelCallResponse, duration_ms: float, waited_s: float
+) -> Mapping[str, JsonValue]:
     metrics: dict[str, JsonValue] = {
         "duration_ms": duration_ms,
         "input_tokens": response.usage.input_tokens,
@@ -505,6 +527,8 @@ def _metrics(response: ModelCallResponse, duration_ms: float) -> Mapping[str, Js
         "total_tokens": response.usage.total_tokens,
         "cached_tokens": response.usage.cached_tokens,
     }
+    if waited_s:
+        metrics["waited_ms"] = round(waited_s * 1000, 3)
     if response.usage.cost_usd is not None:
         metrics["cost_usd"] = response.usage.cost_usd
     if response.model_name is not None:

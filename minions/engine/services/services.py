@@ -13,10 +13,13 @@ from attrs import field, frozen
 
 from minions.contracts.calls import OutputParser
 from minions.contracts.decisions import Decider, Deny
+from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.journal import Journal
+from minions.contracts.metrics import Metrics
 from minions.contracts.runtime import Clock, Ids, IsWorkerGone, Log, PriceBook, Random, Sleep
 from minions.contracts.secrets import SecretSource
 from minions.contracts.step_cache import StepCache
+from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.secrets import environment_and_files
@@ -79,6 +82,13 @@ class Services:
     cache: StepCache | None = None
     """Where outputs of steps with `cache: true` are stored; None: nowhere."""
     log: Log = field(factory=NullLog)
+    metrics: Metrics = field(factory=Metrics)
+    """Is told of runs, steps and calls that end; the default counts nothing."""
+    flow: FlowControl | None = field()
+    """Decides when a model call may begin: all runs with the same object share their servers'
+    limits. None: nothing waits, and no circuit opens."""
+    priority: Priority | None = None
+    """Who goes first where calls wait for a server; None: turns of conversations before others."""
     decider: Decider = field(factory=Deny)
     """Approves calls that need approval, and answers questions."""
     secrets: SecretSource = environment_and_files
@@ -88,6 +98,10 @@ class Services:
     executing: set[str] = field(factory=set, repr=False, eq=False)
     """Ids of the runs that are executed with these services now; a lease is the worker's, and does
     not tell two executions of one process apart."""
+
+    @flow.default
+    def _own_flow(self) -> FlowControl:
+        return SharedFlowControl(self.clock, self.sleep, self.random)
 
     @journal.default
     def _default(self) -> Journal:
