@@ -83,7 +83,7 @@ class CircuitState(StrEnum):
 
 
 class EndpointState(Struct, frozen=True, kw_only=True):
-    """What is going on at one server, for metrics and pages."""
+    """What happens at one server now, for metrics and pages."""
 
     origin: str
     in_flight: int

@@ -23,7 +23,7 @@ from minions.contracts.flow import (
 from minions.contracts.model_endpoints import ModelEndpoint
 from minions.contracts.runtime import Clock, Random, Sleep
 from minions.engine.services.flow.circuit import CircuitConfig
-from minions.engine.services.flow.endpoint_gate import EndpointGate, Ticket, end_of
+from minions.engine.services.flow.endpoint_limiter import EndpointLimiter, Ticket, end_of
 from minions.engine.services.flow.waiting_line import Waiter, WaitingLine, wake
 
 __all__ = ["FlowConfig", "SharedFlowControl"]
@@ -106,8 +106,8 @@ class SharedFlowControl(FlowControl):
             return refusal
         if not endpoint.line:
             tokens = endpoint.tokens_of(ask)
-            if endpoint.gate.free_at(now, tokens) <= now:
-                return endpoint.gate.begin(now, tokens)
+            if endpoint.limiter.free_at(now, tokens) <= now:
+                return endpoint.limiter.begin(now, tokens)
         if len(endpoint.line) >= self._config.max_waiting:
             return _queue_full(ask, len(endpoint.line))
         return None
@@ -120,7 +120,7 @@ class SharedFlowControl(FlowControl):
                 now = self._now()
                 endpoint.line.leave(waiter)
                 if isinstance(waiter.outcome, Ticket):
-                    endpoint.gate.end(waiter.outcome, now, end_of(None), 0.0)
+                    endpoint.limiter.end(waiter.outcome, now, end_of(None), 0.0)
                 self._serve(endpoint, now)
             raise
         finally:
@@ -135,7 +135,7 @@ class SharedFlowControl(FlowControl):
         """Note how a call ended, and let in whoever may begin now."""
         with self._lock:
             now = self._now()
-            endpoint.gate.end(ticket, now, end_of(outcome), self._random())
+            endpoint.limiter.end(ticket, now, end_of(outcome), self._random())
             self._serve(endpoint, now)
 
     # --- room for new work -----------------------------------------------------------------------
@@ -184,19 +184,21 @@ class SharedFlowControl(FlowControl):
                 self._forget_idle(now)
             found = self._endpoints[wanted] = _Endpoint(wanted, self._config.circuit)
         elif wanted.limits is not found.limits:
-            found.gate.tighten(wanted.limits)
+            found.limiter.tighten(wanted.limits)
             found.limits = wanted.limits
         return found
 
     def _forget_idle(self, now: float) -> None:
         idle = [
-            key for key, each in self._endpoints.items() if not each.line and each.gate.is_idle(now)
+            key
+            for key, each in self._endpoints.items()
+            if not each.line and each.limiter.is_idle(now)
         ]
         for key in idle[: _MOST_ENDPOINTS // 2]:
             del self._endpoints[key]
 
     def _refusal(self, endpoint: _Endpoint, ask: CallAsk, now: float) -> ModelFailure | None:
-        circuit, held_s = endpoint.gate.circuit, endpoint.gate.held_s(now)
+        circuit, held_s = endpoint.limiter.circuit, endpoint.limiter.held_s(now)
         if circuit.state(now) is CircuitState.OPEN:
             wait_s = circuit.open_for_s(now) * (1 + self._random() / 10) + _BEYOND_S
             return _circuit_open(ask, circuit.failures, wait_s)
@@ -206,18 +208,18 @@ class SharedFlowControl(FlowControl):
 
     def _serve(self, endpoint: _Endpoint, now: float) -> None:
         """Let in, or refuse, whoever is first, as long as that can be decided now."""
-        line, gate, has_moved = endpoint.line, endpoint.gate, False
+        line, limiter, has_moved = endpoint.line, endpoint.limiter, False
         while (waiter := line.head()) is not None:
             if waiter.loop.is_closed():
                 line.leave(waiter)
                 continue
             outcome: Ticket | ModelFailure | None = self._refusal(endpoint, waiter.ask, now)
             if outcome is None:
-                free_at = gate.free_at(now, waiter.tokens)
+                free_at = limiter.free_at(now, waiter.tokens)
                 if free_at > now:
                     self._set_timer(endpoint, waiter, free_at - now)
                     break
-                outcome = gate.begin(now, waiter.tokens)
+                outcome = limiter.begin(now, waiter.tokens)
             line.leave(waiter)
             waiter.decide(outcome)
             has_moved = True
@@ -269,12 +271,12 @@ class SharedFlowControl(FlowControl):
 
 
 class _Endpoint:
-    """One server: its gate, and who waits before it."""
+    """One server: its limiter, and who waits before it."""
 
-    __slots__ = ("gate", "is_told", "limits", "line", "origin")
+    __slots__ = ("is_told", "limiter", "limits", "line", "origin")
 
     def __init__(self, endpoint: ModelEndpoint, circuit: CircuitConfig) -> None:
-        self.gate = EndpointGate(endpoint.limits, circuit)
+        self.limiter = EndpointLimiter(endpoint.limits, circuit)
         self.limits = endpoint.limits
         """Those that were applied last."""
         self.line = WaitingLine()
@@ -284,22 +286,22 @@ class _Endpoint:
 
     def tokens_of(self, ask: CallAsk) -> int:
         """An estimate; 0 where tokens do not matter."""
-        return ask.tokens() if self.gate.counts_tokens else 0
+        return ask.tokens() if self.limiter.counts_tokens else 0
 
     def state(self, origin: str, now: float) -> EndpointState:
-        """What is going on here."""
+        """What happens here now."""
         return EndpointState(
             origin=origin,
-            in_flight=self.gate.in_flight,
+            in_flight=self.limiter.in_flight,
             waiting=len(self.line),
-            circuit=self.gate.circuit.state(now),
-            held_s=self.gate.held_s(now),
+            circuit=self.limiter.circuit.state(now),
+            held_s=self.limiter.held_s(now),
         )
 
     def words_about_waiting(self) -> str:
         """Why calls wait here, for a person."""
-        most = self.gate.limits.max_concurrency
-        if most is not None and self.gate.in_flight >= most:
+        most = self.limiter.limits.max_concurrency
+        if most is not None and self.limiter.in_flight >= most:
             return (
                 f"{most} requests to {self.origin} are in flight; further ones wait for their "
                 "turn. Raise max_model_requests, or max_concurrency of its [providers.NAME], if "

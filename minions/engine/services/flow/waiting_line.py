@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from minions.contracts.calls import ModelFailure
 from minions.contracts.flow import CallAsk, Priority
-from minions.engine.services.flow.endpoint_gate import Ticket
+from minions.engine.services.flow.endpoint_limiter import Ticket
 
 __all__ = ["Waiter", "WaitingLine", "wake"]
 
@@ -69,7 +69,7 @@ class WaitingLine:
     """By priority, then in the order of asking; who waits long enough goes before all others."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Waiter]] = []
+        self._heap: list[tuple[float, bool, int, Waiter]] = []
         self._count = 0
         self._added = 0
         self._by_priority = dict.fromkeys(Priority, 0)
@@ -80,7 +80,7 @@ class WaitingLine:
 
     def __iter__(self) -> Iterator[Waiter]:
         """Those who wait, in no particular order."""
-        return (waiter for _, _, waiter in self._heap if not waiter.is_gone)
+        return (waiter for _, _, _, waiter in self._heap if not waiter.is_gone)
 
     def up_to(self, priority: Priority) -> int:
         """How many of that priority or a higher one wait."""
@@ -92,13 +92,14 @@ class WaitingLine:
         self._added += 1
         self._count += 1
         self._by_priority[waiter.ask.priority] += 1
-        heapq.heappush(self._heap, (rank, self._added, waiter))
+        is_new = waiter.ask.asked_at is None  # a retry goes before what asked at the same time
+        heapq.heappush(self._heap, (rank, is_new, self._added, waiter))
 
     def head(self) -> Waiter | None:
         """Who is served next; None: nobody waits."""
-        while self._heap and self._heap[0][2].is_gone:
+        while self._heap and self._heap[0][3].is_gone:
             heapq.heappop(self._heap)
-        return self._heap[0][2] if self._heap else None
+        return self._heap[0][3] if self._heap else None
 
     def leave(self, waiter: Waiter) -> None:
         """Leave the line, from any place."""
@@ -108,5 +109,5 @@ class WaitingLine:
         self._count -= 1
         self._by_priority[waiter.ask.priority] -= 1
         if len(self._heap) > 2 * self._count + 16:  # most of them are gone
-            self._heap = [entry for entry in self._heap if not entry[2].is_gone]
+            self._heap = [entry for entry in self._heap if not entry[3].is_gone]
             heapq.heapify(self._heap)

@@ -18,7 +18,7 @@ from minions.contracts.model_endpoints import Allowance, EndpointLimits, RateLim
 from minions.engine.services.flow.circuit import CircuitBreaker, CircuitConfig
 from minions.engine.services.flow.rate_window import RateWindow
 
-__all__ = ["CallEnd", "EndpointGate", "Judgement", "Ticket", "end_of"]
+__all__ = ["CallEnd", "EndpointLimiter", "Judgement", "Ticket", "end_of"]
 
 _LONGEST_LEARNED_S: Final = 60.0
 """A header may speak of a day's limit; then the next refusal says how long to wait."""
@@ -100,7 +100,7 @@ class _Learned(Struct):
     until: float
 
 
-class EndpointGate:
+class EndpointLimiter:
     """The limits of one server and what is known of it. The time is handed to each method."""
 
     def __init__(self, limits: EndpointLimits, circuit: CircuitConfig) -> None:
@@ -208,7 +208,7 @@ class EndpointGate:
             self.circuit.abandoned(is_probe=ticket.is_probe)
         else:
             self.circuit.answered()
-        if end.judgement is Judgement.ANSWERED and ticket.begun_at >= self._limited_at:
+        if end.judgement is Judgement.ANSWERED and ticket.begun_at > self._limited_at:
             self._times_limited = 0
             self._widen()
 
@@ -224,7 +224,7 @@ class EndpointGate:
     def _limit(
         self, ticket: Ticket, now: float, retry_after_s: float | None, random: float
     ) -> None:
-        if ticket.begun_at >= self._limited_at:  # else it was under way with one that was refused
+        if ticket.begun_at > self._limited_at:  # else it was under way with one that was refused
             self._limited_at = now
             self._times_limited += 1
             together = self.in_flight + 1
