@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from returns.result import Result
 
 __all__ = [
+    "STARTED_TOGETHER",
     "Admission",
     "CallAsk",
     "CircuitState",
@@ -23,6 +24,10 @@ __all__ = [
     "FlowControl",
     "Priority",
 ]
+
+
+STARTED_TOGETHER: Final = 32
+"""Parts of a run that start before it is looked whether very many calls wait."""
 
 
 class Priority(IntEnum):

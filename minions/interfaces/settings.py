@@ -31,15 +31,19 @@ _Price: TypeAlias = Annotated[
 
 @frozen(kw_only=True)
 class ProviderSettings:
-    """A provider that the operator defines: `[providers.NAME]`."""
+    """A provider that the operator defines, or a built-in one with limits: `[providers.NAME]`."""
 
-    base_url: str
+    base_url: str | None = None
     api_key_env: str | None = None
     output_mode: OutputMode | None = None
     tools_with_schema: bool = False
     strict: bool = True
     context_tokens: int | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)
+    max_concurrency: _Count | None = None
+    """Requests in flight at a time; None: `max_model_requests`."""
+    requests_per_minute: _Count | None = None
+    tokens_per_minute: _Count | None = None
 
 
 @frozen(kw_only=True)
@@ -153,7 +157,9 @@ class Settings:
     )
     max_model_requests: _Count = field(
         default=256,
-        metadata=_described("Requests in flight at a time to one model; further ones wait."),
+        metadata=_described(
+            "Requests in flight at a time to one server, of all runs; further ones wait."
+        ),
     )
     providers: Mapping[str, ProviderSettings] = field(
         factory=dict,

@@ -96,7 +96,7 @@ def test_after_a_429_half_as_many_calls_begin_together_and_then_more_with_each_a
         limiter.end(ticket, 0.0, LIMITED, 0.0)
     now = 100.0
     for _ in range(4):
-        tickets = []
+        tickets: list[Ticket] = []
         while limiter.free_at(now, 0) == now and len(tickets) < 40:
             tickets += begun(limiter, 1, now)
         together.append(len(tickets))

@@ -284,7 +284,8 @@ async def test_the_time_that_was_waited_is_told() -> None:
 
 
 async def test_that_calls_wait_is_told_once_for_each_server() -> None:
-    time, told = VirtualTime(), []
+    time = VirtualTime()
+    told: list[str] = []
     calls = Calls(time, flow_of(time, warn=told.append), endpoint(2))
     for _ in range(2):
         await time.until_done(asyncio.gather(*(calls.call(name) for name in "abcd")))

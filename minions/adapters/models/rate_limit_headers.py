@@ -65,7 +65,9 @@ def _first(
 
 def _seconds(said: str, now: Callable[[], datetime]) -> float | None:
     """Seconds from now, of `6m0s`, `12`, a time of day as a number, or `2026-01-02T03:04:05Z`."""
-    text = said.strip()[:_LONGEST]
+    text = said.strip()
+    if len(text) > _LONGEST:
+        return None
     number = _number(text)
     if number is not None:
         return _until(number, now)
@@ -89,7 +91,7 @@ def _until(number: float, now: Callable[[], datetime]) -> float:
 def _number(text: str) -> float | None:
     """A finite number from 0; None: it is none."""
     try:
-        value = float(text[:_LONGEST])
+        value = float(text) if len(text) <= _LONGEST else math.nan
     except ValueError:
         return None
     return value if math.isfinite(value) and value >= 0 else None

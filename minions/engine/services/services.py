@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import time
@@ -25,7 +26,7 @@ from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.secrets import environment_and_files
 from minions.engine.services.worker_names import is_worker_gone, worker_name
 
-__all__ = ["NullLog", "Services", "SystemClock"]
+__all__ = ["NullLog", "Services", "SystemClock", "room_for_more"]
 
 
 _MOST_ENDED: Final = 16
@@ -101,8 +102,16 @@ class Services:
 
     @flow.default
     def _own_flow(self) -> FlowControl:
-        return SharedFlowControl(self.clock, self.sleep, self.random)
+        warn = logging.getLogger("minions.models").warning
+        return SharedFlowControl(self.clock, self.sleep, self.random, warn=warn)
 
     @journal.default
     def _default(self) -> Journal:
         return MemoryJournal(self.clock, most_ended=_MOST_ENDED)
+
+
+async def room_for_more(services: Services) -> None:
+    """Wait, before a further part of a run is started, while very many model calls wait."""
+    flow, priority = services.flow, services.priority or Priority.NORMAL
+    if flow is not None and flow.is_congested(priority):
+        await flow.room(priority)

@@ -12,6 +12,7 @@ from msgspec import Struct
 from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import ModelCallResponse, ModelFailure
+from minions.contracts.errors import CIRCUIT_OPEN
 from minions.contracts.flow import (
     Admission,
     CallAsk,
@@ -350,7 +351,7 @@ def _together(one: EndpointState, other: EndpointState) -> EndpointState:
 
 def _circuit_open(ask: CallAsk, failures: int, wait_s: float) -> ModelFailure:
     return ModelFailure(
-        code="circuit-open",
+        code=CIRCUIT_OPEN,
         message=f"{ask.endpoint.origin} failed {failures} times in a row, so '{ask.model}' was not "
         f"called. It is tried again in {wait_s:.1f} s.",
         is_retryable=True,
