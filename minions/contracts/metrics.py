@@ -54,5 +54,12 @@ class Metrics:
             code: The code of its failure; None: there was a result.
         """
 
+    def retried(self, what: str) -> None:
+        """An attempt failed, and another one follows.
+
+        Args:
+            what: `model` or `tool`.
+        """
+
     def budget_refused(self, limit: str) -> None:
         """Something did not begin because that limit of its run was reached."""

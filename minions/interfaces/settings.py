@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 from attrs import field, frozen
@@ -11,7 +12,7 @@ from attrs import field, frozen
 from minions.contracts.calls import OutputMode
 from minions.contracts.constraint import Constraint
 
-__all__ = ["PriceSettings", "ProviderSettings", "Settings"]
+__all__ = ["LogFormat", "PriceSettings", "ProviderSettings", "Settings"]
 
 
 def _is_price(value: float) -> bool:
@@ -27,6 +28,15 @@ _Amount: TypeAlias = Annotated[float, Constraint(_is_amount, "a number above 0")
 _Price: TypeAlias = Annotated[
     float, Constraint(_is_price, "an amount from 0 in US dollars per million tokens")
 ]
+
+
+class LogFormat(StrEnum):
+    """How the lines of the log look."""
+
+    TEXT = "text"
+    """`key=value`, for people."""
+    JSON = "json"
+    """One JSON object, for programs."""
 
 
 @frozen(kw_only=True)
@@ -118,6 +128,13 @@ class Settings:
     json: bool = field(default=False, metadata=_described("Print one JSON object at the end."))
     events: bool = field(default=False, metadata=_described("Print one JSON event per line."))
     debug: bool = field(default=False, metadata=_described("Show logs and tracebacks."))
+    log_format: LogFormat | None = field(
+        default=None,
+        metadata=_described(
+            "Write the log to standard error as `text` or `json`, one line for each event; without "
+            "it there is a log with `debug` only."
+        ),
+    )
     trusted_hosts: tuple[str, ...] = field(
         default=(),
         metadata=_described("Hosts that a recipe's own base_url may send the provider's key to."),

@@ -97,7 +97,7 @@ class CallAttempts:
     def _note_wait(self, seconds: float) -> None:
         self.waited_s += seconds
         self._services.metrics.model_call_waited(self._name, seconds)
-        self._services.log.info(
+        self._view.log.info(
             "model_call_waited", model=self._name, waited_ms=round(seconds * 1000, 3)
         )
 

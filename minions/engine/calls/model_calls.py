@@ -484,7 +484,8 @@ class ModelCalls:
 
     def _tell_retry(self, attempt: int, delay_s: float, failure: ModelFailure) -> None:
         context = self.view.context
-        context.scope.services.log.warning("model_call_retried", attempt=attempt, code=failure.code)
+        context.scope.services.metrics.retried("model")
+        self.view.log.warning("model_call_retried", attempt=attempt, code=failure.code)
         context.scope.events.publish(
             AttemptFailed(
                 run_id=context.run_id,

@@ -154,7 +154,14 @@ class ToolBatch:
             ended[index] = done
             duration_ms = round((services.clock.monotonic() - begin) * 1000, 3)
             over = self._over(done, attempts=done.attempts, duration_ms=duration_ms)
+            self._count(done, duration_ms)
             await recorder.record(call.key, over)
+
+    def _count(self, call: ToolCall, duration_ms: float) -> None:
+        # What a model calls it is no name that a metric should have.
+        name = call.name if self.view.tools.find(call.name) is not None else "unknown"
+        code = call.failure.code if call.failure is not None else None
+        self.view.context.scope.services.metrics.tool_call_ended(name, code, duration_ms / 1000)
 
     def _begun(self, call: ToolCall) -> ToolCallStarted:
         return ToolCallStarted(
@@ -320,7 +327,8 @@ class ToolBatch:
         self, call: ToolCall, attempt: int, delay_s: float, failure: ToolFailure
     ) -> None:
         context = self.view.context
-        context.scope.services.log.warning(
+        context.scope.services.metrics.retried("tool")
+        self.view.log.warning(
             "tool_call_retried", tool=call.name, attempt=attempt, code=failure.code
         )
         context.scope.events.publish(

@@ -196,7 +196,7 @@ class AgentContext(RunContext):
         warning = RunWarning(code=code, message=message)
         if not self.progress.add_warning(warning):
             return
-        self.scope.services.log.warning(code.replace("-", "_"), message=message)
+        self.scope.log.warning(code.replace("-", "_"), message=message)
         key = f"warning/{len(self.progress.warnings)}"
         await self.scope.recorder.record(key, WarningRecorded(code=code, message=message))
 

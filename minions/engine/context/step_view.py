@@ -15,6 +15,7 @@ from minions.contracts.events import StepDelta, StepDeltaEvent
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
 from minions.contracts.retry import RetryConfig
+from minions.contracts.runtime import Log
 from minions.contracts.secrets import Secrets
 from minions.contracts.tools import Toolbox, ToolSpec
 from minions.engine.context.iterations import Iteration
@@ -132,6 +133,11 @@ class StepView(RunContext):
     def address(self) -> str:
         """The execution's: the step with the item that it is about, `outer[1]/step[2]`."""
         return item_address(self._step_id, self._item.index if self._item is not None else None)
+
+    @property
+    def log(self) -> Log:
+        """The log of the run's services, with run and step bound to each line."""
+        return self.context.scope.log_of(self._step_id, self.address)
 
     @property
     def may_write(self) -> bool:

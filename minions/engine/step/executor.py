@@ -343,12 +343,9 @@ class StepExecutor(Generic[T]):
         self._work.keep_conversation(execution)
         if self._item is None:
             context.step_manager.record(execution)
-        context.scope.services.log.info(
-            "step_finished",
-            step_id=self._view.step_id,
-            status=status.value,
-            duration_ms=duration_ms,
-        )
+        code = ending.error.code if ending.error is not None else None
+        context.scope.services.metrics.step_ended(status.value, code, duration_ms / 1000)
+        self._view.log.info("step_finished", status=status.value, duration_ms=duration_ms)
         if ending.error is None and self._cache_key is not None and self._cached_from is None:
             await self._keep(ending.completion)  # last: by now it is recorded
         return execution
