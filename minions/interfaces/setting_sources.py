@@ -22,6 +22,7 @@ from minions.interfaces.setting_faults import (
     bad_values,
     faults_of,
     price_name_faults,
+    provider_faults,
 )
 from minions.interfaces.setting_types import SettingType, setting_types
 from minions.interfaces.settings import Settings
@@ -125,7 +126,7 @@ def _decoded(path: Path, content: Mapping[str, object]) -> Settings:
     from minions.contracts.codec import decode
     from minions.contracts.decoding_faults import decoding_faults
 
-    faults: list[SettingFault] = list(price_name_faults(content))
+    faults: list[SettingFault] = [*price_name_faults(content), *provider_faults(content)]
     try:
         decoded = decode(cast("dict[str, JsonValue]", content), Settings)
     except ValueError as error:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from attrs import field, frozen
 
 from minions.contracts.calls import OutputMode
 from minions.contracts.constraint import Constraint
 
-__all__ = ["LogFormat", "PriceSettings", "ProviderSettings", "Settings"]
+__all__ = ["BUILT_IN_PROVIDERS", "LogFormat", "PriceSettings", "ProviderSettings", "Settings"]
 
 
 def _is_price(value: float) -> bool:
@@ -28,6 +28,10 @@ _Amount: TypeAlias = Annotated[float, Constraint(_is_amount, "a number above 0")
 _Price: TypeAlias = Annotated[
     float, Constraint(_is_price, "an amount from 0 in US dollars per million tokens")
 ]
+
+
+BUILT_IN_PROVIDERS: Final = frozenset(("anthropic", "ollama", "openai"))
+"""Providers whose address is known; any other one needs a `base_url`."""
 
 
 class LogFormat(StrEnum):
