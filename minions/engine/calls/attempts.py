@@ -82,16 +82,16 @@ class CallAttempts:
 
     async def _timed(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:
         services, name = self._services, self._name
-        begin, code = services.clock.monotonic(), "cancelled"
+        begin, label = services.clock.monotonic(), "cancelled"
         try:
             outcome = await execute()
-            code = _code_of(outcome)
+            label = _label_of(outcome)
         except Exception:
-            code = "raised"
+            label = "raised"
             raise
         finally:
             seconds = services.clock.monotonic() - begin
-            services.metrics.model_attempt_ended(name, code or None, seconds)
+            services.metrics.model_attempt_ended(name, label or None, seconds)
         return outcome
 
     def _note_wait(self, seconds: float) -> None:
@@ -112,7 +112,7 @@ class CallAttempts:
         return -(-characters // CHARACTERS_PER_TOKEN) + (prompt.options.max_output_tokens or 0)
 
 
-def _code_of(outcome: object) -> str:
+def _label_of(outcome: object) -> str:
     """The label of a failure; empty: there was an answer."""
     if isinstance(outcome, Result) and not is_successful(outcome):
         return failure_label(outcome.failure())
