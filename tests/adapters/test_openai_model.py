@@ -542,9 +542,10 @@ async def test_only_so_many_requests_are_in_flight_and_that_is_told_once() -> No
 
 
 async def test_waiting_for_another_request_is_no_time_of_the_models() -> None:
-    release = asyncio.Event()
+    arrived, release = asyncio.Event(), asyncio.Event()
 
     async def held(exchange: fake.Exchange) -> None:
+        arrived.set()
         await release.wait()
         await fake.answer("first")(exchange)
 
@@ -554,8 +555,7 @@ async def test_waiting_for_another_request_is_no_time_of_the_models() -> None:
         )
         patient = Prompt((user("a"),), ModelOptions(timeout_s=100_000.0))
         first = asyncio.ensure_future(model.complete(patient))
-        while not server.requests:
-            await asyncio.sleep(0)
+        await arrived.wait()
         second = asyncio.ensure_future(
             model.complete(Prompt((user("b"),), ModelOptions(timeout_s=100.0)))
         )
