@@ -50,6 +50,11 @@ class CallEnd(Struct, frozen=True, kw_only=True):
     tokens: int | None = None
     """Tokens that it used; None: not known."""
 
+    @property
+    def asks_for_pause(self) -> bool:
+        """Whether the server wants to be left alone for a while."""
+        return self.judgement is Judgement.LIMITED or self.retry_after_s is not None
+
 
 _UNKNOWN: Final = CallEnd(judgement=Judgement.UNKNOWN)
 _SERVER_FAILURES: Final = frozenset((UNREACHABLE, "stream-interrupted"))

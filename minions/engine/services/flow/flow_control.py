@@ -135,8 +135,10 @@ class SharedFlowControl(FlowControl):
     ) -> None:
         """Note how a call ended, and let in whoever may begin now."""
         with self._lock:
-            now = self._now()
-            endpoint.limiter.end(ticket, now, end_of(outcome), self._random())
+            now, end = self._now(), end_of(outcome)
+            # Only where it matters: a seeded run draws the same numbers with and without a server.
+            random = self._random() if end.asks_for_pause else 0.0
+            endpoint.limiter.end(ticket, now, end, random)
             self._serve(endpoint, now)
 
     # --- room for new work -----------------------------------------------------------------------
