@@ -111,7 +111,7 @@ class PrometheusMetrics(Metrics):
             flow: The flow control whose servers are shown; None: none are.
         """
         with self._lock:
-            lines = [*self._lines(), *_thread_lines()]
+            lines = [*self._lines(), *_blocking_lines()]
         if flow is not None:
             lines += _flow_lines(flow)
         return "\n".join((*lines, ""))
@@ -129,7 +129,7 @@ class PrometheusMetrics(Metrics):
             yield from family.lines()
 
 
-def _thread_lines() -> Iterator[str]:
+def _blocking_lines() -> Iterator[str]:
     """Blocking functions run on threads of their own, which are named after them."""
     count = sum(each.name.startswith("minions-") for each in threading.enumerate())
     yield from gauge_lines(

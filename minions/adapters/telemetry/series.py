@@ -71,7 +71,11 @@ class Counter(Family):
     kind = "counter"
 
     def __init__(self, name: str, help_: str, labels: Sequence[str] = ()) -> None:
-        """As `Family`; without labels it starts with 0."""
+        """No series yet; without labels there is one, which is 0.
+
+        Args:
+            help_: What it counts, as a sentence.
+        """
         super().__init__(name, help_, labels)
         self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
 
@@ -91,7 +95,11 @@ class Histogram(Family):
     kind = "histogram"
 
     def __init__(self, name: str, help_: str, labels: Sequence[str] = ()) -> None:
-        """As `Family`."""
+        """No series yet.
+
+        Args:
+            help_: What is timed, as a sentence.
+        """
         super().__init__(name, help_, labels)
         self._counts: dict[tuple[str, ...], list[int]] = {}
         self._sums: dict[tuple[str, ...], float] = {}

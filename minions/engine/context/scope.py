@@ -113,7 +113,7 @@ class RunScope:
         return RunLog(log, ids, self.secrets)
 
     def log_of(self, step_id: str, address: str) -> Log:
-        """Likewise, with a step.
+        """The log of the services, with the run and a step bound to each line.
 
         Args:
             address: Of the execution: that of the step, or of one item of its loop.

@@ -46,7 +46,7 @@ class Waiter:
         return self.signal.get_loop()
 
     def decide(self, outcome: Ticket | ModelFailure) -> None:
-        """Let it go on with that outcome."""
+        """Give it that outcome, and wake it."""
         self.outcome = outcome
         wake(self.signal)
 
