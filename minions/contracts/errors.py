@@ -22,7 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
 
-from attrs import frozen
+from attrs import field, frozen
+
+from minions.contracts.failure_categories import FailureCategory, category_of
 
 __all__ = [
     "CONTEXT_EXCEEDED",
@@ -74,10 +76,31 @@ class FailureInfo:
     """`file:line:column`, a step id, or None where no place applies."""
     suggestions: tuple[str, ...] = ()
     """Similar names or commands to try, best first."""
+    _category: FailureCategory | None = field(default=None)
+    """Where the code does not say it: it is an application's own."""
+
+    @property
+    def category(self) -> FailureCategory:
+        """What kind of failure it is; of a code that is not listed what its value says."""
+        return self._category or category_of(self.code)
 
     def to_json(self) -> dict[str, str | None]:
-        """`code`, `message` and `where`: the fields that `run --json` keeps stable."""
-        return {"code": self.code, "message": self.message, "where": self.where}
+        """The failure as rows hold it: `code`, `message` and `where`.
+
+        `category` is there where the code does not say it.
+        """
+        body: dict[str, str | None] = {
+            "code": self.code,
+            "message": self.message,
+            "where": self.where,
+        }
+        if self._category is not None:
+            body["category"] = self._category.value
+        return body
+
+    def to_document(self) -> dict[str, str | None]:
+        """The failure as programs read it; these keys are stable."""
+        return {**self.to_json(), "category": self.category.value}
 
 
 class MinionsError(Exception):

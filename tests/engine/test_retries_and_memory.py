@@ -412,6 +412,19 @@ async def test_what_cannot_get_better_is_not_tried_again(error: Exception) -> No
     assert len(look.asked) == 1
 
 
+async def test_too_little_memory_is_a_limit_of_resources_and_is_not_tried_again() -> None:
+    ran = await run_recipe(text_step(), RaisingModel(MemoryError()))
+    assert ran.only.error is not None
+    assert (len(ran.prompts), ran.only.error.code) == (1, "resource-limit")
+    assert ran.only.error.category == "resource"
+    look = flaky_tool(failures=99, error=MemoryError())
+    called = await run_recipe(text_step(tools=["look"]), [tool_request("look")], tools=[look])
+    assert len(look.asked) == 1
+    failure = called.only.tool_calls[0].failure
+    assert failure is not None
+    assert failure.code == "resource-limit"
+
+
 @pytest.mark.parametrize("error", TRANSIENT, ids=names_of)
 async def test_what_is_transient_is_tried_up_to_three_times(error: Exception) -> None:
     """A-31: of models and of tools."""

@@ -33,6 +33,7 @@ from minions.contracts.facts import (
     ModelCallFinished,
     ModelCallInterrupted,
 )
+from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
@@ -486,7 +487,7 @@ def _raised(error: Exception) -> ModelFailure:
             code=error.error_code, message=error.message, suggestions=error.suggestions
         )
     return ModelFailure(
-        code="model-raised",
+        code=RESOURCE_LIMIT if isinstance(error, MemoryError) else "model-raised",
         message=f"The model call raised {words_of(error)}",
         is_retryable=is_retryable_error(error, unless_known=False),
     )

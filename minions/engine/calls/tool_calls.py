@@ -15,6 +15,7 @@ from minions.contracts.calls import CallOrigin, ToolCall, ToolCallResponse, Tool
 from minions.contracts.codec import encode
 from minions.contracts.context import RunContext
 from minions.contracts.errors import MinionsError, ToolError, near_hint, near_names, words_of
+from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.schema import SchemaValidator
@@ -225,7 +226,8 @@ def _raised(tool: Tool, error: BaseException) -> ToolFailure:
     if isinstance(error, MinionsError):
         code, text = error.error_code, error.message
     else:
-        code, text = "tool-failed", words_of(error)
+        code = RESOURCE_LIMIT if isinstance(error, MemoryError) else "tool-failed"
+        text = words_of(error)
     return ToolFailure(
         code=code,
         message=f"The tool '{tool.spec.name}' failed: {text}",

@@ -32,6 +32,7 @@ from minions.contracts.facts import (
     ToolCallStarted,
     given,
 )
+from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest
@@ -47,6 +48,7 @@ from minions.engine.history.memory import (
 from minions.engine.history.replay import StepRows
 
 __all__ = [
+    "error_document",
     "recorded_calls",
     "recorded_error",
     "recorded_execution",
@@ -115,7 +117,20 @@ def recorded_error(error: Mapping[str, JsonValue] | None) -> FailureInfo:
         code=texts.get("code") or "failed",
         message=texts.get("message") or "It failed.",
         where=texts.get("where"),
+        category=_recorded_category(texts.get("category")),
     )
+
+
+def _recorded_category(name: str | None) -> FailureCategory | None:
+    """The category that a row names; None: its code says it, or a newer version wrote it."""
+    return next((each for each in FailureCategory if each.value == name), None)
+
+
+def error_document(error: Mapping[str, JsonValue] | None) -> Mapping[str, JsonValue] | None:
+    """A recorded failure as events carry it: what is recorded, and its category."""
+    if error is None:
+        return None
+    return {**error, "category": recorded_error(error).category.value}
 
 
 def recorded_usage(usage: Mapping[str, JsonValue] | None) -> TokenUsage:

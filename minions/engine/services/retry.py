@@ -24,8 +24,8 @@ __all__ = [
 
 V = TypeVar("V")
 
-_NEVER = (SyntaxError, TypeError, AttributeError, NameError, ToolError, MinionsError)
-"""Programming errors and explicit refusals: the same call fails the same way."""
+_NEVER = (SyntaxError, TypeError, AttributeError, NameError, MemoryError, ToolError, MinionsError)
+"""Programming errors, too little memory and explicit refusals: the same call fails the same way."""
 _RETRYABLE_STATUS = frozenset({408, 409, 429})
 
 

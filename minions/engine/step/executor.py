@@ -21,6 +21,7 @@ from minions.contracts.facts import (
     StepInterrupted,
     StepStarted,
 )
+from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import PythonStep, Step
@@ -269,7 +270,8 @@ class StepExecutor(Generic[T]):
             return Ending(error=error.info())
         words = self.context.secrets.clean_text(words_of(error))
         text = f"Step '{self.step.id}' raised {words}"
-        return Ending(error=FailureInfo(code="step-raised", message=text))
+        code = RESOURCE_LIMIT if isinstance(error, MemoryError) else "step-raised"
+        return Ending(error=FailureInfo(code=code, message=text))
 
     async def _worked(self) -> Ending:
         if self._caching is not None and (kept := await self._from_cache(self._caching)):
