@@ -194,9 +194,19 @@ def recipe_bound(place: Place) -> RecipeBound:
     most = place.limits.max_steps
     return RecipeBound(
         steps=steps,
-        model_calls=_within(((step.model_calls, step.visits) for step in steps), most),
+        model_calls=_at_most(
+            _within(((step.model_calls, step.visits) for step in steps), most),
+            place.limits.max_model_calls,
+        ),
         tool_calls=_within(((step.tool_calls, step.visits) for step in steps), most),
     )
+
+
+def _at_most(bound: Bound, limit: int | None) -> Bound:
+    """The bound, or the limit where that is lower or there is no bound."""
+    if limit is None or (not bound.unbounded and bound.known <= limit):
+        return bound
+    return Bound(known=limit)
 
 
 def _within(parts: Iterable[tuple[Bound, int]], max_steps: int | None) -> Bound:

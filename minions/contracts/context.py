@@ -37,6 +37,8 @@ class Limits:
     """Whether a transition graph may execute a step more than once; needs `max_steps`."""
     max_steps: int | None = field(default=None, validator=optional(ge(1)))
     """Step executions of the whole run; None: unlimited."""
+    max_model_calls: int | None = field(default=None, validator=optional(ge(1)))
+    """Logical model calls of the whole run; None: unlimited."""
     max_tokens: int | None = field(default=None, validator=optional(ge(1)))
     """Tokens of the whole run, input and output together; None: unlimited."""
     max_cost_usd: float | None = field(default=None, validator=optional(gt(0)))
@@ -96,7 +98,13 @@ class Limits:
 
 
 _DEFAULTS: Final = Limits()
-_OF_RUNS: Final = ("max_steps", "max_tokens", "max_cost_usd", "allow_repeated_steps")
+_OF_RUNS: Final = (
+    "max_steps",
+    "max_model_calls",
+    "max_tokens",
+    "max_cost_usd",
+    "allow_repeated_steps",
+)
 _LIMIT_KINDS: Final[Mapping[str, str]] = {
     attribute.name: str(attribute.type) for attribute in attrs.fields(Limits)
 }

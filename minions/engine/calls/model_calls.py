@@ -49,8 +49,15 @@ from minions.engine.compile.prompt_sections import (
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
+from minions.engine.services.budget import CallReservation
 from minions.engine.services.pricing import context_tokens_of, expect_price, with_cost
-from minions.engine.services.retry import checked_result, is_retryable_error, with_retries
+from minions.engine.services.retry import (
+    AttemptsOutcome,
+    checked_result,
+    is_retryable_error,
+    with_retries,
+)
+from minions.engine.services.spending import CallEstimate
 
 __all__ = [
     "DefaultModelCallExecutor",
@@ -257,11 +264,35 @@ class ModelCalls:
         return await self._made(call, remember=remember)
 
     async def _made(self, call: ModelCall, *, remember: bool) -> ModelCall:
-        view, context = self.view, self.view.context
+        context = self.view.context
         context.progress.check_time()
-        context.progress.budget.check()
-        model = model_of(self.factory)
-        expect_price(model, context.progress.budget, context.scope.services)
+        budget, model = context.progress.budget, model_of(self.factory)
+        budget.check()
+        expect_price(model, budget, context.scope.services)
+        async with budget.reserve(lambda: self._estimate(call, model)) as reservation:
+            done = await self._answered_call(call, model, reservation, remember=remember)
+        if (overrun := budget.overrun) is not None:
+            await context.warn("limit-exceeded", f"The last model call exceeded {overrun}.")
+        return done
+
+    def _estimate(self, call: ModelCall, model: ChatModel | None) -> CallEstimate:
+        """What the call may use at most."""
+        services = self.view.context.scope.services
+        return CallEstimate(
+            characters=prompt_characters(call.prompt, call.layout),
+            max_output_tokens=call.prompt.options.max_output_tokens,
+            cost_usd=lambda usage: with_cost(usage, model, services).cost_usd,
+        )
+
+    async def _answered_call(
+        self,
+        call: ModelCall,
+        model: ChatModel | None,
+        reservation: CallReservation,
+        *,
+        remember: bool,
+    ) -> ModelCall:
+        view, context = self.view, self.view.context
         clock = context.scope.services.clock
         begin = clock.monotonic()
         running = _with(call, CallStatus.EXECUTING, started_at=clock.now())
@@ -273,12 +304,14 @@ class ModelCalls:
         def on_retry(attempt: int, delay_s: float, failure: ModelFailure) -> None:
             usage = with_cost(failure.usage, model, context.scope.services)
             wasted.append(usage)
-            context.progress.budget.spend(usage)
+            reservation.spend(usage)
             self._tell_retry(attempt, delay_s, failure)
 
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
             if wasted:
                 memory.restore_snapshot(mark)
+                if context.progress.budget.is_spent:
+                    return Failure(self._spent_between())
             try:
                 return checked_result(executor.execute, await executor.execute(running, view))
             except JournalError:
@@ -307,7 +340,7 @@ class ModelCalls:
             await self._record(cut, _elapsed_ms(clock, begin), remember=False)
             raise
         duration_ms = _elapsed_ms(clock, begin)
-        done = await self._ended(running, attempted.outcome, attempted.attempts, wasted)
+        done = await self._ended(running, attempted, wasted, reservation)
         if done.response is None:
             memory.restore_snapshot(mark)
             remember = False
@@ -319,15 +352,15 @@ class ModelCalls:
     async def _ended(
         self,
         running: ModelCall,
-        outcome: Result[ModelCallResponse, ModelFailure],
-        attempts: int,
+        attempted: AttemptsOutcome[ModelCallResponse, ModelFailure],
         wasted: Sequence[TokenUsage],
+        reservation: CallReservation,
     ) -> ModelCall:
         """The call with its outcome; its usage is spent from the budget."""
         context = self.view.context
         model = model_of(self.factory)
         response = failure = None
-        outcome = self._kept_text(running.prompt, outcome)
+        outcome = self._kept_text(running.prompt, attempted.outcome)
         if is_successful(outcome):
             response = outcome.unwrap()
             usage = response.usage
@@ -337,21 +370,28 @@ class ModelCalls:
             usage = with_cost(usage, model, context.scope.services)
             if usage is not response.usage:
                 response = evolve(response, usage=usage)
-            context.progress.budget.spend(usage)
+            reservation.spend(usage)
         else:
             failure = outcome.failure()
             usage = with_cost(failure.usage, model, context.scope.services)
             failure = evolve(failure, usage=usage)
-            context.progress.budget.spend(usage)
+            reservation.spend(usage)
         return _with(
             running,
             CallStatus.COMPLETED if failure is None else CallStatus.FAILED,
             response=response,
             failure=failure,
-            attempts=attempts,
+            attempts=attempted.attempts,
             wasted=wasted,
             completed_at=context.scope.services.clock.now(),
         )
+
+    def _spent_between(self) -> ModelFailure:
+        """The failure of a call whose failed attempts used up the budget."""
+        budget = self.view.context.progress.budget
+        budget.refuse()
+        info = budget.failure()
+        return ModelFailure(code=info.code, message=info.message)
 
     def _too_long(self, call: ModelCall) -> ModelFailure | None:
         """The failure of a prompt that the server would refuse; None: nothing speaks against it."""
@@ -395,7 +435,7 @@ class ModelCalls:
         view, context = self.view, self.view.context
         done = recorded_model_call(call, fact_in(entry, ModelCallFact), entry.at)
         context.scope.recorder.note_replayed(entry)
-        context.progress.budget.spend(done.usage)
+        context.progress.budget.spend_replayed(call.key, done.usage)
         if view.live_conversation is not None:
             view.live_conversation.follow((entry,))
         recall(self.factory, call.prompt)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from attrs import evolve
@@ -46,8 +46,10 @@ from minions.engine.history.memory import (
     tool_content,
 )
 from minions.engine.history.replay import StepRows
+from minions.engine.services.spending import EarlierUsage
 
 __all__ = [
+    "earlier_usage",
     "error_document",
     "recorded_calls",
     "recorded_error",
@@ -143,6 +145,25 @@ def recorded_usage(usage: Mapping[str, JsonValue] | None) -> TokenUsage:
         cached_tokens=_count(counts.get("cached_tokens")),
         cost_usd=cost if isinstance(cost, int | float) else None,
     )
+
+
+def earlier_usage(entries: Iterable[JournalEntry]) -> EarlierUsage:
+    """What the recorded model calls of a run used, until they are replayed."""
+    return EarlierUsage(
+        (entry.key, _usage_of(entry.fact))
+        for entry in entries
+        if isinstance(entry.fact, ModelCallFact)
+    )
+
+
+def _usage_of(fact: ModelCallFact) -> TokenUsage:
+    """What all attempts at the call used."""
+    last: Mapping[str, JsonValue] | None = None
+    if isinstance(fact, ModelCallFinished):
+        last = fact.metrics
+    elif isinstance(fact, ModelCallLoss):
+        last = fact.usage
+    return recorded_usage(fact.retried_usage) + recorded_usage(last)
 
 
 def _count(value: JsonValue) -> int:

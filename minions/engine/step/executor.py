@@ -206,7 +206,8 @@ class StepExecutor(Generic[T]):
             self._caching.asked.add(self._recorded.cache_key)
         for call in execution.model_calls:
             recall(self._models, call.prompt)
-        self.context.progress.budget.spend(execution.usage)
+        for done in execution.model_calls:
+            self.context.progress.budget.spend_replayed(done.key, done.usage)
         self._work.keep_conversation(execution)
         if self._item is None:
             self.context.step_manager.record(execution)
