@@ -10,7 +10,6 @@ from typing import Any, Final, TypeAlias
 from attrs import evolve, field, frozen
 from attrs.validators import ge
 
-from minions.contracts.context import snake_case
 from minions.contracts.errors import UNREACHABLE, FailureInfo, LeaseHeldError, UsageError
 from minions.contracts.executions import AgentResult, RunState
 from minions.contracts.facts import RunFinished, given
@@ -179,7 +178,7 @@ class Batch:
         while rows := await self._journal.runs(wanted, limit=limit, after=after):
             self._has_earlier = True
             for row in rows:
-                self._budget.count(row.usage.get("cost_usd"))
+                self._budget.count_recorded(row.usage.get("cost_usd"))
             if len(rows) < _PAGE:
                 return
             after = rows[-1]
@@ -291,7 +290,8 @@ class Batch:
         self, line: BatchLine, run: AgentRun[Any], share: Share, row: RunRow | None
     ) -> BatchResult:
         if self._budget.is_limited:
-            _limit_cost(run.context.progress.metadata, share.limit)
+            is_counted = row is not None and bool(row.usage.get("cost_usd"))
+            run.context.progress.budget.share(self._budget.spending, counts_replayed=not is_counted)
         self._active[run.run_id] = run
         try:
             result = await self._execute(run)
@@ -320,14 +320,6 @@ class Batch:
 
 async def _execute(run: AgentRun[Any]) -> AgentResult[Any]:  # Any: see `Execute`
     return await run.execute()
-
-
-def _limit_cost(limits: dict[str, object], most: float) -> None:
-    """Lower the limit on cost, which a recipe may spell in two ways."""
-    own = [name for name in limits if snake_case(name) == "max_cost_usd"]
-    amounts = [limits.pop(name) for name in own]
-    known = [amount for amount in amounts if isinstance(amount, int | float)]
-    limits["max_cost_usd"] = min([most, *known])
 
 
 def _new_cost(result: AgentResult[Any], row: RunRow | None) -> float | None:

@@ -39,6 +39,8 @@ class RunBudget:
         whose = "run's" if parent is None else "recipe's"
         self._own = Spending(limits, whose=whose, earlier=earlier)
         self._shared: tuple[Spending, ...] = ()
+        self._counted_before: tuple[Spending, ...] = ()
+        """Shared budgets that count what is replayed already."""
         self.steps = 0
         """Steps that were executed so far; skipped steps do not count."""
         self._allowed: object = None
@@ -47,9 +49,16 @@ class RunBudget:
         self.has_refused = False
         """Whether something was prevented from starting: only then is the run `limit_reached`."""
 
-    def share(self, spending: Spending) -> None:
-        """Spend from that budget, too: of a batch, a session, a day."""
+    def share(self, spending: Spending, *, counts_replayed: bool = True) -> None:
+        """Spend from that budget, too: of a batch, a session, a day.
+
+        Args:
+            counts_replayed: Whether calls that are replayed are to be counted there; False: what
+                earlier executions of the run used is counted already.
+        """
         self._shared = (*self._shared, spending)
+        if not counts_replayed:
+            self._counted_before = (*self._counted_before, spending)
 
     @property
     def usage(self) -> TokenUsage:
@@ -61,6 +70,13 @@ class RunBudget:
         """Whatever is spent from by a call, the innermost first."""
         outer = self._parent._levels if self._parent is not None else ()  # noqa: SLF001  # its own kind
         return (self._own, *self._shared, *outer)
+
+    @property
+    def _replay_levels(self) -> tuple[Spending, ...]:
+        """What counts a call that is replayed."""
+        outer = self._parent._replay_levels if self._parent is not None else ()  # noqa: SLF001  # its own kind
+        shared = (each for each in self._shared if each not in self._counted_before)
+        return (self._own, *shared, *outer)
 
     @property
     def _own_reached(self) -> str | None:
@@ -117,7 +133,7 @@ class RunBudget:
         Args:
             key: The key of the call.
         """
-        for level in self._levels:
+        for level in self._replay_levels:
             level.replay(key, usage)
 
     @property

@@ -114,6 +114,8 @@ class Spending:
         self._held = _Held(0, 0.0)
         self._longest_output = 0
         self._tokens_per_character: float | None = None
+        self._dollars_per_token = 0.0
+        """The most that an answer cost: a server may take more than the listed price."""
         self._turn = asyncio.Lock()
         self._room = asyncio.Event()
 
@@ -134,6 +136,9 @@ class Spending:
         if characters and usage.input_tokens:
             ratio = (usage.input_tokens - _OVERHEAD_TOKENS) / characters
             self._tokens_per_character = max(self._tokens_per_character or 0.0, ratio)
+        if usage.cost_usd and usage.total_tokens:
+            each = usage.cost_usd / usage.total_tokens
+            self._dollars_per_token = max(self._dollars_per_token, each)
         if self.reached is None:
             self.reached = self.used_up()
 
@@ -231,8 +236,9 @@ class Spending:
             output_tokens=ASSUMED_OUTPUT_TOKENS if output is None else output,
         )
         is_priced = self.limits().max_cost_usd is not None
-        cost = estimate.cost_usd(usage) if is_priced else None
-        return _Held(usage.total_tokens, cost or 0.0)
+        listed = (estimate.cost_usd(usage) if is_priced else None) or 0.0
+        cost = max(listed, usage.total_tokens * self._dollars_per_token)
+        return _Held(usage.total_tokens, cost)
 
     def _input_tokens(self, characters: int) -> int:
         """Tokens that a prompt may have."""
