@@ -243,6 +243,9 @@ def test_lines_that_are_dearer_than_those_before_exceed_the_limit_by_one_call_at
     folder: Folder,
 ) -> None:
     """A-116."""
+    slow = "async def answer(prompt):\n    await asyncio.sleep(0.05)"
+    own = MODEL.replace("def answer(prompt):", slow).replace("import os", "import asyncio, os")
+    folder.write("own.py", own)
     folder.items("cheap", *(f"dear {n}" for n in range(20)))
     folder.batch("-o", "out.jsonl", "--max-cost", "0.08", "-j", "20")
     spent = sum(cast("float", result["cost_usd"] or 0) for result in folder.results)
