@@ -28,6 +28,8 @@ from minions.contracts.failure_categories import FailureCategory, category_of
 
 __all__ = [
     "CONTEXT_EXCEEDED",
+    "LIMIT_REACHED",
+    "MAX_MODEL_CALLS",
     "NEEDS_DECISION",
     "OUTPUT_TRUNCATED",
     "UNREACHABLE",
@@ -60,6 +62,10 @@ CONTEXT_EXCEEDED: Final = "context-exceeded"
 """Code of a model call whose prompt is longer than the model takes, or than its recipe allows."""
 OUTPUT_TRUNCATED: Final = "output-truncated"
 """Code of an answer that was cut off at its token limit: a failure; in a conversation a warning."""
+LIMIT_REACHED: Final = "limit-reached"
+"""Code of work that a limit of the run kept from starting."""
+MAX_MODEL_CALLS: Final = "max-model-calls"
+"""Code of a step that used up its model calls without being complete."""
 NEEDS_DECISION: Final = "needs-decision"
 """Code of a run or step that waits for a person; it can be resumed."""
 

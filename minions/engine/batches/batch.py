@@ -10,7 +10,13 @@ from typing import Any, Final, TypeAlias
 from attrs import evolve, field, frozen
 from attrs.validators import ge
 
-from minions.contracts.errors import UNREACHABLE, FailureInfo, LeaseHeldError, UsageError
+from minions.contracts.errors import (
+    LIMIT_REACHED,
+    UNREACHABLE,
+    FailureInfo,
+    LeaseHeldError,
+    UsageError,
+)
 from minions.contracts.executions import AgentResult, RunState
 from minions.contracts.facts import RunFinished, given
 from minions.contracts.journal import Journal
@@ -312,7 +318,7 @@ class Batch:
     def _spent(self) -> FailureInfo:
         budget, most = self._budget, self._plan.max_cost_usd
         return FailureInfo(
-            code="limit-reached",
+            code=LIMIT_REACHED,
             message=f"${budget.spent:.6g} of the batch's ${most:g} are spent, and one more line "
             f"may cost ${budget.expected or 0:.2g}. What was done is recorded.",
         )

@@ -239,8 +239,12 @@ class ModelCalls:
     """Also holds calls that were cut off: they may have been paid for."""
     keeps_cut_text: bool = False
     """Whether a text that was cut off at its token limit is an answer, marked so."""
+    refuses: bool = True
+    """Whether the run is `limit_reached` when its budget keeps a call from starting."""
 
-    async def carry_out(self, call: ModelCall, *, remember: bool = True) -> ModelCall:
+    async def carry_out(
+        self, call: ModelCall, *, remember: bool = True, is_last: bool = False
+    ) -> ModelCall:
         """The call, COMPLETED with a response or FAILED with a failure.
 
         Each attempt starts from the same mark in memory, so it sees an identical prompt and a
@@ -248,6 +252,7 @@ class ModelCalls:
 
         Args:
             remember: Whether the answer joins the step's conversation.
+            is_last: Whether it is made although the budget is spent: nothing follows it.
         Raises:
             StepFailedError: The run's ledger is spent, or its cost is limited and the price of
                 the model is not known; no call was made.
@@ -261,15 +266,20 @@ class ModelCalls:
             done = _with(call, CallStatus.FAILED, failure=failure, completed_at=now)
             await self._record(done, 0.0, remember=False)
             return done
-        return await self._made(call, remember=remember)
+        return await self._made(call, remember=remember, is_last=is_last)
 
-    async def _made(self, call: ModelCall, *, remember: bool) -> ModelCall:
+    async def _made(self, call: ModelCall, *, remember: bool, is_last: bool) -> ModelCall:
         context = self.view.context
         context.progress.check_time()
         budget, model = context.progress.budget, model_of(self.factory)
-        budget.check()
+        if not is_last:
+            budget.check(refuses=self.refuses)
         expect_price(model, budget, context.scope.services)
-        async with budget.reserve(lambda: self._estimate(call, model)) as reservation:
+        if is_last:
+            last = budget.last_call()
+            return await self._answered_call(call, model, last, remember=remember)
+        reserved = budget.reserve(lambda: self._estimate(call, model), refuses=self.refuses)
+        async with reserved as reservation:
             done = await self._answered_call(call, model, reservation, remember=remember)
         if (overrun := budget.overrun) is not None:
             await context.warn("limit-exceeded", f"The last model call exceeded {overrun}.")
@@ -389,7 +399,8 @@ class ModelCalls:
     def _spent_between(self) -> ModelFailure:
         """The failure of a call whose failed attempts used up the budget."""
         budget = self.view.context.progress.budget
-        budget.refuse()
+        if self.refuses:
+            budget.refuse()
         info = budget.failure()
         return ModelFailure(code=info.code, message=info.message)
 

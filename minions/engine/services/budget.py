@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from attrs import frozen
 
 from minions.contracts.context import Limits
-from minions.contracts.errors import FailureInfo, StepFailedError
+from minions.contracts.errors import LIMIT_REACHED, FailureInfo, StepFailedError
 from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.messages import TokenUsage
 from minions.engine.services.spending import CallEstimate, EarlierUsage, Spending
@@ -151,15 +151,18 @@ class RunBudget:
         return next(told, None)
 
     @asynccontextmanager
-    async def reserve(self, estimate: Callable[[], CallEstimate]) -> AsyncIterator[CallReservation]:
+    async def reserve(
+        self, estimate: Callable[[], CallEstimate], *, refuses: bool = True
+    ) -> AsyncIterator[CallReservation]:
         """Hold what a model call may use; it waits while calls in flight may still need it.
 
         Args:
             estimate: What it may use; asked only where a limit is set.
+            refuses: As of `check`.
         Raises:
             StepFailedError: Code `limit-reached`.
         """
-        self.check()
+        self.check(refuses=refuses)
         levels = self._levels
         limited = [level for level in levels if level.is_limited]
         wanted = estimate() if limited else None
@@ -169,17 +172,27 @@ class RunBudget:
                     level.calls += 1
                     continue
                 await held.enter_async_context(level.reserve(wanted))
-                self.check()
+                self.check(refuses=refuses)
             yield CallReservation(levels, wanted.characters if wanted is not None else 0)
 
-    def check(self) -> None:
+    def last_call(self) -> CallReservation:
+        """What one more call spends from, although the budget is spent."""
+        levels = self._levels
+        for level in levels:
+            level.calls += 1
+        return CallReservation(levels, 0)
+
+    def check(self, *, refuses: bool = True) -> None:
         """Refuse to start a model call when the budget is spent.
 
+        Args:
+            refuses: Whether the run is `limit_reached` by that; False: the caller has another way.
         Raises:
             StepFailedError: Code `limit-reached`.
         """
         if self.is_spent:
-            self.refuse()
+            if refuses:
+                self.refuse()
             raise StepFailedError(self.failure())
 
     def refuse(self) -> None:
@@ -208,7 +221,7 @@ class RunBudget:
         level = next((each for each in self._levels if each.reached == name), self._own)
         allowed = self._allowed or getattr(level.limits(), name, None)
         return FailureInfo(
-            code="limit-reached",
+            code=LIMIT_REACHED,
             message=f"The {self.whose} limit {name}={allowed} is reached: "
             f"{self._spent_words(name, level)}. What was done is recorded; raise the limit to "
             "resume the run. (It is set under `limits:` or by a flag.)",

@@ -352,7 +352,8 @@ class StepExecutor(Generic[T]):
             status=status.value,
             duration_ms=duration_ms,
         )
-        if ending.error is None and self._cache_key is not None and self._cached_from is None:
+        is_whole = ending.error is None and not self._trace.is_partial
+        if is_whole and self._cache_key is not None and self._cached_from is None:
             await self._keep(ending.completion)  # last: by now it is recorded
         return execution
 
