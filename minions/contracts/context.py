@@ -53,6 +53,8 @@ class Limits:
     """Seconds of wall time for one attempt at a tool call."""
     max_tool_result_bytes: int = field(default=1_048_576, validator=ge(1))
     """UTF-8 bytes of a tool result as JSON; a longer one is an error."""
+    max_tool_result_characters: int = field(default=40_000, validator=ge(100))
+    """Characters of a tool result that a model reads at once; it reads the rest in pieces."""
 
     @classmethod
     def of_step(cls, metadata: Mapping[str, object], *, base: Limits) -> Limits:

@@ -86,6 +86,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         duplicate-entry body-not-json unknown-blob stale-snapshot
     """,
     FailureCategory.CONTRACT: """
+        duplicate-call
         invalid-output malformed-response not-complete bad-arguments missing-param unknown-tool
         unknown-toolset duplicate-tool bad-input assertion-failed missing-value template-failed
         loop-not-a-list repeated-step not-found usage secret-in-error bad-path bad-pattern

@@ -50,6 +50,7 @@ from minions.contracts.tools import ToolSpec
 from minions.contracts.verdicts import Completion, CompletionMode, Verdict
 from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.output_ladder import Answer, OutputLadder
+from minions.engine.calls.result_reader import ResultReader, has_long_result
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.borders import is_border_words
@@ -367,7 +368,14 @@ class ModelLoop:
         return self.capabilities.tools_with_schema or not self.view.tools.names
 
     def _specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(tool.spec for tool in self.view.tools)
+        return tuple(tool.spec for tool in self._reading_view().tools)
+
+    def _reading_view(self) -> StepView:
+        """The step, with a tool that reads long results as soon as there is one."""
+        most = self.view.limits.max_tool_result_characters
+        if not has_long_result(self.trace.tool_calls, most):
+            return self.view
+        return self.view.with_own_tool(ResultReader(lambda: self.trace.tool_calls, most))
 
     async def _ask(
         self, phase: str, constraint: OutputRequest | None, *, is_last: bool = False
@@ -446,7 +454,7 @@ class ModelLoop:
 
     def _batch(self, view: StepView | None = None) -> ToolBatch:
         return ToolBatch(
-            view=view or self.view,
+            view=view or self._reading_view(),
             factory=self.tool_call_executor_factory,
             trace=self.trace,
             reports_failures=self.step.tool_failure == "report",

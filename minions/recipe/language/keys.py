@@ -281,6 +281,11 @@ LIMITS: Final = Table(
         seconds_key("timeout_s", "Wall time in seconds."),
         seconds_key("tool_timeout_s", "Wall time of one attempt at a tool call, in seconds."),
         count_key("max_tool_result_bytes", "Longest tool result, as UTF-8 JSON."),
+        count_key(
+            "max_tool_result_characters",
+            "Characters of a tool result that a model reads at once; it reads the rest in pieces.",
+            minimum=100,
+        ),
     ),
     camel_case=True,
 )
