@@ -18,6 +18,7 @@ from minions.contracts.secrets import Secrets
 if TYPE_CHECKING:
     from minions.contracts.calls import DeltaSink
     from minions.contracts.memory import ModelMemory
+    from minions.contracts.retry import RetryConfig
     from minions.contracts.tools import Toolbox, ToolSpec
 
 __all__ = ["Limits", "RunContext", "snake_case"]
@@ -149,6 +150,9 @@ class RunContext(ABC):
     """The run as a step, an executor or a tool sees it; the engine's
     `AgentContext` implements it.
     """
+
+    retry: RetryConfig | None = None
+    """How calls of the step are tried again; None: outside of a step, or by the defaults."""
 
     @property
     @abstractmethod

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeAlias
+
 from attrs import field, frozen
 from attrs.validators import ge
 
-__all__ = ["RetryConfig"]
+__all__ = ["ExceptionTypes", "RetryConfig"]
+
+ExceptionTypes: TypeAlias = tuple[type[Exception], ...]
+"""Classes of exceptions, as `except` and `isinstance` take them."""
+
+
+def _as_types(types: Iterable[type[Exception]] | None) -> ExceptionTypes | None:
+    return None if types is None else tuple(types)
+
+
+def _are_types(_: object, __: object, types: tuple[object, ...] | None) -> None:
+    for each in types or ():
+        if not (isinstance(each, type) and issubclass(each, Exception)):
+            raise ValueError(f"retryable_exceptions are classes of exceptions, not {each!r}")
 
 
 @frozen(kw_only=True)
@@ -20,6 +36,13 @@ class RetryConfig:
     jitter: bool = True
     """Whether each delay is multiplied by a random factor in [0.5,
     1.5), then capped at `max_delay`.
+    """
+    retryable_exceptions: ExceptionTypes | None = field(
+        default=None, converter=_as_types, validator=_are_types
+    )
+    """Classes of exceptions after which a call is tried again, besides HTTP errors of a status that
+    may pass (408, 409, 429, 5xx); programming errors and refusals never are. None: lost connections
+    and timeouts, and of tools that may be repeated every other exception, too.
     """
 
     def delay_s(self, failures: int, random: float) -> float:

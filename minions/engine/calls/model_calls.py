@@ -37,6 +37,7 @@ from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
+from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import Clock
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.prompt_sections import (
@@ -327,7 +328,7 @@ class ModelCalls:
             except JournalError:
                 raise
             except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
-                return Failure(_raised(error))
+                return Failure(_raised(error, view.retry))
 
         try:
             attempted = await with_retries(
@@ -532,7 +533,7 @@ class ModelCalls:
         )
 
 
-def _raised(error: Exception) -> ModelFailure:
+def _raised(error: Exception, retry: RetryConfig) -> ModelFailure:
     if isinstance(error, MinionsError):
         return ModelFailure(
             code=error.error_code, message=error.message, suggestions=error.suggestions
@@ -540,7 +541,9 @@ def _raised(error: Exception) -> ModelFailure:
     return ModelFailure(
         code=RESOURCE_LIMIT if isinstance(error, MemoryError) else "model-raised",
         message=f"The model call raised {words_of(error)}",
-        is_retryable=is_retryable_error(error, unless_known=False),
+        is_retryable=is_retryable_error(
+            error, unless_known=False, retryable=retry.retryable_exceptions
+        ),
     )
 
 

@@ -201,13 +201,13 @@ async def _invoke(
     except TimeoutError as error:
         if deadline.expired():
             return Failure(_overrun(tool, timeout_s))
-        return Failure(_raised(tool, error))
+        return Failure(_raised(tool, error, context))
     except asyncio.CancelledError as error:
         if is_being_cancelled():
             raise
-        return Failure(_raised(tool, error))
+        return Failure(_raised(tool, error, context))
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the rim of a tool call: a stranger's code raises anything
-        return Failure(_raised(tool, error))
+        return Failure(_raised(tool, error, context))
     return _response(tool, result, context)
 
 
@@ -221,8 +221,9 @@ def _overrun(tool: Tool, timeout_s: float) -> ToolFailure:
     )
 
 
-def _raised(tool: Tool, error: BaseException) -> ToolFailure:
+def _raised(tool: Tool, error: BaseException, context: RunContext) -> ToolFailure:
     may_repeat = tool.spec.effect is not Effect.ONCE
+    retryable = context.retry.retryable_exceptions if context.retry is not None else None
     if isinstance(error, MinionsError):
         code, text = error.error_code, error.message
     else:
@@ -231,7 +232,8 @@ def _raised(tool: Tool, error: BaseException) -> ToolFailure:
     return ToolFailure(
         code=code,
         message=f"The tool '{tool.spec.name}' failed: {text}",
-        is_retryable=may_repeat and is_retryable_error(error, unless_known=True),
+        is_retryable=may_repeat
+        and is_retryable_error(error, unless_known=True, retryable=retryable),
     )
 
 

@@ -42,7 +42,7 @@ class StepView(RunContext):
         retry: RetryConfig | None = None,
         live_conversation: LiveConversation | None = None,
     ) -> None:
-        self.retry = retry or context.recipe.retry
+        self.retry: RetryConfig = retry or context.recipe.retry
         """How calls of the step are tried again."""
         self.context = context
         self.live_conversation = live_conversation

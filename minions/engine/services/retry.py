@@ -11,7 +11,7 @@ from returns.pipeline import is_successful
 from returns.result import Result
 
 from minions.contracts.errors import MinionsError, ToolError
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry import ExceptionTypes, RetryConfig
 from minions.engine.services.services import Services
 
 __all__ = [
@@ -29,7 +29,9 @@ _NEVER = (SyntaxError, TypeError, AttributeError, NameError, MemoryError, ToolEr
 _RETRYABLE_STATUS = frozenset({408, 409, 429})
 
 
-def is_retryable_error(error: BaseException, *, unless_known: bool) -> bool:
+def is_retryable_error(
+    error: BaseException, *, unless_known: bool, retryable: ExceptionTypes | None = None
+) -> bool:
     """Whether a retry can help.
 
     Errors that never succeed come first, then HTTP errors by their status, then transient errors by
@@ -37,12 +39,16 @@ def is_retryable_error(error: BaseException, *, unless_known: bool) -> bool:
 
     Args:
         unless_known: The result for an error that matches none of these.
+        retryable: The classes of `RetryConfig.retryable_exceptions`: they alone count as transient,
+            and every other error is known not to be; None: the default ones.
     """
     if isinstance(error, _NEVER) or type(error).__name__ == "ValidationError":
         return False
     status = _http_status(error)
     if status is not None:
         return status in _RETRYABLE_STATUS or status >= 500
+    if retryable is not None:
+        return isinstance(error, retryable)
     return isinstance(error, TimeoutError | ConnectionError) or unless_known
 
 
