@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from attrs import field, frozen
 from attrs.validators import ge
@@ -15,13 +15,18 @@ ExceptionTypes: TypeAlias = tuple[type[Exception], ...]
 
 
 def _as_types(types: Iterable[type[Exception]] | None) -> ExceptionTypes | None:
-    return None if types is None else tuple(types)
+    """The classes as a tuple; a converter for fields.
 
-
-def _are_types(_: object, __: object, types: tuple[object, ...] | None) -> None:
-    for each in types or ():
+    Raises:
+        ValueError: One of them is no class of exceptions.
+    """
+    if types is None:
+        return None
+    classes: tuple[object, ...] = tuple(types)
+    for each in classes:
         if not (isinstance(each, type) and issubclass(each, Exception)):
             raise ValueError(f"retryable_exceptions are classes of exceptions, not {each!r}")
+    return cast("ExceptionTypes", classes)
 
 
 @frozen(kw_only=True)
@@ -37,9 +42,7 @@ class RetryConfig:
     """Whether each delay is multiplied by a random factor in [0.5,
     1.5), then capped at `max_delay`.
     """
-    retryable_exceptions: ExceptionTypes | None = field(
-        default=None, converter=_as_types, validator=_are_types
-    )
+    retryable_exceptions: ExceptionTypes | None = field(default=None, converter=_as_types)
     """Classes of exceptions after which a call is tried again, besides HTTP errors of a status that
     may pass (408, 409, 429, 5xx); programming errors and refusals never are. None: lost connections
     and timeouts, and of tools that may be repeated every other exception, too.
