@@ -17,6 +17,7 @@ from minions.engine.services.services import Services
 __all__ = [
     "AttemptsOutcome",
     "checked_result",
+    "http_status_of",
     "is_being_cancelled",
     "is_retryable_error",
     "with_retries",
@@ -44,7 +45,7 @@ def is_retryable_error(
     """
     if isinstance(error, _NEVER) or type(error).__name__ == "ValidationError":
         return False
-    status = _http_status(error)
+    status = http_status_of(error)
     if status is not None:
         return status in _RETRYABLE_STATUS or status >= 500
     if retryable is not None:
@@ -52,7 +53,7 @@ def is_retryable_error(
     return isinstance(error, TimeoutError | ConnectionError) or unless_known
 
 
-def _http_status(error: BaseException) -> int | None:
+def http_status_of(error: BaseException) -> int | None:
     """`status_code` of the error or of its response, as HTTP libraries name it; None: none."""
     for holder in (error, getattr(error, "response", None)):
         for name in ("status_code", "status"):
