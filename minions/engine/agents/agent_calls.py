@@ -196,7 +196,7 @@ class AgentCalls(ToolCalls):
             return result
         finally:
             seconds = clock.monotonic() - begin
-            is_success = result is not None
+            is_success = result is not None and result.get("error") is None
             self._counts.add(is_success=is_success, attempts=attempts.count, seconds=seconds)
 
     async def _answer(
