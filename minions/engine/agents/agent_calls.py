@@ -226,8 +226,8 @@ class AgentCalls(ToolCalls):
         result.setdefault("memory_updates", _updates(memory, answer.memory, request, given, result))
         result |= _echo(given)
         self._services.log.info("agent_step_finished", agent=agent_name, **_echo(given))
-        if self._results is not None and key is not None and result.get("error") is None:
-            self._results[key] = copy.deepcopy(result)
+        if key is not None and result.get("error") is None:
+            self._keep(key, result)
         return result
 
     async def _step_error(
@@ -249,10 +249,23 @@ class AgentCalls(ToolCalls):
         if self._results is None:
             return None
         found = self.agent_registry.find(agent_name)
-        tools = sorted((name, tool["schema"]) for name, tool in self._tool_registry.items())
+        tools = [
+            [name, self._tool_registry[name]["schema"]] for name in sorted(self._tool_registry)
+        ]
         metadata = {name: value for name, value in given.items() if name != "timeout"}
-        agent = [agent_name, found.revision, fingerprint_of(found.agent)]
-        return cache_key(agent, request, memory.get_hash(), metadata, tools)
+        try:
+            agent = [agent_name, found.revision, fingerprint_of(found.agent)]
+            return cache_key(agent, request, memory.get_hash(), metadata, tools)
+        except TypeError:  # what the agent or a message says of itself is not JSON
+            return None
+
+    def _keep(self, key: str, result: StepResult) -> None:
+        if self._results is None:
+            return
+        try:
+            self._results[key] = copy.deepcopy(result)
+        except Exception as error:  # noqa: BLE001  # an agent's values need not be copyable
+            self._services.log.info("agent_result_not_cached", reason=words_of(error))
 
     # --- what a subclass may override or call -------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
+from typing import cast
 
 from attrs import frozen
 
@@ -97,7 +98,8 @@ def _fits_class(value: object, expected: object) -> bool:
         return isinstance(value, list | tuple)
     if expected is None:
         return value is None
-    return not isinstance(expected, type) or isinstance(value, expected) or expected is UnionType
+    is_class = isinstance(expected, type) and expected not in (typing.Any, UnionType)
+    return not is_class or isinstance(value, cast("type[object]", expected))
 
 
 def _name_of(expected: object) -> str:

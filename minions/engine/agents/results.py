@@ -93,9 +93,12 @@ def category_of(result: Mapping[str, object], error: BaseException | None = None
     known = _CATEGORIES.get(str(result.get("error_type")))
     if known is not None or error is None:
         return known or "internal"
-    if http_status_of(error) == 429:
+    status = http_status_of(error)
+    if status == 429:
         return "rate_limit"
-    return "transient" if is_retryable_error(error, unless_known=False) else "internal"
+    if is_retryable_error(error, unless_known=False):
+        return "transient"
+    return "internal" if status is None else "terminal"
 
 
 def _own_category(error: BaseException | None) -> str | None:
