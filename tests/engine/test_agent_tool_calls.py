@@ -13,11 +13,16 @@ import pytest
 from builders import deterministic_services
 from minions.adapters.tools.function_tool import tool
 from minions.contracts.errors import SchemaError, ToolError
+from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolScope
 from minions.engine.agents.executor import AgentStepExecutor
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
-CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+CITY: JsonSchema = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+}
 
 
 @pytest.fixture
@@ -45,7 +50,10 @@ async def test_sync_and_async_tools_run_side_by_side_and_a_sync_one_does_not_blo
 
     executor.register_tool("wait", wait)
     executor.register_tool("release", release)
-    calls = [{"name": "wait", "arguments": {"seconds": 20}}, {"name": "release"}]
+    calls: list[dict[str, object]] = [
+        {"name": "wait", "arguments": {"seconds": 20}},
+        {"name": "release"},
+    ]
     results = await executor.execute_tool_calls(calls)
     assert [result["result"] for result in results] == ["sync", "async"]
     assert [list(result) for result in results] == [
@@ -56,9 +64,8 @@ async def test_sync_and_async_tools_run_side_by_side_and_a_sync_one_does_not_blo
 async def test_a_blocking_tool_sees_the_context_of_its_caller(executor: AgentStepExecutor) -> None:
     """A-44."""
     WHO.set("Ann")
-    assert await executor.execute_blocking_tool(
-        lambda *, suffix: WHO.get() + suffix, suffix="!"
-    ) == ("Ann!")
+    named = await executor.execute_blocking_tool(lambda *, mark: WHO.get() + mark, mark="!")
+    assert named == "Ann!"
     executor.register_tool("who", WHO.get)
     assert (await call(executor, name="who"))["result"] == "Ann"
 

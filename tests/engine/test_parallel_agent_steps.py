@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from builders import deterministic_services
 from minions.contracts.errors import UsageError
 from minions.contracts.messages import user
+from minions.engine.agents.agents import AgentLike
 from minions.engine.agents.executor import AgentStepExecutor
 from minions.engine.agents.steps import ExecutionStep, JoinPolicy, StepType
 from minions.engine.context.agent_memory import AgentMemory
@@ -40,7 +41,7 @@ async def hangs(request: object) -> None:
 @pytest.fixture
 def executor() -> AgentStepExecutor:
     CANCELLED.clear()
-    agents = {"fine": fine, "fails": fails, "hangs": hangs}
+    agents: dict[str, AgentLike] = {"fine": fine, "fails": fails, "hangs": hangs}
     return AgentStepExecutor(agents, services=deterministic_services())
 
 
