@@ -122,15 +122,25 @@ class AgentStepExecutor(AgentCalls):
 
 async def _until_joined(tasks: Sequence[asyncio.Future[StepResult]], policy: JoinPolicy) -> None:
     """Wait until enough steps have succeeded, or all have ended."""
-    needed, pending = policy.needed(len(tasks)), set(tasks)
-    while pending and sum(map(_is_success, tasks)) < needed:
-        _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+    missing, running = policy.needed(len(tasks)), len(tasks)
+    is_decided = asyncio.Event()
+
+    def count(task: asyncio.Future[StepResult]) -> None:
+        nonlocal missing, running
+        running -= 1
+        missing -= _is_success(task)
+        if missing <= 0 or not running:
+            is_decided.set()
+
+    for task in tasks:
+        task.add_done_callback(count)
+    if tasks:
+        await is_decided.wait()
 
 
 def _is_success(task: asyncio.Future[StepResult]) -> bool:
-    if not task.done() or task.cancelled() or task.exception() is not None:
-        return False
-    return task.result().get("error") is None
+    has_result = not task.cancelled() and task.exception() is None
+    return has_result and task.result().get("error") is None
 
 
 def _is_known(step: ExecutionStep) -> bool:
