@@ -17,7 +17,7 @@ from minions.contracts.messages import (
     tool_result,
     user,
 )
-from minions.engine.context.agent_memory import AgentMemory, AgentMessage
+from minions.engine.context.agent_memory import AgentMemory, AgentMessage, settled
 
 CODE = (
     "from minions.guide import AgentMemory, AgentMessage;"
@@ -134,6 +134,26 @@ def test_anything_can_be_a_tool_result(result: object) -> None:
     memory.add_tool_result(result)
     assert memory.messages[0].role is MessageRole.USER
     assert ("it failed" in str(memory.messages[0].content)) is (result == {"error": "broken"})
+
+
+def test_calls_without_results_and_results_without_calls_are_settled() -> None:
+    """A-42: a run that is given the memory makes no call that others asked for."""
+    calls = [ToolCallRequest(id="1", name="t"), ToolCallRequest(id="2", name="t")]
+    memory = [
+        assistant("both", tool_calls=calls),
+        tool_result("one", tool_call_id="1"),
+        user("next"),
+        tool_result("late", tool_call_id="2"),
+        assistant(tool_calls=calls),
+        assistant("none", tool_calls=calls),
+    ]
+    assert list(settled(memory)) == [
+        assistant("both", tool_calls=calls[:1]),
+        tool_result("one", tool_call_id="1"),
+        user("next"),
+        user("late"),
+        assistant("none"),
+    ]
 
 
 def test_a_mapping_that_is_no_message_is_refused() -> None:

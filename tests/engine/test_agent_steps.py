@@ -12,7 +12,7 @@ import pytest
 from attrs import evolve, frozen
 
 from builders import deterministic_services
-from minions.contracts.agent_errors import AgentStepError, SecurityError
+from minions.contracts.agent_errors import AgentStepError, SecurityError, ValidationError
 from minions.contracts.errors import ToolError
 from minions.contracts.messages import Message, MessageRole, assistant, user
 from minions.contracts.retry import RetryConfig
@@ -94,6 +94,16 @@ async def test_the_default_timeout_is_thirty_seconds() -> None:
     """A-40."""
     result = await ask(executor_of(FailingAgent(TimeoutError()), retry=RetryConfig(max_attempts=1)))
     assert (result["error_type"], result["timeout_seconds"]) == ("timeout", 30)
+
+
+@pytest.mark.parametrize("wrong", ["5", True])
+async def test_a_timeout_that_is_no_number_is_refused(wrong: object) -> None:
+    with pytest.raises(ValidationError, match="number of seconds"):
+        await ask(executor_of(), timeout=wrong)
+    with pytest.raises(ValidationError, match="number of seconds"):
+        await executor_of().execute_parallel_steps([], AgentMemory(), {"timeout": wrong})
+    with pytest.raises(ValidationError, match="number of seconds"):
+        await executor_of().execute_tool_calls([], {"timeout": wrong})
 
 
 async def test_an_agent_that_blocks_is_left_behind_at_its_timeout() -> None:

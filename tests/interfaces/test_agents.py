@@ -10,11 +10,11 @@ import pytest
 
 from builders import deterministic_services, text_step
 from command_line import Write
-from minions import AgentExecutor, AgentRecipe, ChatAgent, Minions, Prompt, ScriptedModel
+from minions import AgentExecutor, AgentRecipe, ChatAgent, Minions, Prompt, ScriptedModel, tool
 from minions.contracts.agent_errors import AgentNotFoundError
 from minions.contracts.errors import UsageError
 from minions.contracts.facts import RunBeginning
-from minions.contracts.messages import assistant, user
+from minions.contracts.messages import ToolCallRequest, assistant, user
 from minions.engine.agents.agents import AgentLike
 from minions.engine.agents.executor import AgentStepExecutor
 from minions.engine.agents.registry import AgentRegistry
@@ -271,6 +271,38 @@ async def test_a_chat_agent_answers_in_the_conversation_of_the_memory() -> None:
         ("user", "Sure?"),
     ]
     assert len(await services.journal.sessions()) == 2
+
+
+async def test_a_sender_may_ask_the_same_again() -> None:
+    heard = Heard()
+    registry = AgentRegistry(agents={"chat": ChatAgent(model=heard.model)})
+    memory = AgentMemory()
+    for _ in range(2):
+        memory.commit(await ask(registry, "chat", memory=memory, from_agent="Boss"))
+    asked = ("user", "Request from Boss: Who am I?")
+    assert heard.prompts == [[asked], [asked, ("assistant", "answer 1"), asked]]
+
+
+async def test_calls_in_the_memory_are_not_made() -> None:
+    made: list[str] = []
+
+    @tool
+    def spend(amount: int) -> str:
+        """Spend money."""
+        made.append(f"{amount}")
+        return "spent"
+
+    heard = Heard()
+    chat = ChatAgent(model=heard.model, tools=[spend])
+    call = ToolCallRequest(id="c1", name="spend", arguments='{"amount": 5}')
+    memory = AgentMemory([user("Pay."), assistant("Paying.", tool_calls=[call])])
+    registry = AgentRegistry(agents={"chat": chat})
+    await ask(registry, "chat", memory=memory)
+    assert (made, heard.prompts[0][1]) == ([], ("assistant", "Paying."))
+    paid = {"tool_name": "spend", "tool_call_id": "c1", "result": "spent"}
+    result = await ask(registry, "chat", memory=memory, tool_results=[paid])
+    assert (made, heard.prompts[1][2][0]) == ([], "tool")
+    assert result["content"] == "answer 2"
 
 
 async def test_a_chat_agent_is_an_agent_by_itself() -> None:

@@ -174,6 +174,7 @@ class AgentCalls(ToolCalls):
             step `error`, `error_type`, `category` and the fields of that type.
         Raises:
             SecurityError: The request is too large or was refused; no agent was called.
+            ValidationError: The timeout is no number; no agent was called.
             AgentStepError: The step failed, and the executor raises on errors or a subclass called
                 through `super()`.
         """

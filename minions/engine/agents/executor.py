@@ -11,6 +11,7 @@ from minions.contracts.errors import EnvironmentRefusedError
 from minions.engine.agents.agent_calls import AgentCalls
 from minions.engine.agents.results import cancelled_result, category_of
 from minions.engine.agents.steps import ExecutionStep, JoinPolicy, ParallelResults, StepType
+from minions.engine.agents.tool_calls import seconds_in
 from minions.engine.context.agent_memory import AgentMemory
 
 __all__ = ["AgentStepExecutor"]
@@ -50,9 +51,10 @@ class AgentStepExecutor(AgentCalls):
             tool step `tool_results` and the `error` of the first call that failed. A cancelled step
             has the error type `cancelled`, one of an unknown kind `unknown_step`.
         Raises:
-            UsageError: `bad-join`; there is no such join policy.
+            UsageError: There is no such join policy (`bad-join`), or the timeout is no number.
         """
         policy, shared = JoinPolicy.of(join), dict(context or {})
+        seconds_in(shared, None)  # a wrong one is refused before anything runs
         tasks = [
             asyncio.ensure_future(self._execute_parallel_step(step, memory.copy(), shared))
             for step in steps

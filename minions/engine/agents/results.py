@@ -105,7 +105,7 @@ def _own_category(error: BaseException | None) -> str | None:
     """The category that the failure itself has; None: it has none."""
     info = error.result.error if isinstance(error, AgentExecutionError) else None
     found = getattr(info if info is not None else error, "category", None)
-    return str(found) if found is not None else None
+    return str(getattr(found, "value", found)) if found is not None else None
 
 
 def cancelled_result(text: str) -> StepResult:

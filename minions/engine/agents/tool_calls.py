@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypedDict, TypeVar, cast
+from typing import Any, Final, TypedDict, TypeVar
 
 from minions.contracts.agent_errors import StepResult, ValidationError
 from minions.contracts.codec import encode
@@ -36,10 +36,17 @@ class RegisteredTool(TypedDict):
 
 
 def seconds_in(context: Mapping[str, object] | None, default: float | None) -> float | None:
-    """The `timeout` of the context in seconds; the default where it has none."""
+    """The `timeout` of the context in seconds; the default where it has none.
+
+    Raises:
+        ValidationError: It is no number.
+    """
     own = (context or {}).get("timeout")
-    is_number = isinstance(own, int | float) and not isinstance(own, bool)
-    return cast("float", own) if is_number else default
+    if own is None:
+        return default
+    if isinstance(own, bool) or not isinstance(own, int | float):
+        raise ValidationError(f"The timeout is {own!r}; a number of seconds was expected.")
+    return own
 
 
 def validate_against_schema(value: object, schema: JsonSchema) -> None:
@@ -112,7 +119,10 @@ class ToolCalls:
             For each call `tool_name`, `result`, `error` (None: it succeeded) and `execution_time`
             in seconds, of a call with an id its `tool_call_id`, and of a failure `error_type`,
             `category` and what belongs to the type.
+        Raises:
+            ValidationError: The timeout is no number; nothing was called.
         """
+        seconds_in(context, None)  # a wrong one is refused before anything is called
         tasks = [self._execute_single_tool(call, context) for call in tool_calls]
         results = await asyncio.gather(*tasks, return_exceptions=True)
         return self._format_tool_results(tool_calls, results)

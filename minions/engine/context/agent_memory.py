@@ -6,10 +6,11 @@ import copy
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Final, Self, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from minions.contracts.codec import encode
 from minions.contracts.json_values import JsonValue, dumps
@@ -22,9 +23,10 @@ from minions.contracts.messages import (
 )
 from minions.engine.compile.borders import as_text_data, border_of, border_words, within
 
-__all__ = ["AgentMemory", "AgentMessage", "as_request_text", "attributed_request"]
+__all__ = ["AgentMemory", "AgentMessage", "as_request_text", "attributed_request", "settled"]
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_USER: Final = MessageRole.USER
 _LONGEST_NAME: Final = 64
 """Characters of a message's name; with `_NOT_IN_NAMES` what every provider takes."""
 
@@ -177,6 +179,28 @@ def attributed_request(sender: object, request: object) -> Message:
     """The request of another agent as a message of the user with the sender's name."""
     text = f"Request from {sender}: {as_request_text(request)}"
     return Message(role=MessageRole.USER, content=text, name=message_name(str(sender)))
+
+
+def settled(messages: Sequence[Message]) -> Iterator[Message]:
+    """The messages without tool calls that have no result, and with results of no call as messages
+    of the user: a run must not make calls that others asked for, and no model accepts the rest.
+    """
+    waiting: set[str | None] = set()
+    for index, message in enumerate(messages):
+        if message.role is MessageRole.TOOL:
+            is_known = message.tool_call_id in waiting
+            waiting.discard(message.tool_call_id)
+            yield message if is_known else evolve(message, role=_USER, tool_call_id=None)
+        elif message.tool_calls:
+            results = takewhile(lambda each: each.role is MessageRole.TOOL, messages[index + 1 :])
+            waiting = {each.tool_call_id for each in results}
+            calls = tuple(call for call in message.tool_calls if call.id in waiting)
+            waiting &= {call.id for call in calls}
+            if calls or message.content is not None:
+                yield evolve(message, tool_calls=calls)
+        else:
+            waiting = set()
+            yield message
 
 
 def message_name(name: str) -> str:

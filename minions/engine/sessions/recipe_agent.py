@@ -16,7 +16,12 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, MessageBundle, user
 from minions.contracts.secrets import InputValue
 from minions.contracts.sessions import SessionStep
-from minions.engine.context.agent_memory import AgentMemory, as_request_text, attributed_request
+from minions.engine.context.agent_memory import (
+    AgentMemory,
+    as_request_text,
+    attributed_request,
+    settled,
+)
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services
@@ -196,13 +201,16 @@ def _attributed(
 ) -> tuple[Sequence[Message], str]:
     """The messages before the request, and the request as text.
 
-    A request that the memory holds already, as that of its sender, is taken out of it.
+    A request that the memory holds already, as that of its sender, is taken out of it once: the
+    sender may have asked the same before.
     """
+    before = list(settled(memory.messages))
     sender = metadata.get("from_agent")
     if not sender:
-        return memory.messages, as_request_text(request)
+        return before, as_request_text(request)
     message = attributed_request(sender, request)
-    before = [each for each in memory.messages if each != message]
+    if message in before:
+        del before[len(before) - 1 - before[::-1].index(message)]
     return before, message.content or ""
 
 
