@@ -13,6 +13,7 @@ import pytest
 from builders import deterministic_services
 from minions.adapters.tools.function_tool import tool
 from minions.contracts.errors import SchemaError, ToolError
+from minions.contracts.messages import ToolCallRequest
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolScope
 from minions.engine.agents.executor import AgentStepExecutor
@@ -168,6 +169,29 @@ async def test_a_tool_that_takes_too_long_is_cancelled_and_others_are_not(
     late, fine = await executor.execute_tool_calls(calls, {"timeout": 0.05})
     assert (late["error_type"], late["timeout_seconds"], ended) == ("timeout", 0.05, ["wait"])
     assert fine["result"] == 1
+
+
+async def test_a_timeout_within_a_tool_is_not_taken_for_its_own(
+    executor: AgentStepExecutor,
+) -> None:
+    """A-40."""
+
+    def fail() -> None:
+        raise TimeoutError("the database did not answer")
+
+    executor.register_tool("fail", fail)
+    result = await call(executor, name="fail")
+    assert (result["error_type"], result["timeout_seconds"]) == ("timeout", None)
+    assert "the database did not answer" in result["error"]
+
+
+async def test_the_calls_of_a_model_are_taken_as_they_are(executor: AgentStepExecutor) -> None:
+    executor.register_tool("look", lambda city: f"in {city}", CITY)
+    request = ToolCallRequest(id="c1", name="look", arguments='{"city": "Rome"}')
+    nonsense: Any = 7
+    good, bad = await executor.execute_tool_calls([request, nonsense])
+    assert (good["result"], good["tool_call_id"]) == ("in Rome", "c1")
+    assert bad["error_type"] == "tool_not_found"
 
 
 async def test_a_tool_of_a_recipe_can_be_registered(executor: AgentStepExecutor) -> None:

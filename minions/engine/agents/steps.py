@@ -11,6 +11,7 @@ from attrs import field, frozen
 
 from minions.contracts.agent_errors import StepResult
 from minions.contracts.errors import UsageError
+from minions.contracts.messages import ToolCallRequest
 
 __all__ = ["ExecutionStep", "JoinPolicy", "ParallelResults", "StepType"]
 
@@ -34,7 +35,7 @@ class ExecutionStep:
     """Of an agent step: what the agent is asked."""
     metadata: Mapping[str, object] | None = None
     """Of an agent step: see `execute_agent_step`."""
-    tool_calls: Sequence[Mapping[str, object]] = ()
+    tool_calls: Sequence[Mapping[str, object] | ToolCallRequest] = ()
     """Of a tool step: see `execute_tool_calls`."""
     timeout: float | None = None
     """Seconds for this step; None: those of the context, else of the executor."""

@@ -12,6 +12,7 @@ from minions.contracts.agent_errors import StepResult, ValidationError
 from minions.contracts.codec import encode
 from minions.contracts.errors import NotFoundError, ToolError, near_hint, near_names, words_of
 from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.messages import ToolCallRequest
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tools import Tool, ToolScope
 from minions.engine.agents.results import category_of, peak_memory_bytes
@@ -105,15 +106,15 @@ class ToolCalls:
 
     async def execute_tool_calls(
         self,
-        tool_calls: Sequence[Mapping[str, object]],
+        tool_calls: Sequence[Mapping[str, object] | ToolCallRequest],
         context: Mapping[str, object] | None = None,
     ) -> list[StepResult]:
         """Call tools in parallel, once each, and return their results in the order of the calls.
 
         Args:
             tool_calls: Each with `name` (or `tool_name`) and `arguments` (or `args`, `parameters`),
-                a mapping or JSON text, or in the form of a model's answer (`function`); and perhaps
-                an `id`.
+                a mapping or JSON text, and perhaps an `id`; or those of a model's answer, also in
+                the provider's form (`function`).
             context: Its `timeout` are the seconds for each call.
         Returns:
             For each call `tool_name`, `result`, `error` (None: it succeeded) and `execution_time`
@@ -123,9 +124,10 @@ class ToolCalls:
             ValidationError: The timeout is no number; nothing was called.
         """
         seconds_in(context, None)  # a wrong one is refused before anything is called
-        tasks = [self._execute_single_tool(call, context) for call in tool_calls]
+        calls = [_as_call(call) for call in tool_calls]
+        tasks = [self._execute_single_tool(call, context) for call in calls]
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        return self._format_tool_results(tool_calls, results)
+        return self._format_tool_results(calls, results)
 
     async def execute_blocking_tool(
         self,
@@ -150,14 +152,14 @@ class ToolCalls:
         timeout_s = seconds_in(context, self._tool_timeout_s)
         result: StepResult = {"tool_name": _name_of(tool_call), "result": None, "error": None}
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as deadline:
                 result["result"] = await self._call_tool(tool_call)
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
-            result |= _failure(error, timeout_s)
+            result |= _failure(error, None)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # the rim of a tool call: a stranger's code raises anything
-            result |= _failure(error, timeout_s)
+            result |= _failure(error, timeout_s if deadline.expired() else None)
         result["execution_time"] = clock.monotonic() - begin
         return result | _id_of(tool_call)
 
@@ -206,6 +208,13 @@ class _UnknownToolError(NotFoundError):
 
 
 # --- calls -----------------------------------------------------------------------------------
+
+
+def _as_call(tool_call: object) -> Mapping[str, object]:
+    """The call as a mapping; of anything else one that names no tool."""
+    if isinstance(tool_call, ToolCallRequest):
+        return {"id": tool_call.id, "name": tool_call.name, "arguments": tool_call.arguments}
+    return tool_call if isinstance(tool_call, Mapping) else {}
 
 
 def _name_of(tool_call: Mapping[str, object]) -> str:
