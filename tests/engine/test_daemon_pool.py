@@ -60,6 +60,7 @@ async def test_a_call_that_was_cancelled_while_it_waited_is_not_made() -> None:
     second = asyncio.ensure_future(pool.run(lambda: made.append(1)))
     await asyncio.sleep(0)
     second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
     go.set()
     await first
     await pool.run(lambda: None)
