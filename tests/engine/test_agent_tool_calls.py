@@ -163,12 +163,15 @@ async def test_a_tool_that_takes_too_long_is_cancelled_and_others_are_not(
         finally:
             ended.append("wait")
 
+    async def fine() -> int:
+        return 1
+
     executor.register_tool("wait", wait)
-    executor.register_tool("fine", lambda: 1)
+    executor.register_tool("fine", fine)
     calls = [{"name": "wait"}, {"name": "fine"}]
-    late, fine = await executor.execute_tool_calls(calls, {"timeout": 0.05})
+    late, good = await executor.execute_tool_calls(calls, {"timeout": 0.05})
     assert (late["error_type"], late["timeout_seconds"], ended) == ("timeout", 0.05, ["wait"])
-    assert fine["result"] == 1
+    assert good["result"] == 1
 
 
 async def test_a_timeout_within_a_tool_is_not_taken_for_its_own(

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import deterministic_services
-from minions.contracts.errors import UsageError
+from minions.contracts.errors import ToolError, UsageError
 from minions.contracts.messages import user
 from minions.engine.agents.agents import AgentLike
 from minions.engine.agents.executor import AgentStepExecutor
@@ -182,3 +182,60 @@ async def test_cancelling_the_whole_cancels_every_step(executor: AgentStepExecut
     with pytest.raises(asyncio.CancelledError):
         await task
     assert len(CANCELLED) == 2
+
+
+# --- any mixture ----------------------------------------------------------------------------------
+
+FAILURES: Sequence[type[Exception]] = (
+    *(LookupError, TypeError, MemoryError, TimeoutError, ConnectionError, OSError, ToolError),
+)
+
+
+async def raises(request: object, memory: AgentMemory) -> str:
+    """Raises what the request says, or answers."""
+    memory.add_message(user("noise"))
+    await asyncio.sleep(0)
+    if isinstance(request, int):
+        raise FAILURES[request]("x")
+    return "fine"
+
+
+KINDS = st.sampled_from([*range(len(FAILURES)), "fine", "dance", "nobody", "broken", "tool"])
+
+
+def mixed_step(kind: int | str) -> ExecutionStep:
+    if kind == "dance":
+        return ExecutionStep(step_type="dance")
+    if kind in ("broken", "tool"):
+        return ExecutionStep(step_type=StepType.TOOL, tool_calls=[{"name": kind}] * 2)
+    name = "nobody" if kind == "nobody" else "raises"
+    return ExecutionStep(step_type=StepType.AGENT, agent_name=name, request=kind)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(KINDS, max_size=12), st.sampled_from(["all", "any", "majority", 0.3]), st.booleans()
+)
+def test_any_mixture_ends_with_typed_and_aligned_results(
+    kinds_: list[int | str], join: str | float, raise_on_error: bool
+) -> None:
+    """A-46, A-49: each result is of its step, the counts add up, and the memory stays."""
+    services, memory = deterministic_services(), AgentMemory([user("before")])
+    executor = AgentStepExecutor(
+        {"raises": raises}, services=services, raise_on_error=raise_on_error
+    )
+    executor.register_tool("tool", mixed_step)
+    steps = [mixed_step(kind) for kind in kinds_]
+    results = asyncio.run(executor.execute_parallel_steps(steps, memory, {}, join=join))
+    assert (len(results), len(memory)) == (len(steps), 1)
+    for kind, result in zip(kinds_, results, strict=True):
+        is_fine = result.get("error") is None
+        assert is_fine or result["error_type"] != "cancelled" or results.is_joined
+        assert not is_fine or kind == "fine"
+        assert is_fine or (result["error_type"] and result["category"])
+        assert kind != "dance" or result["error_type"] in ("unknown_step", "cancelled")
+    counts = executor.metrics
+    assert counts.total_executions == counts.successful_executions + counts.failed_executions
+    assert counts.total_executions <= sum(
+        kind not in ("dance", "broken", "tool") for kind in kinds_
+    )
