@@ -63,6 +63,10 @@ _CATEGORIES: Final[Mapping[str, str]] = {
 }
 
 
+_OF_THE_FAILURE: Final = frozenset({"agent_failed", "environment"})
+"""Types of errors whose category is that of the failure, where it has one."""
+
+
 def error_result(
     error: BaseException, agent_name: str, context: Mapping[str, object], *, debug: bool
 ) -> StepResult:
@@ -88,9 +92,10 @@ def category_of(result: Mapping[str, object], error: BaseException | None = None
     Args:
         error: What was raised; None: nothing, or it is not known.
     """
-    if (own := _own_category(error)) is not None:
+    kind = str(result.get("error_type"))
+    if kind in _OF_THE_FAILURE and (own := _own_category(error)) is not None:
         return own
-    known = _CATEGORIES.get(str(result.get("error_type")))
+    known = _CATEGORIES.get(kind)
     if known is not None or error is None:
         return known or "internal"
     status = http_status_of(error)
