@@ -191,7 +191,8 @@ async def test_a_hook_for_errors_makes_the_result() -> None:
             return {"error": f"{agent_name}: {error}", "error_type": "mine"}
 
     executor = Mine({"a": FailingAgent(LookupError("x"))})
-    assert await ask(executor) == {"error": "a: x", "error_type": "mine"}
+    shown = {"error": "a: x", "error_type": "mine", "category": "internal"}
+    assert await ask(executor) == shown
 
 
 # --- retries --------------------------------------------------------------------------------------

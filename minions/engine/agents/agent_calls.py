@@ -16,6 +16,7 @@ from minions.contracts.messages import MessageRole, assistant, user
 from minions.engine.agents.agents import call_agent, fingerprint_of
 from minions.engine.agents.metrics import ExecutionMetrics
 from minions.engine.agents.result_cache import cache_key
+from minions.engine.agents.results import category_of
 from minions.engine.agents.step_hooks import StepHooks
 from minions.engine.agents.tool_calls import seconds_in
 from minions.engine.context.agent_memory import AgentMemory, as_request_text
@@ -160,6 +161,7 @@ class AgentCalls(StepHooks):
     ) -> AgentStepError:
         cause = error if isinstance(error, Exception) else RuntimeError(words_of(error))
         result = dict(await self._handle_execution_error(cause, agent_name, dict(given)))
+        result.setdefault("category", category_of(result, cause))
         result |= _echo(given)
         facts = {"agent": agent_name, "error_type": result.get("error_type"), **_echo(given)}
         self._services.log.warning("agent_step_failed", reason=words_of(error), **facts)
