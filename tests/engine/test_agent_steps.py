@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 
 from builders import deterministic_services
 from minions.contracts.agent_errors import AgentStepError, SecurityError, ValidationError
-from minions.contracts.errors import ToolError
+from minions.contracts.errors import EnvironmentRefusedError, StaleSnapshotError, ToolError
 from minions.contracts.messages import Message, MessageRole, assistant, user
 from minions.contracts.retry import RetryConfig
 from minions.engine.agents.agents import AgentLike
@@ -152,6 +152,10 @@ async def test_an_agent_that_ends_the_process_or_its_task_only_fails(error: Base
     ("error", "kind", "category"),
     [
         (ToolError("no such file"), "tool_error", "tool"),
+        (SecurityError("of the agent itself"), "security_error", "permission"),
+        (EnvironmentRefusedError("no key"), "environment", "terminal"),
+        (StaleSnapshotError("x"), "agent_failed", "terminal"),
+        (AgentStepError({"error": "x", "error_type": "timeout"}), "timeout", "timeout"),
         (ConnectionError("lost"), "internal_error", "transient"),
         (TimeoutError(), "timeout", "timeout"),
         (type("HttpError", (Exception,), {"status_code": 429})(), "internal_error", "rate_limit"),

@@ -110,8 +110,10 @@ class AgentCalls(StepHooks):
         try:
             self._validate_request(request, agent_name)
             result = await self._answer(agent_name, request, memory, given, attempts)
-        except SecurityError:
-            raise
+        except SecurityError as error:
+            if not attempts.count:  # the request was refused; else the agent raised it
+                raise
+            raise await self._step_error(error, agent_name, given) from error
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise

@@ -9,9 +9,20 @@ from typing import Final
 
 import attrs
 
-from minions.contracts.agent_errors import AgentNotFoundError, SecurityError, StepResult
+from minions.contracts.agent_errors import (
+    AgentNotFoundError,
+    AgentStepError,
+    SecurityError,
+    StepResult,
+)
 from minions.contracts.codec import encode
-from minions.contracts.errors import MinionsError, ToolError, UsageError, words_of
+from minions.contracts.errors import (
+    EnvironmentRefusedError,
+    MinionsError,
+    ToolError,
+    UsageError,
+    words_of,
+)
 from minions.contracts.executions import AgentExecutionError, RunStatus
 from minions.contracts.messages import Message
 from minions.engine.context.agent_memory import AgentMessage
@@ -166,8 +177,16 @@ def _run_end(error: BaseException, _: str, __: Mapping[str, object]) -> StepResu
 
 
 def _environment(error: BaseException, _: str, __: Mapping[str, object]) -> StepResult:
-    code = error.error_code if isinstance(error, MinionsError) else None
-    return {"error": _text_of(error), "error_type": "environment", "code": code}
+    return {"error": _text_of(error), "error_type": "environment", "code": _code_of(error)}
+
+
+def _failed(error: BaseException, _: str, __: Mapping[str, object]) -> StepResult:
+    return {"error": _text_of(error), "error_type": "agent_failed", "code": _code_of(error)}
+
+
+def _inner(error: BaseException, _: str, __: Mapping[str, object]) -> StepResult:
+    """The error result of a step that the agent executed itself."""
+    return dict(error.result) if isinstance(error, AgentStepError) else {}
 
 
 def _invalid(error: BaseException, _: str, __: Mapping[str, object]) -> StepResult:
@@ -198,11 +217,17 @@ _TABLE: Final[
     (AgentExecutionError, _run_end),
     (UsageError, _invalid),
     (ToolError, _tool),
-    (MinionsError, _environment),
+    (EnvironmentRefusedError, _environment),
+    (AgentStepError, _inner),
+    (MinionsError, _failed),
     (TimeoutError, _timeout),
     (MemoryError, _memory),
 )
 """The first class that fits decides; the order is from the narrowest on."""
+
+
+def _code_of(error: BaseException) -> str | None:
+    return error.error_code if isinstance(error, MinionsError) else None
 
 
 def _text_of(error: BaseException) -> str:
