@@ -51,7 +51,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     FailureCategory.RATE_LIMIT: "rate-limited too-many-runs",
     FailureCategory.TIMEOUT: "model-timeout tool-timeout step-timeout ask-timeout",
     FailureCategory.RESOURCE: """
-        resource-limit limit-reached recipe-limit-reached max-model-calls context-exceeded
+        request-too-large resource-limit limit-reached recipe-limit-reached max-model-calls context-exceeded
         output-truncated response-too-large tool-result-too-large answer-too-large file-too-large
         too-large too-deep too-long message-too-long key-too-long body-too-large headers-too-large
         while-exhausted disk-full quota-exhausted slow-pattern
@@ -62,7 +62,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         http-… too-many-redirects damaged-state decided-failed
     """,
     FailureCategory.PERMISSION: """
-        permission-denied write-not-allowed approval-denied needs-decision decision-needed in-doubt
+        request-refused permission-denied write-not-allowed approval-denied needs-decision decision-needed in-doubt
         call-in-doubt not-agreed auth-rejected key-not-allowed insecure-base-url host-refused
         address-refused redirect-refused reserved-key outside-root outside-project excluded-path
         file-refused secret-refused secret-shown model-refused recipe-text-refused unauthorized
@@ -77,7 +77,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         missing-package missing-extra unknown-database newer-database not-a-journal no-wal
         bad-encoding io-error cannot-open not-a-database port-taken no-folder token-file
         bad-configuration unknown-extension agent-execution run-failed run-rejected run-ended
-        run-over step-failed step-… loop-failed while-stuck no-store no-output junit-file
+        run-over step-failed step-… agent-step-failed loop-failed while-stuck no-store no-output junit-file
         unwritable-file unreadable file-not-found no-file recipe-unreadable database-gone
     """,
     FailureCategory.INTERNAL: """
@@ -110,7 +110,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         empty no-tests only-planned unknown-value no-such-path method-not-allowed bad-body
         not-json bad-query bad-last-event-id bad-idempotency-key idempotency-mismatch bad-token
         closed run-has-begun run-not-over no-body bad-step bad-services executor-needed
-        other-journal
+        other-journal agent-not-found bad-agent bad-join bad-request-value no-recipe-host
+        no-request-input
     """,
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Final
 
 import attrs
@@ -24,6 +25,7 @@ from minions.contracts.errors import (
     words_of,
 )
 from minions.contracts.executions import AgentExecutionError, RunStatus
+from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.messages import Message
 from minions.engine.context.agent_memory import AgentMessage
 from minions.engine.services.retry import http_status_of, is_retryable_error
@@ -58,19 +60,19 @@ _RUN_ENDS: Final[Mapping[RunStatus, str]] = {
     RunStatus.NEEDS_DECISION: "needs_decision",
     RunStatus.CANCELLED: "cancelled",
 }
-_CATEGORIES: Final[Mapping[str, str]] = {
-    "agent_not_found": "terminal",
-    "tool_not_found": "tool",
-    "tool_error": "tool",
-    "timeout": "timeout",
-    "resource_limit": "resource",
-    "validation_error": "contract",
-    "security_error": "permission",
-    "needs_decision": "permission",
-    "cancelled": "terminal",
-    "environment": "terminal",
-    "agent_failed": "terminal",
-    "unknown_step": "contract",
+_CATEGORIES: Final[Mapping[str, FailureCategory]] = {
+    "agent_not_found": FailureCategory.CONTRACT,
+    "tool_not_found": FailureCategory.CONTRACT,
+    "tool_error": FailureCategory.TOOL,
+    "timeout": FailureCategory.TIMEOUT,
+    "resource_limit": FailureCategory.RESOURCE,
+    "validation_error": FailureCategory.CONTRACT,
+    "security_error": FailureCategory.PERMISSION,
+    "needs_decision": FailureCategory.PERMISSION,
+    "cancelled": FailureCategory.TERMINAL,
+    "environment": FailureCategory.TERMINAL,
+    "agent_failed": FailureCategory.TERMINAL,
+    "unknown_step": FailureCategory.CONTRACT,
 }
 
 
@@ -106,15 +108,19 @@ def category_of(result: Mapping[str, object], error: BaseException | None = None
     kind = str(result.get("error_type"))
     if kind in _OF_THE_FAILURE and (own := _own_category(error)) is not None:
         return own
+    return _listed_category(kind, error).value
+
+
+def _listed_category(kind: str, error: BaseException | None) -> FailureCategory:
     known = _CATEGORIES.get(kind)
     if known is not None or error is None:
-        return known or "internal"
+        return known or FailureCategory.INTERNAL
     status = http_status_of(error)
-    if status == 429:
-        return "rate_limit"
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return FailureCategory.RATE_LIMIT
     if is_retryable_error(error, unless_known=False):
-        return "transient"
-    return "internal" if status is None else "terminal"
+        return FailureCategory.TRANSIENT
+    return FailureCategory.INTERNAL if status is None else FailureCategory.TERMINAL
 
 
 def _own_category(error: BaseException | None) -> str | None:
@@ -126,7 +132,7 @@ def _own_category(error: BaseException | None) -> str | None:
 
 def cancelled_result(text: str) -> StepResult:
     """The result of a step that was cancelled because its result is not needed."""
-    return {"error": text, "error_type": "cancelled", "category": _CATEGORIES["cancelled"]}
+    return {"error": text, "error_type": "cancelled", "category": _CATEGORIES["cancelled"].value}
 
 
 def _not_found(error: BaseException, agent_name: str, _: Mapping[str, object]) -> StepResult:
