@@ -126,7 +126,7 @@ async def test_an_unknown_tool_is_an_error_with_similar_names(executor: AgentSte
     executor.register_tool("search", len)
     result = await call(executor, name="serch")
     assert (result["error_type"], result["suggestions"]) == ("tool_not_found", ["search"])
-    assert (result["tool_name"], result["category"]) == ("serch", "tool")
+    assert (result["tool_name"], result["category"]) == ("serch", "contract")
 
 
 async def test_one_failure_leaves_its_neighbours_alone(executor: AgentStepExecutor) -> None:
