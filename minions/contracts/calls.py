@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from attrs import field, frozen
 
 from minions.contracts.errors import CONTEXT_EXCEEDED, FailureInfo
+from minions.contracts.failure_categories import FailureCategory, category_of
 from minions.contracts.instructions import (
     OutputFailure,
     OutputInstructions,
@@ -186,9 +187,15 @@ class ModelFailure:
     rate_limits: RateLimits | None = None
     """What the server said of its own limits; None: nothing. It is not recorded."""
 
+    @property
+    def category(self) -> FailureCategory:
+        """What kind of failure it is."""
+        unlisted = FailureCategory.TRANSIENT if self.is_retryable else FailureCategory.TERMINAL
+        return category_of(self.code, unlisted=unlisted)
+
     def info(self) -> FailureInfo:
         """The failure as results and rows hold it."""
-        return FailureInfo(code=self.code, message=self.message, suggestions=self.suggestions)
+        return _info(self)
 
 
 def context_exceeded(message: str) -> ModelFailure:
@@ -219,9 +226,25 @@ class ToolFailure:
     """
     suggestions: tuple[str, ...] = ()
 
+    @property
+    def category(self) -> FailureCategory:
+        """What kind of failure it is; of a code of the tool's own `tool`."""
+        return category_of(self.code, unlisted=FailureCategory.TOOL)
+
     def info(self) -> FailureInfo:
         """The failure as results and rows hold it."""
-        return FailureInfo(code=self.code, message=self.message, suggestions=self.suggestions)
+        return _info(self)
+
+
+def _info(failure: ModelFailure | ToolFailure) -> FailureInfo:
+    """The failure of a call as the failure of its step; the category of its own code stays."""
+    category = failure.category
+    return FailureInfo(
+        code=failure.code,
+        message=failure.message,
+        suggestions=failure.suggestions,
+        category=category if category is not category_of(failure.code) else None,
+    )
 
 
 Failure: TypeAlias = ModelFailure | ToolFailure | OutputFailure

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 from attrs import evolve, field, frozen
 from attrs.validators import ge
 
-from minions.contracts.context import snake_case
 from minions.contracts.errors import (
     CIRCUIT_OPEN,
+    LIMIT_REACHED,
     UNREACHABLE,
     FailureInfo,
     LeaseHeldError,
@@ -186,7 +186,7 @@ class Batch:
         while rows := await self._journal.runs(wanted, limit=limit, after=after):
             self._has_earlier = True
             for row in rows:
-                self._budget.count(row.usage.get("cost_usd"))
+                self._budget.count_recorded(row.usage.get("cost_usd"))
             if len(rows) < _PAGE:
                 return
             after = rows[-1]
@@ -299,7 +299,8 @@ class Batch:
         self, line: BatchLine, run: AgentRun[Any], share: Share, row: RunRow | None
     ) -> BatchResult:
         if self._budget.is_limited:
-            _limit_cost(run.context.progress.metadata, share.limit)
+            is_counted = row is not None and bool(row.usage.get("cost_usd"))
+            run.context.progress.budget.share(self._budget.spending, counts_replayed=not is_counted)
         self._active[run.run_id] = run
         try:
             result = await self._execute(run)
@@ -320,7 +321,7 @@ class Batch:
     def _spent(self) -> FailureInfo:
         budget, most = self._budget, self._plan.max_cost_usd
         return FailureInfo(
-            code="limit-reached",
+            code=LIMIT_REACHED,
             message=f"${budget.spent:.6g} of the batch's ${most:g} are spent, and one more line "
             f"may cost ${budget.expected or 0:.2g}. What was done is recorded.",
         )
@@ -328,14 +329,6 @@ class Batch:
 
 async def _execute(run: AgentRun[Any]) -> AgentResult[Any]:  # Any: see `Execute`
     return await run.execute()
-
-
-def _limit_cost(limits: dict[str, object], most: float) -> None:
-    """Lower the limit on cost, which a recipe may spell in two ways."""
-    own = [name for name in limits if snake_case(name) == "max_cost_usd"]
-    amounts = [limits.pop(name) for name in own]
-    known = [amount for amount in amounts if isinstance(amount, int | float)]
-    limits["max_cost_usd"] = min([most, *known])
 
 
 def _new_cost(result: AgentResult[Any], row: RunRow | None) -> float | None:

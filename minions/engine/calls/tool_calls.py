@@ -15,6 +15,7 @@ from minions.contracts.calls import CallOrigin, ToolCall, ToolCallResponse, Tool
 from minions.contracts.codec import encode
 from minions.contracts.context import RunContext
 from minions.contracts.errors import MinionsError, ToolError, near_hint, near_names, words_of
+from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.schema import SchemaValidator
@@ -200,13 +201,13 @@ async def _invoke(
     except TimeoutError as error:
         if deadline.expired():
             return Failure(_overrun(tool, timeout_s))
-        return Failure(_raised(tool, error))
+        return Failure(_raised(tool, error, context))
     except asyncio.CancelledError as error:
         if is_being_cancelled():
             raise
-        return Failure(_raised(tool, error))
+        return Failure(_raised(tool, error, context))
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the rim of a tool call: a stranger's code raises anything
-        return Failure(_raised(tool, error))
+        return Failure(_raised(tool, error, context))
     return _response(tool, result, context)
 
 
@@ -220,16 +221,19 @@ def _overrun(tool: Tool, timeout_s: float) -> ToolFailure:
     )
 
 
-def _raised(tool: Tool, error: BaseException) -> ToolFailure:
+def _raised(tool: Tool, error: BaseException, context: RunContext) -> ToolFailure:
     may_repeat = tool.spec.effect is not Effect.ONCE
+    retryable = context.retry.retryable_exceptions if context.retry is not None else None
     if isinstance(error, MinionsError):
         code, text = error.error_code, error.message
     else:
-        code, text = "tool-failed", words_of(error)
+        code = RESOURCE_LIMIT if isinstance(error, MemoryError) else "tool-failed"
+        text = words_of(error)
     return ToolFailure(
         code=code,
         message=f"The tool '{tool.spec.name}' failed: {text}",
-        is_retryable=may_repeat and is_retryable_error(error, unless_known=True),
+        is_retryable=may_repeat
+        and is_retryable_error(error, unless_known=True, retryable=retryable),
     )
 
 

@@ -17,7 +17,7 @@ from minions.contracts.memory import ModelMemory
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import Log
 from minions.contracts.secrets import Secrets
-from minions.contracts.tools import Toolbox, ToolSpec
+from minions.contracts.tools import Tool, Toolbox, ToolSpec
 from minions.engine.context.iterations import Iteration
 from minions.engine.history.conversation import LiveConversation
 
@@ -43,7 +43,7 @@ class StepView(RunContext):
         retry: RetryConfig | None = None,
         live_conversation: LiveConversation | None = None,
     ) -> None:
-        self.retry = retry or context.recipe.retry
+        self.retry: RetryConfig = retry or context.recipe.retry
         """How calls of the step are tried again."""
         self.context = context
         self.live_conversation = live_conversation
@@ -62,6 +62,12 @@ class StepView(RunContext):
         """The same step, with these tools of the run beside its own."""
         wider = copy(self)
         wider._tools = self.context.tools.subset({*self._tools.names, *names})  # noqa: SLF001  # a copy of itself
+        return wider
+
+    def with_own_tool(self, tool: Tool) -> StepView:
+        """The same step, with a tool of the engine's own."""
+        wider = copy(self)
+        wider._tools = self._tools.plus([tool])  # noqa: SLF001  # a copy of itself
         return wider
 
     def without_deltas(self) -> StepView:

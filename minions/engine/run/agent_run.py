@@ -20,6 +20,7 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.facts import (
     RunFinished,
 )
+from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.instructions import T_co
 from minions.contracts.steps import PythonStep
 from minions.engine.calls.pending_decisions import PendingDecision, waiting_failure
@@ -318,4 +319,5 @@ def _raised(error: BaseException) -> FailureInfo:
     if isinstance(error, MinionsError):
         return error.info()
     text = f"The run raised {words_of(error)}. What was done is kept."
-    return FailureInfo(code="run-raised", message=text)
+    code = RESOURCE_LIMIT if isinstance(error, MemoryError) else "run-raised"
+    return FailureInfo(code=code, message=text)

@@ -19,7 +19,7 @@ from minions.analysis.explanation import explain
 from minions.analysis.spending import KnownModel
 from minions.analysis.tool_specs import tool_specs
 from minions.contracts.durations import spoken
-from minions.contracts.errors import FailureInfo, UsageError
+from minions.contracts.errors import LIMIT_REACHED, FailureInfo, UsageError
 from minions.contracts.executions import RunState
 from minions.contracts.flow import Priority
 from minions.contracts.json_values import JsonValue, dumps
@@ -311,7 +311,7 @@ class _Report:
     @property
     def has_reached_limit(self) -> bool:
         """Whether money or another limit was used up, of the batch or of a line."""
-        stopped = self.stopped_by is not None and self.stopped_by.code == "limit-reached"
+        stopped = self.stopped_by is not None and self.stopped_by.code == LIMIT_REACHED
         return stopped or self.tally.by_status[RunState.LIMIT_REACHED] > 0
 
 
