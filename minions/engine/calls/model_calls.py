@@ -328,13 +328,7 @@ class ModelCalls:
                 memory.restore_snapshot(mark)
                 if context.progress.budget.is_spent:
                     return Failure(self._spent_between())
-            try:
-                outcome = await attempts.attempt(lambda: executor.execute(running, view))
-                return checked_result(executor.execute, outcome)
-            except JournalError:
-                raise
-            except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
-                return Failure(_raised(error, view.retry))
+            return await self._tried(executor, running, attempts)
 
         try:
             attempted = await with_retries(
@@ -358,6 +352,18 @@ class ModelCalls:
         if remember:
             self._remember(done)
         return done
+
+    async def _tried(
+        self, executor: ModelCallExecutor, running: ModelCall, attempts: CallAttempts
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """One attempt; whatever it raises is its failure."""
+        try:
+            outcome = await attempts.attempt(lambda: executor.execute(running, self.view))
+            return checked_result(executor.execute, outcome)
+        except JournalError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
+            return Failure(_raised(error, self.view.retry))
 
     def _remember(self, done: ModelCall) -> None:
         """The answer joins the step's conversation."""
