@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from minions.contracts.calls import DeltaSink
     from minions.contracts.memory import ModelMemory
     from minions.contracts.retry import RetryConfig
+    from minions.contracts.runtime import BlockingCalls
     from minions.contracts.tools import Toolbox, ToolSpec
 
 __all__ = ["Limits", "RunContext", "snake_case"]
@@ -220,6 +221,11 @@ class RunContext(ABC):
         import asyncio  # here: checking a recipe needs no event loop
 
         await asyncio.sleep(seconds)
+
+    @property
+    def blocking(self) -> BlockingCalls | None:
+        """Calls synchronous tools beside the event loop; None: each on a thread of its own."""
+        return None
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """Why the run may not call that tool, as a text for people; None: it may."""

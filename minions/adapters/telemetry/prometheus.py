@@ -9,6 +9,7 @@ from typing import Final
 from minions.adapters.telemetry.series import Counter, Family, Histogram, gauge_lines
 from minions.contracts.flow import CircuitState, FlowControl
 from minions.contracts.metrics import Metrics
+from minions.contracts.runtime import BlockingCalls
 
 __all__ = ["PrometheusMetrics"]
 
@@ -104,14 +105,19 @@ class PrometheusMetrics(Metrics):
         with self._lock:
             self._refusals.add(limit)
 
-    def text(self, flow: FlowControl | None = None) -> str:
+    def text(
+        self, flow: FlowControl | None = None, blocking: BlockingCalls | None = None
+    ) -> str:
         """The page.
 
         Args:
             flow: The flow control whose servers are shown; None: none are.
+            blocking: What calls synchronous tools; None: its threads are not shown.
         """
         with self._lock:
-            lines = [*self._lines(), *_blocking_lines()]
+            lines = [*self._lines()]
+        if blocking is not None:
+            lines += _blocking_lines(blocking)
         if flow is not None:
             lines += _flow_lines(flow)
         return "\n".join((*lines, ""))
@@ -129,11 +135,14 @@ class PrometheusMetrics(Metrics):
             yield from family.lines()
 
 
-def _blocking_lines() -> Iterator[str]:
-    """Blocking functions run on threads of their own, which are named after them."""
-    count = sum(each.name.startswith("minions-") for each in threading.enumerate())
+def _blocking_lines(blocking: BlockingCalls) -> Iterator[str]:
     yield from gauge_lines(
-        "minions_blocking_threads", "Threads with blocking tools.", [({}, count)]
+        "minions_blocking_threads", "Threads with blocking tools.", [({}, blocking.running)]
+    )
+    yield from gauge_lines(
+        "minions_blocking_waiting",
+        "Blocking tools that wait for a thread.",
+        [({}, blocking.waiting)],
     )
 
 

@@ -15,6 +15,7 @@ from minions.contracts.executions import RunWarning, StepExecution
 from minions.contracts.facts import WarningRecorded
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
+from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue, Secrets
 from minions.contracts.tools import Toolbox, ToolSpec
 from minions.engine.context.progress import StepProgress
@@ -174,6 +175,11 @@ class AgentContext(RunContext):
     async def sleep(self, seconds: float) -> None:
         """By the `sleep` of the run's services."""
         await self.scope.services.sleep(seconds)
+
+    @property
+    def blocking(self) -> BlockingCalls:
+        """Of the run's services."""
+        return self.scope.services.blocking
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """A permission of that tool alone counts over `allow_write`."""

@@ -15,7 +15,7 @@ from minions.contracts.events import StepDelta, StepDeltaEvent
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
 from minions.contracts.retry import RetryConfig
-from minions.contracts.runtime import Log
+from minions.contracts.runtime import BlockingCalls, Log
 from minions.contracts.secrets import Secrets
 from minions.contracts.tools import Tool, Toolbox, ToolSpec
 from minions.engine.context.iterations import Iteration
@@ -157,6 +157,11 @@ class StepView(RunContext):
     async def sleep(self, seconds: float) -> None:
         """By the `sleep` of the run's services."""
         await self.context.sleep(seconds)
+
+    @property
+    def blocking(self) -> BlockingCalls:
+        """Of the run's services."""
+        return self.context.blocking
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """The run's."""

@@ -13,6 +13,8 @@ from typing import Final, TypeVar
 
 from attrs import field, mutable
 
+from minions.contracts.runtime import BlockingCalls
+
 __all__ = ["DaemonPool"]
 
 T = TypeVar("T")
@@ -31,7 +33,7 @@ class _Job:
 
 
 @mutable(eq=False)
-class DaemonPool:
+class DaemonPool(BlockingCalls):
     """Calls functions on at most `size` daemon threads; further calls wait for a place.
 
     A call that is cancelled leaves its thread to itself: the function cannot be stopped, its result
@@ -43,6 +45,16 @@ class DaemonPool:
     _changed: threading.Condition = field(factory=threading.Condition, init=False)
     _threads: int = field(default=0, init=False)
     _idle: int = field(default=0, init=False)
+
+    @property
+    def running(self) -> int:
+        """Functions that run now, without those that were abandoned."""
+        return self._threads - self._idle
+
+    @property
+    def waiting(self) -> int:
+        """Functions that wait for a thread."""
+        return len(self._jobs)
 
     async def run(self, function: Callable[[], T]) -> T:
         """What `function()` returns or raises; context variables are those of the caller.

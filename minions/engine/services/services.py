@@ -17,9 +17,19 @@ from minions.contracts.decisions import Decider, Deny
 from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.journal import Journal
 from minions.contracts.metrics import Metrics
-from minions.contracts.runtime import Clock, Ids, IsWorkerGone, Log, PriceBook, Random, Sleep
+from minions.contracts.runtime import (
+    BlockingCalls,
+    Clock,
+    Ids,
+    IsWorkerGone,
+    Log,
+    PriceBook,
+    Random,
+    Sleep,
+)
 from minions.contracts.secrets import SecretSource
 from minions.contracts.step_cache import StepCache
+from minions.engine.services.daemon_pool import DaemonPool
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.output_parsing import TextOutputParser
@@ -90,6 +100,8 @@ class Services:
     limits. None: nothing waits, and no circuit opens."""
     priority: Priority | None = None
     """Who goes first where calls wait for a server; None: turns of conversations before others."""
+    blocking: BlockingCalls = field(factory=DaemonPool)
+    """Calls synchronous tools; the default does so on ten threads, and further calls wait."""
     decider: Decider = field(factory=Deny)
     """Approves calls that need approval, and answers questions."""
     secrets: SecretSource = environment_and_files

@@ -82,7 +82,7 @@ async def metrics(request: AnyRequest) -> ASGIApp:
     counted = services.metrics
     if not isinstance(counted, PrometheusMetrics):
         counted = PrometheusMetrics()  # an application counts in its own way
-    page = counted.text(services.flow).encode()
+    page = counted.text(services.flow, services.blocking).encode()
     return cast("ASGIApp", Answer(HTTPStatus.OK, page, CONTENT_TYPE))
 
 
