@@ -14,7 +14,7 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
 
 __all__ = ["JournalInFront"]
 
@@ -118,6 +118,9 @@ class JournalInFront(Journal):
             "sessions",
             lambda: self._real.sessions(wanted, limit=limit, offset=offset, after=after),
         )
+
+    async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
+        return await self.through("spent", lambda: self._real.spent(spender, without=without))
 
     async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
         return await self.through("count_sessions", lambda: self._real.count_sessions(wanted))

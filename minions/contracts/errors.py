@@ -34,6 +34,7 @@ __all__ = [
     "NEEDS_DECISION",
     "OUTPUT_TRUNCATED",
     "UNREACHABLE",
+    "BudgetSpentError",
     "EnvironmentRefusedError",
     "FailureInfo",
     "Fault",
@@ -224,6 +225,17 @@ class EnvironmentRefusedError(MinionsError):
     """
 
     code = "environment"
+
+
+class BudgetSpentError(EnvironmentRefusedError):
+    """A run was not started: the budget of its session, its user or its day is spent."""
+
+    code = "budget-spent"
+
+    def __init__(self, message: str, *, retry_after_s: int | None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        """Seconds until there is a new budget; None: a session has only one."""
 
 
 class JournalError(EnvironmentRefusedError):

@@ -139,6 +139,8 @@ class RunBeginning(_Fact, frozen=True, kw_only=True):
     """The validated inputs; secrets as references."""
     model: str | None | UnsetType = UNSET
     """The models that the run calls, as far as known at the start."""
+    user: str | None = None
+    """The label of the user for whom it runs; None: none was given."""
     note: Object | None = None
     """What the caller wants to find again: flags of the command line, the server's mark."""
     thread: RecordedConversation | None = None
@@ -204,6 +206,10 @@ class RunFinished(_Fact, frozen=True, kw_only=True):
     status: str
     output: JsonValue | UnsetType = UNSET
     usage: Object | None = None
+    spent: Object | None = None
+    """`tokens` and `cost_usd` of all executions, where a retry ran calls again that `usage` does
+    not have any more; None: what `usage` says.
+    """
     error: Object | None | UnsetType = UNSET
     sequence: int | None = None
     """The session's last message that counts again after a failed

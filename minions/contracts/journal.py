@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from attrs import frozen
 from msgspec import Struct
@@ -14,7 +14,14 @@ from minions.contracts.facts import Fact, UnreadableFact, body_of
 from minions.contracts.json_values import JsonValue
 
 if TYPE_CHECKING:
-    from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
+    from minions.contracts.run_rows import (
+        RunFilter,
+        RunRow,
+        SessionFilter,
+        SessionRow,
+        Spender,
+        Spent,
+    )
 
 __all__ = [
     "SPARED_S",
@@ -118,6 +125,9 @@ class Journal(ABC):
 
     Cost and bytes of an append do not grow with the length of the run.
     """
+
+    is_shared: bool = True
+    """Whether other processes may append to it meanwhile."""
 
     @abstractmethod
     async def acquire(
@@ -253,6 +263,16 @@ class Journal(ABC):
     async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
         """The number of sessions that `wanted` selects; None: of all."""
 
+    async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
+        """What the rows of runs say that somebody spent, by the last end of each run.
+
+        This one adds up all rows, page by page; a journal that holds many overrides it.
+
+        Args:
+            without: Ids of runs that are left out.
+        """
+        return await _sum_of_rows(self, spender, without)
+
     @abstractmethod
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
         """Wait until the session has an entry after that position; returns at once if it has.
@@ -320,3 +340,20 @@ class Journal(ABC):
 
     async def aclose(self) -> None:
         """Close files and connections."""
+
+
+_PAGE: Final = 500
+"""Rows that are added up at once."""
+
+
+async def _sum_of_rows(journal: Journal, spender: Spender, without: Collection[str]) -> Spent:
+    from minions.contracts.run_rows import RunFilter, Spent
+
+    total, after = Spent(), cast("RunRow | None", None)
+    wanted = RunFilter(session_id=spender.session_id)
+    while rows := await journal.runs(wanted, limit=_PAGE, after=after):
+        for row in rows:
+            if row.run_id not in without:
+                total = total.plus(spender.of(row))
+        after = rows[-1]
+    return total

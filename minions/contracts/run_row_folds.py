@@ -21,14 +21,15 @@ from minions.contracts.facts import (
 )
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.run_rows import LISTED, Number, RunRow, SessionRow
+from minions.contracts.run_rows import LISTED, Number, RunRow, SessionRow, Spent, day_of
 from minions.contracts.stored_sessions import unreadable_entry
 
 __all__ = ["FoldedRows", "folded", "list_problem", "run_row_after", "session_row_after"]
 
 _BEGUN: Final = frozenset(("started", "rejected"))
 _EXECUTED: Final = frozenset(("started", "resumed", "rejected"))
-_MARKS: Final = ("server", "imported")
+_IMPORTED: Final = "imported"
+_MARKS: Final = ("server", _IMPORTED)
 _MEMBERS: Final = 20
 """Members of a list or an object of which these words are made."""
 _READ: Final = 500
@@ -51,7 +52,7 @@ def run_row_after(row: RunRow | None, entry: JournalEntry) -> RunRow | None:
         case RunStarted() | RunRejected() as fact:
             return _begun(entry, fact)
         case RunResumed() as fact:
-            return None if row is None else _resumed(row, fact)
+            return None if row is None else _resumed(row, entry, fact)
         case RunFinished() as fact:
             return None if row is None else _ended(row, entry, fact)
         case UnreadableFact(kind="run", state=state) if row is not None or state in _BEGUN:
@@ -77,6 +78,8 @@ def _begun(entry: JournalEntry, fact: RunStarted | RunRejected) -> RunRow:
         error_message=message,
         mark=_mark(fact.note),
         input_words=_input_words(fact) if isinstance(fact, RunStarted) else None,
+        user=fact.user if isinstance(fact, RunStarted) else None,
+        day=day_of(entry.at),
     )
 
 
@@ -120,6 +123,7 @@ def _unreadable_beginning(entry: JournalEntry) -> RunRow:
         position=entry.position,
         recipe=_text(entry.body, "recipe") or "?",
         started_at=entry.at,
+        day=day_of(entry.at),
     )
 
 
@@ -129,9 +133,12 @@ def _with_problem(row: RunRow, entry: JournalEntry) -> RunRow:
     return evolve(row, status=RunState.UNREADABLE.value, problem=list_problem(entry))
 
 
-def _resumed(row: RunRow, fact: RunResumed) -> RunRow:
+def _resumed(row: RunRow, entry: JournalEntry, fact: RunResumed) -> RunRow:
+    day = day_of(entry.at)
     return evolve(
         row,
+        day=day,
+        day_spent=row.day_spent if day == row.day else Spent(),
         status=_kept(row, RunState.INTERRUPTED.value),
         model=given(fact.model),
         input_words=row.input_words if fact.inputs is None else _input_words(fact),
@@ -145,13 +152,31 @@ def _resumed(row: RunRow, fact: RunResumed) -> RunRow:
 def _ended(row: RunRow, entry: JournalEntry, fact: RunFinished) -> RunRow:
     code, message = _error(given(fact.error))
     return evolve(
-        row,
+        _with_spent(row, _spent(fact)),
         status=_kept(row, fact.status),
         ended_at=entry.at,
         usage=_numbers(fact.usage),
         error_code=code,
         error_message=message,
     )
+
+
+def _with_spent(row: RunRow, total: Spent) -> RunRow:
+    if row.mark == _IMPORTED:  # another journal counts it
+        return evolve(row, foreign=total, spent=Spent(), day_spent=Spent())
+    spent = total.plus(row.foreign, -1)
+    before = row.spent.plus(row.day_spent, -1)
+    return evolve(row, spent=spent, day_spent=spent.plus(before, -1))
+
+
+def _spent(fact: RunFinished) -> Spent:
+    """What all executions of the run used."""
+    usage = _numbers(fact.usage)
+    known = _numbers(fact.spent) if fact.spent is not None else usage
+    tokens = known.get("tokens" if fact.spent is not None else "total_tokens")
+    if tokens is None:
+        tokens = (usage.get("input_tokens") or 0) + (usage.get("output_tokens") or 0)
+    return Spent(int(tokens), float(known.get("cost_usd") or 0.0))
 
 
 def _kept(row: RunRow, status: str) -> str:

@@ -7,8 +7,8 @@ it returns; the entries stay the truth, and folding them again gives the same ro
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypeAlias
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from attrs import field, frozen
 
@@ -24,12 +24,54 @@ __all__ = [
     "RunRow",
     "SessionFilter",
     "SessionRow",
+    "Spender",
+    "Spent",
+    "day_of",
 ]
 
 LISTED: Final = frozenset(("run", "session"))
 """Kinds of entries from which rows are computed."""
 
 Number: TypeAlias = int | float | None
+
+
+# --- what was spent --------------------------------------------------------------------------
+
+
+class Spent(NamedTuple):
+    """An amount that counts against budgets."""
+
+    tokens: int = 0
+    cost_usd: float = 0.0
+    """US dollars, as far as they are known."""
+
+    def plus(self, other: Spent, sign: int = 1) -> Spent:
+        """Both together; with `sign=-1` what this one has more."""
+        return Spent(self.tokens + sign * other.tokens, self.cost_usd + sign * other.cost_usd)
+
+
+def day_of(at: datetime) -> int:
+    """The number of the day in UTC, as `date.toordinal` counts."""
+    return at.astimezone(UTC).toordinal()
+
+
+@frozen
+class Spender:
+    """Whose spending is asked for: of a session, of all runs of a day, or of a user on a day."""
+
+    session_id: str | None = None
+    """The session; None: a day's runs are meant."""
+    day: int | None = None
+    """The day, as `day_of` numbers it."""
+    user: str | None = None
+    """The label of the user; None: all runs of the day."""
+
+    def of(self, row: RunRow) -> Spent:
+        """The part of that run."""
+        if self.session_id is not None:
+            return row.spent if row.session_id == self.session_id else Spent()
+        fits = row.day == self.day and (self.user is None or row.user == self.user)
+        return row.day_spent if fits else Spent()
 
 
 # --- rows ------------------------------------------------------------------------------------
@@ -68,6 +110,22 @@ class RunRow:
     """The first words of its inputs, on one line: `question: Where is … · times: 3`; None: it has
     none, or they were not stored with the row.
     """
+    user: str | None = None
+    """The label of the user for whom it runs; None: it has none, or it came from a file."""
+    day: int = 0
+    """The UTC day on which its last execution began, as `day_of` numbers it; 0: not known."""
+    spent: Spent = field(factory=Spent)
+    """What all its executions spent here, by its last end; what an imported run had used before
+    does not count."""
+    day_spent: Spent = field(factory=Spent)
+    """The part of `spent` that was not recorded before that day."""
+    foreign: Spent = field(factory=Spent)
+    """What it had used when it came from a file."""
+
+    @property
+    def known(self) -> Spent:
+        """All that it used by its last end, wherever that was."""
+        return self.spent.plus(self.foreign)
 
 
 @frozen(kw_only=True)

@@ -145,7 +145,7 @@ def _from_environment(environ: Mapping[str, str]) -> Mapping[str, object]:
     found: dict[str, object] = {}
     for key, kind in setting_types().items():
         text = environ.get(_variable(key))
-        if text is not None and kind.kind is not Mapping:
+        if text is not None and not kind.is_table:
             found[key] = _parsed(key, text, kind.kind)
     return found
 

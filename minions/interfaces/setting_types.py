@@ -46,6 +46,11 @@ class SettingType:
             return cls(members[0], next(constraints, None))
         return cls(hint if _is_union(hint) else typing.get_origin(hint) or hint)
 
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a table, which only a file can hold."""
+        return self.kind is Mapping or (isinstance(self.kind, type) and attrs.has(self.kind))
+
     def takes(self, value: object) -> bool:
         """Whether a value of this type fulfils the constraint."""
         return value is None or self.constraint is None or self.constraint.holds(value)

@@ -9,6 +9,7 @@ from typing import Annotated, Final, TypeAlias
 
 from attrs import field, frozen
 
+from minions.contracts.budgets import Budgets
 from minions.contracts.calls import OutputMode
 from minions.contracts.constraint import Constraint
 
@@ -194,6 +195,13 @@ class Settings:
             "Your own prices by provider/name, in US dollars per million tokens; they win over the "
             "bundled ones.",
             'tables [prices."provider/name"]',
+        ),
+    )
+    budgets: Budgets = field(
+        factory=Budgets,
+        metadata=_described(
+            "What runs may spend together: `session_usd`, `user_usd_per_day`, `usd_per_day`, and "
+            "`session_tokens`, `user_tokens_per_day`, `tokens_per_day`; days are those of UTC."
         ),
     )
     offline_models: Mapping[str, str] = field(

@@ -38,7 +38,7 @@ from minions.contracts.facts import UnreadableFact
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.run_row_folds import folded
-from minions.contracts.run_rows import LISTED, RunFilter, RunRow, SessionFilter, SessionRow
+from minions.contracts.run_rows import LISTED, RunFilter, RunRow, SessionFilter, SessionRow, day_of
 from minions.contracts.runtime import Clock
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
@@ -111,6 +111,7 @@ async def test_a_row_says_what_lists_show(journal: Journal, clock: FakeClock) ->
         model="any",
         started_at=start,
         mark="server",
+        day=day_of(start),
     )
     clock.advance(5)
     error: Body = {"code": "tool_failed", "message": "m" * 1000}

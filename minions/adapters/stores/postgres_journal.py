@@ -49,7 +49,7 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
 from minions.contracts.runtime import Clock, Sleep
 from minions.contracts.stored_sessions import bad_entries, refuse_damaged
 
@@ -185,6 +185,9 @@ class PostgresJournal(RowLookups):
 
     async def _count_runs(self, wanted: RunFilter) -> int:
         return await self._looked_up(lambda db: postgres_rows.count_runs(db, wanted))
+
+    async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
+        return await self._looked_up(lambda db: postgres_rows.spent(db, spender, without))
 
     async def _sessions_page(
         self, wanted: SessionFilter, after: SessionRow | None, part: Part

@@ -18,6 +18,7 @@ from minions.adapters.stores.row_queries import (
     Question,
     runs_question,
     sessions_question,
+    spent_question,
 )
 from minions.adapters.stores.stored_rows import (
     rest_of_run,
@@ -25,10 +26,11 @@ from minions.adapters.stores.stored_rows import (
     run_of,
     search_key,
     session_of,
+    user_key,
 )
 from minions.contracts.journal import JournalEntry, Lease
 from minions.contracts.run_row_folds import folded, run_row_after, session_row_after
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
@@ -45,6 +47,7 @@ __all__ = [
     "make_anew",
     "runs_page",
     "sessions_page",
+    "spent",
 ]
 
 _SOME: Final = 200
@@ -72,7 +75,7 @@ class KnownRows(NamedTuple):
         """The values for `KEEP_ROWS`."""
         run, session = run_row_after(self.run, entry), session_row_after(self.session, entry)
         return [
-            *([None] * 7 if run is None else _run_values(run)),
+            *([None] * _OF_RUN if run is None else _run_values(run)),
             run is not None,
             *([None] * 6 if session is None else _session_values(session)),
             session is not None,
@@ -87,7 +90,7 @@ async def known_rows(db: Connection, lease: Lease) -> KnownRows | None:
     row = await found.fetchone()
     if row is None:
         return None
-    position, run, session = row[0], row[1:8], row[8:]
+    position, run, session = row[0], row[1 : 1 + _OF_RUN], row[1 + _OF_RUN :]
     try:
         return KnownRows(
             position,
@@ -115,7 +118,7 @@ _KNOWN: Final = (
 def _run_values(row: RunRow) -> list[object]:
     return [
         row.run_id, row.session_id, row.position, search_key(row.recipe), row.status,
-        row.started_at, rest_of_run(row),
+        row.started_at, rest_of_run(row), user_key(row), row.day, *row.spent, *row.day_spent,
     ]  # fmt: skip
 
 
@@ -168,7 +171,12 @@ def _put_many(table: str, columns: str, kinds: str) -> bytes:
     return _put(table, columns, lists, "SELECT * FROM unnest({})").encode()
 
 
-_RUN: Final = ("runs", RUN_COLUMNS, "text, text, bigint, text, text, timestamptz, text")
+_KINDS_OF_RUN: Final = (
+    "text, text, bigint, text, text, timestamptz, text, "
+    "text, bigint, bigint, float8, bigint, float8"
+)
+_RUN: Final = ("runs", RUN_COLUMNS, _KINDS_OF_RUN)
+_OF_RUN: Final = len(RUN_COLUMNS.split(", "))
 _SESSION: Final = ("sessions", SESSION_COLUMNS, "text, text, text, timestamptz, bigint, text")
 _PUT_RUNS: Final = _put_many(*_RUN)
 _PUT_SESSIONS: Final = _put_many(*_SESSION)
@@ -249,6 +257,12 @@ async def count_runs(db: Connection, wanted: RunFilter) -> int:
     return await _number(db, runs_question(_DIALECT, wanted, None, None))
 
 
+async def spent(db: Connection, spender: Spender, without: Collection[str]) -> Spent:
+    """What the rows say."""
+    ((tokens, cost_usd),) = await _rows(db, spent_question(_DIALECT, spender, without))
+    return Spent(int(str(tokens)), float(str(cost_usd)))
+
+
 async def count_sessions(db: Connection, wanted: SessionFilter) -> int:
     """How many fit, but for their text."""
     return await _number(db, sessions_question(_DIALECT, wanted, None, None))
@@ -266,8 +280,8 @@ async def _number(db: Connection, question: Question) -> int:
 
 def _run(row: Sequence[Any]) -> RunRow:  # Any: as the driver gives it
     try:
-        run_id, session_id, position, recipe, status, started_at, rest = row
-        return run_of(run_id, session_id, position, recipe, status, _utc(started_at), rest)
+        run_id, session_id, position, recipe, status, started_at, *others = row
+        return run_of(run_id, session_id, position, recipe, status, _utc(started_at), *others)
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedRowsError from error
 

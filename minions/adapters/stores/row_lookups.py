@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from minions.adapters.stores.row_queries import Part
 from minions.adapters.stores.stored_rows import found_by_text
 from minions.contracts.journal import Journal
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
 
 __all__ = ["RowLookups"]
 
@@ -68,6 +68,10 @@ class RowLookups(Journal):
         if wanted is not None and wanted.text:
             return len(await self.sessions(wanted))
         return await self._count_sessions(wanted or SessionFilter())
+
+    @abstractmethod
+    async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
+        """Summed up by the database, from an index."""
 
     @abstractmethod
     async def _runs_page(

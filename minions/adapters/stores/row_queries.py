@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from minions.adapters.stores.stored_rows import search_key
 from minions.contracts.executions import RunState
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender
 
 __all__ = [
     "RUN_COLUMNS",
@@ -18,9 +18,13 @@ __all__ = [
     "Question",
     "runs_question",
     "sessions_question",
+    "spent_question",
 ]
 
-RUN_COLUMNS: Final = "run_id, session_id, position, recipe, status, started_at, rest"
+RUN_COLUMNS: Final = (
+    "run_id, session_id, position, recipe, status, started_at, rest, "
+    "user_name, day, tokens, cost_usd, day_tokens, day_cost_usd"
+)
 SESSION_COLUMNS: Final = "session_id, name, parent, updated_at, last_position, rest"
 
 _RARE: Final = frozenset(
@@ -139,6 +143,23 @@ def runs_question(
         f"{begin} DESC, run_id",
         part,
     )
+
+
+def spent_question(dialect: Dialect, spender: Spender, without: Collection[str]) -> Question:
+    """What somebody spent: tokens, US dollars. Each of the three is answered by an index."""
+    where, prefix = _Where(dialect), "day_"
+    if spender.session_id is not None:
+        where.add("session_id = {}", spender.session_id)
+        prefix = ""
+    else:
+        where.add("day = {}", spender.day or 0)
+        where.add("day_tokens > 0")
+        if spender.user is not None:
+            where.add("user_name = {}", search_key(spender.user))
+    if without:
+        where.one_of("run_id", sorted(without), negated=True)
+    sums = f"coalesce(sum({prefix}tokens), 0), coalesce(sum({prefix}cost_usd), 0)"
+    return where.question(f"SELECT {sums} FROM {dialect.schema}runs", "", None)  # noqa: S608  # constants
 
 
 def _has_status(where: _Where, wanted: RunFilter) -> None:

@@ -58,7 +58,7 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
 from minions.contracts.runtime import Clock, Sleep
 from minions.contracts.stored_sessions import bad_entries, refuse_damaged
 
@@ -183,6 +183,9 @@ class SqliteJournal(RowLookups):
 
     async def _count_runs(self, wanted: RunFilter) -> int:
         return await self._looked_up(lambda db: sqlite_rows.count_runs(db, wanted))
+
+    async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
+        return await self._looked_up(lambda db: sqlite_rows.spent(db, spender, without))
 
     async def _sessions_page(
         self, wanted: SessionFilter, after: SessionRow | None, part: Part

@@ -14,6 +14,7 @@ from minions.adapters.stores.row_queries import (
     Part,
     runs_question,
     sessions_question,
+    spent_question,
 )
 from minions.adapters.stores.sqlite_database import readable_rows
 from minions.adapters.stores.stored_rows import (
@@ -24,10 +25,11 @@ from minions.adapters.stores.stored_rows import (
     search_key,
     session_of,
     time_of,
+    user_key,
 )
 from minions.contracts.journal import JournalEntry
 from minions.contracts.run_row_folds import folded, run_row_after, session_row_after
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
 
 __all__ = [
     "DamagedRowsError",
@@ -42,6 +44,7 @@ __all__ = [
     "remove_rows",
     "runs_page",
     "sessions_page",
+    "spent",
 ]
 
 _SOME: Final = 100
@@ -72,7 +75,7 @@ class Known(NamedTuple):
 def known(db: sqlite3.Connection, session_id: str, run_id: str) -> Known:
     """By one look."""
     row = db.execute(_KNOWN, (session_id, run_id)).fetchone()
-    run, session = row[1:8], row[8:]
+    run, session = row[1 : 1 + _OF_RUN], row[1 + _OF_RUN :]
     try:
         return Known(
             row[0],
@@ -99,8 +102,7 @@ def _put_run(db: sqlite3.Connection, before: RunRow | None, row: RunRow | None) 
     if row is None or row is before:
         return
     if before is not None and before.position == row.position:
-        values = (row.status, rest_of_run(row), row.run_id)
-        db.execute("UPDATE runs SET status = ?, rest = ? WHERE run_id = ?", values)
+        db.execute(_UPDATE_RUN, (row.status, rest_of_run(row), *_spent_values(row), row.run_id))
     else:
         db.execute(_PUT_RUN, _run_values(row))
 
@@ -117,6 +119,13 @@ def _put_session(db: sqlite3.Connection, before: SessionRow | None, row: Session
     )
 
 
+_UPDATE_RUN: Final = (
+    "UPDATE runs SET status = ?, rest = ?, day = ?, tokens = ?, cost_usd = ?, day_tokens = ?, "
+    "day_cost_usd = ? WHERE run_id = ?"
+)
+_OF_RUN: Final = len(RUN_COLUMNS.split(", "))
+
+
 def _put(table: str, columns: str) -> str:
     """In the place of one that is there. `OR REPLACE` removes it, and no trigger is told."""
     key, *names = columns.split(", ")
@@ -131,11 +140,15 @@ _PUT_RUN: Final = _put("runs", RUN_COLUMNS)
 _PUT_SESSION: Final = _put("sessions", SESSION_COLUMNS)
 
 
-def _run_values(row: RunRow) -> tuple[str | int, ...]:
+def _run_values(row: RunRow) -> tuple[str | int | float | None, ...]:
     return (
         row.run_id, row.session_id, row.position, search_key(row.recipe), row.status,
-        micros(row.started_at), rest_of_run(row),
+        micros(row.started_at), rest_of_run(row), user_key(row), *_spent_values(row),
     )  # fmt: skip
+
+
+def _spent_values(row: RunRow) -> tuple[int | float, ...]:
+    return (row.day, *row.spent, *row.day_spent)
 
 
 def _session_values(row: SessionRow) -> tuple[str | int | None, ...]:
@@ -240,6 +253,13 @@ def count_runs(db: sqlite3.Connection, wanted: RunFilter) -> int:
     return _number(db, question.sql, question.values)
 
 
+def spent(db: sqlite3.Connection, spender: Spender, without: Collection[str]) -> Spent:
+    """What the rows say."""
+    question = spent_question(_DIALECT, spender, without)
+    tokens, cost_usd = db.execute(question.sql, _values(question.values)).fetchone()
+    return Spent(tokens, float(cost_usd))
+
+
 def count_sessions(db: sqlite3.Connection, wanted: SessionFilter) -> int:
     """How many fit, but for their text."""
     if wanted == SessionFilter():
@@ -259,8 +279,8 @@ def _values(values: Sequence[object]) -> tuple[str | int, ...]:
 
 def _run(row: tuple[Any, ...]) -> RunRow:  # Any: SQLite keeps values of any kind in any column
     try:
-        run_id, session_id, position, recipe, status, started_at, rest = row
-        return run_of(run_id, session_id, position, recipe, status, time_of(started_at), rest)
+        run_id, session_id, position, recipe, status, started_at, *others = row
+        return run_of(run_id, session_id, position, recipe, status, time_of(started_at), *others)
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedRowsError from error
 

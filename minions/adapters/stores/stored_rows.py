@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar, cast
 
-from minions.contracts.run_rows import Number, RunRow, SessionRow
+from minions.contracts.run_rows import Number, RunRow, SessionRow, Spent
 
 __all__ = [
     "found_by_text",
@@ -22,6 +22,7 @@ __all__ = [
     "search_key",
     "session_of",
     "time_of",
+    "user_key",
 ]
 
 _LONGEST_KEY: Final = 200
@@ -46,8 +47,13 @@ def rest_of_run(row: RunRow) -> str:
     ended = None if row.ended_at is None else micros(row.ended_at)
     return _shortened(
         row.model, ended, usage or None, row.mark, row.error_code, row.error_message,
-        row.problem, recipe, row.input_words,
+        row.problem, recipe, row.input_words, list(row.foreign) if any(row.foreign) else None,
     )  # fmt: skip
+
+
+def user_key(row: RunRow) -> str | None:
+    """What the column holds for the label of the run's user."""
+    return None if row.user is None else search_key(row.user)
 
 
 def run_of(
@@ -58,13 +64,19 @@ def run_of(
     status: str,
     started_at: datetime,
     rest: str,
+    user: str | None,
+    day: int,
+    *spent: object,
 ) -> RunRow:
     """The row of these columns.
 
+    Args:
+        spent: Tokens and US dollars in all, and those of the day.
     Raises:
         ValueError, TypeError, OverflowError: They hold what was never written to them.
     """
-    model, ended, usage, mark, code, message, problem, whole, words = _lengthened(rest, 9)
+    model, ended, usage, mark, code, message, problem, whole, words, foreign = _lengthened(rest, 10)
+    tokens, cost_usd, day_tokens, day_usd = spent
     if type(usage) is list:
         usage = dict(zip(_USAGE, usage, strict=True))
     return RunRow(
@@ -82,7 +94,16 @@ def run_of(
         mark=_text(mark),
         problem=_text(problem),
         input_words=_text(words),
+        user=_text(user),
+        day=_checked(day, int),
+        spent=_spent(tokens, cost_usd),
+        day_spent=_spent(day_tokens, day_usd),
+        foreign=Spent() if foreign is None else _spent(*_checked(foreign, list)),
     )
+
+
+def _spent(tokens: object, cost_usd: object) -> Spent:
+    return Spent(_checked(tokens, int), float(_checked(cost_usd, float)))
 
 
 # --- sessions --------------------------------------------------------------------------------

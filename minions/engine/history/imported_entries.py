@@ -31,7 +31,10 @@ R = TypeVar("R", bound=RunBeginning)
 
 
 def imported_entry(entry: JournalEntry) -> JournalEntry:
-    """The entry as the importing journal stores it: without decisions, grants and directory."""
+    """The entry as the importing journal stores it: without decisions, grants and directory.
+
+    The label of a user is one of the journal that it comes from; budgets here do not know it.
+    """
     match fact := entry.fact:
         case DecisionRecorded():
             return replace(entry, fact=DecisionImported(**asdict(fact)))
@@ -45,4 +48,5 @@ def imported_entry(entry: JournalEntry) -> JournalEntry:
 
 def _without_grants(fact: R) -> R:
     allowed = {name: value for name, value in (fact.note or {}).items() if name in _KEPT_IN_NOTES}
-    return replace(fact, note={**allowed, "imported": True}, directory=UNSET)
+    note = {**allowed, "imported": True}
+    return replace(fact, note=note, user=None, directory=UNSET)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from minions.contracts.budgets import checked_user
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
 from minions.contracts.errors import NotFoundError, UsageError
@@ -191,6 +192,7 @@ class AgentExecutor:
         session_id: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
         part: RunPart | None = None,
+        user: str | None = None,
         live_conversation: ConversationStart | None = None,
     ) -> AgentRun[T]: ...
 
@@ -205,6 +207,7 @@ class AgentExecutor:
         session_id: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
         part: RunPart | None = None,
+        user: str | None = None,
         live_conversation: ConversationStart | None = None,
     ) -> AgentRun[JsonValue]: ...
 
@@ -218,6 +221,7 @@ class AgentExecutor:
         session_id: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
         part: RunPart | None = None,
+        user: str | None = None,
         live_conversation: ConversationStart | None = None,
     ) -> AgentRun[Any]:
         """Check everything that can be refused before a run; nothing has begun, nothing is stored.
@@ -226,6 +230,7 @@ class AgentExecutor:
             run_id: A new id of the caller's; None: one of the services' ids.
             note: Stored with the run's start, for the caller to find when it is resumed.
             part: With the outputs that it needs: nothing is looked up here.
+            user: The label of the user for whom it runs, whose daily budget it spends from.
             live_conversation: Where it continues the session's conversation; None: at its end.
         Raises:
             As `execute`.
@@ -241,6 +246,7 @@ class AgentExecutor:
             run_id=run_id or ids("run"),
             session_id=session_id or ids("ses"),
             note=note or {},
+            user=checked_user(user) if user is not None else None,
             chosen=_chosen(found, part),
             live_conversation=live_conversation or ConversationStart(),
         )

@@ -36,6 +36,7 @@ from minions.engine.run.run_record import RunRecord
 from minions.engine.run.run_start import RunStart
 from minions.engine.run.walk import RecipeWalk, WalkEnd
 from minions.engine.services.error_groups import leading_error
+from minions.engine.services.shared_budgets import BudgetedRun, BudgetShare
 from minions.recipe.model import MESSAGE_INPUT
 
 __all__ = ["AgentRun"]
@@ -142,10 +143,12 @@ class AgentRun(Generic[T_co]):
         recorder, services = self.context.scope.recorder, self.context.scope.services
         if not self._start.is_over:
             await recorder.open()
+        shares = None
         begin, status = services.clock.monotonic(), RunStatus.FAILED
         services.metrics.run_began()
         try:
             await self._refuse_if_resumed_elsewhere()
+            shares = await self._share_budgets()
             await self._join_conversation()
             await self._record.start(self.model_name, self._live_conversation)
             await self._record.message()
@@ -159,6 +162,8 @@ class AgentRun(Generic[T_co]):
             status = result.status
             return result
         finally:
+            if shares is not None and services.budgets is not None:
+                services.budgets.end(shares, is_recorded=self._has_recorded_end)
             services.metrics.run_ended(status.value, services.clock.monotonic() - begin)
             await recorder.close()
 
@@ -179,6 +184,34 @@ class AgentRun(Generic[T_co]):
                 f"here; `minions sessions show {self.run_id}` shows where it stands.",
                 code="run-went-on",
             )
+
+    async def check_budgets(self) -> None:
+        """Refuse a new run that could call no model; one that is resumed may have other work.
+
+        Raises:
+            BudgetSpentError: The budget of its session, its user or its day is spent.
+            JournalError: The journal cannot be read.
+        """
+        services = self.context.scope.services
+        if services.budgets is not None and self._start.replay is None:
+            await services.budgets.check(self._budgeted, services.journal, services.clock)
+
+    async def _share_budgets(self) -> BudgetShare | None:
+        """Let the run spend from the budgets that it shares; None: there are none."""
+        services = self.context.scope.services
+        if services.budgets is None or self._start.is_over:
+            return None
+        return await services.budgets.begin(self._budgeted, services.journal, services.clock)
+
+    @property
+    def _budgeted(self) -> BudgetedRun:
+        return BudgetedRun(
+            run_id=self.run_id,
+            session_id=self.session_id,
+            user=self._start.user,
+            budget=self.context.progress.budget,
+            is_new=self._start.replay is None,
+        )
 
     async def _walk_until_cancelled(self) -> WalkEnd:
         """The walk, in reach of `cancel` from its first moment to its last."""

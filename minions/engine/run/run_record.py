@@ -40,6 +40,7 @@ class _Beginning(TypedDict, total=False):
     version: str | None
     inputs: Mapping[str, JsonValue] | None
     model: str | None
+    user: str | None
     note: Mapping[str, JsonValue] | None
     thread: RecordedConversation | None
     part: RecordedPart | None
@@ -105,6 +106,7 @@ class RunRecord:
             "version": recipe.version,
             "inputs": context.inputs,
             "model": model,
+            "user": self._start.user,
             "note": dict(self._start.note) or None,
             "thread": conversation.recorded() if conversation is not None else None,
             "part": await chosen.stored(journal) if chosen is not None else None,
@@ -151,6 +153,7 @@ class RunRecord:
             status=end.status.value,
             output=encode(output),
             usage=progress.budget.usage.to_json(),
+            spent=progress.budget.spent._asdict() if progress.budget.has_lost_calls else None,
             error=error.to_json() if error is not None else None,
             # The messages that a failed regeneration replaced are there again.
             sequence=conversation.restores if conversation is not None and has_failed else None,

@@ -54,6 +54,8 @@ class RunStart:
     session_id: str
     note: Mapping[str, JsonValue] = field(factory=dict)
     """What the caller wants to find when the run is resumed; stored with the start."""
+    user: str | None = None
+    """The label of the user for whom it runs; None: it has none."""
     replay: Replay | None = None
     """None: the run is new."""
     resume_plan: ResumePlan | None = None
@@ -189,6 +191,7 @@ def _start_of(
         run_id=recorded.run_id,
         session_id=recorded.summary.session_id,
         note=recorded.note if note is None else note,
+        user=recorded.start.user,
         replay=replay,
         resume_plan=plan,
         is_over=replay.is_over,

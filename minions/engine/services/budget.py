@@ -11,6 +11,7 @@ from minions.contracts.context import Limits
 from minions.contracts.errors import LIMIT_REACHED, FailureInfo, StepFailedError
 from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.messages import TokenUsage
+from minions.contracts.run_rows import Spent
 from minions.engine.services.spending import CallEstimate, EarlierUsage, Spending
 
 __all__ = ["CallReservation", "RunBudget"]
@@ -64,6 +65,18 @@ class RunBudget:
     def usage(self) -> TokenUsage:
         """What the calls of this execution of the run used, with those that were replayed."""
         return self._own.usage
+
+    @property
+    def spent(self) -> Spent:
+        """What all executions of the run used, as far as the cost is known."""
+        own = self._own
+        known = (own.usage.cost_usd or 0.0) + own.earlier.cost_usd
+        return Spent(own.tokens, known)
+
+    @property
+    def has_lost_calls(self) -> bool:
+        """Whether earlier executions made calls that this one did not replay."""
+        return self._own.earlier.tokens > 0
 
     @property
     def _levels(self) -> tuple[Spending, ...]:
@@ -139,8 +152,18 @@ class RunBudget:
     @property
     def max_cost_usd(self) -> float | None:
         """The lowest cost limit of this budget and the enclosing ones; None: unlimited."""
-        limits = (level.limits().max_cost_usd for level in self._levels)
-        return min((most for most in limits if most is not None), default=None)
+        return self.cost_limit[0] if self.cost_limit is not None else None
+
+    @property
+    def cost_limit(self) -> tuple[float, str] | None:
+        """The lowest cost limit of this budget and the enclosing ones, and its name.
+
+        None: unlimited.
+        """
+        named = (
+            (level.limits().max_cost_usd, level.names["max_cost_usd"]) for level in self._levels
+        )
+        return min(((most, name) for most, name in named if most is not None), default=None)
 
     @property
     def overrun(self) -> str | None:
@@ -222,9 +245,8 @@ class RunBudget:
         allowed = self._allowed or getattr(level.limits(), name, None)
         return FailureInfo(
             code=LIMIT_REACHED,
-            message=f"The {self.whose} limit {name}={allowed} is reached: "
-            f"{self._spent_words(name, level)}. What was done is recorded; raise the limit to "
-            "resume the run. (It is set under `limits:` or by a flag.)",
+            message=f"The {self.whose} limit {level.names.get(name, name)}={allowed} is reached: "
+            f"{self._spent_words(name, level)}. What was done is recorded; {level.advice}",
             category=FailureCategory.TIMEOUT if name == "timeout_s" else None,
         )
 

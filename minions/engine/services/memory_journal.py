@@ -24,7 +24,15 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
-from minions.contracts.run_rows import LISTED, RunFilter, RunRow, SessionFilter, SessionRow
+from minions.contracts.run_rows import (
+    LISTED,
+    RunFilter,
+    RunRow,
+    SessionFilter,
+    SessionRow,
+    Spender,
+    Spent,
+)
 from minions.contracts.runtime import Clock
 from minions.contracts.stored_sessions import (
     bad_entries,
@@ -232,6 +240,10 @@ class MemoryJournal(Journal):
     ) -> Sequence[SessionRow]:
         """See the contract. Found in an ordered list, or by id."""
         return self._fresh_rows().sessions(wanted or SessionFilter(), limit, offset, after)
+
+    async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
+        """See the contract. Kept up to date with the rows."""
+        return self._fresh_rows().spent(spender, without)
 
     async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
         """See the contract. Looks at each session."""

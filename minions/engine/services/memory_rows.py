@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from minions.contracts.journal import JournalEntry
 from minions.contracts.run_row_folds import folded
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
+from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
 
 __all__ = ["MemoryRows"]
 
@@ -30,6 +30,7 @@ class MemoryRows:
         self._sessions: _Ordered[SessionRow] = _Ordered(_place_of_session)
         self._changed: dict[str, None] = {}
         self._runs_of: dict[str, tuple[str, ...]] = {}
+        self._spent: dict[Spender, Spent] = {}
 
     def mark_changed(self, session_id: str) -> None:
         """Mark a session whose entries changed: its rows are folded again at the next read."""
@@ -41,13 +42,34 @@ class MemoryRows:
             rows = folded(entries_of(session_id))
             self._sessions.remove(session_id)
             for run_id in self._runs_of.pop(session_id, ()):
-                self._runs.remove(run_id)
+                self._count(self._runs.remove(run_id), -1)
             for session in rows.sessions.values():
                 self._sessions.add(session_id, session)
                 self._runs_of[session_id] = tuple(rows.runs)
             for run in rows.runs.values():
+                self._count(self._runs.remove(run.run_id), -1)
                 self._runs.add(run.run_id, run)
+                self._count(run)
         self._changed.clear()
+
+    def spent(self, spender: Spender, without: Collection[str]) -> Spent:
+        """See `Journal.spent`."""
+        total = self._spent.get(spender, Spent())
+        for row in self._runs.part(without, None):
+            total = total.plus(spender.of(row), -1)
+        return total
+
+    def _count(self, row: RunRow | None, sign: int = 1) -> None:
+        """Add the run to what its session, its user and its day spent."""
+        if row is None or not row.spent.tokens:
+            return
+        spenders = [Spender(session_id=row.session_id), Spender(day=row.day)]
+        if row.user is not None:
+            spenders.append(Spender(day=row.day, user=row.user))
+        for spender in spenders:
+            total = self._spent.pop(spender, Spent()).plus(spender.of(row), sign)
+            if total.tokens:
+                self._spent[spender] = total
 
     def runs(
         self, wanted: RunFilter, limit: int | None, offset: int, after: RunRow | None
@@ -93,11 +115,12 @@ class _Ordered(Generic[R]):
         self._by_name[name] = row
         insort(self._in_order, (self._place_of(row), row), key=_first)
 
-    def remove(self, name: str) -> None:
-        """Remove the row with that name, if there is one."""
+    def remove(self, name: str) -> R | None:
+        """Remove the row with that name, and return it; None: there is none."""
         row = self._by_name.pop(name, None)
         if row is not None:
             del self._in_order[bisect_left(self._in_order, self._place_of(row), key=_first)]
+        return row
 
     def part(self, names: Iterable[str] | None, after: R | None) -> Iterable[R]:
         """The rows with these names (None: all), in order, after the row `after`."""

@@ -29,11 +29,14 @@ def check_price(model: ChatModel, budget: RunBudget, services: Services) -> None
     Raises:
         EnvironmentRefusedError: Code `unknown-price`.
     """
-    most = budget.max_cost_usd
-    if most is None or _cost(_ONE_OF_EACH, model, services) is not None:
+    limit = budget.cost_limit
+    if limit is None and services.budgets is not None:
+        limit = services.budgets.cost_limit
+    if limit is None or _cost(_ONE_OF_EACH, model, services) is not None:
         return
+    most, name = limit
     raise EnvironmentRefusedError(
-        f"The run may cost ${most:g} (max_cost_usd), and the price of the model "
+        f"The run may cost ${most:g} ({name}), and the price of the model "
         f"'{model.name}' is not known. Give it in minions.toml, in US dollars per million tokens:\n"
         f'  [prices."{model.name}"]\n'
         "  input_per_mtok = 1.0\n"

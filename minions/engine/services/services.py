@@ -34,6 +34,7 @@ from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.secrets import environment_and_files
+from minions.engine.services.shared_budgets import SharedBudgets
 from minions.engine.services.worker_names import is_worker_gone, worker_name
 
 __all__ = ["NullLog", "Services", "SystemClock", "room_for_more"]
@@ -107,6 +108,9 @@ class Services:
     secrets: SecretSource = environment_and_files
     worker_id: str = field(factory=worker_name)
     is_worker_gone: IsWorkerGone = is_worker_gone
+    budgets: SharedBudgets | None = None
+    """What runs may spend together: all runs with the same object share its budgets of sessions,
+    users and days. None: there are none."""
     lease_ttl_s: float = 60.0
     executing: set[str] = field(factory=set, repr=False, eq=False)
     """Ids of the runs that are executed with these services now; a lease is the worker's, and does

@@ -13,7 +13,7 @@ from the answers; before the first one, a character counts as a token.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
@@ -85,6 +85,9 @@ class EarlierUsage:
 _LIMITED: Final = ("max_model_calls", "max_tokens", "max_cost_usd")
 
 
+_ADVICE: Final = "raise the limit to resume the run. (It is set under `limits:` or by a flag.)"
+
+
 class Spending:
     """What was spent and what is reserved under one set of limits."""
 
@@ -94,6 +97,8 @@ class Spending:
         *,
         whose: str = "run's",
         earlier: EarlierUsage | None = None,
+        names: Mapping[str, str] | None = None,
+        advice: str = _ADVICE,
     ) -> None:
         """Start with nothing spent.
 
@@ -101,9 +106,13 @@ class Spending:
             limits: Called at each check: an application may change the limits meanwhile.
             whose: Whose limits these are, for messages: `run's`, `recipe's`, `batch's` …
             earlier: What earlier executions used; None: nothing.
+            names: What the limits are called where they are set; None: as in `Limits`.
+            advice: What a person can do at the limit.
         """
         self.limits = limits
         self.whose = whose
+        self.names = {name: name for name in _LIMITED} | dict(names or {})
+        self.advice = advice
         self.usage = TokenUsage()
         self.calls = 0
         """Model calls that have begun or were replayed, each once whatever its attempts."""
@@ -179,11 +188,12 @@ class Spending:
         """How far a limit was exceeded, for a person; None: none was."""
         limits, cost = self.limits(), self.cost_usd
         if limits.max_tokens is not None and self.tokens > limits.max_tokens:
-            return f"{self.tokens} tokens were used, and max_tokens={limits.max_tokens}"
+            name = self.names["max_tokens"]
+            return f"{self.tokens} tokens were used, and {name}={limits.max_tokens}"
         most = limits.max_cost_usd
         if most is None or cost is None or cost <= most + _ROUNDING:
             return None
-        return f"${cost:.6g} was spent, and max_cost_usd={most:g}"
+        return f"${cost:.6g} was spent, and {self.names['max_cost_usd']}={most:g}"
 
     @asynccontextmanager
     async def reserve(self, estimate: CallEstimate) -> AsyncIterator[None]:

@@ -11,6 +11,7 @@ from typing import Self, TypeAlias, TypedDict, Unpack
 import attrs
 from attrs import Factory, field, frozen
 
+from minions.contracts.budgets import Budgets
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Decider, Deny
@@ -24,6 +25,7 @@ from minions.engine.compile.preparation import Preparation
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.services import Services
+from minions.engine.services.shared_budgets import SharedBudgets
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.compiled_recipes import CompiledRecipes
 from minions.interfaces.wiring.databases import make_cache, make_journal, make_state
@@ -200,7 +202,7 @@ def make_runtime(
     closers: tuple[Closer, ...] = (models.aclose, state.aclose)
     if services is None:
         journal, cache = make_journal(settings, folder), make_cache(settings, folder)
-        services = make_services(journal, log, make_prices(settings), cache, warn)
+        services = make_services(journal, log, make_prices(settings), cache, warn, settings.budgets)
         closers = (models.aclose, cache.aclose, journal.aclose, state.aclose)
     return Runtime(models=models.source, extensions=extensions, services=services, closers=closers)
 
@@ -211,11 +213,13 @@ def make_services(
     prices: PriceBook | None = None,
     cache: StepCache | None = None,
     warn: Callable[[str], None] | None = None,
+    budgets: Budgets | None = None,
 ) -> Services:
     """Real services, with the full output parser; calls that need approval are denied.
 
     Args:
         warn: Called with a line about calls that wait for one another; None: the models' logger.
+        budgets: What runs may spend together; None: no more than each of them may.
     """
     from minions.adapters.models.structured_output import InstructorParser
 
@@ -227,6 +231,8 @@ def make_services(
         decider=Deny(),
         cache=cache,
     )
+    if budgets is not None and budgets != Budgets():
+        services = attrs.evolve(services, budgets=SharedBudgets(budgets))
     if warn is None:
         return services
     flow = SharedFlowControl(services.clock, services.sleep, services.random, warn=warn)

@@ -1,0 +1,57 @@
+"""Budgets that many runs share: of a session, of a user on a day, of all runs of a day."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Final, TypeAlias
+
+from attrs import field, frozen
+from attrs.validators import and_, ge, gt, lt, optional
+
+from minions.contracts.constraint import Constraint
+from minions.contracts.errors import UsageError
+
+__all__ = ["LONGEST_USER", "Budgets", "checked_user"]
+
+LONGEST_USER: Final = 100
+"""The most characters of a user's label."""
+
+
+def _is_amount(value: float) -> bool:
+    return 0 < value < math.inf
+
+
+_Usd: TypeAlias = Annotated[float, Constraint(_is_amount, "a number above 0")]
+_Tokens: TypeAlias = Annotated[int, Constraint(lambda count: count >= 1, "a whole number from 1")]
+_USD: Final = optional(and_(gt(0), lt(math.inf)))
+_TOKENS: Final = optional(ge(1))
+
+
+@frozen(kw_only=True)
+class Budgets:
+    """What runs may spend together; None: unlimited. Days are those of UTC."""
+
+    session_usd: _Usd | None = field(default=None, validator=_USD)
+    """US dollars of all runs of one session."""
+    session_tokens: _Tokens | None = field(default=None, validator=_TOKENS)
+    user_usd_per_day: _Usd | None = field(default=None, validator=_USD)
+    """US dollars of all runs of one user on a day; runs without a label of a user do not count."""
+    user_tokens_per_day: _Tokens | None = field(default=None, validator=_TOKENS)
+    usd_per_day: _Usd | None = field(default=None, validator=_USD)
+    """US dollars of all runs of a day."""
+    tokens_per_day: _Tokens | None = field(default=None, validator=_TOKENS)
+
+
+def checked_user(label: str) -> str:
+    """The label of a user.
+
+    Raises:
+        UsageError: `bad-user`; it is empty, too long, or has characters that cannot be shown.
+    """
+    if 0 < len(label) <= LONGEST_USER and label.isprintable() and label == label.strip():
+        return label
+    raise UsageError(
+        f"The label of a user has 1 to {LONGEST_USER} printable characters, with no blanks around "
+        f"them; {label[:LONGEST_USER]!r} has not.",
+        code="bad-user",
+    )
