@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from minions.adapters.models.structured_output import InstructorParser
     from minions.adapters.stores.postgres_journal import PostgresJournal
     from minions.adapters.telemetry.prometheus import PrometheusMetrics
+    from minions.contracts.budgets import Budgets
     from minions.contracts.calls import OutputParser
     from minions.contracts.errors import (
         EnvironmentRefusedError,
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
     from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl
     from minions.engine.services.memory_journal import MemoryJournal
     from minions.engine.services.services import NullLog, SystemClock
+    from minions.engine.services.shared_budgets import SharedBudgets
 
 
 __all__ = [
+    "Budgets",
     "Clock",
     "EndpointLimits",
     "EntryDraft",
@@ -57,6 +60,7 @@ __all__ = [
     "PrometheusMetrics",
     "Random",
     "SecretSource",
+    "SharedBudgets",
     "SharedFlowControl",
     "Sleep",
     "SystemClock",
@@ -66,6 +70,7 @@ _HOMES: Final = {
     "minions.adapters.models.structured_output": ("InstructorParser",),
     "minions.adapters.stores.postgres_journal": ("PostgresJournal",),
     "minions.adapters.telemetry.prometheus": ("PrometheusMetrics",),
+    "minions.contracts.budgets": ("Budgets",),
     "minions.contracts.calls": ("OutputParser",),
     "minions.contracts.errors": (
         "EnvironmentRefusedError",
@@ -92,6 +97,7 @@ _HOMES: Final = {
     "minions.contracts.secrets": ("SecretSource",),
     "minions.engine.services.flow.flow_control": ("FlowConfig", "SharedFlowControl"),
     "minions.engine.services.memory_journal": ("MemoryJournal",),
+    "minions.engine.services.shared_budgets": ("SharedBudgets",),
     "minions.engine.services.services": (
         "NullLog",
         "SystemClock",

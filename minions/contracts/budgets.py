@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from attrs import field, frozen
 from attrs.validators import and_, ge, gt, lt, optional
@@ -11,7 +11,7 @@ from attrs.validators import and_, ge, gt, lt, optional
 from minions.contracts.constraint import Constraint
 from minions.contracts.errors import UsageError
 
-__all__ = ["LONGEST_USER", "Budgets", "checked_user"]
+__all__ = ["LONGEST_USER", "Budgets", "DayBudget", "checked_user"]
 
 LONGEST_USER: Final = 100
 """The most characters of a user's label."""
@@ -40,6 +40,15 @@ class Budgets:
     usd_per_day: _Usd | None = field(default=None, validator=_USD)
     """US dollars of all runs of a day."""
     tokens_per_day: _Tokens | None = field(default=None, validator=_TOKENS)
+
+
+class DayBudget(NamedTuple):
+    """What a day's budget allows, and what is spent of it as far as this process knows."""
+
+    tokens: int
+    most_tokens: int | None
+    cost_usd: float
+    most_cost_usd: float | None
 
 
 def checked_user(label: str) -> str:

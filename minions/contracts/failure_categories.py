@@ -48,7 +48,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         database-lost database-busy database-slow server-overloaded too-many-connections
         too-many-followers stopping
     """,
-    FailureCategory.RATE_LIMIT: "queue-full rate-limited too-many-runs",
+    FailureCategory.RATE_LIMIT: "queue-full rate-limited too-many-runs budget-spent",
     FailureCategory.TIMEOUT: "model-timeout tool-timeout step-timeout ask-timeout",
     FailureCategory.RESOURCE: """
         request-too-large resource-limit limit-reached recipe-limit-reached max-model-calls
@@ -107,7 +107,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         not-a-conversation bad-message bad-sequence sequence-out-of-range sequence-taken
         unanswered-tool-call nothing-left bad-session-name has-forks run-exists bad-archive
         newer-archive bad-entries empty-extension bad-tool bad-tool-name bad-tools bad-limit
-        already-there bad-items no-text empty no-tests only-planned unknown-value no-such-path
+        bad-user already-there bad-items no-text empty no-tests only-planned unknown-value no-such-path
         method-not-allowed bad-body not-json bad-query bad-last-event-id bad-idempotency-key
         idempotency-mismatch bad-token closed run-has-begun run-not-over no-body bad-step
         bad-services executor-needed other-journal agent-not-found bad-agent bad-join

@@ -10,6 +10,7 @@ from typing import Final, Literal, Self, TypeAlias
 from attrs import evolve
 
 from minions.adapters.stores.state_store import StateStore
+from minions.contracts.budgets import Budgets
 from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Verdict
 from minions.contracts.journal import Journal
@@ -18,6 +19,7 @@ from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.events import Listener
 from minions.engine.services.services import Services
+from minions.engine.services.shared_budgets import SharedBudgets
 from minions.interfaces.application_runs import RecipeLike
 from minions.interfaces.batch_runs import BatchRuns
 from minions.interfaces.deciders import named_policy
@@ -60,6 +62,7 @@ class Minions(NewRuns, RecordedRuns, BatchRuns):
         listeners: Iterable[Listener] = (),
         state: StateStore | None = None,
         on_waiting: OnWaiting | None = None,
+        budgets: Budgets | None = None,
     ) -> None:
         """Nothing is opened yet.
 
@@ -76,11 +79,15 @@ class Minions(NewRuns, RecordedRuns, BatchRuns):
             listeners: Called with every event of every run. While there are any, models stream.
             on_waiting: Called once with each run that begins to wait for a person, after its
                 execution has ended; a coroutine that it returns runs beside the application.
+            budgets: What the runs of a session, of a user on a day, and of a day may spend
+                together; None: as in `services`, which by default have none.
             state: The store of `saveState`; None: in the journal's database.
         Raises:
             UsageError: `approve` is no policy.
         """
         chosen = _services(services, approve)
+        if budgets is not None:
+            chosen = evolve(chosen, budgets=SharedBudgets(budgets))
         owned: tuple[Closer, ...] = ()
         if isinstance(journal, Journal):
             chosen = evolve(chosen, journal=journal)

@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
+from minions.contracts.budgets import checked_user
 from minions.contracts.calls import ChatModel
 from minions.contracts.secrets import InputValue
 from minions.engine.batches.batch import Batch, BatchPlan
@@ -34,6 +35,7 @@ class BatchRuns(ApplicationRuns):
         max_cost_usd: float | None = None,
         retry_failed: bool = False,
         model: ChatModel | str | None = None,
+        user: str | None = None,
     ) -> Batch:
         """Run a recipe once for each item; `async for` gives the results in the order of the items.
 
@@ -49,6 +51,7 @@ class BatchRuns(ApplicationRuns):
                 `not_started`. None: unlimited.
             retry_failed: Retry the items that failed, wholly or in part; only they are run.
             model: The model of all runs; None: the application's.
+            user: The label of the user for whom they run; None: none.
         Raises:
             RecipeError, NotFoundError: As `load`.
             UsageError: `bad-items`; with the place of each item that does not fit the recipe.
@@ -70,6 +73,7 @@ class BatchRuns(ApplicationRuns):
                 max_cost_usd=max_cost_usd,
                 retry_failed=retry_failed,
                 note={"model": answers} if isinstance(answers, str) else {},
+                user=checked_user(user) if user is not None else None,
             ),
             execute=self.execute,
         )

@@ -30,6 +30,7 @@ class NewRuns(ApplicationRuns):
         output_class: type[T],
         model: ChatModel | str | None = None,
         session: str | None = None,
+        user: str | None = None,
     ) -> AgentResult[T]: ...
 
     @overload
@@ -41,6 +42,7 @@ class NewRuns(ApplicationRuns):
         output_class: None = None,
         model: ChatModel | str | None = None,
         session: str | None = None,
+        user: str | None = None,
     ) -> AgentResult[JsonValue]: ...
 
     async def arun(
@@ -51,6 +53,7 @@ class NewRuns(ApplicationRuns):
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
         model: ChatModel | str | None = None,
         session: str | None = None,
+        user: str | None = None,
     ) -> AgentResult[Any]:
         """Run a recipe to its end. Once begun, every end is a result, never an exception.
 
@@ -59,12 +62,16 @@ class NewRuns(ApplicationRuns):
             output_class: The class of `result.output`; an output that does not fit fails the run.
             model: The model for this run; None: the application's.
             session: The id of the session whose conversation it continues; None: a new session.
+            user: The label of the user for whom it runs, whose daily budget it spends from; None:
+                none.
         Raises:
             RecipeError, NotFoundError: As `load`.
             UsageError: Inputs or limits are wrong; nothing was started.
             EnvironmentRefusedError: There is no model, a secret is missing, or the journal refuses.
         """
-        run = self.prepare(recipe, inputs, output_class=output_class, model=model, session=session)
+        run = self.prepare(
+            recipe, inputs, output_class=output_class, model=model, session=session, user=user
+        )
         return await self.execute(run)
 
     @overload
@@ -76,6 +83,7 @@ class NewRuns(ApplicationRuns):
         output_class: type[T],
         model: ChatModel | str | None = None,
         session: str | None = None,
+        user: str | None = None,
     ) -> RunStream[T]: ...
 
     @overload
@@ -87,6 +95,7 @@ class NewRuns(ApplicationRuns):
         output_class: None = None,
         model: ChatModel | str | None = None,
         session: str | None = None,
+        user: str | None = None,
     ) -> RunStream[JsonValue]: ...
 
     def astream(
@@ -97,18 +106,19 @@ class NewRuns(ApplicationRuns):
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
         model: ChatModel | str | None = None,
         session: str | None = None,
+        user: str | None = None,
     ) -> RunStream[Any]:
         """Run a recipe, and yield its events as they happen; at the end there is `stream.result`.
 
         Args:
-            output_class, model, session: As for `arun`.
+            output_class, model, session, user: As for `arun`.
         Raises:
             As `arun`, when the first event is asked for.
         """
 
         async def begin() -> AgentRun[Any]:  # Any: as above
             return self.prepare(
-                recipe, inputs, output_class=output_class, model=model, session=session
+                recipe, inputs, output_class=output_class, model=model, session=session, user=user
             )
 
         return RunStream(begin, self.execute)
@@ -122,6 +132,7 @@ class NewRuns(ApplicationRuns):
         output_class: type[T],
         model: ChatModel | str | None = None,
         session: str | None = None,
+        user: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
     ) -> AgentRun[T]: ...
 
@@ -134,6 +145,7 @@ class NewRuns(ApplicationRuns):
         output_class: None = None,
         model: ChatModel | str | None = None,
         session: str | None = None,
+        user: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
     ) -> AgentRun[JsonValue]: ...
 
@@ -145,12 +157,13 @@ class NewRuns(ApplicationRuns):
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
         model: ChatModel | str | None = None,
         session: str | None = None,
+        user: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
     ) -> AgentRun[Any]:
         """Check everything that can be refused; the run has its id, and has not begun.
 
         Args:
-            output_class, model, session: As for `arun`.
+            output_class, model, session, user: As for `arun`.
             note: Recorded with the start of the run, for the application to read.
         Raises:
             As `arun`.
@@ -163,5 +176,6 @@ class NewRuns(ApplicationRuns):
             inputs,
             session_id=session,
             output_class=output_class,
+            user=user,
             note={**(note or {}), **({"model": answers} if isinstance(answers, str) else {})},
         )

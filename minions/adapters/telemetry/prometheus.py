@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from minions.adapters.telemetry.series import Counter, Family, Histogram, gauge_lines
+from minions.contracts.budgets import DayBudget
 from minions.contracts.flow import CircuitState, FlowControl
 from minions.contracts.metrics import Metrics
 from minions.contracts.runtime import BlockingCalls
@@ -105,17 +106,25 @@ class PrometheusMetrics(Metrics):
         with self._lock:
             self._refusals.add(limit)
 
-    def text(self, flow: FlowControl | None = None, blocking: BlockingCalls | None = None) -> str:
+    def text(
+        self,
+        flow: FlowControl | None = None,
+        blocking: BlockingCalls | None = None,
+        day: DayBudget | None = None,
+    ) -> str:
         """The page.
 
         Args:
             flow: The flow control whose servers are shown; None: none are.
             blocking: What calls synchronous tools; None: its threads are not shown.
+            day: The budget of the day; None: it is not shown.
         """
         with self._lock:
             lines = [*self._lines()]
         if blocking is not None:
             lines += _blocking_lines(blocking)
+        if day is not None:
+            lines += _day_lines(day)
         if flow is not None:
             lines += _flow_lines(flow)
         return "\n".join((*lines, ""))
@@ -142,6 +151,20 @@ def _blocking_lines(blocking: BlockingCalls) -> Iterator[str]:
         "Blocking tools that wait for a thread.",
         [({}, blocking.waiting)],
     )
+
+
+def _day_lines(day: DayBudget) -> Iterator[str]:
+    for unit, spent, most in (
+        ("usd", day.cost_usd, day.most_cost_usd),
+        ("tokens", day.tokens, day.most_tokens),
+    ):
+        if most is not None:
+            name = f"minions_day_budget_{unit}"
+            yield from gauge_lines(
+                f"{name}_limit", "What all runs of a day may spend.", [({}, most)]
+            )
+            words = "What runs have spent of the day's budget, as far as this process knows."
+            yield from gauge_lines(f"{name}_spent", words, [({}, spent)])
 
 
 def _flow_lines(flow: FlowControl) -> Iterator[str]:

@@ -64,6 +64,8 @@ class BatchPlan:
     """Whether lines that failed, wholly or in part, are retried."""
     note: Mapping[str, JsonValue] = field(factory=dict)
     """Stored with the start of each run."""
+    user: str | None = None
+    """The label of the user for whom new runs are executed; None: none."""
 
 
 class Batch:
@@ -277,6 +279,7 @@ class Batch:
                 run_id=self._names.run_id(line),
                 session_id=self._names.session_id(line),
                 note=self._plan.note,
+                user=self._plan.user,
             )
         recorded = await load_recorded_run(self._journal, row.run_id)
         recipe, is_edited = self._recipe_for(recorded)

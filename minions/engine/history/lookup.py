@@ -224,6 +224,7 @@ def _summary(row: RunRow) -> RunSummary:
         usage={} if is_unreadable else row.usage,
         problem=row.problem,
         input_words=row.input_words,
+        user=row.user,
     )
 
 

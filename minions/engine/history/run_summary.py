@@ -30,6 +30,8 @@ class RunSummary:
     """Which entry of an unreadable run is damaged, and how; None: the run is readable."""
     input_words: str | None = None
     """The first words of its inputs: `question: Where is … · times: 3`."""
+    user: str | None = None
+    """The label of the user for whom it runs; None: it has none."""
 
     @property
     def has_ended(self) -> bool:

@@ -10,11 +10,11 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.budgets import Budgets
+from minions.contracts.budgets import Budgets, DayBudget
 from minions.contracts.context import Limits
 from minions.contracts.errors import BudgetSpentError
 from minions.contracts.journal import Journal
@@ -23,7 +23,7 @@ from minions.contracts.runtime import Clock
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.spending import EarlierUsage, Spending
 
-__all__ = ["BudgetShare", "BudgetedRun", "DayBudget", "SharedBudgets"]
+__all__ = ["BudgetShare", "BudgetedRun", "SharedBudgets"]
 
 _MOST_ACCOUNTS: Final = 1_000
 """Sessions, users and days that are remembered; runs that are executed keep theirs beside them."""
@@ -44,15 +44,6 @@ class BudgetedRun:
     budget: RunBudget
     is_new: bool
     """Whether nothing is recorded of it."""
-
-
-class DayBudget(NamedTuple):
-    """What a day's budget allows, and what is spent of it as far as this process knows."""
-
-    tokens: int
-    most_tokens: int | None
-    cost_usd: float
-    most_cost_usd: float | None
 
 
 class _Account:

@@ -18,6 +18,7 @@ from minions.contracts.executions import OPEN_STATES, RunStatus
 from minions.contracts.history import HistoryWindow
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageBundle
+from minions.contracts.run_rows import RunFilter
 from minions.contracts.secrets import InputValue
 from minions.contracts.sessions import AgentHooks, Session, SessionStep
 from minions.contracts.steps import DefaultStep
@@ -128,6 +129,7 @@ class StepRunner:
         executor: AgentExecutor | None = None,
         note: Mapping[str, JsonValue] | None = None,
         inputs: Mapping[str, InputValue] | None = None,
+        user: str | None = None,
     ) -> None:
         """Runs turns of one agent.
 
@@ -139,6 +141,8 @@ class StepRunner:
             note: Stored with the start of each run, for the caller to read when it resumes the run.
             inputs: Inputs of each turn. They replace those of the session, which replace those of
                 its last run.
+            user: The label of the user for whom they run, whose daily budget they spend from; None:
+                a message has none, and what is regenerated has that of the session's last run.
         Raises:
             UsageError: A recipe without an executor, or an executor with another journal.
         """
@@ -162,6 +166,7 @@ class StepRunner:
         self._executor = executor
         self._hooks = hooks or AgentHooks()
         self._note = note
+        self._user = user
         self._given = inputs or {}
         if isinstance(agent, ChatAgent):
             self._agent: AgentRecipe | str = agent.recipe()
@@ -325,7 +330,14 @@ class StepRunner:
         self, session_id: str, steps: Sequence[SessionStep], start: ConversationStart
     ) -> AgentRun:
         asked = next((step.content for step in reversed(steps) if step.is_user_step()), None)
-        return self._prepare(session_id, await self._inputs(session_id, asked or ""), start)
+        inputs = await self._inputs(session_id, asked or "")
+        return self._prepare(session_id, inputs, start, await self._last_user(session_id))
+
+    async def _last_user(self, session_id: str) -> str | None:
+        """The label of the user of the session's last run; None: it has none."""
+        wanted = RunFilter(session_id=session_id)
+        last = await self.repository.services.journal.runs(wanted, limit=1)
+        return last[0].user if last else None
 
     async def _inputs(self, session_id: str, message: str) -> Mapping[str, InputValue]:
         known = self._executor.find(self._agent).inputs
@@ -334,7 +346,11 @@ class StepRunner:
         return {**earlier, **own, **self._given, MESSAGE_INPUT: message}
 
     def _prepare(
-        self, session_id: str, inputs: Mapping[str, InputValue], start: ConversationStart
+        self,
+        session_id: str,
+        inputs: Mapping[str, InputValue],
+        start: ConversationStart,
+        user: str | None = None,
     ) -> AgentRun:
         recipe = self._executor.find(self._agent)
         message = recipe.inputs.get(MESSAGE_INPUT)
@@ -354,7 +370,12 @@ class StepRunner:
                 code="not-a-conversation",
             )
         run = self._executor.prepare(
-            recipe, inputs, session_id=session_id, note=self._note, live_conversation=start
+            recipe,
+            inputs,
+            session_id=session_id,
+            note=self._note,
+            user=self._user or user,
+            live_conversation=start,
         )
         if not run.has_conversation:
             raise UsageError(

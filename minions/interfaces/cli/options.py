@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from attrs import evolve, field, frozen
 
+from minions.contracts.budgets import checked_user
 from minions.interfaces.cli.standard_input import StandardInput
 from minions.interfaces.setting_sources import (
     Origin,
@@ -35,6 +36,7 @@ __all__ = [
     "extension_options",
     "output_options",
     "store_options",
+    "user_option",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it finds them
@@ -200,6 +202,18 @@ def cache_option(function: F) -> F:
     """Add `--no-cache`."""
     text = "Run every step, also those with `cache: true`; cache no output."
     return click.option("--no-cache", is_flag=True, help=text)(function)
+
+
+def user_option(function: F) -> F:
+    """Add `--user`."""
+    text = "For whom it runs: a label, whose daily budget it spends from (see [budgets])."
+    return click.option("--user", metavar="LABEL", callback=_checked_label, help=text)(function)
+
+
+def _checked_label(
+    _context: click.Context, _option: click.Parameter, said: str | None
+) -> str | None:
+    return None if said is None else checked_user(said)
 
 
 def extension_options(function: F) -> F:

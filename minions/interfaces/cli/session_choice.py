@@ -148,6 +148,7 @@ class OpenSession(RecordedRunOpener):
         recipe: str | None = None,
         is_new_ok: bool = False,
         usual: str | None = None,
+        user: str | None = None,
     ) -> None:
         """Load the operator's code, as for a run; nothing is opened yet.
 
@@ -156,6 +157,7 @@ class OpenSession(RecordedRunOpener):
             recipe: Path or id of the recipe from now on; None: the one used before.
             is_new_ok: Whether the session may be new, and need not be stored.
             usual: The recipe of a session that has none yet.
+            user: The label of the user for whom its turns run; None: none was given.
         """
         super().__init__(context, name or "", model=model, needs_store=not is_new_ok)
         self._recipe_name = recipe
@@ -163,6 +165,7 @@ class OpenSession(RecordedRunOpener):
             self._command, self._asked_as = "chat", recipe or ""
         self._is_new_ok = is_new_ok
         self._usual = usual
+        self._user = user
 
     async def _find(self) -> RecordedRun | None:
         with naming_the_journal(self.context):
@@ -223,6 +226,7 @@ class OpenSession(RecordedRunOpener):
             executor=executor,
             note=self.note(),
             inputs=some_inputs(recipe, pairs, self.context),
+            user=self._user,
         )
 
 

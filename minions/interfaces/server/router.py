@@ -82,7 +82,9 @@ async def metrics(request: AnyRequest) -> ASGIApp:
     counted = services.metrics
     if not isinstance(counted, PrometheusMetrics):
         counted = PrometheusMetrics()  # an application counts in its own way
-    page = counted.text(services.flow, services.blocking).encode()
+    budgets = services.budgets
+    day = budgets.day(services.clock.now()) if budgets is not None else None
+    page = counted.text(services.flow, services.blocking, day).encode()
     return cast("ASGIApp", Answer(HTTPStatus.OK, page, CONTENT_TYPE))
 
 

@@ -34,6 +34,7 @@ from minions.interfaces.cli.options import (
     cache_option,
     command_context,
     common_options,
+    user_option,
 )
 from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, named_recipe
@@ -90,6 +91,7 @@ _REPEATED: Final = {
     type=click.Choice([policy for policy in POLICIES if policy != "ask"]),
     help="Who approves calls that need approval; default: the line waits.",
 )
+@user_option
 @cache_option
 @common_options
 def command(
@@ -102,6 +104,7 @@ def command(
     batch_cost_usd: float | None,
     retry_failed: bool,
     name: str | None,
+    user: str | None,
     **flags: object,
 ) -> int:
     """Run RECIPE (- is standard input) once for each line of a file, several at a time.
@@ -123,6 +126,7 @@ def command(
         retry_failed=retry_failed,
         name=name,
         model=cast("str | None", flags["model"]),
+        user=user,
     )
     out = sys.stdout
     # What tools and extensions print is no result: only we write to standard output.
@@ -143,6 +147,7 @@ class _BatchOptions:
     retry_failed: bool
     name: str | None
     model: str | None
+    user: str | None
 
     def identity(self, recipe: AgentRecipe, items: ItemsFile) -> str:
         """The name of the batch: of recipe, model and file; a given name stands for the file."""
@@ -162,6 +167,7 @@ class _BatchOptions:
             words += [flag, str(context.flags[key])] if key in context.flags else []
         words += ["--no-cache"] if "no_cache" in context.flags else []
         words += ["--name", self.name] if self.name else []
+        words += ["--user", self.user] if self.user else []
         if self.max_cost_usd is not None and _LIMIT not in more:
             words += [_LIMIT, str(self.max_cost_usd)]
         database, code = context.flags_again
@@ -245,6 +251,7 @@ def _plan(
         worst_case_usd=worst,
         retry_failed=options.retry_failed,
         note={**note_of(context, options.model), "batch": batch},
+        user=options.user,
     )
 
 

@@ -22,7 +22,12 @@ from minions.interfaces.cli.console.answer_printer import AnswerPrinter
 from minions.interfaces.cli.console.console import for_stream, json_text, say, tell
 from minions.interfaces.cli.console.render import error_lines, stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES, output_text, result_to_json
-from minions.interfaces.cli.options import CommandContext, command_context, common_options
+from minions.interfaces.cli.options import (
+    CommandContext,
+    command_context,
+    common_options,
+    user_option,
+)
 from minions.interfaces.cli.session_choice import (
     OpenSession,
     message_number,
@@ -49,6 +54,7 @@ PLAIN: Final = str(Path(__file__).with_name("chat.yaml"))
 )
 @click.option("-c", "--continue", "continues", is_flag=True, help="Continue the last session.")
 @click.option("--approve", type=click.Choice(POLICIES), help="Who approves calls.")
+@user_option
 @common_options
 def command(
     recipe: str | None,
@@ -56,6 +62,7 @@ def command(
     pairs: tuple[str, ...],
     session_name: str | None,
     continues: bool,
+    user: str | None,
     **flags: object,
 ) -> int:
     """Chat with RECIPE, or with a model alone. Each line is a turn; /help lists commands.
@@ -74,6 +81,7 @@ def command(
         recipe=recipe,
         is_new_ok=not continues,
         usual=PLAIN,
+        user=user,
     )
     with contextlib.redirect_stdout(sys.stderr):
         return asyncio.run(_chat(context, opened, pairs, out))

@@ -26,6 +26,7 @@ from minions.interfaces.cli.options import (
     command_context,
     common_options,
     naming_the_journal,
+    user_option,
 )
 from minions.interfaces.cli.params import given_inputs
 from minions.interfaces.cli.recipe_argument import named_recipe, recipe_path
@@ -83,6 +84,7 @@ __all__ = ["command"]
 )
 @click.option("-c", "--continue", "continues", is_flag=True, help="Run in the last session.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is called.")
+@user_option
 @cache_option
 @common_options
 def command(
@@ -95,6 +97,7 @@ def command(
     pin: str | None,
     session_name: str | None,
     continues: bool,
+    user: str | None,
     **flags: object,
 ) -> int:
     """Run RECIPE: a path, an id found under ./recipes, or - for standard input.
@@ -110,7 +113,7 @@ def command(
         raise UsageError("-c and --session exclude each other: the last session, or that one.")
     part = _part(first, until, only, pin)
     wanted = _RunOptions(recipe=recipe, pairs=pairs, override=override, part=part, pin=pin)
-    wanted = evolve(wanted, session=session_name, continues=continues)
+    wanted = evolve(wanted, session=session_name, continues=continues, user=user)
     out = sys.stdout
     # What tools and extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
@@ -133,6 +136,8 @@ class _RunOptions:
     """The session's name as it was typed; None: a new session."""
     continues: bool = False
     """Whether to run in the last session."""
+    user: str | None = None
+    """The label of the user for whom it runs; None: none was given."""
 
 
 def _part(
@@ -176,6 +181,7 @@ async def _run_until(
         session_id=await _session(wanted, runtime.services.journal),
         note=note_of(context, wanted.override),
         part=part,
+        user=wanted.user,
     )
     for line in (*run.preview(), *(_origin(pins, inputs) if pins else ())):
         tell(line)

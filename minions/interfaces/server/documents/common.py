@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from attrs import field, frozen
 
+from minions.contracts.budgets import LONGEST_USER
 from minions.contracts.executions import RUN_STATE_SCHEMA
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.server.http.problems import FaultView
@@ -16,6 +17,7 @@ __all__ = [
     "MAYBE_TEXT",
     "MOST_DIGITS",
     "STATE",
+    "USER",
     "After",
     "AgentView",
     "Agents",
@@ -55,6 +57,7 @@ def number_schema(least: int, most: int = _LARGEST, *kinds: str) -> dict[str, Js
 
 
 MAYBE_TEXT: Final = text_schema(200, "null")
+USER: Final = text_schema(LONGEST_USER, "null")
 STATE: Final[Mapping[str, JsonObject]] = {"schema": RUN_STATE_SCHEMA}
 """The schema of a run's state: one of `RunState`."""
 
@@ -211,3 +214,5 @@ class TaskRequest:
     """The message for a chat agent; None: `inputs` has everything."""
     inputs: JsonObject = field(factory=dict)
     session: str | None = field(default=None, metadata=MAYBE_TEXT)
+    user: str | None = field(default=None, metadata=USER)
+    """The label of the user for whom it runs; None: none."""

@@ -11,6 +11,7 @@ from minions.contracts.json_values import JsonValue
 from minions.interfaces.server.documents.common import (
     MAYBE_TEXT,
     STATE,
+    USER,
     JsonObject,
     number_schema,
     text_schema,
@@ -72,6 +73,8 @@ class RunRequest:
     inputs: JsonObject = field(factory=dict)
     session: str | None = field(default=None, metadata=MAYBE_TEXT)
     """The session that the run belongs to; None: a new one."""
+    user: str | None = field(default=None, metadata=USER)
+    """The label of the user for whom it runs, whose daily budget it spends from; None: none."""
 
 
 @frozen(kw_only=True)
@@ -122,6 +125,8 @@ class RunRow:
     """Which entry of an unreadable run is damaged, and how; None: the run is readable."""
     about: str | None = None
     """The first words of its inputs; None: it has none, or was listed before they were kept."""
+    user: str | None = None
+    """The label of the user for whom it runs; None: it has none."""
 
 
 @frozen(kw_only=True)

@@ -9,7 +9,13 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.interfaces.server.documents.common import MAYBE_TEXT, STATE, JsonObject, number_schema
+from minions.interfaces.server.documents.common import (
+    MAYBE_TEXT,
+    STATE,
+    USER,
+    JsonObject,
+    number_schema,
+)
 
 __all__ = [
     "ContextView",
@@ -60,6 +66,8 @@ class MessageRequest:
     model: str | None = field(default=None, metadata=MAYBE_TEXT)
     """The model that answers this turn, one of the `models` of `GET /system`; None: the recipe's
     own, or the configured one."""
+    user: str | None = field(default=None, metadata=USER)
+    """The label of the user for whom it runs, whose daily budget it spends from; None: none."""
 
 
 @frozen(kw_only=True)
@@ -67,6 +75,8 @@ class RetryRequest:
     """The first message to regenerate."""
 
     sequence: int = field(metadata=_SEQUENCE)
+    user: str | None = field(default=None, metadata=USER)
+    """As of a message; None: that of the session's last run."""
 
 
 @frozen(kw_only=True)

@@ -9,6 +9,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.errors import (
+    BudgetSpentError,
     EnvironmentRefusedError,
     Fault,
     FencedError,
@@ -145,6 +146,8 @@ def problem_of(error: MinionsError, instance: str) -> tuple[Problem, Mapping[str
 def _status(error: MinionsError) -> HTTPStatus:
     if isinstance(error, RefusedError):
         return error.status
+    if isinstance(error, BudgetSpentError):
+        return HTTPStatus.TOO_MANY_REQUESTS
     if error.error_code in _BAD_HEADS:
         return HTTPStatus.BAD_REQUEST
     if isinstance(error, NotFoundError):
@@ -161,6 +164,9 @@ def _status(error: MinionsError) -> HTTPStatus:
 def _headers(error: MinionsError, status: HTTPStatus) -> Mapping[str, str]:
     if isinstance(error, RefusedError):
         return error.headers
+    if isinstance(error, BudgetSpentError):
+        wait = error.retry_after_s
+        return {} if wait is None else {"retry-after": str(wait)}
     if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         return {"retry-after": "5"}
     return {}

@@ -67,9 +67,11 @@ class RunManager:
 
         Raises:
             RefusedError: It is active already, or there are too many runs.
+            BudgetSpentError: It is new, and the budget of its session, user or day is spent.
             EnvironmentRefusedError: The server stops.
             LeaseHeldError, JournalError: The journal refused; nothing was done.
         """
+        await run.check_budgets()
         self._check_room(run.run_id)
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

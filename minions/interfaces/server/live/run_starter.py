@@ -37,6 +37,8 @@ class RequestedRun:
     recipe_text: str | None = None
     inputs: Mapping[str, JsonValue]
     session: str | None
+    user: str | None = None
+    """The label of the user for whom it runs; None: none was given."""
     key: str | None
     """The idempotency key of the request; None: it has none."""
 
@@ -153,7 +155,9 @@ class RunStarter:
         executor = self._runtime.executor(
             recipe, wanted.inputs, is_stored=wanted.recipe is not None, note=note, ids=ids
         )
-        run = executor.prepare(recipe, wanted.inputs, session_id=wanted.session, note=note)
+        run = executor.prepare(
+            recipe, wanted.inputs, session_id=wanted.session, note=note, user=wanted.user
+        )
         await self._run_manager.begin(run)
         return StartedRun(run.run_id, run.session_id)
 
@@ -189,6 +193,8 @@ def _digest(wanted: RequestedRun) -> str:
         "inputs": _sorted(encode(wanted.inputs)),
         "session": wanted.session,
     }
+    if wanted.user is not None:
+        body["user"] = wanted.user
     return hashlib.sha256(dumps(body).encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -222,7 +222,13 @@ async def run_agent(
         if MESSAGE_INPUT in inputs:
             raise UsageError("Give the message once: beside `inputs`, or in it.", code="bad-body")
         inputs = {**inputs, MESSAGE_INPUT: data.message}
-    wanted = RequestedRun(recipe=name, inputs=inputs, session=data.session, key=idempotency_key)
+    wanted = RequestedRun(
+        recipe=name,
+        inputs=inputs,
+        session=data.session,
+        user=data.user,
+        key=idempotency_key,
+    )
     return await accepted(request, await request.app_state.starter.begin(wanted))
 
 

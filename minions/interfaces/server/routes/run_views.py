@@ -92,6 +92,7 @@ def run_row(run: RunSummary, *, is_active: bool) -> RunRow:
         usage=run.usage,
         problem=run.problem,
         about=run.input_words,
+        user=run.user,
     )
 
 

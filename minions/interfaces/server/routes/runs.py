@@ -61,6 +61,7 @@ async def start_run(
         recipe_text=data.recipe_text,
         inputs=data.inputs,
         session=data.session,
+        user=data.user,
         key=idempotency_key,
     )
     return await accepted(request, await request.app_state.starter.begin(wanted))

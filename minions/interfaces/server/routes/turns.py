@@ -44,7 +44,7 @@ async def send_message(
 ) -> EventStream:
     """Send a message: one turn of the session, as events."""
     session = await session_of(request, session_id)
-    runner = await _runner(request, session, model=data.model)
+    runner = await _runner(request, session, model=data.model, user=data.user)
     return await _streamed(request, await runner.prepare_turn(session, data.content))
 
 
@@ -59,7 +59,7 @@ async def retry_session(
 ) -> EventStream:
     """Regenerate the session from a step on, as events."""
     session = await session_of(request, session_id)
-    runner = await _runner(request, session)
+    runner = await _runner(request, session, user=data.user)
     return await _streamed(request, await runner.prepare_retry(session, data.sequence))
 
 
@@ -77,11 +77,14 @@ async def resume_session(request: ApiRequest, session_id: InPath) -> EventStream
     return await (_replayed(request, session) if run is None else _streamed(request, run))
 
 
-async def _runner(request: ApiRequest, session: Session, *, model: str | None = None) -> StepRunner:
+async def _runner(
+    request: ApiRequest, session: Session, *, model: str | None = None, user: str | None = None
+) -> StepRunner:
     """The runner of the session's recipe.
 
     Args:
         model: The model that the caller chose for the turn; None: none was chosen.
+        user: The label of the user for whom it runs; None: none was given.
     Raises:
         UsageError: `no-recipe`; the session names none.
         NotFoundError: The recipe is not stored here.
@@ -103,7 +106,9 @@ async def _runner(request: ApiRequest, session: Session, *, model: str | None = 
     # A turn has the inputs of the last run, too, which may be a run of another recipe.
     own, before = await app_state.repository.inputs_of(session.id)
     executor = app_state.runtime.executor(recipe, {**before, **own}, note=note)
-    return StepRunner(recipe, repository=app_state.repository, executor=executor, note=note)
+    return StepRunner(
+        recipe, repository=app_state.repository, executor=executor, note=note, user=user
+    )
 
 
 async def _streamed(request: ApiRequest, run: AgentRun) -> EventStream:
