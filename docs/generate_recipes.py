@@ -20,6 +20,7 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema, schema_of
 from minions.contracts.tools import Tool, Toolset
+from minions.interfaces.setting_types import setting_types
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.extensions import built_in_extensions
 from minions.recipe.expressions.filters import FILTERS, TESTS
@@ -170,7 +171,7 @@ def _settings() -> str:
 
 
 def _variable(name: str) -> str:
-    return "" if name in ("providers", "prices", "offline_models") else f"`MINIONS_{name.upper()}`"
+    return "" if setting_types()[name].is_table else f"`MINIONS_{name.upper()}`"
 
 
 def _functions() -> str:

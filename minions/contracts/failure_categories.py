@@ -107,7 +107,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         not-a-conversation bad-message bad-sequence sequence-out-of-range sequence-taken
         unanswered-tool-call nothing-left bad-session-name has-forks run-exists bad-archive
         newer-archive bad-entries empty-extension bad-tool bad-tool-name bad-tools bad-limit
-        bad-user already-there bad-items no-text empty no-tests only-planned unknown-value no-such-path
+        bad-user already-there bad-items no-text empty no-tests only-planned unknown-value
+        no-such-path
         method-not-allowed bad-body not-json bad-query bad-last-event-id bad-idempotency-key
         idempotency-mismatch bad-token closed run-has-begun run-not-over no-body bad-step
         bad-services executor-needed other-journal agent-not-found bad-agent bad-join

@@ -36,6 +36,7 @@ _READ: Final = 500
 """Characters of a text of which these words are made."""
 _LONGEST_MESSAGE: Final = 200
 """Characters of an error's message in a row; the entry holds all of it."""
+_LARGEST: Final = 10**12
 _LONGEST_INPUT: Final = 60
 """Characters of one input in a row."""
 _LONGEST_INPUTS: Final = 160
@@ -164,9 +165,15 @@ def _ended(row: RunRow, entry: JournalEntry, fact: RunFinished) -> RunRow:
 def _with_spent(row: RunRow, total: Spent) -> RunRow:
     if row.mark == _IMPORTED:  # another journal counts it
         return evolve(row, foreign=total, spent=Spent(), day_spent=Spent())
-    spent = total.plus(row.foreign, -1)
+    spent = _more(total, row.foreign)
     before = row.spent.plus(row.day_spent, -1)
-    return evolve(row, spent=spent, day_spent=spent.plus(before, -1))
+    return evolve(row, spent=spent, day_spent=_more(spent, before))
+
+
+def _more(whole: Spent, part: Spent) -> Spent:
+    """What the whole has more; a retry that an older program recorded may have less."""
+    left = whole.plus(part, -1)
+    return Spent(max(left.tokens, 0), max(left.cost_usd, 0.0))
 
 
 def _spent(fact: RunFinished) -> Spent:
@@ -176,7 +183,13 @@ def _spent(fact: RunFinished) -> Spent:
     tokens = known.get("tokens" if fact.spent is not None else "total_tokens")
     if tokens is None:
         tokens = (usage.get("input_tokens") or 0) + (usage.get("output_tokens") or 0)
-    return Spent(int(tokens), float(known.get("cost_usd") or 0.0))
+    cost_usd = known.get("cost_usd") or 0
+    return Spent(int(_within(tokens)), float(_within(cost_usd)))
+
+
+def _within(number: float) -> float:
+    """Within what every database can add up; a damaged entry may say anything."""
+    return min(max(number, 0), _LARGEST)
 
 
 def _kept(row: RunRow, status: str) -> str:

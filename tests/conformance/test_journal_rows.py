@@ -38,7 +38,16 @@ from minions.contracts.facts import UnreadableFact
 from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
 from minions.contracts.run_row_folds import folded
-from minions.contracts.run_rows import LISTED, RunFilter, RunRow, SessionFilter, SessionRow, day_of
+from minions.contracts.run_rows import (
+    LISTED,
+    RunFilter,
+    RunRow,
+    SessionFilter,
+    SessionRow,
+    Spender,
+    Spent,
+    day_of,
+)
 from minions.contracts.runtime import Clock
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
@@ -124,6 +133,8 @@ async def test_a_row_says_what_lists_show(journal: Journal, clock: FakeClock) ->
         usage={"input_tokens": 5, "cost_usd": None},
         error_code="tool_failed",
         error_message="m" * 200,
+        spent=Spent(5, 0.0),
+        day_spent=Spent(5, 0.0),
     )
     (session,) = await journal.sessions()
     assert session == SessionRow(
@@ -304,7 +315,19 @@ PLACES = [("ses_a", "run_1"), ("ses_a", "run_2"), ("ses_b", "run_3"), ("ses_c", 
 JUNK: st.SearchStrategy[JsonValue] = st.sampled_from(
     [None, 7, "talk", [], {}, {"code": "c", "message": "m"}, {"n": 1.5}]
 )
-NAMES = ("recipe", "model", "status", "usage", "error", "note", "name", "parent", "inputs")
+NAMES = (
+    "user",
+    "spent",
+    "recipe",
+    "model",
+    "status",
+    "usage",
+    "error",
+    "note",
+    "name",
+    "parent",
+    "inputs",
+)
 STATES = [
     ("run", "started"),
     ("run", "resumed"),
@@ -324,6 +347,9 @@ BODIES = st.sampled_from(
         {"status": "completed", "usage": {"input_tokens": 1}, "output": 1},
         {"status": "failed", "error": {"code": "c", "message": "m" * 300}},
         {"status": "needs_decision"},
+        {"recipe": "talk", "steps": {}, "user": "ann"},
+        {"status": "completed", "usage": {"total_tokens": 7, "cost_usd": 0.5}},
+        {"status": "failed", "usage": {"cost_usd": 10**400}, "spent": {"tokens": 9, "cost_usd": 1}},
         {"parent": "ses_a", "sequence": 1, "position": 1, "name": "n", "inputs": {"a": 1}},
     ]
 )
@@ -392,7 +418,7 @@ class RowsOfHistories(RuleBasedStateMachine):
         with contextlib.suppress(JournalError):  # the key is taken
             self.wait(self.journal.append(self.leases[session], draft))
 
-    @rule(seconds=st.sampled_from([0.000_001, 1.0, 60.0, -30.0]))
+    @rule(seconds=st.sampled_from([0.000_001, 1.0, 60.0, -30.0, 86_400.0]))
     def let_time_pass(self, seconds: float) -> None:
         self.clock.time += timedelta(seconds=seconds)
 
@@ -432,6 +458,7 @@ class RowsOfHistories(RuleBasedStateMachine):
         sessions = sorted(rows.sessions.values(), key=lambda row: row.session_id)
         sessions.sort(key=lambda row: row.updated_at, reverse=True)
         assert list(self.wait(self.journal.sessions())) == sessions
+        self.wait(_check_sums(self.journal, rows.runs))
 
 
 DAMAGES = [
@@ -503,7 +530,7 @@ def test_rows_in_postgres(postgres: PostgresServer) -> None:
 
 
 def _older(migrations: Mapping[str, str]) -> dict[str, str]:
-    return {name: sql for name, sql in migrations.items() if name[5:] != "runs"}
+    return {name: sql for name, sql in migrations.items() if name[5:] not in ("runs", "spending")}
 
 
 async def _entries(journal: Journal) -> list[JournalEntry]:
@@ -514,6 +541,22 @@ async def _check(journal: Journal) -> None:
     rows = folded(await _entries(journal))
     assert {row.run_id: row for row in await journal.runs()} == rows.runs
     assert {row.session_id: row for row in await journal.sessions()} == rows.sessions
+    await _check_sums(journal, rows.runs)
+
+
+async def _check_sums(journal: Journal, rows: Mapping[str, RunRow]) -> None:
+    for spender in {each for row in rows.values() for each in _spenders(row)}:
+        for left_out in (set[str](), {*rows} & {"run_1", "run_a", "r", "r1"}):
+            parts = (spender.of(row) for row in rows.values() if row.run_id not in left_out)
+            tokens, dollars = map(sum, zip(Spent(), *parts, strict=True))
+            found = await journal.spent(spender, without=left_out)
+            assert found.tokens == tokens
+            assert found.cost_usd == pytest.approx(dollars)
+
+
+def _spenders(row: RunRow) -> list[Spender]:
+    day = Spender(day=row.day)
+    return [Spender(session_id=row.session_id), day, evolve(day, user=row.user or "nobody")]
 
 
 async def test_an_older_file_has_its_rows_at_the_first_look(

@@ -153,7 +153,7 @@ def spent_question(dialect: Dialect, spender: Spender, without: Collection[str])
         prefix = ""
     else:
         where.add("day = {}", spender.day or 0)
-        where.add("day_tokens > 0")
+        where.add("(day_tokens > 0 OR day_cost_usd > 0)")  # as the index says
         if spender.user is not None:
             where.add("user_name = {}", search_key(spender.user))
     if without:

@@ -18,6 +18,8 @@ __all__ = ["MemoryRows"]
 R = TypeVar("R", RunRow, SessionRow)
 Place: TypeAlias = tuple[float, str]
 
+_ROUNDING: Final = 1e-9
+"""US dollars by which sums may differ."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -61,14 +63,14 @@ class MemoryRows:
 
     def _count(self, row: RunRow | None, sign: int = 1) -> None:
         """Add the run to what its session, its user and its day spent."""
-        if row is None or not row.spent.tokens:
+        if row is None or not any(row.spent):
             return
         spenders = [Spender(session_id=row.session_id), Spender(day=row.day)]
         if row.user is not None:
             spenders.append(Spender(day=row.day, user=row.user))
         for spender in spenders:
             total = self._spent.pop(spender, Spent()).plus(spender.of(row), sign)
-            if total.tokens:
+            if total.tokens or total.cost_usd > _ROUNDING:
                 self._spent[spender] = total
 
     def runs(

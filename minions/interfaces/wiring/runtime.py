@@ -202,8 +202,10 @@ def make_runtime(
     closers: tuple[Closer, ...] = (models.aclose, state.aclose)
     if services is None:
         journal, cache = make_journal(settings, folder), make_cache(settings, folder)
-        services = make_services(journal, log, make_prices(settings), cache, warn, settings.budgets)
+        services = make_services(journal, log, make_prices(settings), cache, warn)
         closers = (models.aclose, cache.aclose, journal.aclose, state.aclose)
+    if services.budgets is None and settings.budgets != Budgets():
+        services = attrs.evolve(services, budgets=SharedBudgets(settings.budgets))
     return Runtime(models=models.source, extensions=extensions, services=services, closers=closers)
 
 
@@ -213,13 +215,11 @@ def make_services(
     prices: PriceBook | None = None,
     cache: StepCache | None = None,
     warn: Callable[[str], None] | None = None,
-    budgets: Budgets | None = None,
 ) -> Services:
     """Real services, with the full output parser; calls that need approval are denied.
 
     Args:
         warn: Called with a line about calls that wait for one another; None: the models' logger.
-        budgets: What runs may spend together; None: no more than each of them may.
     """
     from minions.adapters.models.structured_output import InstructorParser
 
@@ -231,8 +231,6 @@ def make_services(
         decider=Deny(),
         cache=cache,
     )
-    if budgets is not None and budgets != Budgets():
-        services = attrs.evolve(services, budgets=SharedBudgets(budgets))
     if warn is None:
         return services
     flow = SharedFlowControl(services.clock, services.sleep, services.random, warn=warn)
