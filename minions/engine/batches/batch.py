@@ -14,6 +14,7 @@ from minions.contracts.errors import (
     CIRCUIT_OPEN,
     LIMIT_REACHED,
     UNREACHABLE,
+    BudgetSpentError,
     FailureInfo,
     LeaseHeldError,
     UsageError,
@@ -253,7 +254,12 @@ class Batch:
                 return None
             try:
                 run = await self._prepared(line, row)
+                await run.check_budgets()
                 return await self._finished(line, run, share, row)
+            except BudgetSpentError as error:
+                share.cost = 0.0
+                self._stop(error.info())
+                return None
             except LeaseHeldError as error:  # another process executes this very line
                 return BatchResult(
                     index=line.index,

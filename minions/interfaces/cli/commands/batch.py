@@ -19,7 +19,7 @@ from minions.analysis.explanation import explain
 from minions.analysis.spending import KnownModel
 from minions.analysis.tool_specs import tool_specs
 from minions.contracts.durations import spoken
-from minions.contracts.errors import LIMIT_REACHED, FailureInfo, UsageError
+from minions.contracts.errors import LIMIT_REACHED, BudgetSpentError, FailureInfo, UsageError
 from minions.contracts.executions import RunState
 from minions.contracts.flow import Priority
 from minions.contracts.json_values import JsonValue, dumps
@@ -318,7 +318,8 @@ class _Report:
     @property
     def has_reached_limit(self) -> bool:
         """Whether money or another limit was used up, of the batch or of a line."""
-        stopped = self.stopped_by is not None and self.stopped_by.code == LIMIT_REACHED
+        codes = (LIMIT_REACHED, BudgetSpentError.code)
+        stopped = self.stopped_by is not None and self.stopped_by.code in codes
         return stopped or self.tally.by_status[RunState.LIMIT_REACHED] > 0
 
 
@@ -354,6 +355,8 @@ def _next_command(report: _Report, context: CommandContext, options: _BatchOptio
     database, _ = context.flags_again
     if context.settings.no_store:
         return "not stored (--no-store), so it cannot be continued"
+    if report.stopped_by is not None and report.stopped_by.code == BudgetSpentError.code:
+        return f"continue: {options.again(context)}"
     if report.has_reached_limit:
         return f"raise the limit: {options.again(context, _LIMIT, 'USD')}"
     if count[NOT_STARTED] or count[RunState.CANCELLED] or count[RunState.INTERRUPTED]:

@@ -1,0 +1,117 @@
+"""Budgets of sessions, users and days: on the command line, in the configuration, in Python."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from builders import answer_of
+from command_line import Cli, Write
+from minions.adapters.models.scripted import ScriptedModel
+from minions.contracts.budgets import Budgets
+from minions.contracts.calls import ModelCallResponse, Prompt
+from minions.contracts.errors import UsageError
+from minions.contracts.executions import RunStatus
+from minions.contracts.run_rows import RunFilter
+from minions.engine.batches.result import NOT_STARTED
+from minions.interfaces.application import Minions
+from minions.interfaces.setting_sources import load_settings
+
+ASKS = "id: asks\nsteps:\n  - {id: one, analyze: 'One?', input: 1}\n"
+ANSWERS = "answers:\n" + "  - {text: fine, usage: {input_tokens: 100, output_tokens: 50}}\n" * 9
+MODEL = ("-m", "scripted/answers.yaml", "--db", "j.sqlite")
+
+
+@pytest.fixture(autouse=True)
+def _recipes(write: Write) -> None:
+    write("asks.yaml", ASKS)
+    write("answers.yaml", ANSWERS)
+
+
+def test_a_days_budget_in_the_configuration_holds_for_all_processes(cli: Cli, write: Write) -> None:
+    write("minions.toml", "[budgets]\ntokens_per_day = 300\n")
+    assert [cli("run", "asks.yaml", *MODEL).code for _ in range(2)] == [0, 0]
+    stopped = cli("run", "asks.yaml", *MODEL)
+    assert stopped.code == 5
+    assert "The daily limit tokens_per_day=300 is reached: 300 tokens were used." in stopped.err
+
+
+def test_a_label_of_a_user_names_whose_budget_a_run_spends(cli: Cli, write: Write) -> None:
+    write("minions.toml", "[budgets]\nuser_tokens_per_day = 150\n")
+    assert cli("run", "asks.yaml", *MODEL, "--user", "ann").code == 0
+    assert cli("run", "asks.yaml", *MODEL, "--user", "bob").code == 0
+    assert cli("run", "asks.yaml", *MODEL, "--user", "ann").code == 5
+    assert cli("run", "asks.yaml", *MODEL).code == 0
+    bad = cli("run", "asks.yaml", *MODEL, "--user", " ")
+    assert (bad.code, "error[bad-user]" in bad.err) == (2, True)
+
+
+def test_turns_of_a_chat_spend_of_the_users_budget(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hi\nMore\n"))
+    write("minions.toml", "[budgets]\nuser_tokens_per_day = 150\n")
+    first = cli("chat", *MODEL, "--user", "ann")
+    assert "The user's daily limit user_tokens_per_day=150 is reached" in first.err
+
+
+def test_a_batch_stops_where_the_days_budget_is_spent_and_continues_later(
+    cli: Cli, write: Write
+) -> None:
+    write("minions.toml", "[budgets]\nuser_tokens_per_day = 300\n")
+    write("items.jsonl", "{}\n" * 4)
+    stopped = cli("batch", "asks.yaml", "items.jsonl", "-j", "1", *MODEL, "--user", "ann")
+    states = [json.loads(line)["status"] for line in stopped.out.splitlines()]
+    assert states == ["completed", "completed", NOT_STARTED, NOT_STARTED]
+    assert stopped.code == 5
+    assert "stopped[budget-spent]: The user's daily limit" in stopped.err
+    assert "continue: minions batch asks.yaml items.jsonl -j 1" in stopped.err
+    assert "--user ann" in stopped.err
+    write("minions.toml", "")
+    again = cli("batch", "asks.yaml", "items.jsonl", "-j", "1", *MODEL, "--user", "ann")
+    assert (again.code, again.out.count("completed")) == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("usd_per_day = 0", "'usd_per_day' is 0; a number above 0 was expected"),
+        ("tokens_per_day = 1.5", "'tokens_per_day' is 1.5; a whole number from 1 was expected"),
+        ("user_usd = 1", "unknown key 'user_usd'"),
+    ],
+)
+def test_a_wrong_budget_is_told_by_its_place(tmp_path: Path, line: str, expected: str) -> None:
+    (tmp_path / "minions.toml").write_text(f"[budgets]\n{line}\n")
+    with pytest.raises(UsageError) as refused:
+        load_settings({}, {}, folder=tmp_path, user_file=None)
+    assert f"[budgets]: {expected}" in refused.value.message
+
+
+def test_budgets_are_set_in_files_only(tmp_path: Path) -> None:
+    (tmp_path / "minions.toml").write_text("[budgets]\nusd_per_day = 5\nsession_tokens = 7\n")
+    found = load_settings({}, {"MINIONS_BUDGETS": "x"}, folder=tmp_path, user_file=None)
+    assert found.settings.budgets == Budgets(usd_per_day=5, session_tokens=7)
+
+
+async def answering(_prompt: Prompt) -> ModelCallResponse:
+    return answer_of("fine")
+
+
+async def test_runs_of_an_application_share_its_budgets(tmp_path: Path) -> None:
+    budgets = Budgets(user_tokens_per_day=30)
+    model = ScriptedModel(answering)
+    async with Minions(model=model, journal=tmp_path / "j.sqlite", budgets=budgets) as app:
+        assert (await app.arun(ASKS, user="ann")).status is RunStatus.COMPLETED
+        stream = app.astream(ASKS, user="ann")
+        assert [event async for event in stream]
+        stopped = await app.execute(app.prepare(ASKS, user="ann"))
+        assert stopped.status is RunStatus.LIMIT_REACHED
+        batch = app.batch(ASKS, [{}], user="ann")
+        assert [each.status async for each in batch] == [NOT_STARTED]
+        assert (await app.arun(ASKS)).status is RunStatus.COMPLETED
+        rows = await app.services.journal.runs(RunFilter())
+        assert sorted(row.user or "" for row in rows) == ["", "ann", "ann", "ann"]
