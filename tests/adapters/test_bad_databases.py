@@ -675,11 +675,11 @@ async def test_a_closed_journal_begins_a_new_file_where_the_old_one_is_lost(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
+    """A file system of 320 KiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)],
+        ["mount", "-t", "tmpfs", "-o", "size=320k", "tmpfs", str(folder)],
         capture_output=True,
         check=False,
     )

@@ -11,6 +11,7 @@ import pytest
 
 from command_line import Write
 from minions.adapters.models import endpoints
+from minions.contracts.budgets import Budgets
 from minions.contracts.calls import OutputMode
 from minions.contracts.errors import UsageError
 from minions.interfaces.operator_limits import bounded
@@ -65,6 +66,10 @@ input_per_mtok = 1
 output_per_mtok = 2.5
 cached_input_per_mtok = 0
 
+[budgets]
+session_usd = 1
+user_tokens_per_day = 1000
+
 [offline_models]
 demo = "scripted/demo.yaml"
 """
@@ -106,6 +111,7 @@ READ = Settings(
     prices={
         "mine/m": PriceSettings(input_per_mtok=1.0, output_per_mtok=2.5, cached_input_per_mtok=0.0)
     },
+    budgets=Budgets(session_usd=1.0, user_tokens_per_day=1000),
     offline_models={"demo": "scripted/demo.yaml"},
 )
 
@@ -143,6 +149,7 @@ def test_a_section_of_the_project_does_likewise(here: Path, write: Write) -> Non
         "[prices", "[tool.minions.prices"
     )
     inner = inner.replace("[offline_models", "[tool.minions.offline_models")
+    inner = inner.replace("[budgets", "[tool.minions.budgets")
     write("pyproject.toml", f"[tool.minions]\n{inner}")
     assert origin_of(here).settings == READ
 
@@ -188,7 +195,7 @@ def test_a_text_of_the_environment_is_parsed_by_the_type_of_its_key(
 
 
 def test_tables_are_no_matter_of_the_environment(here: Path) -> None:
-    names = ("PROVIDERS", "PRICES", "OFFLINE_MODELS")
+    names = ("PROVIDERS", "PRICES", "OFFLINE_MODELS", "BUDGETS")
     assert (
         origin_of(here, environ={f"MINIONS_{name}": "x" for name in names}).settings == Settings()
     )

@@ -29,6 +29,8 @@ _MOST_ACCOUNTS: Final = 1_000
 """Sessions, users and days that are remembered; runs that are executed keep theirs beside them."""
 _MOST_LOST: Final = 1_000
 """Runs without a recorded end that an account remembers."""
+_MOST_SHARE: Final = 50
+"""A look takes at most the 50th part of the time, however many runs a day has."""
 _LOOK_EVERY_S: Final = 1.0
 """Seconds after which what other processes recorded is read again."""
 
@@ -62,7 +64,8 @@ class _Account:
         """What runs spent here that have ended: their rows say it."""
         self._others = Spent()
         """What the rows say that was not spent here since the account is open."""
-        self._looked_at: float | None = None
+        self._next_look: float | None = None
+        """The elapsed time from which rows are read again; None: they were not read yet."""
         self._lock = asyncio.Lock()
 
     @property
@@ -72,12 +75,11 @@ class _Account:
         known = (spending.usage.cost_usd or 0.0) + spending.earlier.cost_usd
         return Spent(spending.tokens, known)
 
-    async def look(self, journal: Journal, now: float) -> None:
+    async def look(self, journal: Journal, clock: Clock) -> None:
         """Read what is recorded, unless that was done a moment ago or nobody else writes it."""
         async with self._lock:
-            if self._looked_at is not None and (
-                not journal.is_shared or now - self._looked_at < _LOOK_EVERY_S
-            ):
+            begin = clock.monotonic()
+            if self._next_look is not None and (not journal.is_shared or begin < self._next_look):
                 return
             # A run may end, and its row change, while the rows are read: what is executed here is
             # left out of the sum, and counts with what was known of it before.
@@ -86,7 +88,8 @@ class _Account:
             for amount in before.values():
                 found = found.plus(amount)
             self._set_others(found.plus(settled, -1))
-            self._looked_at = now
+            took = clock.monotonic() - begin
+            self._next_look = begin + max(_LOOK_EVERY_S, _MOST_SHARE * took)
 
     def _set_others(self, found: Spent) -> None:
         """Count what was found; what was deleted since stays spent."""
@@ -208,7 +211,7 @@ class SharedBudgets:
         """The accounts of the run, the narrowest first: all runs reserve in this order."""
         accounts = [*self._accounts_of(run, clock.now())]
         for account in accounts:
-            await account.look(journal, clock.monotonic())
+            await account.look(journal, clock)
         return accounts
 
     def _accounts_of(self, run: BudgetedRun, now: datetime) -> Iterator[_Account]:
