@@ -232,8 +232,10 @@ class BudgetSpentError(EnvironmentRefusedError):
 
     code = "budget-spent"
 
-    def __init__(self, message: str, *, retry_after_s: int | None) -> None:
+    def __init__(self, message: str, *, limit: str, retry_after_s: int | None) -> None:
         super().__init__(message)
+        self.limit = limit
+        """The name of the limit, as it is set: such as `usd_per_day`."""
         self.retry_after_s = retry_after_s
         """Seconds until there is a new budget; None: a session has only one."""
 

@@ -126,3 +126,11 @@ async def test_the_page_of_metrics_says_what_the_day_has_spent(make_app: MakeApp
     lines = page.body.decode().splitlines()
     assert {"minions_day_budget_tokens_limit 100", "minions_day_budget_tokens_spent 15"} < {*lines}
     assert b"ann" not in page.body
+
+
+async def test_a_refused_run_is_counted_by_the_limit(make_app: MakeApp) -> None:
+    client = served(make_app, tokens_per_day=TOKENS)
+    await ran(client)
+    assert (await client.post("/runs", {"recipe": "asks"})).status == 429
+    page = (await client.ask("GET", "/metrics")).body
+    assert b'minions_budget_refusals_total{limit="tokens_per_day"} 1' in page

@@ -10,6 +10,7 @@ from attrs import evolve
 
 from minions.contracts.errors import (
     NEEDS_DECISION,
+    BudgetSpentError,
     FailureInfo,
     FencedError,
     JournalError,
@@ -194,7 +195,11 @@ class AgentRun(Generic[T_co]):
         """
         services = self.context.scope.services
         if services.budgets is not None and self._start.replay is None:
-            await services.budgets.check(self._budgeted, services.journal, services.clock)
+            try:
+                await services.budgets.check(self._budgeted, services.journal, services.clock)
+            except BudgetSpentError as error:
+                services.metrics.budget_refused(error.limit)
+                raise
 
     async def _share_budgets(self) -> BudgetShare | None:
         """Let the run spend from the budgets that it shares; None: there are none."""

@@ -292,6 +292,7 @@ def _refusal(account: _Account, now: datetime) -> BudgetSpentError:
     return BudgetSpentError(
         f"The {spending.whose} limit {spending.names[name]}={most:g} is reached: {amount} were "
         f"spent. Nothing was started. {when or 'Start another session.'}",
+        limit=spending.names[name],
         retry_after_s=_seconds_until(free_at, now) if free_at is not None else None,
     )
 
