@@ -75,6 +75,8 @@ class _Blob:
 class MemoryJournal(Journal):
     """Keeps facts as objects, not encoded. There is no lock: one event loop owns the journal."""
 
+    is_shared = False
+
     def __init__(self, clock: Clock, *, most_ended: int | None = None) -> None:
         """Start without sessions.
 
