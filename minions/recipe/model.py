@@ -20,7 +20,7 @@ from minions.contracts.messages import MessageBundle
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import Step
-from minions.contracts.tools import ToolSpec
+from minions.contracts.tools import Reads, ToolSpec
 
 __all__ = [
     "MESSAGE_INPUT",
@@ -148,6 +148,10 @@ class ToolsetUse:
     """Options of the toolset; templates over `inputs` are rendered before the run."""
     prefix: str | None = None
     """YAML key `as`: the tools are named `prefix__name`; None: the toolset's own name."""
+    reads: Reads | None = None
+    """Where the text comes from that its tools read, in place of what they declare; None: as
+    declared.
+    """
 
 
 MESSAGE_INPUT: Final = "message"
@@ -167,6 +171,8 @@ class InputSpec:
     """Whether it takes a `SecretRef`: `inputs` holds the marker,
     and only tools receive the value.
     """
+    is_untrusted: bool = False
+    """Whether a stranger may have written its text (YAML key `untrusted`)."""
 
 
 @frozen(kw_only=True)
@@ -339,6 +345,21 @@ class StepSpec:
         return ()
 
     @property
+    def sources(self) -> Sequence[JsonValue]:
+        """Values whose templates give the step what it works on: not its conditions and loops."""
+        return ()
+
+    @property
+    def checks(self) -> Sequence[str]:
+        """Conditions that have to hold, or the step fails."""
+        return ()
+
+    @property
+    def declared_output(self) -> JsonSchema | None:
+        """JSON Schema of what it answers, for one item of its loop; None: none is declared."""
+        return None
+
+    @property
     def offered_tools(self) -> tuple[str, ...]:
         """Full names of the tools that the step offers to its model."""
         return ()
@@ -453,6 +474,10 @@ class AgentRecipe:
     execution_mode: ExecutionMode = field(default=ExecutionMode.SEQUENTIAL, converter=ExecutionMode)
     max_parallel: int = field(default=16, validator=ge(1))
     on_failure: OnFailure = field(default=OnFailure.STOP, converter=OnFailure)
+    strict: bool = False
+    """Whether the recipe is refused where untrusted text can reach a tool that writes, sends or
+    spends; else that is a warning.
+    """
     steps: tuple[StepSpec | Step[object], ...] = field(converter=_as_steps)
     graph: Edges | StepGraph | None = None
     """Transitions: step id to ids of next steps. For Step objects None is the

@@ -129,6 +129,10 @@ class Template(Struct, frozen=True, gc=False):
         """The expression, if the value consists of one expression only."""
         return self.root.term if isinstance(self.root, _Native) else None
 
+    def terms(self) -> Iterator[Term]:
+        """Every expression in the value, in the order of the text."""
+        return self.root.terms()
+
     @property
     def is_whole(self) -> bool:
         """Whether the value consists of one expression only: a missing

@@ -4,7 +4,7 @@ a recipe is refused when it is run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from attrs import field, frozen
@@ -28,6 +28,10 @@ class CodeSpec(StepSpec):
     code: str
     given: Mapping[str, JsonValue] = field(factory=dict)
     """The names that the code sees, with templates of their values (YAML key `with`)."""
+
+    @property
+    def sources(self) -> Sequence[JsonValue]:
+        return (self.given,)
 
     @property
     def content(self) -> str:

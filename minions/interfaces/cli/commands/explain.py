@@ -20,7 +20,6 @@ from minions.analysis.explanation import (
     explain,
 )
 from minions.analysis.spending import Spending, UpperBound
-from minions.analysis.tool_specs import tool_specs
 from minions.contracts.durations import spoken
 from minions.contracts.errors import MinionsError
 from minions.contracts.json_values import JsonValue, dumps
@@ -34,6 +33,7 @@ from minions.interfaces.cli.options import command_context, extension_options, o
 from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.interfaces.wiring.prices import knowledge_of_models
 from minions.recipe.model import AgentRecipe
+from minions.recipe.tool_specs import tool_specs
 
 __all__ = ["command"]
 
