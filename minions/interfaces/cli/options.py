@@ -102,9 +102,9 @@ class CommandContext:
         from minions.recipe.catalog import Catalog
 
         if self.settings.extensions:
-            return self.extensions().catalog()
+            return evolve(self.extensions().catalog(), strict=self.settings.strict)
         tools = {tool.spec.name: tool.spec for tool in built_in_tools()}
-        return Catalog(toolsets=built_in_toolsets(), tools=tools)
+        return Catalog(toolsets=built_in_toolsets(), tools=tools, strict=self.settings.strict)
 
     def journal(self) -> Journal:
         """The configured journal; opens nothing yet."""
@@ -194,6 +194,12 @@ def cache_option(function: F) -> F:
     """Add `--no-cache`."""
     text = "Run every step, also those with `cache: true`; cache no output."
     return click.option("--no-cache", is_flag=True, help=text)(function)
+
+
+def strict_option(function: F) -> F:
+    """Add `--strict`."""
+    text = "Refuse where untrusted text can reach a tool with an effect, without approval."
+    return click.option("--strict", is_flag=True, help=text)(function)
 
 
 def extension_options(function: F) -> F:

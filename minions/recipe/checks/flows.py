@@ -1,4 +1,4 @@
-"""Information flow: the paths on which untrusted text can reach a tool that writes, sends or spends.
+"""Information flow: paths on which untrusted text can reach a tool that writes, sends or spends.
 
 Untrusted is what a tool reads that is not declared trusted, and an input that says so. It passes
 through templates, models, loops, shared conversations and nested recipes. Each sink is named once,
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from minions.contracts.steps import Step
 from minions.contracts.tools import Effect, Reads, ToolSpec
@@ -33,8 +33,8 @@ class FlowNode(Struct, frozen=True):
     """The step, as `outer/inner` in a nested recipe; `inputs.name` for an input."""
     what: str
     """The tool that is called, else the kind of the step."""
-    is_private: bool = False
-    """Whether what is read there is not meant for others."""
+    private: str | None = None
+    """The toolset whose private data is read there; None: what is read is not private."""
     recipe_input: str | None = None
     """The recipe's input that the text comes from; None: it does not begin with one."""
 
@@ -43,7 +43,7 @@ class FlowNode(Struct, frozen=True):
 
     def within(self, outer: str) -> FlowNode:
         """The same place, seen from the recipe around its own."""
-        return FlowNode(f"{outer}/{self.step}", self.what, self.is_private)
+        return FlowNode(f"{outer}/{self.step}", self.what, self.private)
 
 
 class Flow(Struct, frozen=True, kw_only=True):
@@ -53,6 +53,9 @@ class Flow(Struct, frozen=True, kw_only=True):
     """From where the text is read to the tool."""
     private: tuple[str, ...] = ()
     """Private data and secrets that are within reach there, and so could be sent away."""
+
+    toolset: str
+    """The toolset of the tool at its end."""
 
     @property
     def tool(self) -> str:
@@ -65,20 +68,43 @@ class Flow(Struct, frozen=True, kw_only=True):
         return " -> ".join(map(str, self.path))
 
 
+_SHOWN: Final = 5
+"""Nodes of a long path that are shown at its start, and at its end."""
+
+
 class _Trace(Struct, frozen=True):
     """A path from its end; paths share their beginnings."""
 
     node: FlowNode
-    before: _Trace | None = None
+    before: _Trace | None
+    length: int
+    start: tuple[FlowNode, ...]
+    """The first nodes."""
+    private: tuple[FlowNode, ...]
+    """The first node of each toolset whose private data was read on the path."""
+
+    @classmethod
+    def to(cls, node: FlowNode, before: _Trace | None = None) -> _Trace:
+        """A path to that node, after the nodes of another one."""
+        length, start = (before.length, before.start) if before is not None else (0, ())
+        private = before.private if before is not None else ()
+        if node.private is not None and all(node.private != each.private for each in private):
+            private = (*private, node)
+        start = (*start, node) if length < _SHOWN else start
+        return cls(node, before, length + 1, start, private)
 
     def path(self) -> tuple[FlowNode, ...]:
-        """The nodes from the first one on."""
+        """The nodes from the first one on; of a long path its start and its end."""
         found: list[FlowNode] = []
         at: _Trace | None = self
-        while at is not None:
+        most = 2 * _SHOWN + 1
+        while at is not None and len(found) < (most if self.length <= most else _SHOWN):
             found.append(at.node)
             at = at.before
-        return tuple(reversed(found))
+        end = tuple(reversed(found))
+        if self.length <= most:
+            return end
+        return (*self.start, FlowNode("…", f"{self.length - 2 * _SHOWN} more"), *end)
 
 
 class _Found(Struct, frozen=True):
@@ -123,7 +149,7 @@ class _Walk:
         """Propagate all untrusted text, then collect what it reached."""
         for name in sorted(self._inputs):
             node = FlowNode(f"inputs.{name}", "untrusted input", recipe_input=name)
-            self._pending.append((name, _Trace(node)))
+            self._pending.append((name, _Trace.to(node)))
         for at in range(len(self._recipe.steps)):
             self._update(at)
         while self._pending:
@@ -155,11 +181,10 @@ class _Walk:
         entering = self._entering(at)
         called = step.called_tools if isinstance(step, StepSpec) else ()
         if entering is not None and not called:
-            return _Trace(FlowNode(step.id, _kind(step)), entering)
+            return _Trace.to(FlowNode(step.id, _kind(step)), entering)
         for tool in self._specs(called):
             if tool.is_untrusted or entering is not None:
-                is_private = tool.reads is Reads.PRIVATE
-                return _Trace(FlowNode(step.id, tool.name, is_private), entering)
+                return _Trace.to(FlowNode(step.id, tool.name, _private(tool)), entering)
         return None
 
     def _entering(self, at: int) -> _Trace | None:
@@ -173,8 +198,7 @@ class _Walk:
         step = self._recipe.steps[at]
         for tool in self._specs(_offered(step)):
             if tool.is_untrusted:
-                node = FlowNode(step.id, tool.name, tool.reads is Reads.PRIVATE)
-                yield tool, _Trace(node)
+                yield tool, _Trace.to(FlowNode(step.id, tool.name, _private(tool)))
 
     def _specs(self, names: Sequence[str]) -> Iterator[ToolSpec]:
         """The tools of these names that may be called."""
@@ -205,25 +229,19 @@ class _Walk:
         for tool in self._specs(names) if trace is not None else ():
             if self._is_sink(tool):
                 node = FlowNode(step.id, tool.name)
-                yield self._flow(_Trace(node, trace), tool, _secrets(self._recipe, step))
+                yield _flow(_Trace.to(node, trace), tool, _secrets(self._recipe, step))
 
     def _offered_flows(self, at: int, step: StepSpec | Step[object]) -> Iterator[Flow]:
         """The flows into tools that a model may call, after it was shown untrusted text."""
         offered = list(self._specs(_offered(step)))
         arrived = self._arrived[at].get(WORK)
         own = list(self._offered_sources(at))
-        private = [tool.name for tool in offered if tool.reads is Reads.PRIVATE]
+        nodes = [FlowNode(step.id, tool.name, _private(tool)) for tool in offered]
         for tool in offered:
             trace = arrived or next((each for other, each in own if _feeds(other, tool)), None)
             if trace is not None and self._is_sink(tool):
-                told = _Trace(FlowNode(step.id, _kind(step)), trace)
-                yield self._flow(_Trace(FlowNode(step.id, tool.name), told), tool, private)
-
-    def _flow(self, trace: _Trace, tool: ToolSpec, private: Sequence[str]) -> Flow:
-        path = trace.path()
-        passed = [node.what for node in path if node.is_private]
-        within = [name for name in (*passed, *private) if _toolset(name) != _toolset(tool.name)]
-        return Flow(path=path, private=tuple(dict.fromkeys(within)))
+                told = _Trace.to(FlowNode(step.id, _kind(step)), trace)
+                yield _flow(_Trace.to(FlowNode(step.id, tool.name), told), tool, nodes)
 
     def _is_sink(self, tool: ToolSpec) -> bool:
         """Whether it writes, sends or spends, and nobody is asked before."""
@@ -256,17 +274,16 @@ class _Walk:
         first = path[0].recipe_input
         trace: _Trace | None = None
         if first is not None:
-            trace = _Trace(FlowNode(step.id, step.kind), self._arrived[at][first])
+            trace = _Trace.to(FlowNode(step.id, step.kind), self._arrived[at][first])
         for node in path[1:] if first is not None else path:
-            trace = _Trace(node.within(step.id), trace)
+            trace = _Trace.to(node.within(step.id), trace)
         assert trace is not None  # noqa: S101  # a path is never empty
         return trace
 
     def _around(self, at: int, step: StepSpec, flow: Flow) -> Flow:
-        path = self._spliced(at, step, flow.path).path()
-        passed = [node.what for node in path if node.is_private]
-        within = [name for name in passed if _toolset(name) != _toolset(flow.tool)]
-        return Flow(path=path, private=tuple(dict.fromkeys((*flow.private, *within))))
+        trace = self._spliced(at, step, flow.path)
+        private = (*_private_within(trace.private, flow.toolset), *flow.private)
+        return structs.replace(flow, path=trace.path(), private=tuple(dict.fromkeys(private)))
 
     def _output(self) -> _Trace | None:
         """Untrusted text in the output of the recipe."""
@@ -283,7 +300,9 @@ class _Walk:
             if reference.path[0] == "inputs" and reference.path[1:2]:
                 name = str(reference.path[1])
                 if name in self._inputs:
-                    return _Trace(FlowNode(f"inputs.{name}", "untrusted input", recipe_input=name))
+                    return _Trace.to(
+                        FlowNode(f"inputs.{name}", "untrusted input", recipe_input=name)
+                    )
         return None
 
 
@@ -311,16 +330,37 @@ def _kind(step: StepSpec | Step[object]) -> str:
     return step.kind if isinstance(step, StepSpec) else type(step).__name__
 
 
-def _secrets(recipe: AgentRecipe, step: StepSpec) -> tuple[str, ...]:
+def _flow(trace: _Trace, tool: ToolSpec, within: Sequence[FlowNode]) -> Flow:
+    """The flow of that path.
+
+    Args:
+        within: Further places whose data is within reach at its end.
+    """
+    private = _private_within((*trace.private, *within), _toolset(tool))
+    return Flow(path=trace.path(), private=tuple(private), toolset=_toolset(tool))
+
+
+def _private_within(nodes: Sequence[FlowNode], toolset: str) -> Iterator[str]:
+    """What is private at these places; to write back where it was read sends it nowhere."""
+    found = (each.what for each in nodes if each.private not in (None, toolset))
+    yield from dict.fromkeys(found)
+
+
+def _private(tool: ToolSpec) -> str | None:
+    return _toolset(tool) if tool.reads is Reads.PRIVATE else None
+
+
+def _secrets(recipe: AgentRecipe, step: StepSpec) -> Sequence[FlowNode]:
     """The secret inputs among the arguments of a call."""
     if not any(spec.is_secret for spec in recipe.inputs.values()):
         return ()
     paths = [reference.path for reference in carried_references(list(step.sources))]
     names = [str(path[1]) for path in paths if path[0] == "inputs" and len(path) > 1]
     known = recipe.inputs
-    return tuple(f"inputs.{name}" for name in names if name in known and known[name].is_secret)
+    secret = [name for name in names if name in known and known[name].is_secret]
+    return [FlowNode(step.id, f"inputs.{name}", "secrets") for name in secret]
 
 
-def _toolset(name: str) -> str:
+def _toolset(tool: ToolSpec) -> str:
     """The toolset of a tool; the name itself for a registered one."""
-    return name.partition("__")[0]
+    return (tool.origin or tool.name).partition("__")[0]

@@ -103,7 +103,7 @@ def text_edges(
         tools: The tools of the recipe, by full name.
     """
     names = Names(recipe)
-    approvals = Approvals.of(recipe, lambda found: names.sources(found))
+    approvals = Approvals.of(recipe, names.sources)
     edges: dict[Source, dict[Edge, None]] = {}
     for source, edge in _edges(recipe, names, tools):
         if not approvals.cut(source, edge.reader):
