@@ -32,7 +32,7 @@ class Approvals(Struct, frozen=True):
 
     shown: Mapping[int | str, int]
     """By step and input: the questions that show its value."""
-    gates: Sequence[int]
+    needs: Sequence[int]
     """By step: the questions without whose answer it does not run."""
 
     @classmethod
@@ -52,15 +52,15 @@ class Approvals(Struct, frozen=True):
             assert isinstance(step, StepSpec)  # noqa: S101  # as selected
             for source in sources(carried_references(list(step.sources))):
                 shown[source] = shown.get(source, 0) | bits[at]
-        return cls(shown, _gates(recipe, bits, sources))
+        return cls(shown, _needs(recipe, bits, sources))
 
     def cut(self, source: int | str, reader: int) -> bool:
         """Whether somebody saw the value of `source` and decided whether `reader` runs."""
-        return bool(self.gates) and bool(self.shown.get(source, 0) & self.gates[reader])
+        return bool(self.needs) and bool(self.shown.get(source, 0) & self.needs[reader])
 
 
 def _approves_itself(step: StepSpec) -> bool:
-    """Whether the run goes on with an approval where nobody answers in time."""
+    """Whether an approval stands where nobody answers in time."""
     question = step.question
     return question is not None and question.has_default and not _is_refusal(question.default)
 
@@ -73,17 +73,17 @@ def _is_refusal(value: JsonValue) -> bool:
     return value is False or value is None
 
 
-def _gates(recipe: AgentRecipe, bits: Mapping[int, int], sources: _Sources) -> list[int]:
-    own = [_own_gates(step, bits, sources) for step in recipe.steps]
+def _needs(recipe: AgentRecipe, bits: Mapping[int, int], sources: _Sources) -> list[int]:
+    own = [_own_needs(step, bits, sources) for step in recipe.steps]
     if recipe.graph is not None:
         return _with_graph(recipe, own, bits)
-    gates = own
+    needs = own
     if recipe.execution_mode is ExecutionMode.SEQUENTIAL and recipe.on_failure is OnFailure.STOP:
-        gates = list(_after_asserts(recipe, own))
-    return _with_dependencies(recipe, gates)
+        needs = list(_after_asserts(recipe, own))
+    return _with_dependencies(recipe, needs)
 
 
-def _own_gates(step: object, bits: Mapping[int, int], sources: _Sources) -> int:
+def _own_needs(step: object, bits: Mapping[int, int], sources: _Sources) -> int:
     """The questions whose answers the step itself reads."""
     if not isinstance(step, StepSpec):
         return 0
@@ -109,10 +109,10 @@ def _references(step: StepSpec) -> Iterator[Reference]:
 def _after_asserts(recipe: AgentRecipe, own: Sequence[int]) -> Iterator[int]:
     """In sequence, what comes after an assertion that must hold runs only if it holds."""
     passed = 0
-    for step, gates in zip(recipe.steps, own, strict=True):
-        yield gates | passed
+    for step, needs in zip(recipe.steps, own, strict=True):
+        yield needs | passed
         if isinstance(step, StepSpec) and _must_hold(step):
-            passed |= gates
+            passed |= needs
 
 
 def _must_hold(step: StepSpec) -> bool:
@@ -120,21 +120,21 @@ def _must_hold(step: StepSpec) -> bool:
     return bool(step.checks) and is_certain and step.on_error.action is OnError.FAIL
 
 
-def _with_dependencies(recipe: AgentRecipe, gates: list[int]) -> list[int]:
+def _with_dependencies(recipe: AgentRecipe, needs: list[int]) -> list[int]:
     """A step that needs another one does not run without it either."""
     places = {step.id: at for at, step in enumerate(recipe.steps)}
     dependents: dict[int, list[int]] = {}
     for at, step in enumerate(recipe.steps):
         for name in step.depends_on if isinstance(step, StepSpec) else ():
             dependents.setdefault(places.get(name, at), []).append(at)
-    pending = [at for at, mask in enumerate(gates) if mask]
+    pending = [at for at, mask in enumerate(needs) if mask]
     while pending:
         at = pending.pop()
         for other in dependents.get(at, ()):
-            if gates[at] & ~gates[other]:
-                gates[other] |= gates[at]
+            if needs[at] & ~needs[other]:
+                needs[other] |= needs[at]
                 pending.append(other)
-    return gates
+    return needs
 
 
 def _with_graph(recipe: AgentRecipe, own: list[int], bits: Mapping[int, int]) -> list[int]:
@@ -143,33 +143,33 @@ def _with_graph(recipe: AgentRecipe, own: list[int], bits: Mapping[int, int]) ->
     """
     edges = recipe.graph if isinstance(recipe.graph, Mapping) else {}
     paths = GraphPaths.of([step.id for step in recipe.steps], edges)
-    gates = list(own)
+    needs = list(own)
     for at, step in enumerate(recipe.steps):
         mask = bits.get(at, 0) if len(paths.following[at]) > 1 else 0
         if isinstance(step, StepSpec) and _must_hold(step):
             mask |= own[at]
-        if mask and sum(map(bool, gates)) < _MOST_IN_GRAPH:
+        if mask and sum(map(bool, needs)) < _MOST_IN_GRAPH:
             for other in _behind(paths, at):
-                gates[other] |= mask
-    return gates
+                needs[other] |= mask
+    return needs
 
 
-def _behind(paths: GraphPaths, gate: int) -> Iterator[int]:
+def _behind(paths: GraphPaths, step: int) -> Iterator[int]:
     """The steps that a run reaches only through that step, and not by each of its successors."""
-    around = _reached_around(paths, gate)
-    ways = [paths.after(other) | {other} for other in paths.following[gate]]
-    for step in paths.reached - around - {gate}:
-        if len(ways) == 1 or any(step not in way for way in ways):
-            yield step
+    around = _reached_around(paths, step)
+    ways = [paths.after(each) | {each} for each in paths.following[step]]
+    for other in paths.reached - around - {step}:
+        if len(ways) == 1 or any(other not in way for way in ways):
+            yield other
 
 
-def _reached_around(paths: GraphPaths, gate: int) -> set[int]:
+def _reached_around(paths: GraphPaths, step: int) -> set[int]:
     """The steps that are reached without passing that one."""
-    found = set[int]() if gate == 0 else {0}
+    found = set[int]() if step == 0 else {0}
     pending = list(found)
     while pending:
         for other in paths.following[pending.pop()]:
-            if other != gate and other not in found:
+            if other != step and other not in found:
                 found.add(other)
                 pending.append(other)
     return found

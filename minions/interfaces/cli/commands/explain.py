@@ -116,7 +116,7 @@ def _lines(found: Explanation, prompts: Sequence[PlannedStep]) -> Iterator[str]:
     yield from _if_any("code (refused: there is no sandbox)", found.code)
     yield from _section("models", [_model_words(one) for one in found.models])
     yield from _if_any("questions to a person", [_question_words(one) for one in found.questions])
-    yield from _section("untrusted text", [_flow_words(one) for one in found.flows])
+    yield from _if_any("untrusted text", [_flow_words(one) for one in found.flows])
     limits = [f"{name}: {dumps(value)}" for name, value in found.limits.items()]
     yield from _section("limits of the run", limits)
     yield from _prompt_lines(prompts)
