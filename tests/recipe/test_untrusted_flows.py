@@ -110,7 +110,8 @@ PASSES = {
     "an item of a loop": (
         (
             "- {id: mails, tool: inbox}\n"
-            "- {id: out, loop: '{{ mails }}', tool: mail, params: {to: me, text: '{{ loop.item }}'}}\n"
+            "- {id: out, loop: '{{ mails }}', tool: mail, "
+            "params: {to: me, text: '{{ loop.item }}'}}\n"
         ),
         "mails (inbox) -> out (mail)",
     ),
@@ -324,12 +325,18 @@ def test_a_path_leads_into_and_out_of_nested_recipes() -> None:
         "- {id: send, recipe: sender, with: {to: me, text: '{{ said }}'}}\n"
     )
     assert paths(steps, catalog=NESTED) == [
-        "got/page (http__get) -> got/body (set) -> said (recipe) -> send (recipe) -> send/out (mail)"
+        (
+            "got/page (http__get) -> got/body (set) -> said (recipe) -> send (recipe) -> "
+            "send/out (mail)"
+        )
     ]
 
 
 def test_an_outer_approval_holds_for_nested_recipes() -> None:
-    steps = "- {id: got, tool: inbox}\n- {id: send, recipe: sender, with: {to: me, text: '{{ got[0] }}'}}\n"
+    steps = (
+        "- {id: got, tool: inbox}\n"
+        "- {id: send, recipe: sender, with: {to: me, text: '{{ got[0] }}'}}\n"
+    )
     head = HEAD.replace("true}", "true, requires_approval: [mail]}")
     assert len(paths(steps, catalog=NESTED)) == 1
     assert paths(steps, head, NESTED) == []
