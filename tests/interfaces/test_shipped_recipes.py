@@ -73,9 +73,9 @@ LARGEST_PROMPTS: Final = {
     "classify_tickets": ("tickets_model.py", 803),
     "handbook_chat": ("handbook_model.py", 1104),
     "label_ticket": ("tickets_model.py", 762),
-    "questions_over_documents": ("documents_model.py", 1560),
+    "questions_over_documents": ("documents_model.py", 1659),
     "quickstart": ("quickstart_model.py", 1506),
-    "repository_triage": ("triage_model.py", 1890),
+    "repository_triage": ("triage_model.py", 2051),
     "sales_report": ("sales_model.py", 1045),
 }
 """The extension, and the characters of the largest prompt on the data that comes along."""

@@ -22,7 +22,7 @@ from minions.recipe.expressions.terms import (
 )
 from minions.recipe.expressions.values import TemplateError
 
-__all__ = ["carried_references", "may_hold_text"]
+__all__ = ["carried_by", "carried_references", "may_hold_text"]
 
 _WITHOUT_TEXT: Final = frozenset({"integer", "number", "boolean", "null"})
 _DEEPEST: Final = 20
@@ -35,10 +35,11 @@ def carried_references(value: JsonValue) -> Iterator[Reference]:
     except TemplateError:  # reported where the recipe was read
         return
     for term in terms:
-        yield from _carried(term)
+        yield from carried_by(term)
 
 
-def _carried(term: Term) -> Iterator[Reference]:
+def carried_by(term: Term) -> Iterator[Reference]:
+    """The references of one expression whose text ends up in its value."""
     if isinstance(term, Path):
         yield term.reference
     elif isinstance(term, Comparison | Not | DefinedTest) or (
@@ -48,7 +49,7 @@ def _carried(term: Term) -> Iterator[Reference]:
     else:
         parts = (term.yes, term.no) if isinstance(term, Choice) else term.parts()
         for part in parts:
-            yield from _carried(part)
+            yield from carried_by(part)
 
 
 def _gives_no_text(term: FilterTerm) -> bool:

@@ -20,7 +20,7 @@ from minions.recipe.checks.text_edges import DECISION, WORK, Edge, Source, text_
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.permissions import Rights
 
-__all__ = ["Flow", "FlowNode", "ToolsOf", "find_flows"]
+__all__ = ["Flow", "FlowNode", "ToolsOf", "find_flows", "untrusted_names"]
 
 ToolsOf: TypeAlias = Callable[[AgentRecipe], Mapping[str, ToolSpec]]
 """The tools of a recipe, by full name."""
@@ -124,6 +124,13 @@ def find_flows(recipe: AgentRecipe, tools_of: ToolsOf) -> tuple[Flow, ...]:
     return _Walk(recipe, tools_of, Rights.of(recipe), inputs).found().flows
 
 
+def untrusted_names(recipe: AgentRecipe, tools_of: ToolsOf) -> frozenset[Source]:
+    """The steps whose output may hold untrusted text, by index, and such inputs, by name."""
+    inputs = frozenset(name for name, spec in recipe.inputs.items() if spec.is_untrusted)
+    walk = _Walk(recipe, tools_of, Rights.of(recipe), inputs)
+    return walk.reached() | inputs
+
+
 class _Walk:
     """Follows untrusted text through one recipe."""
 
@@ -146,7 +153,14 @@ class _Walk:
         self._nested: dict[tuple[int, frozenset[str]], _Found] = {}
 
     def found(self) -> _Found:
-        """Propagate all untrusted text, then collect what it reached."""
+        """What untrusted text reaches."""
+        self.reached()
+        flows = [flow for at in range(len(self._recipe.steps)) for flow in self._flows(at)]
+        output = self._output()
+        return _Found(tuple(flows), output.path() if output is not None else None)
+
+    def reached(self) -> frozenset[Source]:
+        """Propagate all untrusted text; the steps whose output it is in."""
         for name in sorted(self._inputs):
             node = FlowNode(f"inputs.{name}", "untrusted input", recipe_input=name)
             self._pending.append((name, _Trace.to(node)))
@@ -156,9 +170,7 @@ class _Walk:
             source, trace = self._pending.popleft()
             for edge in self._edges.get(source, ()):
                 self._arrive(edge, trace)
-        flows = [flow for at in range(len(self._recipe.steps)) for flow in self._flows(at)]
-        output = self._output()
-        return _Found(tuple(flows), output.path() if output is not None else None)
+        return frozenset(at for at, trace in enumerate(self._out) if trace is not None)
 
     def _arrive(self, edge: Edge, trace: _Trace) -> None:
         slots = self._arrived[edge.reader]

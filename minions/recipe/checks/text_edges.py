@@ -24,7 +24,7 @@ from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import TemplateError
 from minions.recipe.model import AgentRecipe, ExecutionMode, OnError, StepSpec
 
-__all__ = ["DECISION", "WORK", "Edge", "Names", "Source", "text_edges"]
+__all__ = ["DECISION", "WORK", "Edge", "Names", "Source", "StepReads", "text_edges"]
 
 Source: TypeAlias = "int | str"
 """Where text comes from: a step, by its index, or an input of the recipe, by its name."""
@@ -116,7 +116,7 @@ def _edges(
 ) -> Iterator[tuple[Source, Edge]]:
     for at, step in enumerate(recipe.steps):
         if isinstance(step, StepSpec):
-            for source, slot in _StepReads(names, step, tools).all():
+            for source, slot in StepReads(names, step, tools).all():
                 yield source, Edge(at, slot)
             if step.on_error.action is OnError.GOTO and step.on_error.goto in names.ids:
                 yield at, Edge(names.ids[step.on_error.goto], WORK)
@@ -140,7 +140,7 @@ def _shares(step: StepSpec | Step[object]) -> bool:
     return step.shares_conversation if isinstance(step, StepSpec) else True
 
 
-class _StepReads(Struct, frozen=True):
+class StepReads(Struct, frozen=True):
     """What the text that one step works on is made of."""
 
     names: Names
@@ -176,7 +176,12 @@ class _StepReads(Struct, frozen=True):
         return False
 
     def _carried(self, value: JsonValue | Sequence[JsonValue]) -> Iterator[Source]:
-        for reference in carried_references(list(value) if isinstance(value, tuple) else value):
+        plain = list(value) if isinstance(value, tuple) else value
+        yield from self.sources(carried_references(plain))
+
+    def sources(self, references: Iterable[Reference]) -> Iterator[Source]:
+        """Where the text comes from that these references give the step."""
+        for reference in references:
             for read in self._read(reference):
                 if may_hold_text(read.shape.node):
                     yield read.source
