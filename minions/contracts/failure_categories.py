@@ -62,8 +62,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         http-… too-many-redirects damaged-state decided-failed
     """,
     FailureCategory.PERMISSION: """
-        permission-denied write-not-allowed untrusted-flow approval-denied needs-decision
-        decision-needed in-doubt
+        permission-denied write-not-allowed untrusted-flow untrusted-system-text approval-denied
+        needs-decision decision-needed in-doubt
         call-in-doubt not-agreed auth-rejected key-not-allowed insecure-base-url host-refused
         address-refused redirect-refused reserved-key outside-root outside-project excluded-path
         file-refused secret-refused secret-shown model-refused recipe-text-refused unauthorized

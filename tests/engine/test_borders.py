@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import Ran, border_in, run_of
+from builders import Ran, border_in, fake_tool, run_of
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.function_tool import tool as minions_tool
@@ -301,6 +301,48 @@ async def test_a_later_step_of_a_conversation_sees_it_within_its_border() -> Non
         {"id": "b", "memory": "conversation", "goal": "Go on"},
     )
     assert_within_a_border(prompts[-1])
+
+
+async def test_an_input_of_a_nested_recipe_stands_within_a_border() -> None:
+    """A-143: it is untrusted where the outer recipe passes untrusted text, and else not."""
+    inner = recipe_from_document(
+        {
+            "id": "inner",
+            "inputs": {"text": {"type": "string"}},
+            "steps": [
+                {"id": "a", "goal": "Of {{ inputs.text }}", "system_prompt": "{{ inputs.text }}"}
+            ],
+        },
+        Catalog(),
+    )
+    model = ScriptedModel(lambda prompt: "said")
+    extensions = Extensions(tools=Toolbox([page]), recipes={"inner": inner})
+    steps: JsonValue = [
+        {"id": "fetch", "tool": "page"},
+        {"id": "b", "recipe": "inner", "with": {"text": "{{ fetch.text }}"}},
+        {"id": "c", "recipe": "inner", "with": {"text": "own words"}},
+    ]
+    recipe = recipe_from_document({"id": "r", "steps": steps}, extensions.catalog())
+    result = await AgentExecutor(model, extensions=extensions).execute(recipe)
+    assert result.status is RunStatus.COMPLETED
+    untrusted, own = model.prompts
+    assert_within_a_border(untrusted)
+    assert "data-" not in "".join(each.content or "" for each in own.messages)
+
+
+async def test_data_from_which_a_model_fills_in_a_parameter_stands_within_a_border() -> None:
+    """A-143."""
+    needs = fake_tool("needs", parameters={"type": "object", "required": ["what"]})
+    model = ScriptedModel(lambda prompt: {"params": {"what": "x"}})
+    extensions = Extensions(tools=Toolbox([page, needs]))
+    steps: JsonValue = [
+        {"id": "fetch", "tool": "page"},
+        {"id": "b", "tool": "needs", "depends_on": ["fetch"]},
+    ]
+    recipe = recipe_from_document({"id": "r", "steps": steps}, extensions.catalog())
+    result = await AgentExecutor(model, extensions=extensions).execute(recipe)
+    assert result.status is RunStatus.COMPLETED
+    assert_within_a_border(model.prompts[0])
 
 
 async def test_a_result_that_a_model_asked_for_is_a_tool_message_and_nothing_else() -> None:

@@ -296,6 +296,13 @@ def test_an_input_that_strangers_write_is_declared_untrusted() -> None:
     assert [fault.code for fault in checked(out % "mail", wrong).errors] == ["wrong-type"]
 
 
+def test_the_system_prompt_of_a_recipe_reads_no_untrusted_input() -> None:
+    """A-143."""
+    head = "inputs: {mail: {type: string, untrusted: true}}\nsystem_prompt: Of {{ inputs.mail }}\n"
+    (fault,) = checked("- {id: a, goal: Go}\n", head).errors
+    assert (fault.code, fault.line) == ("untrusted-system-text", 3)
+
+
 # --- nested recipes ------------------------------------------------------------------------------
 
 

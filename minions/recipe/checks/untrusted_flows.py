@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from minions.contracts.tools import ToolSpec
 from minions.recipe.catalog import Catalog
+from minions.recipe.checks.carried_text import carried_references
 from minions.recipe.checks.flows import Flow, find_flows
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.model import AgentRecipe
@@ -25,6 +26,7 @@ def check_untrusted_flows(
     Args:
         recipe: The recipe that was made of the draft.
     """
+    _check_system_prompt(draft, recipe, report)
     known: dict[int, Mapping[str, ToolSpec]] = {}
 
     def tools_of(inner: AgentRecipe) -> Mapping[str, ToolSpec]:
@@ -41,6 +43,22 @@ def check_untrusted_flows(
     is_error = (recipe.strict or catalog.strict) and draft.is_text
     for path, flows in by_step.items():
         _report(steps[path.partition("/")[0]], flows, report, is_warning=not is_error)
+
+
+def _check_system_prompt(draft: RecipeDraft, recipe: AgentRecipe, report: Report) -> None:
+    """Report a system prompt of the whole recipe that reads an untrusted input."""
+    untrusted = {name for name, spec in recipe.inputs.items() if spec.is_untrusted}
+    paths = [reference.path for reference in carried_references(recipe.system_prompt)]
+    named = dict.fromkeys(str(path[1]) for path in paths if path[0] == "inputs" and path[1:2])
+    for name in named:
+        if name in untrusted:
+            report(
+                draft.section.place_of("system_prompt").fault(
+                    "untrusted-system-text",
+                    f"the system prompt reads the untrusted input '{name}'",
+                    help="read it in the goal of a step, where it stands within a border",
+                )
+            )
 
 
 def _report(step: StepDraft, flows: list[Flow], report: Report, *, is_warning: bool) -> None:
