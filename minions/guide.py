@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from minions.contracts.graph import StepGraph
     from minions.contracts.memory import MemorySnapshot, ModelMemory
     from minions.contracts.messages import TokenUsage, ToolCallRequest
-    from minions.contracts.tools import Toolbox, Toolset
+    from minions.contracts.tools import Reads, Toolbox, Toolset
     from minions.engine.calls.model_calls import ModelCallExecutors
     from minions.engine.calls.tool_calls import tool_call_executors
     from minions.engine.compile.completion import DefaultStepCompletionChain
@@ -78,6 +78,7 @@ __all__ = [
     "NextStepLink",
     "OutputMode",
     "OutputRequest",
+    "Reads",
     "RunScope",
     "StepCompletionChain",
     "StepCompletionInstruction",
@@ -141,6 +142,7 @@ _HOMES: Final = {
         "ToolCallRequest",
     ),
     "minions.contracts.tools": (
+        "Reads",
         "Toolbox",
         "Toolset",
     ),
