@@ -161,6 +161,7 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
         "permissions": {"allow_write": True, "allowed": [], "refused": [], "needs_approval": []},
         "recipes": [],
         "registered_steps": [],
+        "untrusted_flows": [],
         "code": [],
         "models": [{"name": None, "steps": [], "fills_in": ["post"]}],
         "questions": [],
