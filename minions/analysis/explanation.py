@@ -152,7 +152,7 @@ class Explanation:
     questions: tuple[Question, ...]
     classes: tuple[ClassUse, ...]
     code: tuple[str, ...]
-    """Steps that are Python for a sandbox: a recipe with such a step cannot run."""
+    """Steps that are Python for a sandbox."""
     limits: Mapping[str, JsonValue]
     """The limits of the whole run, as the recipe states them."""
     attempts_per_model_call: int

@@ -29,10 +29,11 @@ __all__ = [
     "SandboxLimits",
     "SandboxProbe",
     "SandboxResult",
+    "probe_words",
     "unavailable",
 ]
 
-NO_SANDBOX: Final = "sandbox-unavailable"
+NO_SANDBOX: Final = "no-sandbox"
 """Code of the error where this machine cannot confine what is to run."""
 
 
@@ -142,8 +143,8 @@ class SandboxResult:
 class Sandbox(ABC):
     """A way to confine what runs. Nothing runs in one whose probes fail.
 
-    Every implementation ends the whole process tree at a limit, at the end of the main process, when
-    the caller is cancelled, and when the caller's process ends, however it ends.
+    Every implementation ends the whole process tree at a limit, at the end of its first process,
+    when the caller is cancelled, and when the caller's process ends, however it ends.
     """
 
     @property
@@ -167,7 +168,7 @@ class Sandbox(ABC):
         """Return if the sandbox holds.
 
         Raises:
-            EnvironmentRefusedError: `sandbox-unavailable`; the message names each probe.
+            EnvironmentRefusedError: `no-sandbox`; the message names each probe.
         """
         if not all(probe.ok for probe in self.probe()):
             raise unavailable([self])
@@ -224,19 +225,30 @@ class CommandSandbox(Sandbox):
         """
 
 
-def unavailable(tried: Sequence[Sandbox], *, where: str | None = None) -> EnvironmentRefusedError:
-    """The error of sandboxes none of which holds: every probe, and what to install."""
-    told = "; ".join(f"{each.name}: {_told(each.probe())}" for each in tried)
+def unavailable(
+    tried: Sequence[Sandbox],
+    *,
+    what: str = "This needs a sandbox",
+    where: str | None = None,
+) -> EnvironmentRefusedError:
+    """The error of sandboxes none of which holds: every probe, and what to install.
+
+    Args:
+        what: What needs one, as the beginning of a sentence.
+    """
+    told = "; ".join(f"{each.name}: {probe_words(each.probe())}" for each in tried)
     helps = " ".join(each.help for each in tried if each.help)
     return EnvironmentRefusedError(
-        f"There is no sandbox here that holds, and nothing weaker is used instead. {told}. {helps}",
+        f"{what}, and no sandbox holds here; nothing weaker is used instead. {told}. {helps}",
         code=NO_SANDBOX,
         where=where,
     )
 
 
-def _told(probes: Sequence[SandboxProbe]) -> str:
+def probe_words(probes: Sequence[SandboxProbe]) -> str:
+    """What was tried, and what came of it, in one line."""
+    marks = {True: "ok", False: "NOT OK"}
     return ", ".join(
-        f"{probe.name} {'ok' if probe.ok else 'NOT OK'}{f' ({probe.detail})' if probe.detail else ''}"
+        f"{probe.name} {marks[probe.ok]}{f' ({probe.detail})' if probe.detail else ''}"
         for probe in probes
     )

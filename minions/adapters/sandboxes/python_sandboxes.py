@@ -64,9 +64,7 @@ class ProcessSandbox(CodeSandbox):
         return result_of(report, limits, is_code=True)
 
 
-def _process_job(
-    code: str, inputs: Mapping[str, JsonValue] | None, limits: SandboxLimits
-) -> Job:
+def _process_job(code: str, inputs: Mapping[str, JsonValue] | None, limits: SandboxLimits) -> Job:
     stdlib = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
     base = f"{sys.base_prefix}/lib"
     read = sorted({*stdlib, base, *_LIBRARIES, "/usr/share/zoneinfo"})
@@ -74,7 +72,14 @@ def _process_job(
         read=read, write=[], devices=["/dev/null", "/dev/urandom"], network=False
     )
     return _job(
-        CodeJob(engine="python", text=code, inputs=dict(inputs or {}), path=[], program="", memory_bytes=limits.memory_bytes),
+        CodeJob(
+            engine="python",
+            text=code,
+            inputs=dict(inputs or {}),
+            path=[],
+            program="",
+            memory_bytes=limits.memory_bytes,
+        ),
         limits,
         confinement,
         "code",

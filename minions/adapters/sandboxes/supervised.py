@@ -12,7 +12,7 @@ from typing import Final, cast
 from minions.adapters.sandboxes.supervisor.jobs import Job, JobLimits, Report
 from minions.contracts.errors import EnvironmentRefusedError, FailureInfo
 from minions.contracts.json_values import JsonValue
-from minions.contracts.sandbox import SandboxCode, SandboxLimits, SandboxResult
+from minions.contracts.sandbox import NO_SANDBOX, SandboxCode, SandboxLimits, SandboxResult
 
 __all__ = ["job_limits", "result_of", "supervise", "supervise_now"]
 
@@ -142,7 +142,7 @@ def result_of(report: Report, limits: SandboxLimits, *, is_code: bool) -> Sandbo
     """
     if report["refused"] is not None:
         raise EnvironmentRefusedError(
-            f"The sandbox could not be made: {report['refused']}", code="sandbox-unavailable"
+            f"The sandbox could not be made: {report['refused']}", code=NO_SANDBOX
         )
     return SandboxResult(
         value=cast("JsonValue", report["value"]) if report["has_value"] else None,
@@ -193,7 +193,9 @@ def _failed(report: Report, limits: SandboxLimits) -> FailureInfo | None:
     trouble = report["trouble"]
     if trouble is None:
         how = f"signal {report['signal']}" if report["signal"] else f"code {report['exit_code']}"
-        message = f"The interpreter ended without a value ({how}). {report['stderr'][-500:]}".strip()
+        message = (
+            f"The interpreter ended without a value ({how}). {report['stderr'][-500:]}".strip()
+        )
         return FailureInfo(code=SandboxCode.FAILED, message=message)
     code, what = _of_exception(trouble["type"], trouble["message"], limits)
     at = f" (line {trouble['line']})" if trouble["line"] else ""

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias, TypedDict
 
-__all__ = ["CodeJob", "Confinement", "Job", "JobLimits", "Report", "Stop", "Trouble", "RESULT_BYTES"]
+__all__ = [
+    "RESULT_BYTES",
+    "CodeJob",
+    "Confinement",
+    "Job",
+    "JobLimits",
+    "Report",
+    "Stop",
+    "Trouble",
+]
 
 Stop: TypeAlias = Literal["timeout", "cpu", "memory", "output", "processes", "cancelled"]
 """Why the supervisor ended a job."""

@@ -28,9 +28,7 @@ def syscall(number: int, *arguments: int | ctypes.Array[ctypes.c_char] | None) -
     Raises:
         OSError: It failed.
     """
-    words = [
-        ctypes.c_long(each) if isinstance(each, int) else each for each in arguments
-    ]
+    words = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
     return _checked(int(_libc().syscall(ctypes.c_long(number), *words)))
 
 
@@ -61,7 +59,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def drop_privileges() -> None:
-    """Give up every capability, and the way back: programs with more rights give none."""
+    """Give up every capability, for good: programs with more rights give none either."""
     prctl(38, 1)
     for capability in range(64):
         try:

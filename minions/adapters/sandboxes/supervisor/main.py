@@ -1,6 +1,6 @@
 """The supervisor: reads one job, watches it until its end, writes one report.
 
-It ends the job when its starter ends or closes its standard input, and never leaves a process behind.
+It ends the job when its starter ends or closes its standard input, and leaves no process behind.
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ class _Supervision:
         self._stdout, self._stderr = KeptOutput(shown), KeptOutput(shown)
         self._result, self._refused = bytearray(), bytearray()
         self._peak = 0
+        self._cpu_s = 0.0
         self._begin = time.monotonic()
         self._pipes = Pipes()
         self._pid = 0
@@ -132,13 +133,13 @@ class _Supervision:
                 return
             kill_tree(self._pid)  # what it left in the background, which may hold the pipes
             for end in self._ends():
-                while self._read(end) and self._stop is None and self._has_more(end):
-                    pass
+                self._read_rest(end)
 
-    def _has_more(self, end: int) -> bool:
-        with selectors.DefaultSelector() as selector:
-            selector.register(end, selectors.EVENT_READ)
-            return bool(selector.select(0))
+    def _read_rest(self, end: int) -> None:
+        """Take what is left in a pipe that nobody writes to any more."""
+        while self._read(end):
+            if self._stop is not None:
+                return
 
     def _ends(self) -> tuple[int, ...]:
         pipes = self._pipes
@@ -168,6 +169,7 @@ class _Supervision:
         """Whether the job has ended, or has to be ended."""
         used = tree_usage(self._limits["memory_bytes"])
         self._peak = max(self._peak, used.memory_bytes)
+        self._cpu_s = max(self._cpu_s, used.cpu_s)
         self._stop = self._stop or self._excess(used)
         self._collect()
 
@@ -193,8 +195,7 @@ class _Supervision:
         if self._refused:
             return _refusal(self._refused.decode("utf-8", "replace"))
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        report = _refusal("")
-        report.update(
+        report = Report(
             refused=None,
             stop=self._stop if self._stop is not None else self._stop_by_signal(),
             exit_code=_exit_code(self._status),
@@ -203,9 +204,13 @@ class _Supervision:
             stderr=self._stderr.text(),
             output_bytes=self._stdout.total + self._stderr.total,
             is_cut=self._stdout.is_cut or self._stderr.is_cut,
-            cpu_s=round(ended.ru_utime + ended.ru_stime, 3),
+            cpu_s=round(max(self._cpu_s, ended.ru_utime + ended.ru_stime), 3),
             wall_s=round(time.monotonic() - self._begin, 3),
             peak_memory_bytes=self._peak,
+            value=None,
+            has_value=False,
+            trouble=None,
+            restored=[],
         )
         if self._stop is None and self._result:
             self._add_result(report)

@@ -34,7 +34,10 @@ def run_monty(job: CodeJob, limits: JobLimits) -> bytes:
         "max_feed_duration_secs": limits["cpu_s"],
     }
     try:
-        with monty.Monty(binary_path=job["program"], max_processes=1) as pool, pool.checkout(limits=bounds) as session:
+        with (
+            monty.Monty(binary_path=job["program"], max_processes=1) as pool,
+            pool.checkout(limits=bounds) as session,
+        ):
             inputs = dict(job["inputs"])
             value: object = session.feed_run(job["text"], inputs=inputs, print_callback=show)
             return result_of(value)

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 __all__ = ["Usage", "kill_tree", "tree_usage"]
@@ -46,9 +47,9 @@ def _descendants(pid: int) -> Iterator[int]:
 
 def _children(pid: int) -> Iterator[int]:
     with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):  # a child belongs to the thread that made it
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:  # noqa: PTH123
-                yield from map(int, file.read().split())
+        for task in Path(f"/proc/{pid}/task").iterdir():  # each thread has children of its own
+            with contextlib.suppress(OSError):
+                yield from map(int, (task / "children").read_text().split())
 
 
 def _process(pid: int) -> _Process | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import stat
 from collections.abc import Mapping
@@ -55,7 +54,7 @@ class ProtectedFiles:
         if before is not None:
             place.parent.mkdir(parents=True, exist_ok=True)
             _write(place, before)
-        return is_changed or before is not None or True
+        return True
 
     def _without_links_above(self, path: str) -> bool:
         """Remove a link or file that stands where a folder above `path` was; whether there was
@@ -76,9 +75,9 @@ class ProtectedFiles:
         except (FileNotFoundError, NotADirectoryError):
             return None
         if stat.S_ISLNK(mode):
-            return _Entry(0, os.readlink(place))
+            return _Entry(0, str(place.readlink()))
         if stat.S_ISDIR(mode):
-            found = {name: self._entry(place / name) for name in sorted(os.listdir(place))}
+            found = {each.name: self._entry(each) for each in sorted(place.iterdir())}
             return _Entry(mode, {name: each for name, each in found.items() if each is not None})
         if not stat.S_ISREG(mode):
             return _Entry(mode, b"")

@@ -80,7 +80,9 @@ def _line_of(error: BaseException) -> int | None:
 def limit_memory(most_bytes: int) -> None:
     """Let this process grow to that size; what it has reserved but not touched does not count."""
     with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
-        reserved, resident = (int(word) * resource.getpagesize() for word in file.read().split()[:2])
+        reserved, resident = (
+            int(word) * resource.getpagesize() for word in file.read().split()[:2]
+        )
     most = reserved + max(most_bytes - resident, 0)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 

@@ -30,34 +30,47 @@ _UNKNOWN = _ERROR | errno.ENOSYS
 _NUMBER_AT, _ARCHITECTURE_AT = 0, 4
 _NEW_NAMESPACES = 0x7E020000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-_HARMLESS_IOCTLS = (0x5401, 0x5413, 0x5421, 0x5450, 0x5451)  # terminal? size, FIONBIO, close-on-exec
+_HARMLESS_IOCTLS = (
+    0x5401,
+    0x5413,
+    0x5421,
+    0x5450,
+    0x5451,
+)  # terminal? size, FIONBIO, close-on-exec
 _AF_UNIX, _AF_INET, _AF_INET6, _SOCK_STREAM = 1, 2, 10, 1
 
-_OF_CODE: Final = """
+_OF_CODE: Final = tuple(
+    """
     read write readv writev close fstat newfstatat stat lstat statx lseek pread64 mmap mprotect
     munmap mremap madvise brk rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack openat open
-    readlink readlinkat access faccessat faccessat2 getcwd getdents64 getdents fcntl dup dup2 dup3
-    getpid getppid gettid getuid geteuid getgid getegid uname sysinfo getrandom clock_gettime
-    clock_getres clock_nanosleep nanosleep gettimeofday time times getrusage getrlimit futex
-    get_robust_list set_robust_list rseq sched_yield arch_prctl exit exit_group restart_syscall
-    poll ppoll select pselect6 membarrier
-""".split()
-_OF_NOBODY: Final = """
-    mount umount2 pivot_root chroot setns unshare mount_setattr move_mount open_tree fsopen fsconfig
-    fsmount fspick bpf perf_event_open userfaultfd io_uring_setup io_uring_enter io_uring_register
-    keyctl add_key request_key ptrace process_vm_readv process_vm_writev kcmp process_madvise
-    pidfd_getfd memfd_create memfd_secret shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl
-    semget semop semctl semtimedop mq_open mq_unlink kexec_load kexec_file_load init_module
-    finit_module delete_module reboot swapon swapoff acct quotactl quotactl_fd syslog settimeofday
-    clock_settime clock_adjtime adjtimex sethostname setdomainname iopl ioperm vhangup
-    open_by_handle_at name_to_handle_at fanotify_init personality move_pages migrate_pages mbind
-    set_mempolicy get_mempolicy uselib ustat sysfs modify_ldt lookup_dcookie
-""".split()
-_LEFT_BY_LANDLOCK: Final = """
+    readlink readlinkat access faccessat faccessat2 getcwd getdents64 getdents fcntl dup dup2
+    dup3 getpid getppid gettid getuid geteuid getgid getegid uname sysinfo getrandom
+    clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times getrusage
+    getrlimit futex get_robust_list set_robust_list rseq sched_yield arch_prctl exit exit_group
+    restart_syscall poll ppoll select pselect6 membarrier
+    """.split()  # noqa: SIM905  # a list of 80 quoted words is not readable
+)
+_OF_NOBODY: Final = tuple(
+    """
+    mount umount2 pivot_root chroot setns unshare mount_setattr move_mount open_tree fsopen
+    fsconfig fsmount fspick bpf perf_event_open userfaultfd io_uring_setup io_uring_enter
+    io_uring_register keyctl add_key request_key ptrace process_vm_readv process_vm_writev kcmp
+    process_madvise pidfd_getfd memfd_create memfd_secret shmget shmat shmctl shmdt msgget
+    msgsnd msgrcv msgctl semget semop semctl semtimedop mq_open mq_unlink kexec_load
+    kexec_file_load init_module finit_module delete_module reboot swapon swapoff acct quotactl
+    quotactl_fd syslog settimeofday clock_settime clock_adjtime adjtimex sethostname
+    setdomainname iopl ioperm vhangup open_by_handle_at name_to_handle_at fanotify_init
+    personality move_pages migrate_pages mbind set_mempolicy get_mempolicy uselib ustat sysfs
+    modify_ldt lookup_dcookie
+    """.split()  # noqa: SIM905  # a list of 80 quoted words is not readable
+)
+_LEFT_BY_LANDLOCK: Final = tuple(
+    """
     chmod fchmod fchmodat chown lchown fchown fchownat utime utimes utimensat futimesat setxattr
     lsetxattr fsetxattr removexattr lremovexattr fremovexattr inotify_init inotify_init1
     inotify_add_watch sched_setscheduler sched_setparam sched_setattr setpriority ioprio_set
-""".split()
+    """.split()  # noqa: SIM905  # a list of 80 quoted words is not readable
+)
 _OF_SOCKETS: Final = ("connect", "bind", "listen", "accept", "accept4")
 
 
@@ -150,9 +163,7 @@ class _Filter:
         if number is None:
             return
         masked = [(0x54, 0, 0, mask)] if mask is not None else []
-        tests = [
-            (_IF_EQUAL, len(values) - at, 0, value) for at, value in enumerate(values)
-        ]
+        tests = [(_IF_EQUAL, len(values) - at, 0, value) for at, value in enumerate(values)]
         body = [
             (_LOAD, 0, 0, 16 + 8 * index),
             *masked,
