@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 import os
 import resource
+import socket
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
 from minions.adapters.sandboxes.supervisor.jobs import CodeJob, Job, JobLimits
-from minions.adapters.sandboxes.supervisor.kernel import die_with_parent, drop_privileges
+from minions.adapters.sandboxes.supervisor.kernel import (
+    die_with_parent,
+    drop_privileges,
+    forbid_more_rights,
+)
 from minions.adapters.sandboxes.supervisor.landlock import restrict_files
 from minions.adapters.sandboxes.supervisor.monty_code import load_monty, run_monty
 from minions.adapters.sandboxes.supervisor.python_code import (
@@ -19,7 +24,11 @@ from minions.adapters.sandboxes.supervisor.python_code import (
     limit_memory,
     run_python,
 )
-from minions.adapters.sandboxes.supervisor.seccomp import filter_file, install_filter
+from minions.adapters.sandboxes.supervisor.seccomp import (
+    filter_file,
+    install_filter,
+    install_gate,
+)
 
 __all__ = ["Pipes", "begin"]
 
@@ -35,11 +44,14 @@ class Pipes:
         self.stderr_read, self.stderr = os.pipe()
         self.result_read, self.result = os.pipe()
         self.refusal_read, self.refusal = os.pipe()
+        self.gate_read, self.gate = socket.socketpair()
+        """Over these the supervisor receives the gate of new processes."""
 
     def close_ends_of_job(self) -> None:
         """In the supervisor: so that the end of the job is the end of its pipes."""
         for end in (self.stdout, self.stderr, self.result, self.refusal):
             os.close(end)
+        self.gate.close()
 
 
 def begin(job: Job, pipes: Pipes, parent: int) -> NoReturn:
@@ -48,7 +60,7 @@ def begin(job: Job, pipes: Pipes, parent: int) -> NoReturn:
         _detach(job, pipes, parent)
         code = job["code"]
         if code is None:
-            _become(job)
+            _become(job, pipes.gate)
         if code["engine"] == "monty":
             load_monty(code)
         else:
@@ -71,7 +83,7 @@ def _detach(job: Job, pipes: Pipes, parent: int) -> None:
     ends = (null, pipes.stdout, pipes.stdout if job["merged"] else pipes.stderr)
     for target, end in enumerate(ends):
         os.dup2(end, target)
-    _close_others({pipes.result, pipes.refusal})
+    _close_others({pipes.result, pipes.refusal, pipes.gate.fileno()})
     os.umask(0o022)
     os.chdir(job["folder"])
     _limit(job["limits"])
@@ -115,8 +127,13 @@ def _confine(job: Job) -> None:
         install_filter(job["filter"])
 
 
-def _become(job: Job) -> NoReturn:
+def _become(job: Job, gate: socket.socket) -> NoReturn:
     """Become the program; bubblewrap confines itself and installs the filter."""
+    forbid_more_rights()
+    listener = install_gate()
+    socket.send_fds(gate, [b"g"], [listener])
+    gate.close()
+    os.close(listener)
     argv, place = list(job["argv"]), job["filter_argument"]
     if job["filter"] is not None and place is not None:
         argv[place] = str(filter_file(job["filter"]))

@@ -6,7 +6,14 @@ import ctypes
 import os
 import struct
 
-__all__ = ["become_subreaper", "die_with_parent", "drop_privileges", "prctl", "syscall"]
+__all__ = [
+    "become_subreaper",
+    "die_with_parent",
+    "drop_privileges",
+    "forbid_more_rights",
+    "prctl",
+    "syscall",
+]
 
 _CAPABILITY_VERSION = 0x20080522
 
@@ -58,9 +65,14 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def forbid_more_rights() -> None:
+    """Programs that give rights to whoever starts them give none from now on."""
+    prctl(38, 1)
+
+
 def drop_privileges() -> None:
     """Give up every capability, for good: programs with more rights give none either."""
-    prctl(38, 1)
+    forbid_more_rights()
     for capability in range(64):
         try:
             prctl(24, capability)

@@ -11,11 +11,13 @@ import os
 import resource
 import selectors
 import signal
+import socket
 import sys
 import time
 from typing import Final
 
 from minions.adapters.sandboxes.supervisor.child import Pipes, begin
+from minions.adapters.sandboxes.supervisor.fork_gate import consent
 from minions.adapters.sandboxes.supervisor.jobs import RESULT_BYTES, Job, Report, Stop, Trouble
 from minions.adapters.sandboxes.supervisor.kept_output import KeptOutput
 from minions.adapters.sandboxes.supervisor.kernel import become_subreaper
@@ -97,6 +99,9 @@ class _Supervision:
         self._pid = 0
         self._status: int | None = None
         self._stop: Stop | None = None
+        self._gate = -1
+        self._tasks = 0
+        """As many there are at most: those seen last, and those consented to since."""
 
     def run(self) -> Report:
         """Start the job, watch it, end its whole tree, and tell how it ended."""
@@ -121,11 +126,11 @@ class _Supervision:
                 os.set_blocking(end, False)
                 selector.register(end, selectors.EVENT_READ)
             selector.register(0, selectors.EVENT_READ)
+            selector.register(self._pipes.gate_read, selectors.EVENT_READ)
             looked = 0.0
             while self._status is None and self._stop is None:
                 for key, _ in selector.select(_PERIOD_S):
-                    if not self._read(key.fd):
-                        selector.unregister(key.fd)
+                    self._serve(selector, key.fd)
                 if (now := time.monotonic()) - looked >= _PERIOD_S:
                     looked = now
                     self._look()
@@ -134,6 +139,29 @@ class _Supervision:
             kill_tree(self._pid)  # what it left in the background, which may hold the pipes
             for end in self._ends():
                 self._read_rest(end)
+
+    def _serve(self, selector: selectors.BaseSelector, end: int) -> None:
+        """Do what is to be done for a descriptor that is ready."""
+        if end == self._pipes.gate_read.fileno():
+            selector.unregister(end)
+            self._gate = next(iter(socket.recv_fds(self._pipes.gate_read, 1, 1)[1]), -1)
+            if self._gate >= 0:
+                selector.register(self._gate, selectors.EVENT_READ)
+        elif end == self._gate:
+            if not self._consent():
+                selector.unregister(end)
+        elif not self._read(end):
+            selector.unregister(end)
+
+    def _consent(self) -> bool:
+        """Consent to a new process, if there is room; whether others may ask."""
+        if self._tasks >= self._limits["tasks"]:
+            self._look()
+            if self._tasks >= self._limits["tasks"]:
+                self._stop = self._stop or "processes"
+                return False
+        self._tasks += 1
+        return consent(self._gate)
 
     def _read_rest(self, end: int) -> None:
         """Take what is left in a pipe that nobody writes to any more."""
@@ -170,6 +198,7 @@ class _Supervision:
         used = tree_usage(self._limits["memory_bytes"])
         self._peak = max(self._peak, used.memory_bytes)
         self._cpu_s = max(self._cpu_s, used.cpu_s)
+        self._tasks = used.tasks
         self._stop = self._stop or self._excess(used)
         self._collect()
 

@@ -14,10 +14,10 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from minions.adapters.sandboxes.supervisor.kernel import prctl
+from minions.adapters.sandboxes.supervisor.kernel import syscall
 from minions.adapters.sandboxes.supervisor.syscall_numbers import NEWEST, NUMBERS
 
-__all__ = ["bpf_program", "filter_file", "install_filter"]
+__all__ = ["bpf_program", "filter_file", "install_filter", "install_gate"]
 
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """By machine: the column of `NUMBERS`, and the kernel's constant."""
@@ -25,6 +25,7 @@ _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 # Instructions: code, jump if true, jump if false, operand.
 _LOAD, _IF_EQUAL, _IF_ABOVE, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _KILL_PROCESS, _ERROR, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
+_ASK_SUPERVISOR = 0x7FC00000
 _REFUSE = _ERROR | errno.EPERM
 _UNKNOWN = _ERROR | errno.ENOSYS
 _NUMBER_AT, _ARCHITECTURE_AT = 0, 4
@@ -84,20 +85,27 @@ def bpf_program(kind: str) -> bytes:
     Raises:
         OSError: There is no filter for this machine.
     """
+    column, begin = _begin()
+    writer = _Filter(column)
+    rest = writer.only_code() if kind == "code" else writer.commands(kind)
+    return _packed([*begin, (_IF_ABOVE, 0, 1, NEWEST), (_RETURN, 0, 0, _UNKNOWN), *rest])
+
+
+def _begin() -> tuple[int, list[_Step]]:
+    """The column of `NUMBERS`, and the steps that load a call's number."""
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no system call filter is written for {machine}")
     column, constant = _ARCHITECTURES[machine]
-    writer = _Filter(column)
-    steps = [
+    return column, [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_IF_EQUAL, 1, 0, constant),
         (_RETURN, 0, 0, _KILL_PROCESS),
         (_LOAD, 0, 0, _NUMBER_AT),
-        (_IF_ABOVE, 0, 1, NEWEST),
-        (_RETURN, 0, 0, _UNKNOWN),
-        *(writer.only_code() if kind == "code" else writer.commands(kind)),
     ]
+
+
+def _packed(steps: Iterable[_Step]) -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
@@ -140,6 +148,10 @@ class _Filter:
             yield from self._if_argument("socket", 0, (_AF_INET, _AF_INET6), _ALLOW)
         else:
             yield from self._each(("socket", *_OF_SOCKETS), _REFUSE)
+
+    def gate(self) -> Iterator[_Step]:
+        yield from self._each(("clone", "clone3", "fork", "vfork"), _ASK_SUPERVISOR)
+        yield (_RETURN, 0, 0, _ALLOW)
 
     def _each(self, names: Iterable[str], verdict: int) -> Iterator[_Step]:
         for name in names:
@@ -190,11 +202,30 @@ def install_filter(kind: str) -> None:
     Raises:
         OSError: The kernel refuses it.
     """
-    program = bpf_program(kind)
+    _install(bpf_program(kind), 0)
+
+
+def install_gate() -> int:
+    """From now on, whoever makes a process or thread here waits for the supervisor's consent.
+
+    Returns:
+        The descriptor on which the supervisor is asked.
+    Raises:
+        OSError: The kernel refuses it; Linux before 5.5.
+    """
+    column, begin = _begin()
+    return _install(_packed([*begin, *_Filter(column).gate()]), _NEW_LISTENER)
+
+
+_SET_FILTER, _NEW_LISTENER = 1, 8
+
+
+def _install(program: bytes, flags: int) -> int:
     text = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(text))
-    keep = ctypes.create_string_buffer(header, len(header))
-    prctl(22, 2, ctypes.addressof(keep))  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+    number = NUMBERS["seccomp"][_begin()[0]]
+    assert number is not None  # noqa: S101  # every architecture has it
+    return syscall(number, _SET_FILTER, flags, ctypes.create_string_buffer(header, len(header)))
 
 
 def filter_file(kind: str) -> int:

@@ -48,7 +48,7 @@ class Finding:
 @click.command("doctor")
 @common_options
 def command(**flags: object) -> int:
-    """Check Python, the journal's database, sandboxes, keys (never their values), disk and clock."""
+    """Check Python, the database, sandboxes, keys (never their values), disk and clock."""
     context = command_context(flags)
     findings = list(_findings(context))
     if context.settings.json:
