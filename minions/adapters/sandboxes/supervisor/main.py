@@ -127,13 +127,14 @@ class _Supervision:
                 selector.register(end, selectors.EVENT_READ)
             selector.register(0, selectors.EVENT_READ)
             selector.register(self._pipes.gate_read, selectors.EVENT_READ)
-            looked = 0.0
+            next_look = 0.0
             while self._status is None and self._stop is None:
                 for key, _ in selector.select(_PERIOD_S):
                     self._serve(selector, key.fd)
-                if (now := time.monotonic()) - looked >= _PERIOD_S:
-                    looked = now
+                if (begun := time.monotonic()) >= next_look:
                     self._look()
+                    ended = time.monotonic()
+                    next_look = ended + max(_PERIOD_S, ended - begun)  # of a large tree it is slow
             if self._stop is not None:
                 return
             kill_tree(self._pid)  # what it left in the background, which may hold the pipes
